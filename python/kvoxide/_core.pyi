@@ -1,0 +1,579 @@
+"""The compiled module: every class and function that Rust hands to Python.
+
+Import from :mod:`kvoxide`; this file is the documentation of record for what it re-exports.
+Token counts and positions are in tokens, block counts and ids in blocks. Block id 0 is the
+null block.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+GroupKind: TypeAlias = Literal[
+    "full_attention",
+    "mla_attention",
+    "sliding_window",
+    "sliding_window_mla",
+    "chunked_local_attention",
+]
+RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
+HashAlgorithm: TypeAlias = Literal["sha256_cbor", "xxhash_cbor"]
+TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
+
+__version__: str
+
+class KvoxideError(Exception):
+    """Base class of every error that kvoxide raises on purpose."""
+
+class ConfigError(KvoxideError, ValueError):
+    """A group, policy or manager was described with values that cannot work."""
+
+class UnsupportedGroupError(ConfigError):
+    """The KV cache group is of a kind that this engine does not manage."""
+
+class RequestError(KvoxideError, ValueError):
+    """A request, or an argument about one, does not fit the manager's state."""
+
+class UnknownRequestError(RequestError, KeyError):
+    """The manager holds nothing for this request id (never seen, or freed already)."""
+
+class DuplicateRequestError(RequestError):
+    """Another live request has this request id."""
+
+class BlockHashError(KvoxideError, ValueError):
+    """Block hashes of the wrong length, or too few of them for the length asked about."""
+
+class BlockError(KvoxideError, ValueError):
+    """A block id outside the pool, or a block in a state that forbids the call."""
+
+class InternalError(KvoxideError, AssertionError):
+    """The engine found its own state broken. Please report it."""
+
+@final
+class KVCacheGroupSpec:
+    """One KV cache group: layers that share a block table.
+
+    ``kind`` is one of :data:`GroupKind`, ``block_size`` the tokens per block. ``sliding_window``
+    (tokens) belongs to the two sliding kinds, ``attention_chunk_size`` (tokens) to
+    ``chunked_local_attention``. ``extra_retained_tokens`` keeps that many tokens below the window
+    allocated (multi-module MTP). ``is_eagle_group`` marks a draft group, whose hits drop their
+    last block. ``prefix_cacheable=False`` keeps the group out of the prefix cache (bounded
+    replay of a sliding-window MLA group). Two groups are looked up together when everything but
+    ``is_eagle_group`` is equal; give them different ``layout`` numbers to keep them apart.
+
+    Raises :class:`UnsupportedGroupError` for another kind and :class:`ConfigError` for a size
+    or window that cannot work.
+    """
+
+    def __init__(
+        self,
+        kind: GroupKind,
+        block_size: int,
+        *,
+        sliding_window: int | None = None,
+        attention_chunk_size: int | None = None,
+        extra_retained_tokens: int = 0,
+        is_eagle_group: bool = False,
+        prefix_cacheable: bool = True,
+        layout: int = 0,
+    ) -> None: ...
+    @property
+    def kind(self) -> GroupKind: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def sliding_window(self) -> int | None: ...
+    @property
+    def attention_chunk_size(self) -> int | None: ...
+    @property
+    def extra_retained_tokens(self) -> int: ...
+    @property
+    def is_eagle_group(self) -> bool: ...
+    @property
+    def prefix_cacheable(self) -> bool: ...
+    @property
+    def layout(self) -> int: ...
+
+@final
+class KVCacheConfig:
+    """The pool and its groups: ``num_blocks`` blocks (the null block included) shared by all of
+    ``kv_cache_groups``. ``needs_kv_cache_zeroing`` makes the manager list newly allocated blocks
+    for :meth:`KVCacheManager.take_new_block_ids`."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        kv_cache_groups: Sequence[KVCacheGroupSpec],
+        *,
+        needs_kv_cache_zeroing: bool = False,
+    ) -> None: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def kv_cache_groups(self) -> list[KVCacheGroupSpec]: ...
+    @property
+    def needs_kv_cache_zeroing(self) -> bool: ...
+
+@final
+class Policy:
+    """Which blocks are kept, and in which order they are recycled. The values combine freely.
+
+    ``recycle_order``: ``"uncached-first"`` puts freed blocks without a hash at the front of the
+    free queue (vLLM PR 43447), ``"fifo"`` puts everything at the back (as before that PR).
+
+    ``reachable_block_mask``: do not cache sliding-window blocks that can never serve a hit
+    (vLLM PR 42258).
+
+    ``retention_interval`` (tokens; vLLM PR 43447, 52216): ``None`` keeps the tail of every
+    aligned boundary of a sliding-window group, ``0`` only the latest replayable prompt boundary
+    and shared-prefix junctions, ``n`` one tail per ``n`` tokens besides, ``"auto"`` is 32,768
+    (Ascend port, vllm-ascend PR 9684).
+
+    ``pin_min_drop_size`` (blocks; vLLM PR 40676): ``None`` is off. Otherwise a drop of at least
+    that many blocks in a window group pins the cached blocks of the window, and the end of a
+    request pins every cached block it still holds; pinned blocks are recycled last. The source's
+    default is :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
+    """
+
+    def __init__(
+        self,
+        *,
+        recycle_order: RecycleOrder = "uncached-first",
+        reachable_block_mask: bool = True,
+        retention_interval: int | Literal["auto"] | None = None,
+        pin_min_drop_size: int | None = None,
+    ) -> None: ...
+    @property
+    def recycle_order(self) -> RecycleOrder: ...
+    @property
+    def reachable_block_mask(self) -> bool: ...
+    @property
+    def retention_interval(self) -> int | None:
+        """In tokens; ``"auto"`` reads as 32768."""
+    @property
+    def pin_min_drop_size(self) -> int | None: ...
+
+DEFAULT_PIN_MIN_DROP_SIZE: int
+
+@final
+class BlockHasher:
+    """Computes the chained block hashes of requests, in Rust, with the GIL released.
+
+    ``block_size`` is the tokens per hash. The bytes are those of vLLM's ``sha256_cbor`` (32) and
+    ``xxhash_cbor`` (16); the chain starts at the hash of ``seed``, whose default is the one vLLM
+    uses for sha256. xxhash is not collision resistant: do not share such a cache between tenants.
+    """
+
+    def __init__(
+        self,
+        block_size: int,
+        algorithm: HashAlgorithm = "sha256_cbor",
+        *,
+        seed: str = "vllm-none-hash",
+    ) -> None: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def algorithm(self) -> HashAlgorithm: ...
+    def hash_tokens(self, token_ids: TokenArray | Sequence[int]) -> list[bytes]:
+        """The hash of every full block of ``token_ids``."""
+
+class RequestStatus:
+    """Where a request is in the scheduler; only WAITING and PREEMPTED matter to the manager (the
+    watermark applies to them)."""
+
+    WAITING: RequestStatus
+    RUNNING: RequestStatus
+    PREEMPTED: RequestStatus
+    FINISHED: RequestStatus
+
+@final
+class Request:
+    """A request as the manager reads it: its tokens (or only their number), its block hashes and
+    how far it is computed. The scheduler owns it and writes the plain attributes.
+
+    Give ``prompt_token_ids`` (1-d int32, int64 or uint32 array, or a sequence of int) together
+    with ``block_hasher``; or ready-made ``block_hashes`` (a list of equally long bytes, at most
+    32 each, or a 2-d uint8 array, one row per hash block) together with ``num_prompt_tokens``.
+    ``cache_salt`` and ``lora`` (name, path) become part of the hashes and of the events.
+
+    Raises :class:`RequestError` for a wrong dtype, shape or combination and
+    :class:`BlockHashError` for hashes of unequal or unusable length.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: TokenArray | Sequence[int] | None = None,
+        *,
+        block_hasher: BlockHasher | None = None,
+        block_hashes: Sequence[bytes] | NDArray[np.uint8] | None = None,
+        num_prompt_tokens: int | None = None,
+        cache_salt: str | None = None,
+        lora: tuple[str, str] | None = None,
+        session_id: str | None = None,
+        skip_reading_prefix_cache: bool = False,
+        kv_cache_report_mode: Literal["incremental", "full"] = "incremental",
+    ) -> None: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output tokens so far."""
+    @property
+    def block_hashes(self) -> list[bytes]: ...
+    @property
+    def all_token_ids(self) -> NDArray[np.int64]:
+        """A copy; empty for a request made of ready-made hashes."""
+    @property
+    def skip_reading_prefix_cache(self) -> bool: ...
+    @property
+    def session_id(self) -> str | None: ...
+    num_computed_tokens: int
+    """Tokens whose KV the scheduler counts as computed. Set by the caller."""
+    num_in_flight_tokens: int
+    """Tokens of steps whose output is not processed yet. Set by the caller."""
+    shared_prefix_boundary: int
+    """Third result of :meth:`KVCacheManager.get_computed_blocks`. Set by the caller."""
+    num_preemptions: int
+    status: RequestStatus
+    def append_output_token_ids(self, token_ids: int | TokenArray | Sequence[int]) -> None:
+        """Append generated tokens and hash the blocks they fill."""
+    def append_block_hashes(self, block_hashes: Sequence[bytes], num_new_tokens: int) -> None:
+        """For a request made of ready-made hashes: more tokens, and the hashes they fill."""
+
+@final
+class KVCacheBlock:
+    """A view of one block; equal to every other view of the same block of the same pool."""
+
+    @property
+    def block_id(self) -> int: ...
+    @property
+    def ref_cnt(self) -> int: ...
+    @property
+    def block_hash(self) -> bytes | None:
+        """Block hash followed by the group id in 4 bytes, big-endian."""
+    @property
+    def block_hash_num_tokens(self) -> int | None: ...
+    @property
+    def is_null(self) -> bool: ...
+    @property
+    def is_pinned(self) -> bool: ...
+
+@final
+class KVCacheBlocks:
+    """Blocks per group, as a look-up or an allocation returned them. Holds ids in Rust; Python
+    objects are made only by the method that is asked for them."""
+
+    @property
+    def blocks(self) -> tuple[list[KVCacheBlock], ...]: ...
+    def get_block_ids(
+        self, allow_none: bool = False, *, group_ids: Sequence[int] | None = None
+    ) -> tuple[list[int], ...] | None:
+        """Block ids per group; None if ``allow_none`` and all selected groups are empty."""
+    def get_block_ids_numpy(
+        self, *, group_ids: Sequence[int] | None = None
+    ) -> tuple[NDArray[np.int32], ...]: ...
+    def get_unhashed_block_ids(self) -> list[int]: ...
+    def get_unhashed_block_ids_all_groups(self) -> list[list[int]]: ...
+    def new_empty(self) -> KVCacheBlocks: ...
+    def __add__(self, other: KVCacheBlocks) -> KVCacheBlocks: ...
+    def __len__(self) -> int:
+        """Number of groups."""
+
+@final
+class BlockStored:
+    """Blocks entered the prefix cache (or, in report mode ``full``, were reused from it)."""
+
+    block_hashes: list[bytes]
+    parent_block_hash: bytes | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list[tuple[Any, ...] | None] | None
+    group_idx: int | None
+    kv_cache_spec_kind: str | None
+    kv_cache_spec_sliding_window: int | None
+    session_id: str | None
+    lookahead_token_ids: list[list[int]] | None
+
+@final
+class BlockRemoved:
+    """A block left the prefix cache."""
+
+    block_hashes: list[bytes]
+    medium: str | None
+    group_idx: int | None
+
+@final
+class AllBlocksCleared:
+    """The prefix cache was reset."""
+
+KVCacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+
+@final
+class PrefixCacheStats:
+    """Look-ups since the last :meth:`KVCacheManager.make_prefix_cache_stats`, as vLLM counts
+    them: a preempted request's repeated look-up is counted apart."""
+
+    reset: bool
+    requests: int
+    queries: int
+    hits: int
+    preempted_requests: int
+    preempted_queries: int
+    preempted_hits: int
+
+@final
+class BlockPool:
+    """The blocks behind a manager."""
+
+    @property
+    def num_gpu_blocks(self) -> int: ...
+    @property
+    def null_block(self) -> KVCacheBlock: ...
+    @property
+    def blocks(self) -> Sequence[KVCacheBlock]:
+        """Every block, as views made on access."""
+    def get_num_free_blocks(self) -> int:
+        """Free and pinned blocks together."""
+    def get_num_pinned_blocks(self) -> int: ...
+    def get_num_cached_blocks(self) -> int:
+        """Blocks with at least one hash in the prefix cache."""
+    def get_usage(self) -> float: ...
+    def get_free_block_ids(self) -> NDArray[np.int32]:
+        """The free queue, front first."""
+    def get_pinned_block_ids(self) -> NDArray[np.int32]:
+        """The pinned tier, oldest first."""
+    def get_cached_block(
+        self, block_hash: bytes, kv_cache_group_ids: Sequence[int]
+    ) -> list[KVCacheBlock] | None: ...
+    def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]: ...
+    def touch(self, blocks: Iterable[KVCacheBlock]) -> None: ...
+    def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None: ...
+    def evict_blocks(self, block_ids: Iterable[int]) -> None: ...
+    def reset_prefix_cache(self) -> bool: ...
+    def take_events(self) -> list[KVCacheEvent]: ...
+
+@final
+class KVCacheManager:
+    """The KV cache manager of a scheduler: vLLM 0.33.0's methods, arguments, results and
+    decisions, with its state in Rust.
+
+    ``scheduler_block_size`` defaults to the least common multiple of the groups' block sizes,
+    ``hash_block_size`` (tokens per block hash) to their greatest common divisor.
+    ``max_in_flight_tokens`` (tokens scheduled but not settled) defaults to ``max_model_len``.
+    ``watermark`` is the share of the pool kept free when a waiting request is admitted beside
+    running ones.
+
+    Every method that is given bad input raises and leaves the manager as it was.
+    """
+
+    def __init__(
+        self,
+        kv_cache_config: KVCacheConfig,
+        max_model_len: int,
+        scheduler_block_size: int | None = None,
+        hash_block_size: int | None = None,
+        max_in_flight_tokens: int | None = None,
+        enable_caching: bool = True,
+        use_eagle: bool = False,
+        num_hash_lookahead_tokens: int = 0,
+        num_prefill_lookahead: int = 0,
+        log_stats: bool = False,
+        enable_kv_cache_events: bool = False,
+        *,
+        watermark: float = 0.0,
+        policy: Policy | None = None,
+    ) -> None: ...
+    @property
+    def kv_cache_config(self) -> KVCacheConfig: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def scheduler_block_size(self) -> int: ...
+    @property
+    def hash_block_size(self) -> int: ...
+    @property
+    def enable_caching(self) -> bool: ...
+    @property
+    def num_kv_cache_groups(self) -> int: ...
+    @property
+    def watermark_blocks(self) -> int: ...
+    @property
+    def block_pool(self) -> BlockPool: ...
+    @property
+    def empty_kv_cache_blocks(self) -> KVCacheBlocks: ...
+    @property
+    def usage(self) -> float:
+        """Share of the pool in use, 0.0 to 1.0."""
+    def make_prefix_cache_stats(self) -> PrefixCacheStats | None: ...
+    def prefix_cache_lookup_enabled(self, request: Request) -> bool: ...
+    def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None: ...
+    def get_computed_blocks(
+        self, request: Request, max_cache_hit_length: int | None = None
+    ) -> tuple[KVCacheBlocks, int, int]:
+        """The longest prefix hit: its blocks, its length in tokens, and the shared-prefix
+        boundary (tokens; 0 for none) to write to ``request.shared_prefix_boundary``.
+
+        ``max_cache_hit_length`` defaults to ``request.num_tokens - 1``.
+        """
+    def get_computed_blocks_for_connector(
+        self, request: Request, max_cache_hit_length: int | None = None
+    ) -> tuple[KVCacheBlocks, int, int, bool]: ...
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: KVCacheBlocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        reserved_blocks: int = 0,
+        has_scheduled_reqs: bool = True,
+        skip_zeroing_group_ids: Sequence[int] = (),
+    ) -> KVCacheBlocks | None:
+        """Slots for ``num_new_tokens`` more tokens; the newly allocated blocks, or None if they
+        do not fit."""
+    def free(self, request: Request) -> None: ...
+    def remove_skipped_blocks(
+        self,
+        request_id: str,
+        processed_computed_tokens: int,
+        num_prompt_tokens: int | None = None,
+    ) -> None: ...
+    def pop_blocks_for_free(self, request: Request) -> list[KVCacheBlock]: ...
+    def evict_blocks(self, block_ids: Iterable[int]) -> None: ...
+    def reset_prefix_cache(self) -> bool: ...
+    def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]: ...
+    def take_events(self) -> list[KVCacheEvent]: ...
+    def get_blocks(self, request_id: str) -> KVCacheBlocks: ...
+    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]: ...
+    def get_block_ids_for_computed_tokens(
+        self, request_id: str, num_computed_tokens: int
+    ) -> tuple[list[int], ...]: ...
+    def get_num_blocks_to_allocate(
+        self,
+        request: Request,
+        num_tokens: int,
+        *,
+        new_computed_blocks: KVCacheBlocks | None = None,
+        total_computed_tokens: int = 0,
+        num_local_computed_tokens: int = 0,
+        apply_admission_cap: bool = False,
+    ) -> int: ...
+    def estimate_cached_tokens(self, request: Request) -> int: ...
+    def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
+    def create_kv_cache_blocks(
+        self, blocks: Sequence[Sequence[KVCacheBlock]]
+    ) -> KVCacheBlocks: ...
+    def truncate_computed_blocks(
+        self, blocks: KVCacheBlocks, num_computed_tokens: int
+    ) -> KVCacheBlocks: ...
+    def take_new_block_ids(self) -> list[int]: ...
+    def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
+    def take_kv_cache_block_copies(self) -> tuple[list[Any], list[KVCacheBlock]]: ...
+    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]: ...
+    def finalize_partial_tail_offloads(
+        self, request: Request
+    ) -> list[tuple[int, int, int]]: ...
+    def new_step_starts(self) -> None: ...
+    def check_invariants(self) -> None:
+        """Check every invariant of the engine; :class:`InternalError` names what is broken."""
+    def state_digest(self) -> bytes:
+        """32 bytes over the whole state (queues, reference counts, hashes, tables): equal before
+        and after a call that changed nothing."""
+
+class TraceError(KvoxideError, ValueError):
+    """A damaged line of a trace. ``field`` is the JSON field at fault ("" for the line)."""
+
+    field: str
+
+@final
+class Trace:
+    """Requests of a trace in arrival order, held in Rust."""
+
+    def __init__(self) -> None: ...
+    def push_line(self, line: bytes) -> None:
+        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids`` of 512
+        tokens each) or ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`;
+        the trace is then as before."""
+    def push_prompt(
+        self, prompt_token_ids: TokenArray | Sequence[int], output_length: int
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    @property
+    def num_output_tokens(self) -> int: ...
+    def truncate(self, num_requests: int) -> None: ...
+
+@final
+class Simulation:
+    """One run of a trace through a manager, scheduled as vLLM would.
+
+    At most ``concurrency`` requests run; a step schedules at most ``max_batched_tokens`` tokens:
+    one per decoding request, chunks of prompts for the rest, in arrival order; when blocks run
+    out, the newest running request is preempted. ``num_blocks=None`` is the pool that never
+    evicts. Requests whose index (0-based) is below ``report_from`` warm the cache and are left out of the
+    counts (they are in ``per_request``).
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        kv_cache_groups: Sequence[KVCacheGroupSpec],
+        num_blocks: int | None,
+        *,
+        policy: Policy | None = None,
+        concurrency: int = 256,
+        max_batched_tokens: int = 8192,
+        report_from: int = 0,
+    ) -> None: ...
+    def run(self) -> SimulationResult:
+        """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
+        for the null block and one block; KeyboardInterrupt if :meth:`cancel` was called."""
+    def cancel(self) -> None:
+        """Stop a run in another thread at its next step."""
+    def progress(self) -> int:
+        """Requests finished so far; may be called from another thread during :meth:`run`."""
+
+@final
+class SimulationResult:
+    requests: int
+    rejected_requests: int
+    """Requests that can never fit the pool and were skipped."""
+    prompt_tokens: int
+    generated_tokens: int
+    hit_tokens: int
+    """Prompt tokens found cached when each request was first admitted."""
+    evictions: int
+    """Cached blocks that lost their hash to reuse."""
+    preemptions: int
+    peak_used_blocks: int
+    cached_blocks: int
+    """Blocks left cached at the end."""
+    steps: int
+    schedule_seconds: tuple[float, float, float]
+    """p50, p99 and maximum time of one scheduling call (look-up and allocation of one request in
+    one step), seconds."""
+    step_seconds: tuple[float, float, float]
+    """The same for a whole step's calls into the manager."""
+    wall_seconds: float
+    per_request: NDArray[np.int64]
+    """Shape (requests in the trace, 4): prompt_tokens, output_tokens, hit_tokens, preemptions;
+    hit_tokens is -1 for a rejected request."""
+    timeline: NDArray[np.float64]
+    """Shape (at most 1000, 4): requests finished, used share, cached share and pinned share of
+    the pool, sampled evenly over the run."""

@@ -1,0 +1,200 @@
+//! Blocks and what the pool knows of each: hash, group, reference count, flags, side by side in
+//! arrays that the operating system hands out zeroed, so that a pool of millions costs nothing
+//! until its blocks are used.
+
+/// Index of a block in the pool.
+pub type BlockId = u32;
+
+/// Index of a KV cache group.
+pub type GroupId = u16;
+
+/// The placeholder for tokens whose KV is not kept. Never allocated, freed or cached.
+pub const NULL_BLOCK: BlockId = 0;
+
+/// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes, padded with
+/// zeros. All hashes of one manager have the same length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct BlockHash(pub [u64; 4]);
+
+impl BlockHash {
+    /// The longest hash that fits.
+    pub const MAX_LEN: usize = 32;
+
+    /// A hash from its bytes; `None` if there are none or more than [`Self::MAX_LEN`].
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
+            return None;
+        }
+        let mut padded = [0; Self::MAX_LEN];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        Some(Self::from_bytes(padded))
+    }
+
+    /// A hash from exactly 32 bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        let word = |i: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self([word(0), word(1), word(2), word(3)])
+    }
+
+    /// The padded bytes.
+    pub fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.0) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+impl std::fmt::Debug for BlockHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_bytes()[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What the prefix cache is keyed by: a block hash in one KV cache group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheKey {
+    /// The prefix.
+    pub hash: BlockHash,
+    /// The group whose KV the block holds.
+    pub group: GroupId,
+}
+
+/// Flags of a block, in the bits above its group.
+mod flag {
+    /// The block is in the prefix cache under its own hash.
+    pub const CACHED: u32 = 1 << 16;
+    /// An earlier block with the same key is served instead of this one.
+    pub const DUPLICATE: u32 = 1 << 17;
+    /// The block goes to the pinned tier when it loses its last reference.
+    pub const PINNED: u32 = 1 << 18;
+    /// The block has further keys beside its own hash.
+    pub const EXTRA_KEYS: u32 = 1 << 19;
+}
+
+/// The pool's knowledge of every block.
+#[derive(Clone, Debug)]
+pub struct BlockStates {
+    hash: Vec<[u64; 4]>,
+    hash_num_tokens: Vec<u32>,
+    ref_count: Vec<u32>,
+    meta: Vec<u32>,
+}
+
+impl BlockStates {
+    /// `num_blocks` blocks without hash or reference.
+    pub fn new(num_blocks: usize) -> Self {
+        Self {
+            hash: vec![[0; 4]; num_blocks],
+            hash_num_tokens: vec![0; num_blocks],
+            ref_count: vec![0; num_blocks],
+            meta: vec![0; num_blocks],
+        }
+    }
+
+    /// Number of blocks, the null block included.
+    pub fn len(&self) -> usize {
+        self.meta.len()
+    }
+
+    /// Whether there is no block at all.
+    pub fn is_empty(&self) -> bool {
+        self.meta.is_empty()
+    }
+
+    /// How many requests (and other holders) use the block.
+    pub fn ref_count(&self, id: BlockId) -> u32 {
+        self.ref_count[id as usize]
+    }
+
+    /// The count itself, to change it.
+    pub fn ref_count_mut(&mut self, id: BlockId) -> &mut u32 {
+        &mut self.ref_count[id as usize]
+    }
+
+    /// The key under which the block itself is cached.
+    pub fn key(&self, id: BlockId) -> Option<CacheKey> {
+        self.is_cached(id).then(|| CacheKey {
+            hash: BlockHash(self.hash[id as usize]),
+            group: self.meta[id as usize] as GroupId,
+        })
+    }
+
+    /// Whether the block is cached under exactly this key as its own.
+    pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
+        let meta = self.meta[id as usize];
+        meta & (flag::CACHED | 0xffff) == flag::CACHED | u32::from(key.group)
+            && self.hash[id as usize] == key.hash.0
+    }
+
+    /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
+    /// block does.
+    pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
+        let meta = self.meta.get(id as usize).copied().unwrap_or(0);
+        meta & (flag::CACHED | flag::DUPLICATE | 0xffff) == flag::CACHED | u32::from(key.group)
+            && self.hash[id as usize] == key.hash.0
+    }
+
+    /// Prefix tokens that the block's own hash covers.
+    pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
+        self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
+    }
+
+    /// Gives the block its own hash.
+    pub fn set_key(&mut self, id: BlockId, key: &CacheKey, num_tokens: usize) {
+        let i = id as usize;
+        self.hash[i] = key.hash.0;
+        self.hash_num_tokens[i] = num_tokens as u32;
+        self.meta[i] = self.meta[i] & !0xffff | u32::from(key.group) | flag::CACHED;
+    }
+
+    /// Takes the block's own hash away.
+    pub fn clear_key(&mut self, id: BlockId) {
+        self.meta[id as usize] &= !(flag::CACHED | flag::DUPLICATE);
+    }
+
+    /// Whether the block is cached under a hash of its own.
+    pub fn is_cached(&self, id: BlockId) -> bool {
+        self.meta[id as usize] & flag::CACHED != 0
+    }
+
+    /// Whether an earlier block with the same key is served instead.
+    pub fn is_duplicate(&self, id: BlockId) -> bool {
+        self.meta[id as usize] & flag::DUPLICATE != 0
+    }
+
+    /// Marks or unmarks the block as a duplicate.
+    pub fn set_duplicate(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::DUPLICATE, on);
+    }
+
+    /// Whether the block goes, or went, to the pinned tier.
+    pub fn is_pinned(&self, id: BlockId) -> bool {
+        self.meta[id as usize] & flag::PINNED != 0
+    }
+
+    /// Marks or unmarks the block for the pinned tier.
+    pub fn set_pinned(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::PINNED, on);
+    }
+
+    /// Whether the block has keys beside its own hash.
+    pub fn has_extra_keys(&self, id: BlockId) -> bool {
+        self.meta[id as usize] & flag::EXTRA_KEYS != 0
+    }
+
+    /// Marks or unmarks the block as having keys beside its own hash.
+    pub fn set_has_extra_keys(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::EXTRA_KEYS, on);
+    }
+
+    fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
+        let meta = &mut self.meta[id as usize];
+        *meta = if on { *meta | bit } else { *meta & !bit };
+    }
+}

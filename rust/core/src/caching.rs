@@ -1,0 +1,118 @@
+//! What of a request becomes cached: its full blocks, and the end of its prompt inside a block.
+
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
+use crate::event::{Event, StoredEvent};
+use crate::group::GroupHashes;
+use crate::pool::BlockPool;
+use crate::request::{GroupBlocks, RequestView};
+use crate::retention::ReachableBlocks;
+
+/// The blocks of one request in one group, about to be cached.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheTarget<'a> {
+    /// The request.
+    pub request: &'a RequestView<'a>,
+    /// The group.
+    pub group: GroupId,
+    /// Tokens per block of the group.
+    pub block_size: usize,
+    /// Tokens per hash.
+    pub hash_block_size: usize,
+    /// The request's blocks in the group.
+    pub blocks: &'a GroupBlocks,
+}
+
+impl CacheTarget<'_> {
+    fn hashes(&self) -> GroupHashes<'_> {
+        GroupHashes::new(self.request.block_hashes, self.hash_block_size, self.block_size)
+    }
+
+    fn key(&self, hash: BlockHash) -> CacheKey {
+        CacheKey { hash, group: self.group }
+    }
+
+    /// Caches the full blocks `start..end` as far as they are reachable. Null blocks are passed
+    /// over.
+    pub fn cache_full_blocks(
+        &self,
+        pool: &mut BlockPool,
+        start: usize,
+        end: usize,
+        reachable: ReachableBlocks,
+    ) {
+        let hashes = self.hashes();
+        let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
+        for run in reachable.runs(start, end) {
+            let (first, tail) = self.blocks.tail_from(run.start);
+            for (i, &block) in (first..run.end).zip(tail) {
+                if block == NULL_BLOCK {
+                    continue;
+                }
+                let hash = hashes.get(i);
+                let covered = (i + 1) * self.block_size;
+                debug_assert!(pool.states().hash_num_tokens(block).is_none_or(|n| n < covered));
+                pool.remove_keys(block);
+                pool.insert_key(block, self.key(hash), covered);
+                if let Some(event) = &mut stored {
+                    event.block_hashes.push(hash);
+                    event.block_starts.push(i * self.block_size);
+                }
+            }
+        }
+        if let Some(event) = stored {
+            pool.push_event(|| Event::Stored(event));
+        }
+    }
+
+    /// Caches the end of the prompt at `num_tokens`, a multiple of the hash block size, that lies
+    /// inside `block`. The block keeps longer hashes and loses shorter ones.
+    pub fn cache_partial_block(&self, pool: &mut BlockPool, block: BlockId, num_tokens: usize) {
+        let boundary = num_tokens / self.hash_block_size;
+        let key = self.key(self.request.block_hashes[boundary - 1]);
+        if pool.has_key(block, &key) {
+            return;
+        }
+        if pool.states().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
+            pool.remove_keys(block);
+        }
+        pool.insert_key(block, key, num_tokens);
+        let start = num_tokens - self.hash_block_size;
+        pool.push_event(|| {
+            let parent = (boundary > 1).then(|| self.request.block_hashes[boundary - 2]);
+            Event::Stored(StoredEvent {
+                request: self.request.id,
+                group: self.group,
+                block_hashes: vec![key.hash],
+                block_starts: vec![start],
+                parent,
+                start_token: start,
+                end_token: num_tokens,
+                block_size: self.hash_block_size,
+            })
+        });
+    }
+
+    /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
+    pub fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
+        let hashes = self.hashes();
+        let mut event = self.new_event(hashes, 0, num_blocks);
+        for i in 0..num_blocks {
+            event.block_hashes.push(hashes.get(i));
+            event.block_starts.push(i * self.block_size);
+        }
+        pool.push_event(|| Event::Stored(event));
+    }
+
+    fn new_event(&self, hashes: GroupHashes<'_>, start: usize, end: usize) -> StoredEvent {
+        StoredEvent {
+            request: self.request.id,
+            group: self.group,
+            block_hashes: Vec::new(),
+            block_starts: Vec::new(),
+            parent: start.checked_sub(1).map(|i| hashes.get(i)),
+            start_token: start * self.block_size,
+            end_token: end * self.block_size,
+            block_size: self.block_size,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A digest of the whole state of a manager, so that a test can show that a refused call changed
+//! nothing.
+
+use sha2::{Digest, Sha256};
+
+use crate::block::BlockId;
+use crate::manager::Manager;
+
+/// 32 bytes over queues, reference counts, flags, keys, block tables and pending lists. Costs time
+/// in proportion to the pool.
+pub fn digest(manager: &Manager) -> [u8; 32] {
+    let mut state = Sha256::new();
+    let mut put = |value: u64| state.update(value.to_le_bytes());
+    let pool = manager.pool();
+    pool.free_blocks().for_each(|block| put(u64::from(block)));
+    put(u64::MAX);
+    pool.pinned_blocks().for_each(|block| put(u64::from(block)));
+    for block in 0..pool.num_blocks() as BlockId {
+        put(u64::from(pool.states().ref_count(block)));
+        put(u64::from(pool.states().is_pinned(block)));
+        put(pool.states().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
+        for key in pool.keys_of(block) {
+            key.hash.0.into_iter().for_each(&mut put);
+            put(u64::from(key.group));
+            put(pool.find(&key).map_or(0, u64::from));
+        }
+    }
+    let mut requests: Vec<_> = manager.requests.iter().collect();
+    requests.sort_by_key(|(id, _)| **id);
+    for (id, held) in requests {
+        put(*id);
+        for group in &held.groups {
+            put(group.num_cached_blocks.map_or(0, |n| n as u64 + 1));
+            put(group.blocks.len() as u64);
+            group.blocks.iter().for_each(|block| put(u64::from(block)));
+        }
+    }
+    manager.new_block_ids.iter().flatten().for_each(|&block| put(u64::from(block)));
+    put(pool.num_events() as u64);
+    state.finalize().into()
+}

@@ -1,0 +1,45 @@
+//! What can be wrong with a call, said so that the caller can mend it. Every call checks before it
+//! changes anything.
+
+use thiserror::Error as ThisError;
+
+/// Why a call was refused. The manager is as it was before the call.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+pub enum Error {
+    /// A group, policy or manager was described with values that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// A KV cache group of a kind that this engine does not manage.
+    #[error(
+        "KV cache groups of kind '{kind}' are not supported; supported kinds: {}",
+        crate::group::supported_kinds().join(", ")
+    )]
+    UnsupportedGroup {
+        /// The kind that was asked for.
+        kind: String,
+    },
+    /// An argument about a request does not fit the manager's state.
+    #[error("{0}")]
+    Request(String),
+    /// Nothing is held for this request.
+    #[error(
+        "request '{0}' is not known to the manager: it was never looked up or allocated, or it \
+         was freed already"
+    )]
+    UnknownRequest(String),
+    /// Another live request has this id.
+    #[error("another live request has the id '{0}'; free that one first or choose another id")]
+    DuplicateRequest(String),
+    /// Block hashes of the wrong length or number.
+    #[error("{0}")]
+    BlockHash(String),
+    /// A block id outside the pool, or a block in a state that forbids the call.
+    #[error("{0}")]
+    Block(String),
+    /// The engine found its own state broken.
+    #[error("internal error, please report it: {0}")]
+    Internal(String),
+}
+
+/// Result of a call that may be refused.
+pub type Result<T> = std::result::Result<T, Error>;

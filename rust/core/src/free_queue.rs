@@ -1,0 +1,176 @@
+//! The free queue: a doubly linked list of the blocks that nobody uses, in the order in which they
+//! are recycled. A second list of the same kind is the pinned tier.
+//!
+//! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
+//! the same blocks; a block is in at most one list.
+
+use crate::block::BlockId;
+
+/// The links of every list of a pool. They are stored as differences to the neighbouring id, so
+/// that zeroed memory already is the queue of a fresh pool, in order of block id.
+#[derive(Clone, Debug)]
+pub struct Links {
+    next: Vec<u32>,
+    prev: Vec<u32>,
+}
+
+/// One ring of blocks. `sentinel` is an index of [`Links`] that is no block of the list.
+#[derive(Clone, Debug)]
+pub struct BlockList {
+    sentinel: u32,
+    len: usize,
+}
+
+impl Links {
+    /// Links of `num_blocks` blocks, the list of all free blocks (every block but number 0, in
+    /// order) and an empty second list.
+    pub fn new(num_blocks: usize) -> (Self, BlockList, BlockList) {
+        let mut links = Self { next: vec![0; num_blocks + 1], prev: vec![0; num_blocks + 1] };
+        let free = BlockList { sentinel: 0, len: num_blocks - 1 };
+        let pinned = BlockList { sentinel: num_blocks as u32, len: 0 };
+        links.join(num_blocks as u32 - 1, free.sentinel);
+        links.join(pinned.sentinel, pinned.sentinel);
+        (links, free, pinned)
+    }
+
+    fn next(&self, id: u32) -> u32 {
+        self.next[id as usize].wrapping_add(id).wrapping_add(1)
+    }
+
+    fn prev(&self, id: u32) -> u32 {
+        self.prev[id as usize].wrapping_add(id).wrapping_sub(1)
+    }
+
+    fn join(&mut self, left: u32, right: u32) {
+        self.next[left as usize] = right.wrapping_sub(left).wrapping_sub(1);
+        self.prev[right as usize] = left.wrapping_sub(right).wrapping_add(1);
+    }
+}
+
+impl BlockList {
+    /// Number of blocks in the list.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the list has no block.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes the first `n` blocks, in order, to the end of `out`. The caller has checked that
+    /// there are so many.
+    pub fn take_front(&mut self, links: &mut Links, n: usize, out: &mut Vec<BlockId>) {
+        debug_assert!(n <= self.len);
+        let mut block = links.next(self.sentinel);
+        for _ in 0..n {
+            out.push(block);
+            block = links.next(block);
+        }
+        links.join(self.sentinel, block);
+        self.len -= n;
+    }
+
+    /// Takes one block out of the middle.
+    pub fn remove(&mut self, links: &mut Links, block: BlockId) {
+        links.join(links.prev(block), links.next(block));
+        self.len -= 1;
+    }
+
+    /// Puts one block at the end.
+    pub fn push_back(&mut self, links: &mut Links, block: BlockId) {
+        links.join(links.prev(self.sentinel), block);
+        links.join(block, self.sentinel);
+        self.len += 1;
+    }
+
+    /// Starts a run of blocks at the front; see [`FrontRun`].
+    pub fn front_run(&self) -> FrontRun {
+        FrontRun { last: self.sentinel }
+    }
+
+    /// Puts one block behind the last one of `run`.
+    pub fn push_to_run(&mut self, links: &mut Links, run: &mut FrontRun, block: BlockId) {
+        let after = links.next(run.last);
+        links.join(run.last, block);
+        links.join(block, after);
+        run.last = block;
+        self.len += 1;
+    }
+
+    /// The blocks, front first.
+    pub fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = BlockId> + 'a {
+        let first = links.next(self.sentinel);
+        std::iter::successors(Some(first), |&block| Some(links.next(block)))
+            .take_while(|&block| block != self.sentinel)
+    }
+
+    /// The blocks, back first, following the other links.
+    pub fn iter_back<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = BlockId> + 'a {
+        let last = links.prev(self.sentinel);
+        std::iter::successors(Some(last), |&block| Some(links.prev(block)))
+            .take_while(|&block| block != self.sentinel)
+    }
+}
+
+/// Blocks that are being put at the front of a list one after the other, so that the first one
+/// put stays the first of the list.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontRun {
+    last: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(list: &BlockList, links: &Links) -> Vec<BlockId> {
+        let forward: Vec<_> = list.iter(links).collect();
+        let mut backward: Vec<_> = list.iter_back(links).collect();
+        backward.reverse();
+        assert_eq!(forward, backward);
+        assert_eq!(forward.len(), list.len());
+        forward
+    }
+
+    #[test]
+    fn a_fresh_queue_is_in_order_of_block_id() {
+        let (links, free, pinned) = Links::new(5);
+        assert_eq!(ids(&free, &links), [1, 2, 3, 4]);
+        assert_eq!(ids(&pinned, &links), [0; 0]);
+    }
+
+    #[test]
+    fn a_pool_of_the_null_block_alone_has_an_empty_queue() {
+        let (links, free, _) = Links::new(1);
+        assert!(free.is_empty());
+        assert_eq!(ids(&free, &links), [0; 0]);
+    }
+
+    #[test]
+    fn runs_go_to_the_front_in_their_order_and_to_the_back_in_theirs() {
+        let (mut links, mut free, _) = Links::new(8);
+        let mut taken = Vec::new();
+        free.take_front(&mut links, 5, &mut taken);
+        assert_eq!(taken, [1, 2, 3, 4, 5]);
+        let mut run = free.front_run();
+        for block in [4, 2] {
+            free.push_to_run(&mut links, &mut run, block);
+        }
+        free.push_back(&mut links, 5);
+        assert_eq!(ids(&free, &links), [4, 2, 6, 7, 5]);
+        free.remove(&mut links, 6);
+        assert_eq!(ids(&free, &links), [4, 2, 7, 5]);
+    }
+
+    #[test]
+    fn an_emptied_queue_takes_runs_at_both_ends() {
+        let (mut links, mut free, _) = Links::new(4);
+        free.take_front(&mut links, 3, &mut Vec::new());
+        let mut run = free.front_run();
+        free.push_to_run(&mut links, &mut run, 3);
+        free.push_back(&mut links, 1);
+        free.push_to_run(&mut links, &mut run, 2);
+        assert_eq!(ids(&free, &links), [3, 2, 1]);
+    }
+}

@@ -1,0 +1,197 @@
+//! The attention kinds: what of a prefix a group needs to continue from it.
+//!
+//! A kind is one module with a type that implements [`AttentionKind`], and one line in the
+//! registry below.
+
+mod chunked_local;
+mod full;
+mod sliding_window;
+
+use std::fmt::Debug;
+
+use crate::block::{BlockHash, GroupId};
+use crate::error::{Error, Result};
+use crate::pool::{BlockPool, ChainCursor};
+use crate::request::GroupBlocks;
+use crate::retention::{Reach, ReachableBlocks};
+use crate::spec::GroupSpec;
+
+pub use chunked_local::ChunkedLocalAttention;
+pub use full::FullAttention;
+pub use sliding_window::SlidingWindowAttention;
+
+/// Makes the kind that a spec describes, or says what is wrong with the spec.
+type Build = fn(&GroupSpec) -> Result<Box<dyn AttentionKind>>;
+
+const REGISTRY: [(&str, Build); 5] = [
+    ("full_attention", FullAttention::build),
+    ("mla_attention", FullAttention::build),
+    ("sliding_window", SlidingWindowAttention::build),
+    ("sliding_window_mla", SlidingWindowAttention::build),
+    ("chunked_local_attention", ChunkedLocalAttention::build),
+];
+
+/// The names of the supported kinds.
+pub fn supported_kinds() -> Vec<&'static str> {
+    REGISTRY.iter().map(|(name, _)| *name).collect()
+}
+
+/// Makes the kind that a spec describes. Refuses unknown kinds by name.
+pub fn attention_kind(spec: &GroupSpec) -> Result<Box<dyn AttentionKind>> {
+    let (_, build) = REGISTRY
+        .iter()
+        .find(|(name, _)| *name == spec.kind)
+        .ok_or_else(|| Error::UnsupportedGroup { kind: spec.kind.clone() })?;
+    GroupSpec::positive("block_size", spec.block_size)?;
+    build(spec)
+}
+
+/// What sets one attention kind apart. All lengths and positions are in tokens unless they are
+/// called blocks.
+pub trait AttentionKind: Debug + Send + Sync {
+    /// The longest prefix that the group can continue from.
+    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit>;
+
+    /// Whether every prefix of a hit is a hit: a longer hit is then cut instead of searched anew.
+    fn is_prefix_closed(&self) -> bool {
+        false
+    }
+
+    /// Whether the group has a sliding window, which retention intervals are about.
+    fn has_sliding_window(&self) -> bool {
+        false
+    }
+
+    /// Leading tokens that the next token after `num_computed_tokens` does not attend to.
+    fn num_skipped_tokens(&self, _num_computed_tokens: usize) -> usize {
+        0
+    }
+
+    /// Which blocks of a range are worth caching.
+    fn reachable_blocks(&self, _reach: &Reach<'_>) -> ReachableBlocks {
+        ReachableBlocks::All
+    }
+
+    /// The most blocks that a request holds at once, for kinds that give blocks back as they go.
+    fn max_admission_blocks(
+        &self,
+        _max_in_flight_tokens: usize,
+        _max_model_len: usize,
+    ) -> Option<usize> {
+        None
+    }
+
+    /// Whether the end of the prompt is cached although it ends inside a block.
+    fn caches_partial_tail(&self) -> bool {
+        false
+    }
+
+    /// Checks that the kind can be looked up at hits of this alignment, with or without the drop
+    /// of the last block that EAGLE needs.
+    fn check_lookup(&self, _alignment: usize, _drops_eagle_block: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// One look-up in groups that share a spec.
+#[derive(Clone, Copy, Debug)]
+pub struct HitQuery<'a> {
+    /// The pool.
+    pub pool: &'a BlockPool,
+    /// The groups; a block is hit only if all of them have it.
+    pub groups: &'a [GroupId],
+    /// The request's hashes at the granularity of these groups.
+    pub hashes: GroupHashes<'a>,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Upper bound of the hit.
+    pub max_length: usize,
+    /// Whether the last matched block is dropped, so that its hidden states are recomputed.
+    pub drop_eagle_block: bool,
+    /// The hit is a multiple of this.
+    pub alignment: usize,
+}
+
+/// A hit: its length and, for each group of the query, the blocks that cover it. Blocks that the
+/// group does not need are null.
+#[derive(Clone, Debug, Default)]
+pub struct GroupHit {
+    /// Length of the hit, in tokens.
+    pub length: usize,
+    /// One list per group of the query.
+    pub blocks: Vec<GroupBlocks>,
+}
+
+impl HitQuery<'_> {
+    /// The most blocks that the hit can have.
+    pub fn max_blocks(&self) -> usize {
+        self.max_length / self.block_size
+    }
+
+    /// Whether a hit of so many blocks is aligned.
+    pub fn is_aligned(&self, num_blocks: usize) -> bool {
+        (num_blocks * self.block_size).is_multiple_of(self.alignment)
+    }
+
+    /// Cursors to look one block after the other up.
+    pub fn cursors(&self) -> Vec<ChainCursor> {
+        self.groups.iter().map(|&group| ChainCursor::new(group)).collect()
+    }
+
+    /// Adds the blocks at `index` to `found`, one per group, if all groups have it.
+    pub fn find(&self, cursors: &mut [ChainCursor], index: usize, found: &mut [Vec<u32>]) -> bool {
+        let hash = self.hashes.get(index);
+        for i in 0..cursors.len() {
+            let Some(block) = cursors[i].find(self.pool, hash) else {
+                for earlier in &mut found[..i] {
+                    earlier.pop();
+                }
+                return false;
+            };
+            found[i].push(block);
+        }
+        true
+    }
+}
+
+/// The hashes of a request seen at the block size of a group: the hash of a block is that of the
+/// last hash block inside it, since hashes are chained.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupHashes<'a> {
+    hashes: &'a [BlockHash],
+    per_block: usize,
+}
+
+impl<'a> GroupHashes<'a> {
+    /// `hashes` every `hash_block_size` tokens, seen every `block_size` tokens.
+    pub fn new(hashes: &'a [BlockHash], hash_block_size: usize, block_size: usize) -> Self {
+        Self { hashes, per_block: block_size / hash_block_size }
+    }
+
+    /// Number of full blocks that have a hash.
+    pub fn len(&self) -> usize {
+        self.hashes.len() / self.per_block
+    }
+
+    /// Whether no block has a hash.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The hash of a block.
+    pub fn get(&self, index: usize) -> BlockHash {
+        self.hashes[(index + 1) * self.per_block - 1]
+    }
+
+    /// Checks that the first `num_blocks` blocks have hashes.
+    pub fn require(&self, num_blocks: usize) -> Result<()> {
+        if num_blocks <= self.len() {
+            return Ok(());
+        }
+        Err(Error::BlockHash(format!(
+            "the look-up needs the hashes of {num_blocks} blocks, but the request has those of \
+             only {}; hash the request's tokens first, or ask for a shorter hit",
+            self.len()
+        )))
+    }
+}

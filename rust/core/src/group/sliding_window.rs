@@ -1,0 +1,134 @@
+//! Sliding-window attention: a hit needs only the blocks of the window before its end, so the
+//! search goes from the right and takes the first run that is long enough.
+
+use super::{AttentionKind, GroupHit, HitQuery};
+use crate::error::Result;
+use crate::request::GroupBlocks;
+use crate::retention::{Reach, ReachableBlocks};
+use crate::spec::GroupSpec;
+
+/// Sliding-window attention, over keys and values or over a compressed latent.
+#[derive(Clone, Debug)]
+pub struct SlidingWindowAttention {
+    block_size: usize,
+    window: usize,
+    extra_retained_tokens: usize,
+}
+
+impl SlidingWindowAttention {
+    /// The kind of a spec.
+    pub fn build(spec: &GroupSpec) -> Result<Box<dyn AttentionKind>> {
+        spec.forbidden("attention_chunk_size", spec.attention_chunk_size.is_some())?;
+        let is_mla = spec.kind == "sliding_window_mla";
+        spec.forbidden("prefix_cacheable=False", !spec.prefix_cacheable && !is_mla)?;
+        Ok(Box::new(Self {
+            block_size: spec.block_size,
+            window: spec.required("sliding_window", spec.sliding_window)?,
+            extra_retained_tokens: spec.extra_retained_tokens,
+        }))
+    }
+
+    /// Blocks in a row that a hit needs before its end, the one that EAGLE drops included.
+    fn blocks_for_hit(&self, drop_eagle_block: bool) -> usize {
+        (self.window - 1).div_ceil(self.block_size) + usize::from(drop_eagle_block)
+    }
+}
+
+impl AttentionKind for SlidingWindowAttention {
+    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
+        query.hashes.require(query.max_blocks())?;
+        let search = WindowSearch { query, need: self.blocks_for_hit(query.drop_eagle_block) };
+        let mut blocks = search.last_run().unwrap_or_else(|| search.leading_run());
+        if query.drop_eagle_block && !blocks[0].is_empty() {
+            let mut len = blocks[0].len() - 1;
+            while !query.is_aligned(len) {
+                len -= 1;
+            }
+            blocks.iter_mut().for_each(|group| group.truncate(len));
+        }
+        Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
+    }
+
+    fn has_sliding_window(&self) -> bool {
+        true
+    }
+
+    fn num_skipped_tokens(&self, num_computed_tokens: usize) -> usize {
+        (num_computed_tokens + 1).saturating_sub(self.window + self.extra_retained_tokens)
+    }
+
+    fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
+        let need = self.blocks_for_hit(reach.use_eagle);
+        reach.tails(self.block_size, need)
+    }
+
+    fn max_admission_blocks(
+        &self,
+        max_in_flight_tokens: usize,
+        max_model_len: usize,
+    ) -> Option<usize> {
+        let held = self.window - 1 + self.extra_retained_tokens + max_in_flight_tokens;
+        // One more, since the window may start inside a block.
+        Some(held.min(max_model_len).div_ceil(self.block_size) + 1)
+    }
+}
+
+/// The search for the last run of `need` cached blocks that ends at an aligned boundary.
+struct WindowSearch<'a> {
+    query: &'a HitQuery<'a>,
+    need: usize,
+}
+
+impl WindowSearch<'_> {
+    /// The hit that ends with the last run that is long enough: null blocks, then the run.
+    fn last_run(&self) -> Option<Vec<GroupBlocks>> {
+        let run_len = self.need.max(1);
+        let mut end = self.query.max_blocks();
+        while let Some(aligned) = self.aligned_end(end).filter(|&end| end >= run_len) {
+            match self.run(aligned - run_len, aligned) {
+                Ok(blocks) => return Some(blocks),
+                // A run that holds the missing block cannot be complete either.
+                Err(missing) => end = missing,
+            }
+        }
+        None
+    }
+
+    /// Where no run is long enough, the prefix itself can be: it needs no block before its start.
+    fn leading_run(&self) -> Vec<GroupBlocks> {
+        let query = self.query;
+        let mut found = vec![Vec::new(); query.groups.len()];
+        let mut cursors = query.cursors();
+        let limit = query.max_blocks();
+        let cached = (0..limit).take_while(|&i| query.find(&mut cursors, i, &mut found)).count();
+        let mut len = self.aligned_end(cached).unwrap_or(0);
+        while !query.is_aligned(len) {
+            len -= 1;
+        }
+        let cut = |mut ids: Vec<u32>| {
+            ids.truncate(len);
+            GroupBlocks::new(0, ids)
+        };
+        found.into_iter().map(cut).collect()
+    }
+
+    /// The last end of a run, at most `end`, at which the hit is aligned after EAGLE's drop.
+    fn aligned_end(&self, end: usize) -> Option<usize> {
+        let dropped = usize::from(self.query.drop_eagle_block);
+        let step = self.query.alignment / self.query.block_size;
+        let hit = end.checked_sub(dropped)?;
+        Some(hit - hit % step + dropped).filter(|&end| end > 0)
+    }
+
+    /// The blocks `start..end` with null blocks before them, or the first missing one.
+    fn run(&self, start: usize, end: usize) -> std::result::Result<Vec<GroupBlocks>, usize> {
+        let mut found = vec![Vec::with_capacity(end - start); self.query.groups.len()];
+        let mut cursors = self.query.cursors();
+        for i in start..end {
+            if !self.query.find(&mut cursors, i, &mut found) {
+                return Err(i);
+            }
+        }
+        Ok(found.into_iter().map(|ids| GroupBlocks::new(start, ids)).collect())
+    }
+}

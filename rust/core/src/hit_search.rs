@@ -1,0 +1,226 @@
+//! The longest hit that every group agrees on.
+//!
+//! Each kind of group either accepts the length found so far or shortens it; when one shortens it,
+//! the others are asked again, until nobody objects (the fixed point of vLLM PR 31707). Lengths
+//! only fall, so this ends.
+
+use crate::block::{BlockHash, GroupId};
+use crate::error::Result;
+use crate::group::{AttentionKind, GroupHashes, GroupHit, HitQuery};
+use crate::pool::BlockPool;
+use crate::request::GroupBlocks;
+use crate::spec::GroupSpec;
+
+/// Groups that share a spec and are looked up together.
+#[derive(Clone, Debug)]
+pub struct LookupGroup {
+    /// The groups, in ascending order.
+    pub groups: Vec<GroupId>,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Whether hits drop their last block.
+    pub use_eagle: bool,
+}
+
+impl LookupGroup {
+    /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
+    /// bound the search for the others. `drops_eagle_block` tells which groups drop a block.
+    pub fn gather(
+        specs: &[GroupSpec],
+        kinds: &[Box<dyn AttentionKind>],
+        drops_eagle_block: impl Fn(usize) -> bool,
+    ) -> Vec<Self> {
+        let mut gathered: Vec<Self> = Vec::new();
+        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.prefix_cacheable) {
+            let use_eagle = drops_eagle_block(i);
+            let same = gathered
+                .iter_mut()
+                .find(|g| specs[usize::from(g.groups[0])].is_looked_up_with(spec));
+            match same {
+                Some(group) => {
+                    group.groups.push(i as GroupId);
+                    group.use_eagle |= use_eagle;
+                }
+                None => gathered.push(Self {
+                    groups: vec![i as GroupId],
+                    block_size: spec.block_size,
+                    use_eagle,
+                }),
+            }
+        }
+        gathered.sort_by_key(|group| !kinds[usize::from(group.groups[0])].is_prefix_closed());
+        gathered
+    }
+}
+
+/// What the groups agreed on.
+#[derive(Clone, Debug)]
+pub struct SearchResult {
+    /// The blocks of each group.
+    pub blocks: Vec<GroupBlocks>,
+    /// Tokens of the hit.
+    pub length: usize,
+    /// Tokens that some group has cached beyond it: a shared prefix that a sparse group has not
+    /// kept.
+    pub num_uncached_common_prefix_tokens: usize,
+}
+
+/// One search over all groups.
+#[derive(Clone, Copy, Debug)]
+pub struct HitSearch<'a> {
+    /// The pool.
+    pub pool: &'a BlockPool,
+    /// The kind of each group.
+    pub kinds: &'a [Box<dyn AttentionKind>],
+    /// The groups to ask, in this order.
+    pub lookup_groups: &'a [LookupGroup],
+    /// The request's hashes.
+    pub hashes: &'a [BlockHash],
+    /// Tokens per hash.
+    pub hash_block_size: usize,
+    /// Hits are multiples of this many tokens.
+    pub alignment: usize,
+}
+
+impl HitSearch<'_> {
+    /// The hit of a model with one group.
+    pub fn unitary(&self, max_length: usize) -> Result<SearchResult> {
+        let group = &self.lookup_groups[0];
+        let hit = self.ask(group, max_length, group.use_eagle)?;
+        Ok(SearchResult {
+            length: hit.length,
+            blocks: hit.blocks,
+            num_uncached_common_prefix_tokens: 0,
+        })
+    }
+
+    /// The hit that all groups of a hybrid model agree on.
+    pub fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
+        let mut state = FixedPoint::new(self.lookup_groups.len());
+        let mut length = max_length;
+        loop {
+            let shorter = state.round(self, length)?;
+            let is_settled = shorter >= length;
+            length = length.min(shorter);
+            if is_settled || self.is_settled_in_one_round() {
+                break;
+            }
+        }
+        Ok(state.into_result(self, length))
+    }
+
+    /// One closed group and one other: the first bounds the second, whose answer the first has.
+    fn is_settled_in_one_round(&self) -> bool {
+        self.lookup_groups.len() == 2 && self.is_closed(&self.lookup_groups[0])
+    }
+
+    /// The hit of each group by itself: blocks and lengths, per group.
+    pub fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
+        let mut blocks = vec![GroupBlocks::default(); self.kinds.len()];
+        let mut lengths = vec![0; self.kinds.len()];
+        for group in self.lookup_groups {
+            let hit = self.ask(group, self.search_length(group, max_length), group.use_eagle)?;
+            for (&id, found) in group.groups.iter().zip(hit.blocks) {
+                blocks[usize::from(id)] = found;
+                lengths[usize::from(id)] = hit.length;
+            }
+        }
+        Ok((blocks, lengths))
+    }
+
+    /// EAGLE matches one block past the hit before it drops it.
+    fn search_length(&self, group: &LookupGroup, max_length: usize) -> usize {
+        if !group.use_eagle {
+            return max_length;
+        }
+        (max_length + group.block_size).min(self.hashes.len() * self.hash_block_size)
+    }
+
+    fn is_closed(&self, group: &LookupGroup) -> bool {
+        self.kinds[usize::from(group.groups[0])].is_prefix_closed()
+    }
+
+    fn ask(
+        &self,
+        group: &LookupGroup,
+        max_length: usize,
+        drop_eagle_block: bool,
+    ) -> Result<GroupHit> {
+        self.kinds[usize::from(group.groups[0])].longest_hit(&HitQuery {
+            pool: self.pool,
+            groups: &group.groups,
+            hashes: GroupHashes::new(self.hashes, self.hash_block_size, group.block_size),
+            block_size: group.block_size,
+            max_length,
+            drop_eagle_block,
+            alignment: self.alignment,
+        })
+    }
+}
+
+/// The answers so far of the groups that are asked in turns.
+struct FixedPoint {
+    hits: Vec<Option<GroupHit>>,
+    /// Whether the group's EAGLE drop has been applied at the current length; it is applied once.
+    is_drop_verified: Vec<bool>,
+    longest: usize,
+}
+
+impl FixedPoint {
+    fn new(num_groups: usize) -> Self {
+        Self { hits: vec![None; num_groups], is_drop_verified: vec![false; num_groups], longest: 0 }
+    }
+
+    /// Asks every group once, each with what the ones before it left of `length`.
+    fn round(&mut self, search: &HitSearch<'_>, length: usize) -> Result<usize> {
+        let mut length = length;
+        for (i, group) in search.lookup_groups.iter().enumerate() {
+            if let (Some(hit), true) = (&self.hits[i], search.is_closed(group)) {
+                length = length.min(hit.length);
+                continue;
+            }
+            length = self.ask(search, i, group, length)?;
+            self.longest = self.longest.max(length);
+        }
+        Ok(length)
+    }
+
+    fn ask(
+        &mut self,
+        search: &HitSearch<'_>,
+        i: usize,
+        group: &LookupGroup,
+        length: usize,
+    ) -> Result<usize> {
+        let drop_eagle_block = group.use_eagle && !self.is_drop_verified[i];
+        let max_length =
+            if drop_eagle_block { search.search_length(group, length) } else { length };
+        let hit = search.ask(group, max_length, drop_eagle_block)?;
+        if drop_eagle_block {
+            self.is_drop_verified[i] = true;
+        } else if hit.length < length {
+            self.is_drop_verified.fill(false);
+        }
+        let found = hit.length;
+        self.hits[i] = Some(hit);
+        Ok(found)
+    }
+
+    /// The blocks of every group, closed ones cut to the final length.
+    fn into_result(self, search: &HitSearch<'_>, length: usize) -> SearchResult {
+        let mut blocks = vec![GroupBlocks::default(); search.kinds.len()];
+        for (group, hit) in search.lookup_groups.iter().zip(self.hits) {
+            for (&id, mut found) in group.groups.iter().zip(hit.unwrap_or_default().blocks) {
+                if search.is_closed(group) {
+                    found.truncate(found.len().min(length.div_ceil(group.block_size)));
+                }
+                blocks[usize::from(id)] = found;
+            }
+        }
+        SearchResult {
+            blocks,
+            length,
+            num_uncached_common_prefix_tokens: self.longest.saturating_sub(length),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Slots for a step of a request: what left a window is given back, a hit is adopted, new blocks
+//! are taken, and what became full is cached.
+
+use super::Manager;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
+
+/// What [`Manager::allocate_slots`] is asked for. Counts in tokens unless called blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllocateArgs<'a> {
+    /// Tokens to compute in this step, unverified draft tokens included.
+    pub num_new_tokens: usize,
+    /// Tokens of the hit to adopt.
+    pub num_new_computed_tokens: usize,
+    /// The blocks of that hit, per group.
+    pub new_computed_blocks: &'a [GroupBlocks],
+    /// Slots for draft tokens beyond `num_new_tokens`.
+    pub num_lookahead_tokens: usize,
+    /// Tokens beyond the hit whose KV a connector brings.
+    pub num_external_computed_tokens: usize,
+    /// Whether blocks are cached by a later call, once a transfer has filled them.
+    pub delay_cache_blocks: bool,
+    /// Whether the request is refused if its whole sequence does not fit now.
+    pub full_sequence_must_fit: bool,
+    /// Free blocks to leave to others.
+    pub reserved_blocks: usize,
+    /// Whether other requests are scheduled, so that the watermark applies to a waiting one.
+    pub has_scheduled_reqs: bool,
+    /// Groups whose external blocks a transfer fills, so that they are not zeroed.
+    pub skip_zeroing_group_ids: &'a [usize],
+}
+
+/// What [`Manager::get_num_blocks_to_allocate`] is asked for, in tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockDemand<'a> {
+    /// Tokens that need a slot, those that have one included.
+    pub num_tokens: usize,
+    /// The blocks of a hit to adopt, per group; empty for none.
+    pub new_computed_blocks: &'a [GroupBlocks],
+    /// Computed tokens, external ones included.
+    pub total_computed_tokens: usize,
+    /// Whether kinds that give blocks back ask only for what they hold at once.
+    pub apply_admission_cap: bool,
+}
+
+impl Manager {
+    /// Takes slots for a step of a request: `None` if they do not fit, else the new blocks of
+    /// each group.
+    pub fn allocate_slots(
+        &mut self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+    ) -> Result<Option<Vec<Vec<BlockId>>>> {
+        self.check_allocation(request, args)?;
+        let num_local = request.num_computed_tokens + args.num_new_computed_tokens;
+        let total_computed = num_local + args.num_external_computed_tokens;
+        let watermark = match args.has_scheduled_reqs && request.is_waiting {
+            true => self.plan.watermark_blocks,
+            false => 0,
+        };
+        if args.full_sequence_must_fit
+            && self.full_sequence_demand(request, args, total_computed) + watermark
+                > self.pool.num_free_blocks()
+        {
+            return Ok(None);
+        }
+
+        let num_slots = (total_computed + args.num_new_tokens + args.num_lookahead_tokens)
+            .min(self.config.max_model_len);
+        // In-flight steps still read below the optimistic boundary.
+        self.release_skipped(
+            request.id,
+            total_computed.saturating_sub(request.num_in_flight_tokens),
+        );
+        let demand = BlockDemand {
+            num_tokens: num_slots,
+            new_computed_blocks: args.new_computed_blocks,
+            total_computed_tokens: total_computed,
+            apply_admission_cap: false,
+        };
+        let required = self.get_num_blocks_to_allocate(request.id, &demand) + watermark;
+        if required + args.reserved_blocks > self.pool.num_free_blocks() {
+            return Ok(None);
+        }
+
+        if has_blocks(args.new_computed_blocks) || args.num_external_computed_tokens > 0 {
+            self.adopt_computed_blocks(request.id, args, num_local);
+        }
+        let new_blocks = self.allocate_new_blocks(request.id, num_slots);
+        if !args.delay_cache_blocks {
+            // Draft tokens may be rejected: only final ones are cached.
+            let num_final = (total_computed + args.num_new_tokens).min(request.num_tokens);
+            self.cache_up_to(request, num_final);
+        }
+        Ok(Some(new_blocks))
+    }
+
+    fn check_allocation(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
+        let AllocateArgs { num_new_computed_tokens, num_external_computed_tokens, .. } = *args;
+        if args.num_new_tokens + num_new_computed_tokens + num_external_computed_tokens == 0 {
+            return Err(Error::Request(
+                "num_new_tokens is 0; it must be positive when no computed tokens are adopted"
+                    .into(),
+            ));
+        }
+        let computed =
+            request.num_computed_tokens + num_new_computed_tokens + num_external_computed_tokens;
+        if num_external_computed_tokens > 0 && computed > self.config.max_model_len {
+            return Err(Error::Request(format!(
+                "{computed} tokens would be computed, more than max_model_len {}",
+                self.config.max_model_len
+            )));
+        }
+        let hit = args.new_computed_blocks;
+        if !hit.is_empty() && hit.len() != self.config.groups.len() {
+            return Err(Error::Request(format!(
+                "new_computed_blocks has {} groups; this manager has {}",
+                hit.len(),
+                self.config.groups.len()
+            )));
+        }
+        self.check_adoption(request, args)
+    }
+
+    fn check_adoption(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
+        let has_hit = has_blocks(args.new_computed_blocks);
+        if has_hit && !self.config.enable_caching {
+            return Err(Error::Request(
+                "new_computed_blocks has blocks, but prefix caching is off".into(),
+            ));
+        }
+        if let Some(held) = self.requests.get(&request.id) {
+            if has_hit && held.is_running() {
+                return Err(Error::Request(
+                    "the request holds blocks already and takes no new hit; free it first".into(),
+                ));
+            }
+            let adopts = has_hit || args.num_external_computed_tokens > 0;
+            let holds_blocks = held.groups.iter().any(|group| !group.blocks.is_empty());
+            if adopts && !held.is_running() && holds_blocks {
+                return Err(Error::Request(
+                    "computed tokens were given for a request that was allocated without them; \
+                     free it first"
+                        .into(),
+                ));
+            }
+        }
+        for (group, blocks) in self.config.groups.iter().zip(args.new_computed_blocks) {
+            let num_local = request.num_computed_tokens + args.num_new_computed_tokens;
+            if !blocks.is_empty() && !num_local.is_multiple_of(group.block_size) {
+                return Err(Error::Request(format!(
+                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                     multiple of the block size",
+                    group.block_size
+                )));
+            }
+            if blocks.tail().iter().any(|&block| block as usize >= self.config.num_blocks) {
+                return Err(Error::Block(
+                    "new_computed_blocks holds blocks outside this pool".into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn full_sequence_demand(
+        &self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+        total_computed: usize,
+    ) -> usize {
+        let demand = BlockDemand {
+            num_tokens: request.num_tokens.min(self.config.max_model_len),
+            new_computed_blocks: args.new_computed_blocks,
+            total_computed_tokens: total_computed.min(self.config.max_model_len),
+            apply_admission_cap: true,
+        };
+        self.get_num_blocks_to_allocate(request.id, &demand)
+    }
+
+    /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
+    /// free blocks of the hit.
+    pub fn get_num_blocks_to_allocate(
+        &self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> usize {
+        let held = self.requests.get(&request);
+        (0..self.config.groups.len()).map(|group| self.group_demand(group, held, demand)).sum()
+    }
+
+    fn group_demand(
+        &self,
+        group: usize,
+        held: Option<&RequestBlocks>,
+        demand: &BlockDemand<'_>,
+    ) -> usize {
+        let block_size = self.config.groups[group].block_size;
+        let mut required = demand.num_tokens.div_ceil(block_size);
+        if let (true, Some(cap)) = (demand.apply_admission_cap, self.max_admission_blocks[group]) {
+            required = required.min(cap);
+        }
+        let state = held.map(|held| &held.groups[group]);
+        let num_held = state.map_or(0, |state| state.blocks.len());
+        if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
+            return required.saturating_sub(num_held);
+        }
+        let skipped =
+            self.plan.kinds[group].num_skipped_tokens(demand.total_computed_tokens) / block_size;
+        let hit = demand.new_computed_blocks.get(group);
+        let num_local = num_held + hit.map_or(0, GroupBlocks::len);
+        let new = required.saturating_sub(skipped.max(num_local));
+        let adopted = hit.map_or(&[][..], |hit| hit.tail_from(skipped.saturating_sub(num_held)).1);
+        let evictable = adopted
+            .iter()
+            .filter(|&&block| block != NULL_BLOCK && self.pool.states().ref_count(block) == 0);
+        new + evictable.count()
+    }
+
+    /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
+    /// is taken before any block is allocated, so that no allocation evicts another group's hit.
+    fn adopt_computed_blocks(
+        &mut self,
+        request: RequestId,
+        args: &AllocateArgs<'_>,
+        num_local: usize,
+    ) {
+        let num_groups = self.config.groups.len();
+        let mut held = self.take_request(request);
+        if !held.is_running() {
+            let total = num_local + args.num_external_computed_tokens;
+            for group in 0..num_groups {
+                self.adopt_hit(group, &mut held, args.new_computed_blocks.get(group), total);
+            }
+            if args.num_external_computed_tokens > 0 {
+                for group in 0..num_groups {
+                    let zeroed = !args.skip_zeroing_group_ids.contains(&group);
+                    self.allocate_external(group, &mut held, args, total, zeroed);
+                }
+            }
+        }
+        self.requests.insert(request, held);
+    }
+
+    fn adopt_hit(
+        &mut self,
+        group: usize,
+        held: &mut RequestBlocks,
+        hit: Option<&GroupBlocks>,
+        total_computed: usize,
+    ) {
+        let block_size = self.config.groups[group].block_size;
+        let skipped = self.plan.kinds[group].num_skipped_tokens(total_computed) / block_size;
+        let state = &mut held.groups[group];
+        state.blocks.push_nulls(skipped);
+        if let Some(hit) = hit {
+            self.pool.touch(hit.tail_from(skipped).1.iter().copied());
+            state.blocks.extend_from(hit, skipped);
+        }
+        state.num_cached_blocks = Some(state.blocks.len());
+    }
+
+    fn allocate_external(
+        &mut self,
+        group: usize,
+        held: &mut RequestBlocks,
+        args: &AllocateArgs<'_>,
+        total_computed: usize,
+        zeroed: bool,
+    ) {
+        let skipped = self.plan.kinds[group].num_skipped_tokens(total_computed);
+        let external =
+            args.num_external_computed_tokens.min(total_computed.saturating_sub(skipped));
+        if external > 0 {
+            self.extend_table(group, held, total_computed, zeroed);
+        }
+    }
+
+    /// Gives a request blocks in one group until it has slots for `num_tokens`; returns how many
+    /// it had before.
+    fn extend_table(
+        &mut self,
+        group: usize,
+        held: &mut RequestBlocks,
+        num_tokens: usize,
+        zeroed: bool,
+    ) -> usize {
+        let table = &mut held.groups[group].blocks;
+        let before = table.tail().len();
+        let required = num_tokens.div_ceil(self.config.groups[group].block_size);
+        if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
+            self.pool.take(missing, table.ids_mut());
+            if self.config.needs_zeroing && zeroed {
+                self.new_block_ids[group].extend_from_slice(&table.tail()[before..]);
+            }
+        }
+        before
+    }
+
+    fn allocate_new_blocks(&mut self, request: RequestId, num_slots: usize) -> Vec<Vec<BlockId>> {
+        let mut held = self.take_request(request);
+        let new_blocks = (0..self.config.groups.len()).map(|group| {
+            let before = self.extend_table(group, &mut held, num_slots, true);
+            held.groups[group].blocks.tail()[before..].to_vec()
+        });
+        let new_blocks = new_blocks.collect();
+        self.requests.insert(request, held);
+        new_blocks
+    }
+
+    /// A request's blocks, out of the map for the time of a change.
+    fn take_request(&mut self, request: RequestId) -> RequestBlocks {
+        let num_groups = self.config.groups.len();
+        self.requests.remove(&request).unwrap_or_else(|| RequestBlocks::new(num_groups))
+    }
+}
+
+fn has_blocks(groups: &[GroupBlocks]) -> bool {
+    groups.iter().any(|blocks| !blocks.is_empty())
+}

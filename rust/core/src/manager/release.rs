@@ -1,0 +1,110 @@
+//! Giving blocks back: those that left a window, those of a finished request, and those that are
+//! to leave the prefix cache.
+
+use super::{Manager, unknown};
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::request::{RequestBlocks, RequestId};
+
+impl Manager {
+    /// Gives back the blocks that no token after `num_computed_tokens` attends to.
+    pub fn remove_skipped_blocks(
+        &mut self,
+        request: RequestId,
+        num_computed_tokens: usize,
+    ) -> Result<()> {
+        self.blocks_of(request)?;
+        self.release_skipped(request, num_computed_tokens);
+        Ok(())
+    }
+
+    pub(super) fn release_skipped(&mut self, request: RequestId, num_computed_tokens: usize) {
+        let Some(held) = self.requests.get_mut(&request) else { return };
+        let min_drop = self.config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
+        for (group, state) in held.groups.iter_mut().enumerate() {
+            let skipped = self.plan.kinds[group].num_skipped_tokens(num_computed_tokens);
+            let dropped =
+                state.blocks.release_before(skipped / self.config.groups[group].block_size);
+            if dropped.is_empty() {
+                continue;
+            }
+            let num_dropped = dropped.len();
+            self.pool.release(dropped);
+            if num_dropped >= min_drop {
+                self.pool.pin(state.blocks.iter_held_back());
+            }
+        }
+    }
+
+    /// Gives back every block of a request, the end of each table first.
+    pub fn free(&mut self, request: RequestId) -> Result<()> {
+        let held = self.remove_request(request)?;
+        for group in &held.groups {
+            self.pool.release(group.blocks.iter_held_back());
+        }
+        Ok(())
+    }
+
+    /// Forgets a request and hands its blocks out, still referenced, group by group in token
+    /// order without leading null blocks. The caller releases them in reverse.
+    pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
+        let held = self.remove_request(request)?;
+        Ok(held.groups.iter().flat_map(|group| group.blocks.tail()).copied().collect())
+    }
+
+    /// The end of a request pins what it holds, if the policy has a pinned tier.
+    fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
+        let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
+        if self.config.policy.pin_min_drop_size.is_some() {
+            for group in &held.groups {
+                self.pool.pin(group.blocks.iter_held_back());
+            }
+        }
+        Ok(held)
+    }
+
+    /// Drops a reference to each block, in the order in which they are to be recycled.
+    pub fn release_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        self.check_held(blocks)?;
+        self.pool.release(blocks.iter().copied());
+        Ok(())
+    }
+
+    fn check_held(&self, blocks: &[BlockId]) -> Result<()> {
+        self.check_ids(blocks)?;
+        let mut counts = std::collections::HashMap::<BlockId, u32>::new();
+        for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+            let count = counts.entry(block).or_default();
+            *count += 1;
+            if *count > self.pool.states().ref_count(block) {
+                return Err(Error::Block(format!(
+                    "block {block} is freed more often than it is referenced"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that ids are in the pool.
+    pub fn check_ids(&self, blocks: &[BlockId]) -> Result<()> {
+        match blocks.iter().find(|&&block| block as usize >= self.config.num_blocks) {
+            None => Ok(()),
+            Some(block) => Err(Error::Block(format!(
+                "block id {block} is outside the pool; ids are 0 to {}",
+                self.config.num_blocks - 1
+            ))),
+        }
+    }
+
+    /// Takes blocks out of the prefix cache, whoever holds them.
+    pub fn evict_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
+        self.check_ids(blocks)?;
+        self.pool.evict(blocks.iter().copied());
+        Ok(())
+    }
+
+    /// Empties the prefix cache. Refused, with `false`, while any block is in use.
+    pub fn reset_prefix_cache(&mut self) -> bool {
+        self.pool.reset()
+    }
+}

@@ -1,0 +1,73 @@
+//! Which blocks are kept and in which order they are recycled: the retention mechanisms of the
+//! field as values of one [`Policy`]. They combine freely.
+
+use crate::error::{Error, Result};
+
+/// Where freed blocks go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecycleOrder {
+    /// Blocks without a hash go to the front of the free queue (vLLM PR 43447).
+    #[default]
+    UncachedFirst,
+    /// Everything goes to the back, as before that PR.
+    Fifo,
+}
+
+/// The retention policy of a manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Where freed blocks go.
+    pub recycle_order: RecycleOrder,
+    /// Leave sliding-window blocks that can never serve a hit out of the cache (vLLM PR 42258).
+    pub reachable_block_mask: bool,
+    /// Tokens between the boundaries whose sliding-window tail is cached (vLLM PR 43447): `None`
+    /// for every aligned boundary, 0 for replay and shared-prefix boundaries alone.
+    pub retention_interval: Option<usize>,
+    /// Blocks that a window drop must have to pin the window (vLLM PR 40676); `None` is off.
+    pub pin_min_drop_size: Option<usize>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            recycle_order: RecycleOrder::default(),
+            reachable_block_mask: true,
+            retention_interval: None,
+            pin_min_drop_size: None,
+        }
+    }
+}
+
+impl Policy {
+    /// The retention interval called `auto`, in tokens (vllm-ascend PR 9684).
+    pub const AUTO_RETENTION_INTERVAL: usize = 32_768;
+
+    /// The drop, in blocks, below which a window drop is a decode tail without value
+    /// (vLLM PR 40676).
+    pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
+
+    /// Checks the policy against the model it is for: whether any group `has_sliding_window`, and
+    /// the scheduler's block size in tokens.
+    pub fn validate(&self, has_sliding_window: bool, scheduler_block_size: usize) -> Result<()> {
+        if self.pin_min_drop_size == Some(0) {
+            return Err(Error::Config(
+                "pin_min_drop_size is 0; give at least 1 block, or None to switch pinning off"
+                    .into(),
+            ));
+        }
+        let Some(interval) = self.retention_interval else { return Ok(()) };
+        if !has_sliding_window {
+            return Err(Error::Config(format!(
+                "retention_interval is {interval}, but no KV cache group has a sliding window, \
+                 so it would have no effect; set it to None"
+            )));
+        }
+        if interval % scheduler_block_size != 0 {
+            return Err(Error::Config(format!(
+                "retention_interval is {interval}; it must be 0 or a multiple of the scheduler \
+                 block size {scheduler_block_size}"
+            )));
+        }
+        Ok(())
+    }
+}

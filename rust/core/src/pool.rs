@@ -1,0 +1,450 @@
+//! The block pool: who holds which block, which keys find it, and in which order free blocks are
+//! recycled.
+//!
+//! Between calls: every block but the null block is in use (it has references), in the free queue
+//! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
+//! pinned blocks are cached.
+
+use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::free_queue::{BlockList, FrontRun, Links};
+use crate::hash_index::{Entry, Fingerprint, HashIndex};
+use crate::policy::{Policy, RecycleOrder};
+
+/// Blocks shared by every KV cache group of a model.
+#[derive(Clone, Debug)]
+pub struct BlockPool {
+    pub(crate) states: BlockStates,
+    pub(crate) links: Links,
+    pub(crate) free: BlockList,
+    pub(crate) pinned: BlockList,
+    pub(crate) index: HashIndex,
+    pub(crate) extra_keys: ExtraKeys,
+    pub(crate) num_cached: usize,
+    recycle_order: RecycleOrder,
+    events: Option<Vec<Event>>,
+    evictions: u64,
+    version: u64,
+}
+
+/// The most blocks a pool can have; ids above name further keys of blocks in the index.
+pub const MAX_BLOCKS: usize = 1 << 31;
+
+impl BlockPool {
+    /// A pool of `num_blocks` blocks, the null block included.
+    pub fn new(num_blocks: usize, policy: &Policy, with_events: bool) -> Result<Self> {
+        if !(1..MAX_BLOCKS).contains(&num_blocks) {
+            return Err(Error::Config(format!(
+                "num_blocks is {num_blocks}; it must be from 1 to {}",
+                MAX_BLOCKS - 1
+            )));
+        }
+        let (links, free, pinned) = Links::new(num_blocks);
+        Ok(Self {
+            states: BlockStates::new(num_blocks),
+            links,
+            free,
+            pinned,
+            index: HashIndex::with_capacity(num_blocks),
+            extra_keys: ExtraKeys::default(),
+            num_cached: 0,
+            recycle_order: policy.recycle_order,
+            events: with_events.then(Vec::new),
+            evictions: 0,
+            version: 0,
+        })
+    }
+
+    /// Number of blocks, the null block included.
+    pub fn num_blocks(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Blocks that can be taken: free and pinned ones.
+    pub fn num_free_blocks(&self) -> usize {
+        self.free.len() + self.pinned.len()
+    }
+
+    /// Blocks in the pinned tier.
+    pub fn num_pinned_blocks(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Blocks with at least one key.
+    pub fn num_cached_blocks(&self) -> usize {
+        self.num_cached
+    }
+
+    /// Share of the pool in use, from 0 to 1. The null block does not count.
+    pub fn usage(&self) -> f64 {
+        let total = self.num_blocks() - 1;
+        if total == 0 {
+            return 0.0;
+        }
+        1.0 - self.num_free_blocks() as f64 / total as f64
+    }
+
+    /// Cached blocks that lost their keys to reuse since the pool was made.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Changes whenever a key enters or leaves the index: equal versions answer every look-up
+    /// equally.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What is known of each block.
+    pub fn states(&self) -> &BlockStates {
+        &self.states
+    }
+
+    /// The free queue, front first.
+    pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.free.iter(&self.links)
+    }
+
+    /// The pinned tier, oldest first.
+    pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.pinned.iter(&self.links)
+    }
+
+    /// The block that serves a key: the first inserted of those that have it.
+    pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
+        let entry = self.index.find(Fingerprint::of(key), |entry| self.entry_has(entry, key))?;
+        Some(self.extra_keys.block_of(entry))
+    }
+
+    pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
+        entry_has(&self.states, &self.extra_keys, entry, key)
+    }
+
+    /// Every key of a block, its own hash first.
+    pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
+        let extra = self.states.has_extra_keys(block).then(|| self.extra_keys.of(block));
+        self.states.key(block).into_iter().chain(extra.into_iter().flatten())
+    }
+
+    /// Whether the block has this key, as its own hash or beside it.
+    pub fn has_key(&self, block: BlockId, key: &CacheKey) -> bool {
+        self.states.has_key(block, key)
+            || self.states.has_extra_keys(block) && self.extra_keys.of(block).any(|k| k == *key)
+    }
+
+    /// Checks that `n` blocks can be taken.
+    pub fn check_free(&self, n: usize) -> Result<()> {
+        if n <= self.num_free_blocks() {
+            return Ok(());
+        }
+        Err(Error::Block(format!(
+            "cannot take {n} blocks: only {} of the pool's {} are free",
+            self.num_free_blocks(),
+            self.num_blocks()
+        )))
+    }
+
+    /// Takes `n` blocks from the front of the free queue to the end of `out`, evicting what they
+    /// cached. The caller has checked that so many are free.
+    pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
+        if n > self.free.len() {
+            self.demote_n(n - self.free.len());
+        }
+        let first = out.len();
+        self.free.take_front(&mut self.links, n, out);
+        for &block in &out[first..] {
+            *self.states.ref_count_mut(block) = 1;
+            if self.states.is_cached(block) {
+                self.evictions += 1;
+                self.remove_keys(block);
+            }
+        }
+    }
+
+    /// Moves the `n` oldest pinned blocks to the end of the free queue (vLLM PR 40676). They keep
+    /// their hash until they are reused.
+    pub fn demote_n(&mut self, n: usize) {
+        let mut demoted = Vec::with_capacity(n);
+        self.pinned.take_front(&mut self.links, n.min(self.pinned.len()), &mut demoted);
+        for block in demoted {
+            self.states.set_pinned(block, false);
+            self.free.push_back(&mut self.links, block);
+        }
+    }
+
+    /// Adds a reference to each block; a free block leaves its queue.
+    pub fn touch(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            if block == NULL_BLOCK {
+                continue;
+            }
+            if self.states.ref_count(block) == 0 {
+                let list = match self.states.is_pinned(block) {
+                    true => &mut self.pinned,
+                    false => &mut self.free,
+                };
+                list.remove(&mut self.links, block);
+            }
+            *self.states.ref_count_mut(block) += 1;
+        }
+    }
+
+    /// Drops a reference to each block. Those that lose their last one become free, in the order
+    /// given: the first is recycled first.
+    pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let mut front = self.free.front_run();
+        for block in blocks {
+            if block == NULL_BLOCK {
+                continue;
+            }
+            let count = self.states.ref_count_mut(block);
+            *count -= 1;
+            if *count == 0 {
+                self.recycle(block, &mut front);
+            }
+        }
+    }
+
+    fn recycle(&mut self, block: BlockId, front: &mut FrontRun) {
+        if self.states.is_pinned(block) {
+            self.pinned.push_back(&mut self.links, block);
+        } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
+            self.free.push_back(&mut self.links, block);
+        } else {
+            self.free.push_to_run(&mut self.links, front, block);
+        }
+    }
+
+    /// Drops a reference to each block and puts those that lose their last one at the end of the
+    /// free queue, cached or not (vLLM's `unpin_blocks`).
+    pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            let count = self.states.ref_count_mut(block);
+            *count -= 1;
+            if *count == 0 {
+                self.states.set_pinned(block, false);
+                self.free.push_back(&mut self.links, block);
+            }
+        }
+    }
+
+    /// Flags cached blocks for the pinned tier (vLLM PR 40676).
+    pub fn pin(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            if self.states.is_cached(block) {
+                self.states.set_pinned(block, true);
+            }
+        }
+    }
+
+    /// Takes blocks out of the prefix cache, whoever holds them.
+    pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            self.remove_keys(block);
+            if self.states.is_pinned(block) {
+                self.unpin(block);
+            }
+        }
+    }
+
+    /// A block without a hash has no place in the pinned tier.
+    fn unpin(&mut self, block: BlockId) {
+        self.states.set_pinned(block, false);
+        if self.states.ref_count(block) == 0 {
+            self.pinned.remove(&mut self.links, block);
+            let mut front = self.free.front_run();
+            self.recycle(block, &mut front);
+        }
+    }
+
+    /// Forgets every key. Refused, with `false`, while any block is in use.
+    pub fn reset(&mut self) -> bool {
+        if self.num_free_blocks() + 1 != self.num_blocks() {
+            return false;
+        }
+        self.demote_n(self.pinned.len());
+        self.index.clear();
+        for block in 0..self.num_blocks() as BlockId {
+            self.states.clear_key(block);
+            self.states.set_has_extra_keys(block, false);
+        }
+        self.extra_keys = ExtraKeys::default();
+        self.num_cached = 0;
+        self.version += 1;
+        self.push_event(|| Event::Cleared);
+        true
+    }
+
+    /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
+    /// `num_tokens` is the length of the prefix that the key stands for.
+    pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
+        if self.has_key(block, &key) {
+            return;
+        }
+        let entry = if self.states.is_cached(block) {
+            self.states.set_has_extra_keys(block, true);
+            self.extra_keys.add(block, key)
+        } else {
+            self.states.set_key(block, &key, num_tokens);
+            self.num_cached += 1;
+            block
+        };
+        let (states, extra) = (&self.states, &self.extra_keys);
+        let is_duplicate = self.index.insert(
+            Fingerprint::of(&key),
+            entry,
+            |other| entry_has(states, extra, other, &key),
+            |other| Fingerprint::of(&entry_key(states, extra, other)),
+        );
+        if entry == block {
+            self.states.set_duplicate(block, is_duplicate);
+        }
+        self.version += 1;
+    }
+
+    /// Takes every key of a block away and reports each as removed.
+    pub fn remove_keys(&mut self, block: BlockId) {
+        let Some(own) = self.states.key(block) else { return };
+        self.remove_entry(block, &own);
+        self.states.clear_key(block);
+        self.num_cached -= 1;
+        if self.states.has_extra_keys(block) {
+            for entry in self.extra_keys.entries_of(block) {
+                let key = self.extra_keys.key(entry);
+                self.remove_entry(entry, &key);
+            }
+            self.extra_keys.remove(block);
+            self.states.set_has_extra_keys(block, false);
+        }
+    }
+
+    fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
+        let (states, extra) = (&self.states, &self.extra_keys);
+        let fp = Fingerprint::of(key);
+        let is_match = |other| entry_has(states, extra, other, key);
+        let heir = self.index.remove(fp, entry, is_match);
+        if let Some(heir) = heir.filter(|&heir| !ExtraKeys::is_extra(heir)) {
+            self.states.set_duplicate(heir, false);
+        }
+        self.version += 1;
+        let CacheKey { hash, group } = *key;
+        self.push_event(|| Event::Removed { hash, group });
+    }
+
+    /// Whether events are wanted.
+    pub fn has_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Events that have not been handed out.
+    pub fn num_events(&self) -> usize {
+        self.events.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Adds an event if they are wanted.
+    pub fn push_event(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(events) = &mut self.events {
+            events.push(event());
+        }
+    }
+
+    /// Hands out the events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+fn entry_has(states: &BlockStates, extra: &ExtraKeys, entry: Entry, key: &CacheKey) -> bool {
+    match ExtraKeys::is_extra(entry) {
+        true => extra.key(entry) == *key,
+        false => states.has_key(entry, key),
+    }
+}
+
+fn entry_key(states: &BlockStates, extra: &ExtraKeys, entry: Entry) -> CacheKey {
+    match ExtraKeys::is_extra(entry) {
+        true => extra.key(entry),
+        false => states.key(entry).unwrap_or(CacheKey { hash: BlockHash::default(), group: 0 }),
+    }
+}
+
+/// Looks a chain of keys up in one group. Blocks that were allocated together have ids a step
+/// apart, so the next block is guessed and checked before the index is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainCursor {
+    group: GroupId,
+    last: BlockId,
+    step: u32,
+}
+
+impl ChainCursor {
+    /// A cursor for one group.
+    pub fn new(group: GroupId) -> Self {
+        Self { group, last: NULL_BLOCK, step: 1 }
+    }
+
+    /// The block that serves the next hash.
+    pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
+        let key = CacheKey { hash, group: self.group };
+        let guess = self.last.wrapping_add(self.step);
+        let block = if pool.states.serves(guess, &key) { guess } else { pool.find(&key)? };
+        self.step = block.wrapping_sub(self.last);
+        self.last = block;
+        Some(block)
+    }
+}
+
+/// Keys of blocks beside their own hash: the partial tail of a prompt inside a block that is
+/// cached as a whole. Few, so they are kept apart.
+#[derive(Clone, Debug, Default)]
+pub struct ExtraKeys {
+    keys: Vec<(CacheKey, BlockId)>,
+    vacant: Vec<Entry>,
+    by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
+}
+
+impl ExtraKeys {
+    const TAG: Entry = MAX_BLOCKS as Entry;
+
+    fn is_extra(entry: Entry) -> bool {
+        entry & Self::TAG != 0
+    }
+
+    pub(crate) fn block_of(&self, entry: Entry) -> BlockId {
+        match Self::is_extra(entry) {
+            true => self.keys[(entry ^ Self::TAG) as usize].1,
+            false => entry,
+        }
+    }
+
+    fn key(&self, entry: Entry) -> CacheKey {
+        self.keys[(entry ^ Self::TAG) as usize].0
+    }
+
+    fn entries_of(&self, block: BlockId) -> Vec<Entry> {
+        self.by_block.get(&block).cloned().unwrap_or_default()
+    }
+
+    fn of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
+        self.by_block.get(&block).into_iter().flatten().map(|&entry| self.key(entry))
+    }
+
+    pub(crate) fn num_blocks(&self) -> usize {
+        self.by_block.len()
+    }
+
+    fn add(&mut self, block: BlockId, key: CacheKey) -> Entry {
+        let entry = self.vacant.pop().unwrap_or_else(|| {
+            self.keys.push((key, block));
+            (self.keys.len() - 1) as Entry | Self::TAG
+        });
+        self.keys[(entry ^ Self::TAG) as usize] = (key, block);
+        self.by_block.entry(block).or_default().push(entry);
+        entry
+    }
+
+    fn remove(&mut self, block: BlockId) {
+        self.vacant.extend(self.by_block.remove(&block).unwrap_or_default());
+    }
+}

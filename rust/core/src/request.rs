@@ -1,0 +1,207 @@
+//! A request as the manager sees it, and the blocks it holds in every group.
+
+use crate::block::{BlockHash, BlockId, NULL_BLOCK};
+
+/// Names a request. The caller gives each live request a number of its own.
+pub type RequestId = u64;
+
+/// What a call reads of a request. Counts in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestView<'a> {
+    /// The request.
+    pub id: RequestId,
+    /// The hash of every full hash block so far, each chained over its prefix.
+    pub block_hashes: &'a [BlockHash],
+    /// Prompt and output tokens so far.
+    pub num_tokens: usize,
+    /// Prompt tokens.
+    pub num_prompt_tokens: usize,
+    /// Tokens whose KV the scheduler counts as computed.
+    pub num_computed_tokens: usize,
+    /// Tokens of steps whose output is not processed yet.
+    pub num_in_flight_tokens: usize,
+    /// The shared-prefix boundary that the look-up found; 0 for none.
+    pub shared_prefix_boundary: usize,
+    /// Whether the request waits to be admitted (new or preempted), so that the watermark applies.
+    pub is_waiting: bool,
+}
+
+/// Blocks of one group in token order. A leading run of null blocks is a number, not a word each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupBlocks {
+    null_head: usize,
+    /// Ids before this position have joined the null head.
+    start: usize,
+    ids: Vec<BlockId>,
+}
+
+impl GroupBlocks {
+    /// `null_head` null blocks, then `ids`.
+    pub fn new(null_head: usize, ids: Vec<BlockId>) -> Self {
+        let mut blocks = Self { null_head, start: 0, ids };
+        blocks.absorb_leading_nulls();
+        blocks
+    }
+
+    /// Number of blocks, null blocks included.
+    pub fn len(&self) -> usize {
+        self.null_head + self.tail().len()
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of leading null blocks.
+    pub fn null_head(&self) -> usize {
+        self.null_head
+    }
+
+    /// The blocks behind the null head.
+    pub fn tail(&self) -> &[BlockId] {
+        &self.ids[self.start..]
+    }
+
+    /// The block at a position.
+    pub fn get(&self, index: usize) -> Option<BlockId> {
+        if index < self.null_head {
+            return Some(NULL_BLOCK);
+        }
+        self.tail().get(index - self.null_head).copied()
+    }
+
+    /// The blocks behind the null head from a position on, and the position of the first of them.
+    pub fn tail_from(&self, index: usize) -> (usize, &[BlockId]) {
+        let first = index.max(self.null_head);
+        (first, self.tail().get(first - self.null_head..).unwrap_or(&[]))
+    }
+
+    /// Every block, null blocks included.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = BlockId> + '_ {
+        let nulls = std::iter::repeat_n(NULL_BLOCK, self.null_head);
+        nulls.chain(self.tail().iter().copied())
+    }
+
+    /// The blocks that hold KV, last first: the order in which they are freed.
+    pub fn iter_held_back(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.tail().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
+    }
+
+    /// Adds null blocks at the end.
+    pub fn push_nulls(&mut self, n: usize) {
+        if self.tail().is_empty() {
+            self.null_head += n;
+        } else {
+            self.ids.extend(std::iter::repeat_n(NULL_BLOCK, n));
+        }
+    }
+
+    /// Adds blocks at the end.
+    pub fn extend_from(&mut self, other: &Self, skip: usize) {
+        self.push_nulls(other.null_head.saturating_sub(skip));
+        self.ids.extend_from_slice(other.tail_from(skip).1);
+    }
+
+    /// The end of the list, to add blocks to. They must not be null.
+    pub fn ids_mut(&mut self) -> &mut Vec<BlockId> {
+        &mut self.ids
+    }
+
+    /// Shortens the list.
+    pub fn truncate(&mut self, len: usize) {
+        if len <= self.null_head {
+            *self = Self { null_head: len, ..Self::default() };
+        } else {
+            self.ids.truncate(self.start + len - self.null_head);
+        }
+    }
+
+    /// Replaces the held blocks before position `end` by null blocks, going back from `end` and
+    /// stopping at the first null block. Returns the blocks, last first.
+    pub fn release_before(&mut self, end: usize) -> Vec<BlockId> {
+        let end = end.min(self.len());
+        if end <= self.null_head {
+            return Vec::new();
+        }
+        let end = self.start + end - self.null_head;
+        let held = self.ids[self.start..end].iter().rev();
+        let released: Vec<_> = held.copied().take_while(|&id| id != NULL_BLOCK).collect();
+        self.ids[end - released.len()..end].fill(NULL_BLOCK);
+        self.absorb_leading_nulls();
+        released
+    }
+
+    fn absorb_leading_nulls(&mut self) {
+        let nulls = self.tail().iter().take_while(|&&id| id == NULL_BLOCK).count();
+        self.null_head += nulls;
+        self.start += nulls;
+        if self.start > 64 && self.start * 2 > self.ids.len() {
+            self.ids.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+/// What a request holds in one group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupState {
+    /// Its block table.
+    pub blocks: GroupBlocks,
+    /// Leading blocks that are cached or passed over for good; `None` until the request has
+    /// adopted a hit or cached a block here.
+    pub num_cached_blocks: Option<usize>,
+}
+
+/// What a request holds in every group.
+#[derive(Clone, Debug)]
+pub struct RequestBlocks {
+    /// One entry per group.
+    pub groups: Vec<GroupState>,
+}
+
+impl RequestBlocks {
+    /// A request without blocks.
+    pub fn new(num_groups: usize) -> Self {
+        Self { groups: vec![GroupState::default(); num_groups] }
+    }
+
+    /// Whether the request has adopted a hit or cached a block in some group, after which it
+    /// takes no new hit.
+    pub fn is_running(&self) -> bool {
+        self.groups.iter().any(|group| group.num_cached_blocks.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_blocks_come_last_first_and_join_the_null_head() {
+        let mut blocks = GroupBlocks::new(1, vec![5, 6, 7, 8]);
+        assert_eq!(blocks.release_before(3), [6, 5]);
+        assert_eq!((blocks.null_head(), blocks.tail()), (3, &[7, 8][..]));
+        assert_eq!(blocks.release_before(3), [0; 0]);
+        assert_eq!(blocks.release_before(9), [8, 7]);
+        assert_eq!(blocks.len(), 5);
+        blocks.ids_mut().push(9);
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn release_stops_at_a_null_block_inside() {
+        let mut blocks = GroupBlocks::new(0, vec![5, 0, 7, 8]);
+        assert_eq!(blocks.release_before(3), [7]);
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [5, 0, 0, 8]);
+    }
+
+    #[test]
+    fn a_list_can_be_cut_inside_its_null_head() {
+        let mut blocks = GroupBlocks::new(4, vec![1, 2]);
+        blocks.truncate(5);
+        assert_eq!(blocks.tail(), [1]);
+        blocks.truncate(3);
+        assert_eq!((blocks.len(), blocks.tail()), (3, &[][..]));
+    }
+}

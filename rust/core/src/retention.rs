@@ -1,0 +1,181 @@
+//! Which blocks of a sparse group are worth keeping: those at the end of a prefix that a later
+//! request can resume at.
+//!
+//! Sources: the reachable-block mask is vLLM PR 42258, the retention interval vLLM PR 43447, and
+//! the shared-prefix junction the checkpoint rule of Marconi (MLSys 2025).
+
+use std::ops::Range;
+
+/// What decides whether a block can be reached by a later hit.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach<'a> {
+    /// The blocks in question.
+    pub range: (usize, usize),
+    /// Hits are multiples of this many tokens.
+    pub alignment: usize,
+    /// Whether hits match one block past their end and drop it.
+    pub use_eagle: bool,
+    /// Tokens between kept tails; `None` for every aligned boundary, 0 for `boundaries` alone.
+    pub retention_interval: Option<usize>,
+    /// Token positions that a later request is known to resume at.
+    pub boundaries: &'a [usize],
+}
+
+/// The blocks of a range that are worth caching.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReachableBlocks {
+    /// All of them.
+    All,
+    /// These, in ascending order and apart from each other.
+    Runs(Vec<Range<usize>>),
+}
+
+impl ReachableBlocks {
+    /// The blocks of `start..end` that are worth caching.
+    pub fn runs(self, start: usize, end: usize) -> Vec<Range<usize>> {
+        match self {
+            Self::All => std::iter::once(start..end).collect(),
+            Self::Runs(runs) => runs,
+        }
+    }
+}
+
+impl Reach<'_> {
+    /// The tails of `need` blocks before each boundary at which a hit can end.
+    pub fn tails(&self, block_size: usize, need: usize) -> ReachableBlocks {
+        if !self.alignment.is_multiple_of(block_size) {
+            return ReachableBlocks::All;
+        }
+        // EAGLE matches one block past the boundary.
+        let shift = usize::from(self.use_eagle);
+        let segment = match self.retention_interval {
+            None => Some(self.alignment / block_size),
+            Some(0) => None,
+            Some(interval) => Some(interval / block_size),
+        };
+        if segment.is_some_and(|segment| need >= segment) {
+            return ReachableBlocks::All;
+        }
+        let mut runs = Vec::new();
+        if let Some(segment) = segment.filter(|_| need > 0) {
+            runs.extend(self.segment_tails(segment, need, shift));
+        }
+        if self.retention_interval.is_some() {
+            runs.extend(self.boundary_tails(block_size, need, shift));
+        }
+        ReachableBlocks::Runs(merge(runs))
+    }
+
+    /// The last `need` blocks of every segment, moved by `shift`.
+    fn segment_tails(
+        &self,
+        segment: usize,
+        need: usize,
+        shift: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let (start, end) = self.range;
+        let first = start.saturating_sub(shift) / segment;
+        let last = end.saturating_sub(shift).div_ceil(segment);
+        (first..last).map(move |i| {
+            let tail_end = (i + 1) * segment + shift;
+            (tail_end - need).max(start)..tail_end.min(end)
+        })
+    }
+
+    fn boundary_tails(
+        &self,
+        block_size: usize,
+        need: usize,
+        shift: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let (start, end) = self.range;
+        self.boundaries.iter().map(move |boundary| {
+            let tail_end = boundary / self.alignment * self.alignment / block_size + shift;
+            tail_end.saturating_sub(need).max(start)..tail_end.min(end)
+        })
+    }
+}
+
+fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    runs.retain(|run| !run.is_empty());
+    runs.sort_by_key(|run| run.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// The token positions at which a later request that repeats or extends a prompt can resume: the
+/// end of the prompt less the token that is always recomputed, and with EAGLE, which drops a
+/// block, the aligned boundaries one block below.
+pub fn replay_boundaries(
+    num_prompt_tokens: usize,
+    alignment: usize,
+    use_eagle: bool,
+) -> Vec<usize> {
+    let last = num_prompt_tokens.saturating_sub(1);
+    if !use_eagle {
+        return vec![last];
+    }
+    let below = |tokens: usize| (tokens / alignment * alignment).saturating_sub(alignment);
+    let (repeated, extended) = (below(last), below(num_prompt_tokens));
+    if repeated == extended { vec![repeated] } else { vec![repeated, extended] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(range: (usize, usize), alignment: usize) -> Reach<'static> {
+        Reach { range, alignment, use_eagle: false, retention_interval: None, boundaries: &[] }
+    }
+
+    fn blocks(reachable: ReachableBlocks, range: (usize, usize)) -> Vec<usize> {
+        reachable.runs(range.0, range.1).into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn block_8_window_8_beside_full_32_keeps_blocks_3_and_7() {
+        let reachable = reach((0, 8), 32).tails(8, 1);
+        assert_eq!(blocks(reachable, (0, 8)), [3, 7]);
+    }
+
+    #[test]
+    fn block_16_window_32_beside_full_32_keeps_every_block() {
+        // The seventh block stays out because caching stops at the aligned boundary.
+        let reachable = reach((0, 6), 32).tails(16, 2);
+        assert_eq!(blocks(reachable, (0, 6)), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn interval_zero_keeps_the_tails_of_the_boundaries_alone() {
+        let reach =
+            Reach { retention_interval: Some(0), boundaries: &[99, 40], ..reach((0, 24), 32) };
+        assert_eq!(blocks(reach.tails(4, 2), (0, 24)), [6, 7, 22, 23]);
+    }
+
+    #[test]
+    fn an_interval_keeps_a_tail_per_segment_and_the_boundaries() {
+        let reach =
+            Reach { retention_interval: Some(64), boundaries: &[99], ..reach((10, 32), 32) };
+        assert_eq!(blocks(reach.tails(4, 2), (10, 32)), [14, 15, 22, 23, 30, 31]);
+    }
+
+    #[test]
+    fn eagle_shifts_each_tail_by_the_block_it_drops() {
+        let reach = Reach { use_eagle: true, ..reach((0, 18), 32) };
+        assert_eq!(blocks(reach.tails(4, 3), (0, 18)), [6, 7, 8, 14, 15, 16]);
+    }
+
+    #[test]
+    fn replay_of_an_aligned_prompt_has_two_boundaries_with_eagle() {
+        assert_eq!(replay_boundaries(96, 32, false), [95]);
+        assert_eq!(replay_boundaries(96, 32, true), [32, 64]);
+        assert_eq!(replay_boundaries(97, 32, true), [64]);
+        assert_eq!(replay_boundaries(10, 32, true), [0]);
+    }
+}

@@ -1,0 +1,127 @@
+//! The exceptions, made in one place, and what of the core becomes which.
+
+use pyo3::exceptions::{PyAssertionError, PyException, PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use kvoxide_core::Error;
+
+/// The exception types.
+pub struct Exceptions {
+    pub base: Py<PyType>,
+    pub config: Py<PyType>,
+    pub unsupported_group: Py<PyType>,
+    pub request: Py<PyType>,
+    pub unknown_request: Py<PyType>,
+    pub duplicate_request: Py<PyType>,
+    pub block_hash: Py<PyType>,
+    pub block: Py<PyType>,
+    pub internal: Py<PyType>,
+    pub trace: Py<PyType>,
+}
+
+static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
+
+impl Exceptions {
+    /// The exception types, made on first use.
+    pub fn get(py: Python<'_>) -> PyResult<&Self> {
+        EXCEPTIONS.get_or_try_init(py, || Self::new(py))
+    }
+
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let value_error = py.get_type::<PyValueError>();
+        let base = new_type(py, c"KvoxideError", &[&py.get_type::<PyException>()])?;
+        let of_value = |name| new_type(py, name, &[base.bind(py), &value_error]);
+        let config = of_value(c"ConfigError")?;
+        let request = of_value(c"RequestError")?;
+        let key_error = py.get_type::<PyKeyError>();
+        let assertion_error = py.get_type::<PyAssertionError>();
+        Ok(Self {
+            unsupported_group: new_type(py, c"UnsupportedGroupError", &[config.bind(py)])?,
+            unknown_request: new_type(py, c"UnknownRequestError", &[request.bind(py), &key_error])?,
+            duplicate_request: new_type(py, c"DuplicateRequestError", &[request.bind(py)])?,
+            block_hash: of_value(c"BlockHashError")?,
+            block: of_value(c"BlockError")?,
+            internal: new_type(py, c"InternalError", &[base.bind(py), &assertion_error])?,
+            trace: of_value(c"TraceError")?,
+            config,
+            request,
+            base,
+        })
+    }
+
+    /// Puts the types into the module.
+    pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let all = Self::get(py)?;
+        for exception in [
+            &all.base,
+            &all.config,
+            &all.unsupported_group,
+            &all.request,
+            &all.unknown_request,
+            &all.duplicate_request,
+            &all.block_hash,
+            &all.block,
+            &all.internal,
+            &all.trace,
+        ] {
+            let exception = exception.bind(py);
+            module.add(exception.name()?, exception)?;
+        }
+        Ok(())
+    }
+}
+
+/// An exception type of this package. `KeyError` shows the `repr` of its message, so the message
+/// is shown as `Exception` shows it.
+fn new_type(
+    py: Python<'_>,
+    name: &std::ffi::CStr,
+    bases: &[&Bound<'_, PyType>],
+) -> PyResult<Py<PyType>> {
+    let dict = PyDict::new(py);
+    dict.set_item("__module__", "kvoxide")?;
+    dict.set_item("__str__", py.get_type::<PyException>().getattr("__str__")?)?;
+    let bases = PyTuple::new(py, bases)?;
+    let name = name.to_str()?;
+    let made = py.get_type::<PyType>().call1((name, bases, dict))?;
+    Ok(made.cast_into::<PyType>()?.unbind())
+}
+
+/// The Python exception for a refusal by the core.
+pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
+    let all = match Exceptions::get(py) {
+        Ok(all) => all,
+        Err(error) => return error,
+    };
+    let exception = match error {
+        Error::Config(_) => &all.config,
+        Error::UnsupportedGroup { .. } => &all.unsupported_group,
+        Error::Request(_) => &all.request,
+        Error::UnknownRequest(_) => &all.unknown_request,
+        Error::DuplicateRequest(_) => &all.duplicate_request,
+        Error::BlockHash(_) => &all.block_hash,
+        Error::Block(_) => &all.block,
+        Error::Internal(_) => &all.internal,
+    };
+    PyErr::from_type(exception.bind(py).clone(), error.to_string())
+}
+
+/// Turns the core's results into Python's.
+pub trait IntoPyResult<T> {
+    /// The value, or the exception.
+    fn into_py(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
+    fn into_py(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| to_py(py, &error))
+    }
+}
+
+/// A refusal of an argument about a request.
+pub fn request_error(py: Python<'_>, message: String) -> PyErr {
+    to_py(py, &Error::Request(message))
+}

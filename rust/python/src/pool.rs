@@ -1,0 +1,197 @@
+//! The block pool of a manager, as Python sees it.
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use kvoxide_core::block::CacheKey;
+use kvoxide_core::{BlockId, NULL_BLOCK};
+
+use crate::blocks::PyBlock;
+use crate::errors::request_error;
+use crate::manager::PyManager;
+use crate::tokens::Hashes;
+
+/// The blocks behind a manager.
+#[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
+pub struct PyBlockPool {
+    pub manager: Py<PyManager>,
+}
+
+impl PyBlockPool {
+    fn view(&self, py: Python<'_>, id: BlockId) -> PyBlock {
+        PyBlock { manager: self.manager.clone_ref(py), id }
+    }
+
+    /// The ids of block objects, all of which must be of this pool.
+    fn ids(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+        let id_of = |block: PyResult<Bound<'_, PyAny>>| {
+            let block = block?;
+            let view = block.cast::<PyBlock>()?.get();
+            match view.manager.is(&self.manager) {
+                true => Ok(view.id),
+                false => Err(request_error(blocks.py(), "a block is of another pool".into())),
+            }
+        };
+        blocks.try_iter()?.map(id_of).collect()
+    }
+}
+
+#[pymethods]
+impl PyBlockPool {
+    #[getter]
+    fn num_gpu_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.manager.try_borrow(py)?.core.pool().num_blocks())
+    }
+
+    #[getter]
+    fn null_block(&self, py: Python<'_>) -> PyBlock {
+        self.view(py, NULL_BLOCK)
+    }
+
+    #[getter]
+    fn blocks(&self, py: Python<'_>) -> PyResult<BlockSequence> {
+        let len = self.num_gpu_blocks(py)?;
+        Ok(BlockSequence { manager: self.manager.clone_ref(py), len })
+    }
+
+    fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.manager.try_borrow(py)?.core.pool().num_free_blocks())
+    }
+
+    fn get_num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.manager.try_borrow(py)?.core.pool().num_pinned_blocks())
+    }
+
+    fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.manager.try_borrow(py)?.core.pool().num_cached_blocks())
+    }
+
+    fn get_usage(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.manager.try_borrow(py)?.core.pool().usage())
+    }
+
+    fn get_free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        let manager = self.manager.try_borrow(py)?;
+        let ids: Vec<i32> = manager.core.pool().free_blocks().map(|id| id as i32).collect();
+        Ok(ids.into_pyarray(py))
+    }
+
+    fn get_pinned_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        let manager = self.manager.try_borrow(py)?;
+        let ids: Vec<i32> = manager.core.pool().pinned_blocks().map(|id| id as i32).collect();
+        Ok(ids.into_pyarray(py))
+    }
+
+    fn get_cached_block<'py>(
+        &self,
+        py: Python<'py>,
+        block_hash: &Bound<'py, PyBytes>,
+        kv_cache_group_ids: Vec<u16>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let hashes = Hashes::extract(PyList::new(py, [block_hash])?.as_any())?;
+        let manager = self.manager.try_borrow(py)?;
+        let found = kv_cache_group_ids
+            .into_iter()
+            .map(|group| manager.core.pool().find(&CacheKey { hash: hashes.hashes[0], group }));
+        let Some(ids) = found.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        PyBlock::list(py, &self.manager, ids).map(Some)
+    }
+
+    fn get_new_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        num_blocks: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut ids = Vec::new();
+        self.manager.try_borrow_mut(py)?.change(py, None, |core| {
+            core.pool().check_free(num_blocks)?;
+            core.pool_mut().take(num_blocks, &mut ids);
+            Ok(())
+        })?;
+        PyBlock::list(py, &self.manager, ids)
+    }
+
+    fn touch(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = self.ids(blocks)?;
+        self.manager.try_borrow_mut(py)?.change(py, None, |core| {
+            core.pool_mut().touch(ids);
+            Ok(())
+        })
+    }
+
+    fn free_blocks(&self, py: Python<'_>, ordered_blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = self.ids(ordered_blocks)?;
+        self.manager.try_borrow_mut(py)?.change(py, None, |core| core.release_blocks(&ids))
+    }
+
+    fn evict_blocks(&self, py: Python<'_>, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.manager.try_borrow_mut(py)?.evict_blocks(block_ids)
+    }
+
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
+        self.manager.try_borrow_mut(py)?.reset_pool(py)
+    }
+
+    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.manager.try_borrow_mut(py)?.take_events(py)
+    }
+}
+
+/// Every block of a pool, as views made on access.
+#[pyclass(module = "kvoxide", frozen, sequence)]
+pub struct BlockSequence {
+    manager: Py<PyManager>,
+    len: usize,
+}
+
+#[pymethods]
+impl BlockSequence {
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<PyBlock> {
+        let from_start = if index < 0 { index + self.len as isize } else { index };
+        let is_inside = (0..self.len as isize).contains(&from_start);
+        if !is_inside {
+            let message = format!("block {index} of a pool of {} blocks", self.len);
+            return Err(PyIndexError::new_err(message));
+        }
+        Ok(PyBlock { manager: self.manager.clone_ref(py), id: from_start as BlockId })
+    }
+}
+
+/// Block ids from a Python iterable of int, checked by the core afterwards.
+pub fn block_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+    let id_of = |id: PyResult<Bound<'_, PyAny>>| {
+        let id = id?;
+        let number: i64 = id.extract()?;
+        BlockId::try_from(number).map_err(|_| {
+            let error = kvoxide_core::Error::Block(format!(
+                "block id {number} is outside the pool; ids are not negative"
+            ));
+            crate::errors::to_py(value.py(), &error)
+        })
+    };
+    value.try_iter()?.map(id_of).collect()
+}
+
+impl PyManager {
+    /// Empties the prefix cache unless a block is in use.
+    pub fn reset_pool(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let mut done = false;
+        self.change(py, None, |core| {
+            done = core.reset_prefix_cache();
+            Ok(())
+        })?;
+        Ok(done)
+    }
+
+    /// Takes blocks out of the prefix cache.
+    pub fn evict_blocks(&mut self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = self::block_ids(block_ids)?;
+        self.change(block_ids.py(), None, |core| core.evict_blocks(&ids))
+    }
+}

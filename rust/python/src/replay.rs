@@ -1,0 +1,244 @@
+//! Traces and their runs, for Python.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use numpy::ndarray::Array2;
+use numpy::{IntoPyArray, PyArray2};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_replay::report::{Report, TimelinePoint};
+use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
+use kvoxide_replay::trace::{LineError, Prompt, Trace, TraceRequest};
+
+use crate::config::{PyGroupSpec, PyPolicy, optional_size, size};
+use crate::errors::{Exceptions, request_error, to_py};
+use crate::tokens::token_ids;
+
+/// Requests of a trace in arrival order. Runs share what was there when they were made.
+#[pyclass(module = "kvoxide", name = "Trace")]
+#[derive(Default)]
+pub struct PyTrace {
+    trace: Arc<Trace>,
+}
+
+#[pymethods]
+impl PyTrace {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn push_line(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let request = TraceRequest::from_line(line.as_bytes());
+        let request = request.map_err(|error| trace_error(py, &error))?;
+        Arc::make_mut(&mut self.trace).requests.push(request);
+        Ok(())
+    }
+
+    fn push_prompt(
+        &mut self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = token_ids)] prompt_token_ids: Vec<i64>,
+        output_length: i64,
+    ) -> PyResult<()> {
+        if prompt_token_ids.is_empty() {
+            let message = "the prompt is empty; a request has at least one token";
+            return Err(request_error(py, message.into()));
+        }
+        let output_length = size(py, "output_length", output_length)?;
+        let prompt = Prompt::Tokens(prompt_token_ids);
+        Arc::make_mut(&mut self.trace).requests.push(TraceRequest { prompt, output_length });
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.trace.requests.len()
+    }
+
+    #[getter]
+    fn num_prompt_tokens(&self) -> usize {
+        self.trace.requests.iter().map(|request| request.prompt.len()).sum()
+    }
+
+    #[getter]
+    fn num_output_tokens(&self) -> usize {
+        self.trace.requests.iter().map(|request| request.output_length).sum()
+    }
+
+    fn truncate(&mut self, py: Python<'_>, num_requests: i64) -> PyResult<()> {
+        let num_requests = size(py, "num_requests", num_requests)?;
+        Arc::make_mut(&mut self.trace).requests.truncate(num_requests);
+        Ok(())
+    }
+}
+
+fn trace_error(py: Python<'_>, error: &LineError) -> PyErr {
+    let make = || {
+        let exception = Exceptions::get(py)?.trace.bind(py).call1((error.to_string(),))?;
+        exception.setattr("field", &error.field)?;
+        Ok(PyErr::from_value(exception))
+    };
+    make().unwrap_or_else(|failure: PyErr| failure)
+}
+
+/// One run of a trace.
+#[pyclass(module = "kvoxide", name = "Simulation", frozen)]
+pub struct PySimulation {
+    trace: Arc<Trace>,
+    settings: Settings,
+    control: Control,
+}
+
+#[pymethods]
+impl PySimulation {
+    #[new]
+    #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
+        max_batched_tokens=8192, report_from=0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn new(
+        py: Python<'_>,
+        trace: &PyTrace,
+        kv_cache_groups: Vec<PyGroupSpec>,
+        num_blocks: Option<i64>,
+        policy: Option<PyPolicy>,
+        concurrency: i64,
+        max_batched_tokens: i64,
+        report_from: i64,
+    ) -> PyResult<Self> {
+        let settings = Settings {
+            groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
+            num_blocks: optional_size(py, "num_blocks", num_blocks)?,
+            policy: policy.unwrap_or_default().policy,
+            concurrency: size(py, "concurrency", concurrency)?,
+            max_batched_tokens: size(py, "max_batched_tokens", max_batched_tokens)?,
+            report_from: size(py, "report_from", report_from)?,
+        };
+        Ok(Self { trace: trace.trace.clone(), settings, control: Control::default() })
+    }
+
+    fn run(&self, py: Python<'_>) -> PyResult<SimulationResult> {
+        match py.detach(|| run(&self.trace, &self.settings, &self.control)) {
+            Ok(report) => Ok(SimulationResult { report }),
+            Err(Stopped::Refused(error)) => Err(to_py(py, &error)),
+            Err(stopped @ Stopped::Cancelled) => {
+                Err(PyKeyboardInterrupt::new_err(stopped.to_string()))
+            }
+        }
+    }
+
+    fn cancel(&self) {
+        self.control.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn progress(&self) -> usize {
+        self.control.finished.load(Ordering::Relaxed)
+    }
+}
+
+/// What a run counted.
+#[pyclass(module = "kvoxide", frozen)]
+pub struct SimulationResult {
+    report: Report,
+}
+
+#[pymethods]
+impl SimulationResult {
+    #[getter]
+    fn requests(&self) -> usize {
+        self.report.counted().count()
+    }
+
+    #[getter]
+    fn rejected_requests(&self) -> usize {
+        self.report.num_rejected()
+    }
+
+    #[getter]
+    fn prompt_tokens(&self) -> usize {
+        self.report.counted().map(|request| request.prompt_tokens).sum()
+    }
+
+    #[getter]
+    fn generated_tokens(&self) -> usize {
+        self.report.counted().map(|request| request.output_tokens).sum()
+    }
+
+    #[getter]
+    fn hit_tokens(&self) -> usize {
+        self.report.counted().filter_map(|request| request.hit_tokens).sum()
+    }
+
+    #[getter]
+    fn evictions(&self) -> u64 {
+        self.report.last.evictions
+    }
+
+    #[getter]
+    fn preemptions(&self) -> usize {
+        self.report.requests.iter().map(|request| request.preemptions).sum()
+    }
+
+    #[getter]
+    fn peak_used_blocks(&self) -> usize {
+        self.report.peak_used_blocks
+    }
+
+    #[getter]
+    fn cached_blocks(&self) -> usize {
+        self.report.last.cached
+    }
+
+    #[getter]
+    fn steps(&self) -> usize {
+        self.report.steps
+    }
+
+    #[getter]
+    fn schedule_seconds(&self) -> (f64, f64, f64) {
+        self.report.schedule.summary()
+    }
+
+    #[getter]
+    fn step_seconds(&self) -> (f64, f64, f64) {
+        self.report.step.summary()
+    }
+
+    #[getter]
+    fn wall_seconds(&self) -> f64 {
+        self.report.wall.as_secs_f64()
+    }
+
+    #[getter]
+    fn per_request<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
+        let requests = &self.report.requests;
+        let rows = Array2::from_shape_fn((requests.len(), 4), |(row, column)| {
+            let request = &requests[row];
+            match column {
+                0 => request.prompt_tokens as i64,
+                1 => request.output_tokens as i64,
+                2 => request.hit_tokens.map_or(-1, |hit| hit as i64),
+                _ => request.preemptions as i64,
+            }
+        });
+        rows.into_pyarray(py)
+    }
+
+    #[getter]
+    fn timeline<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<f64>> {
+        let points = &self.report.timeline;
+        let rows = Array2::from_shape_fn((points.len(), 4), |(row, column)| {
+            let TimelinePoint { finished, occupancy } = points[row];
+            let share = |blocks: usize| blocks as f64 / occupancy.capacity.max(1) as f64;
+            match column {
+                0 => finished as f64,
+                1 => share(occupancy.used),
+                2 => share(occupancy.cached),
+                _ => share(occupancy.pinned),
+            }
+        });
+        rows.into_pyarray(py)
+    }
+}

@@ -1,0 +1,255 @@
+//! Requests of the standalone manager.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_core::block_hash::ExtraKeys;
+use kvoxide_core::{BlockHash, RequestId, RequestView};
+
+use crate::errors::request_error;
+use crate::hasher::PyBlockHasher;
+use crate::tokens::{Hashes, hash_bytes, hash_error, one_or_more_token_ids, token_ids};
+
+/// Where a request is in the scheduler.
+#[pyclass(module = "kvoxide", name = "RequestStatus", frozen, eq, hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestStatus {
+    #[pyo3(name = "WAITING")]
+    Waiting,
+    #[pyo3(name = "RUNNING")]
+    Running,
+    #[pyo3(name = "PREEMPTED")]
+    Preempted,
+    #[pyo3(name = "FINISHED")]
+    Finished,
+}
+
+/// A request as the manager reads it.
+#[pyclass(module = "kvoxide", name = "Request")]
+pub struct PyRequest {
+    pub id: RequestId,
+    #[pyo3(get)]
+    pub request_id: String,
+    pub tokens: Vec<i64>,
+    pub hashes: Vec<BlockHash>,
+    pub hash_len: usize,
+    pub hash_block_size: Option<usize>,
+    pub extra_keys: ExtraKeys,
+    hasher: Option<PyBlockHasher>,
+    #[pyo3(get)]
+    pub num_prompt_tokens: usize,
+    #[pyo3(get)]
+    pub num_tokens: usize,
+    #[pyo3(get, set)]
+    pub num_computed_tokens: usize,
+    #[pyo3(get, set)]
+    pub num_in_flight_tokens: usize,
+    #[pyo3(get, set)]
+    pub shared_prefix_boundary: usize,
+    #[pyo3(get, set)]
+    pub num_preemptions: usize,
+    #[pyo3(get, set)]
+    pub status: RequestStatus,
+    #[pyo3(get)]
+    pub skip_reading_prefix_cache: bool,
+    #[pyo3(get)]
+    pub session_id: Option<String>,
+    pub reports_hits: bool,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl PyRequest {
+    /// What the core reads.
+    pub fn view(&self) -> RequestView<'_> {
+        RequestView {
+            id: self.id,
+            block_hashes: &self.hashes,
+            num_tokens: self.num_tokens,
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed_tokens,
+            num_in_flight_tokens: self.num_in_flight_tokens,
+            shared_prefix_boundary: self.shared_prefix_boundary,
+            is_waiting: matches!(self.status, RequestStatus::Waiting | RequestStatus::Preempted),
+        }
+    }
+
+    fn hash_new_tokens(&mut self, py: Python<'_>) {
+        let Self { hasher, hashes, tokens, extra_keys, .. } = self;
+        if let Some(hasher) = hasher {
+            py.detach(|| hasher.hasher.extend(hashes, tokens, extra_keys));
+        }
+    }
+}
+
+#[pymethods]
+impl PyRequest {
+    #[new]
+    #[pyo3(signature = (request_id, prompt_token_ids=None, *, block_hasher=None,
+        block_hashes=None, num_prompt_tokens=None, cache_salt=None, lora=None, session_id=None,
+        skip_reading_prefix_cache=false, kv_cache_report_mode="incremental"))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn new(
+        py: Python<'_>,
+        request_id: String,
+        prompt_token_ids: Option<&Bound<'_, PyAny>>,
+        block_hasher: Option<PyBlockHasher>,
+        block_hashes: Option<&Bound<'_, PyAny>>,
+        num_prompt_tokens: Option<i64>,
+        cache_salt: Option<String>,
+        lora: Option<(String, String)>,
+        session_id: Option<String>,
+        skip_reading_prefix_cache: bool,
+        kv_cache_report_mode: &str,
+    ) -> PyResult<Self> {
+        let prompt = Prompt::new(py, prompt_token_ids, num_prompt_tokens)?;
+        if block_hasher.is_some() && (block_hashes.is_some() || prompt_token_ids.is_none()) {
+            let message = "block_hasher goes with prompt_token_ids and without block_hashes";
+            return Err(request_error(py, message.into()));
+        }
+        let ready_made = block_hashes.map(Hashes::extract).transpose()?.unwrap_or_default();
+        let reports_hits = match kv_cache_report_mode {
+            "incremental" => false,
+            "full" => true,
+            other => {
+                let message =
+                    format!("kv_cache_report_mode is '{other}'; it can be 'incremental' or 'full'");
+                return Err(request_error(py, message));
+            }
+        };
+        let hash_len = match &block_hasher {
+            Some(hasher) => hasher.hasher.algorithm().hash_len(),
+            None => ready_made.hash_len,
+        };
+        let mut request = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            request_id,
+            tokens: prompt.token_ids,
+            hashes: ready_made.hashes,
+            hash_len,
+            hash_block_size: block_hasher.as_ref().map(|hasher| hasher.hasher.block_size()),
+            extra_keys: ExtraKeys { lora, cache_salt },
+            hasher: block_hasher,
+            num_prompt_tokens: prompt.num_tokens,
+            num_tokens: prompt.num_tokens,
+            num_computed_tokens: 0,
+            num_in_flight_tokens: 0,
+            shared_prefix_boundary: 0,
+            num_preemptions: 0,
+            status: RequestStatus::Waiting,
+            skip_reading_prefix_cache,
+            session_id,
+            reports_hits,
+        };
+        request.hash_new_tokens(py);
+        Ok(request)
+    }
+
+    #[getter]
+    fn block_hashes<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.hashes.iter().map(|hash| hash_bytes(py, hash, self.hash_len)).collect()
+    }
+
+    #[getter]
+    fn all_token_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        self.tokens.clone().into_pyarray(py)
+    }
+
+    fn append_output_token_ids(
+        &mut self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = one_or_more_token_ids)] token_ids: Vec<i64>,
+    ) -> PyResult<()> {
+        if self.tokens.len() != self.num_tokens {
+            let message = "the request has no tokens, only hashes; use append_block_hashes";
+            return Err(request_error(py, message.into()));
+        }
+        self.num_tokens += token_ids.len();
+        self.tokens.extend(token_ids);
+        self.hash_new_tokens(py);
+        Ok(())
+    }
+
+    fn append_block_hashes(
+        &mut self,
+        block_hashes: &Bound<'_, PyAny>,
+        num_new_tokens: i64,
+    ) -> PyResult<()> {
+        let py = block_hashes.py();
+        if self.hasher.is_some() {
+            let message = "the request hashes its own tokens; use append_output_token_ids";
+            return Err(request_error(py, message.into()));
+        }
+        if !self.tokens.is_empty() && num_new_tokens != 0 {
+            let message = "the request has tokens: append them with append_output_token_ids, and \
+                           their hashes here with num_new_tokens 0";
+            return Err(request_error(py, message.into()));
+        }
+        let new = Hashes::extract(block_hashes)?;
+        if !new.hashes.is_empty() && self.hash_len != 0 && new.hash_len != self.hash_len {
+            let message = format!(
+                "block hashes have {} bytes, those before them {}; all must have the same length",
+                new.hash_len, self.hash_len
+            );
+            return Err(hash_error(py, message));
+        }
+        let num_new_tokens = usize::try_from(num_new_tokens).map_err(|_| {
+            request_error(
+                py,
+                format!("num_new_tokens is {num_new_tokens}; it must not be negative"),
+            )
+        })?;
+        if !new.hashes.is_empty() {
+            self.hash_len = new.hash_len;
+        }
+        self.hashes.extend(new.hashes);
+        self.num_tokens += num_new_tokens;
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Request('{}', num_tokens={}, num_computed_tokens={})",
+            self.request_id, self.num_tokens, self.num_computed_tokens
+        )
+    }
+}
+
+/// The prompt of a new request: its tokens, or only their number.
+struct Prompt {
+    token_ids: Vec<i64>,
+    num_tokens: usize,
+}
+
+impl Prompt {
+    fn new(
+        py: Python<'_>,
+        prompt_token_ids: Option<&Bound<'_, PyAny>>,
+        num_prompt_tokens: Option<i64>,
+    ) -> PyResult<Self> {
+        let (token_ids, num_tokens) = match (prompt_token_ids, num_prompt_tokens) {
+            (Some(tokens), None) => {
+                let token_ids = token_ids(tokens)?;
+                let num_tokens = token_ids.len();
+                (token_ids, num_tokens)
+            }
+            (None, Some(number)) => {
+                let message = || format!("num_prompt_tokens is {number}; it must be positive");
+                let number = usize::try_from(number).map_err(|_| request_error(py, message()))?;
+                (Vec::new(), number)
+            }
+            _ => {
+                let message = "give either prompt_token_ids or num_prompt_tokens";
+                return Err(request_error(py, message.into()));
+            }
+        };
+        if num_tokens == 0 {
+            let message = "the prompt is empty; a request has at least one token";
+            return Err(request_error(py, message.into()));
+        }
+        Ok(Self { token_ids, num_tokens })
+    }
+}

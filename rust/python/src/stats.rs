@@ -1,0 +1,33 @@
+//! Prefix-cache statistics, as vLLM counts them.
+
+use pyo3::prelude::*;
+
+/// Look-ups since the last report.
+#[pyclass(module = "kvoxide", get_all, set_all, eq)]
+#[derive(Clone, Default, PartialEq)]
+pub struct PrefixCacheStats {
+    pub reset: bool,
+    pub requests: usize,
+    pub queries: usize,
+    pub hits: usize,
+    pub preempted_requests: usize,
+    pub preempted_queries: usize,
+    pub preempted_hits: usize,
+}
+
+impl PrefixCacheStats {
+    /// Counts one look-up; those of preempted requests apart.
+    pub fn record(&mut self, num_tokens: usize, num_hits: usize, preempted: bool) {
+        let (requests, queries, hits) = match preempted {
+            true => (
+                &mut self.preempted_requests,
+                &mut self.preempted_queries,
+                &mut self.preempted_hits,
+            ),
+            false => (&mut self.requests, &mut self.queries, &mut self.hits),
+        };
+        *requests += 1;
+        *queries += num_tokens;
+        *hits += num_hits;
+    }
+}

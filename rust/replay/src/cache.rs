@@ -1,0 +1,175 @@
+//! What a scheduler asks for blocks: the manager, or a cache that never evicts.
+
+use std::collections::HashSet;
+
+use kvoxide_core::{
+    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
+};
+
+/// A cache as the scheduler uses it. Lengths in tokens.
+pub trait Cache {
+    /// The longest cached prefix of a request and its shared-prefix boundary.
+    fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
+
+    /// Slots for `num_new_tokens` more tokens, after adopting a hit if one is given. `false` if
+    /// they do not fit.
+    fn allocate(
+        &mut self,
+        request: &RequestView<'_>,
+        num_new_tokens: usize,
+        hit: Option<&Hit>,
+    ) -> Result<bool, kvoxide_core::Error>;
+
+    /// Gives everything back that a request holds.
+    fn free(&mut self, request: RequestId);
+
+    /// How the pool is used now.
+    fn occupancy(&self) -> Occupancy;
+}
+
+/// A hit of either cache.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// Its length.
+    pub length: usize,
+    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
+    pub shared_prefix_boundary: usize,
+    blocks: Option<PrefixHit>,
+}
+
+/// How a pool is used, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Occupancy {
+    /// Blocks that can be used at all.
+    pub capacity: usize,
+    /// Blocks in use.
+    pub used: usize,
+    /// Blocks with a key.
+    pub cached: usize,
+    /// Blocks in the pinned tier.
+    pub pinned: usize,
+    /// Cached blocks that were evicted so far.
+    pub evictions: u64,
+}
+
+/// The block manager.
+#[derive(Debug)]
+pub struct ManagedCache {
+    manager: Manager,
+}
+
+impl ManagedCache {
+    /// A manager of this configuration.
+    pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
+        Ok(Self { manager: Manager::new(config)? })
+    }
+}
+
+impl Cache for ManagedCache {
+    fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
+        let hit = self.manager.get_computed_blocks(request, request.num_tokens - 1)?;
+        Ok(Hit {
+            length: hit.length,
+            shared_prefix_boundary: hit.shared_prefix_boundary,
+            blocks: Some(hit),
+        })
+    }
+
+    fn allocate(
+        &mut self,
+        request: &RequestView<'_>,
+        num_new_tokens: usize,
+        hit: Option<&Hit>,
+    ) -> Result<bool, kvoxide_core::Error> {
+        let adopted = hit.and_then(|hit| hit.blocks.as_ref());
+        let args = AllocateArgs {
+            num_new_tokens,
+            num_new_computed_tokens: adopted.map_or(0, |hit| hit.length),
+            new_computed_blocks: adopted.map_or(&[], |hit| &hit.blocks),
+            full_sequence_must_fit: hit.is_some(),
+            has_scheduled_reqs: true,
+            ..AllocateArgs::default()
+        };
+        Ok(self.manager.allocate_slots(request, &args)?.is_some())
+    }
+
+    fn free(&mut self, request: RequestId) {
+        // A request that never got a block holds nothing.
+        let _ = self.manager.free(request);
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let pool = self.manager.pool();
+        Occupancy {
+            capacity: pool.num_blocks() - 1,
+            used: pool.num_blocks() - 1 - pool.num_free_blocks(),
+            cached: pool.num_cached_blocks(),
+            pinned: pool.num_pinned_blocks(),
+            evictions: pool.evictions(),
+        }
+    }
+}
+
+/// A cache with room for everything: what the best policy could hit. Remembers every aligned
+/// prefix that was computed.
+#[derive(Debug)]
+pub struct UnlimitedCache {
+    seen: HashSet<BlockHash>,
+    alignment: usize,
+    hashes_per_boundary: usize,
+}
+
+impl UnlimitedCache {
+    /// A cache for groups whose hits are multiples of `alignment`, with a hash every
+    /// `hash_block_size` tokens.
+    pub fn new(alignment: usize, hash_block_size: usize) -> Self {
+        Self { seen: HashSet::new(), alignment, hashes_per_boundary: alignment / hash_block_size }
+    }
+
+    fn boundary<'a>(&self, request: &RequestView<'a>, index: usize) -> &'a BlockHash {
+        &request.block_hashes[(index + 1) * self.hashes_per_boundary - 1]
+    }
+}
+
+impl Cache for UnlimitedCache {
+    fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
+        let max_boundaries = (request.num_tokens - 1) / self.alignment;
+        let is_seen = |&index: &usize| self.seen.contains(self.boundary(request, index));
+        let num_seen = (0..max_boundaries).take_while(is_seen).count();
+        Ok(Hit { length: num_seen * self.alignment, shared_prefix_boundary: 0, blocks: None })
+    }
+
+    fn allocate(
+        &mut self,
+        request: &RequestView<'_>,
+        num_new_tokens: usize,
+        hit: Option<&Hit>,
+    ) -> Result<bool, kvoxide_core::Error> {
+        let start = request.num_computed_tokens + hit.map_or(0, |hit| hit.length);
+        // Generated tokens are unique, so only prompts can be hit.
+        let end = (start + num_new_tokens).min(request.num_prompt_tokens);
+        let new = start / self.alignment..end / self.alignment;
+        let boundaries: Vec<_> = new.map(|index| *self.boundary(request, index)).collect();
+        self.seen.extend(boundaries);
+        Ok(true)
+    }
+
+    fn free(&mut self, _request: RequestId) {}
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy { cached: self.seen.len(), ..Occupancy::default() }
+    }
+}
+
+/// Alignment of hits and tokens per hash of groups: the least common multiple and the greatest
+/// common divisor of their block sizes.
+pub fn granularity(groups: &[GroupSpec]) -> (usize, usize) {
+    let gcd = |mut a: usize, mut b: usize| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let sizes = groups.iter().map(|group| group.block_size);
+    sizes.fold((1, 0), |(lcm, hash), size| (lcm / gcd(lcm, size) * size, gcd(hash, size)))
+}

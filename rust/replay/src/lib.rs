@@ -1,0 +1,14 @@
+//! Plays request traces through the block manager as a scheduler would.
+//!
+//! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step and
+//! asks a [`cache`] for blocks, and [`report`] counts what came of it.
+
+pub mod cache;
+pub mod report;
+pub mod scheduler;
+pub mod tokens;
+pub mod trace;
+
+pub use report::Report;
+pub use scheduler::{Control, Settings, Stopped, run};
+pub use trace::{LineError, Trace};

@@ -1,0 +1,98 @@
+//! What a run counts.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::cache::Occupancy;
+
+/// Most points of a timeline.
+pub const TIMELINE_POINTS: usize = 1000;
+
+/// What came of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestReport {
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Tokens it generated.
+    pub output_tokens: usize,
+    /// Prompt tokens found cached at its first admission; `None` if it was rejected.
+    pub hit_tokens: Option<usize>,
+    /// How often it was preempted.
+    pub preemptions: usize,
+}
+
+/// The pool at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct TimelinePoint {
+    /// Requests finished.
+    pub finished: usize,
+    /// How the pool is used.
+    pub occupancy: Occupancy,
+}
+
+/// The distribution of a duration.
+#[derive(Clone, Debug)]
+pub struct Durations {
+    nanoseconds: Histogram<u64>,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        // From 1 ns to 100 s at three digits.
+        let nanoseconds = Histogram::new_with_bounds(1, 100_000_000_000, 3);
+        Self { nanoseconds: nanoseconds.unwrap_or_else(|_| unreachable!("constant bounds")) }
+    }
+}
+
+impl Durations {
+    /// Counts one duration.
+    pub fn record(&mut self, duration: Duration) {
+        self.nanoseconds.saturating_record(duration.as_nanos().max(1) as u64);
+    }
+
+    /// The median, the 99th percentile and the longest, in seconds.
+    pub fn summary(&self) -> (f64, f64, f64) {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        (
+            seconds(self.nanoseconds.value_at_quantile(0.5)),
+            seconds(self.nanoseconds.value_at_quantile(0.99)),
+            seconds(self.nanoseconds.max()),
+        )
+    }
+}
+
+/// The whole run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One entry per request of the trace.
+    pub requests: Vec<RequestReport>,
+    /// Requests before this one warm the cache and are left out of sums.
+    pub report_from: usize,
+    /// Steps that scheduled something.
+    pub steps: usize,
+    /// Most blocks in use at once.
+    pub peak_used_blocks: usize,
+    /// The pool at the end.
+    pub last: Occupancy,
+    /// The pool over the run.
+    pub timeline: Vec<TimelinePoint>,
+    /// Time of one scheduling call: look-up and allocation for one request in one step.
+    pub schedule: Durations,
+    /// Time of all scheduling calls of one step.
+    pub step: Durations,
+    /// Time of the run.
+    pub wall: Duration,
+}
+
+impl Report {
+    /// The requests that count and were not rejected.
+    pub fn counted(&self) -> impl Iterator<Item = &RequestReport> {
+        self.requests.iter().skip(self.report_from).filter(|r| r.hit_tokens.is_some())
+    }
+
+    /// Requests that can never fit the pool.
+    pub fn num_rejected(&self) -> usize {
+        self.requests.iter().skip(self.report_from).filter(|r| r.hit_tokens.is_none()).count()
+    }
+}

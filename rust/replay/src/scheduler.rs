@@ -1,0 +1,358 @@
+//! The scheduler model: what vLLM's scheduler does to a manager, step by step.
+//!
+//! A step first serves the running requests in their order, each with the tokens it lacks (one
+//! when it decodes, a chunk while it prefills), as long as the step's budget lasts. When blocks run
+//! out, the newest running request is preempted: it gives its blocks back and waits again, first in
+//! line. If nobody was preempted, waiting requests are admitted in their order. Every generated
+//! token is unique and gets a slot of its own; a request ends when its last one has it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView};
+
+use crate::cache::{Cache, Hit, ManagedCache, UnlimitedCache, granularity};
+use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
+use crate::tokens::HashChain;
+use crate::trace::{Trace, TraceRequest};
+
+/// How a trace is played.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The KV cache groups.
+    pub groups: Vec<GroupSpec>,
+    /// Blocks of the pool, the null block included; `None` for a cache that never evicts.
+    pub num_blocks: Option<usize>,
+    /// Retention and recycling.
+    pub policy: Policy,
+    /// Most requests running at once.
+    pub concurrency: usize,
+    /// Most tokens of a step.
+    pub max_batched_tokens: usize,
+    /// Requests before this one warm the cache and are left out of sums.
+    pub report_from: usize,
+}
+
+/// Shared with other threads during a run.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Requests finished so far.
+    pub finished: AtomicUsize,
+    /// Set to stop the run at its next step.
+    pub cancelled: AtomicBool,
+}
+
+/// Why a run ended early.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stopped {
+    /// The settings cannot work, or the manager refused a call.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// [`Control::cancelled`] was set.
+    #[error("the run was cancelled")]
+    Cancelled,
+}
+
+/// Plays a trace to its end.
+pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Report, Stopped> {
+    if settings.concurrency == 0 || settings.max_batched_tokens == 0 {
+        return Err(
+            Error::Config("concurrency and max_batched_tokens must be at least 1".into()).into()
+        );
+    }
+    let longest = trace.requests.iter().map(|r| r.prompt.len() + r.output_length).max();
+    let longest = longest.unwrap_or(1).max(1);
+    let config = ManagerConfig {
+        max_in_flight_tokens: Some(settings.max_batched_tokens),
+        policy: settings.policy.clone(),
+        ..ManagerConfig::new(
+            settings.num_blocks.unwrap_or(usize::from(u16::MAX)),
+            settings.groups.clone(),
+            longest,
+        )
+    };
+    // Also checks the settings of a run without a pool.
+    let managed = ManagedCache::new(config)?;
+    match settings.num_blocks {
+        Some(_) => Run::new(trace, settings, control, managed).finish(),
+        None => {
+            let (alignment, hash_block_size) = granularity(&settings.groups);
+            let unlimited = UnlimitedCache::new(alignment, hash_block_size);
+            Run::new(trace, settings, control, unlimited).finish()
+        }
+    }
+}
+
+/// A request that waits or runs.
+struct Active {
+    index: usize,
+    chain: HashChain,
+    num_prompt_tokens: usize,
+    num_tokens: usize,
+    num_computed_tokens: usize,
+    shared_prefix_boundary: usize,
+    is_waiting: bool,
+}
+
+impl Active {
+    fn new(index: usize, request: &TraceRequest, hash_block_size: usize) -> Self {
+        let num_prompt_tokens = request.prompt.len();
+        Self {
+            index,
+            chain: HashChain::new(hash_block_size, &request.prompt),
+            num_prompt_tokens,
+            num_tokens: num_prompt_tokens,
+            num_computed_tokens: 0,
+            shared_prefix_boundary: 0,
+            is_waiting: true,
+        }
+    }
+
+    fn view(&self) -> RequestView<'_> {
+        RequestView {
+            id: self.index as u64,
+            block_hashes: &self.chain.hashes,
+            num_tokens: self.num_tokens,
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed_tokens,
+            num_in_flight_tokens: 0,
+            shared_prefix_boundary: self.shared_prefix_boundary,
+            is_waiting: self.is_waiting,
+        }
+    }
+
+    fn num_generated(&self) -> usize {
+        self.num_tokens - self.num_prompt_tokens
+    }
+}
+
+/// A run in progress.
+struct Run<'a, C> {
+    trace: &'a Trace,
+    settings: &'a Settings,
+    control: &'a Control,
+    cache: C,
+    hash_block_size: usize,
+    /// The next request of the trace that has not arrived.
+    next: usize,
+    waiting: VecDeque<Active>,
+    running: Vec<Active>,
+    /// Tokens scheduled in this step for each running request, in their order.
+    scheduled: Vec<usize>,
+    next_unique_token: i64,
+    num_finished: usize,
+    report: Report,
+}
+
+impl<'a, C: Cache> Run<'a, C> {
+    fn new(trace: &'a Trace, settings: &'a Settings, control: &'a Control, cache: C) -> Self {
+        let blank = |request: &TraceRequest| RequestReport {
+            prompt_tokens: request.prompt.len(),
+            ..RequestReport::default()
+        };
+        Self {
+            trace,
+            settings,
+            control,
+            cache,
+            hash_block_size: granularity(&settings.groups).1,
+            next: 0,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            scheduled: Vec::new(),
+            next_unique_token: -1,
+            num_finished: 0,
+            report: Report {
+                requests: trace.requests.iter().map(blank).collect(),
+                report_from: settings.report_from,
+                ..Report::default()
+            },
+        }
+    }
+
+    fn finish(mut self) -> Result<Report, Stopped> {
+        let start = Instant::now();
+        while self.num_finished < self.trace.requests.len() {
+            if self.control.cancelled.load(Ordering::Relaxed) {
+                return Err(Stopped::Cancelled);
+            }
+            self.step()?;
+        }
+        self.report.wall = start.elapsed();
+        self.report.last = self.cache.occupancy();
+        Ok(self.report)
+    }
+
+    fn step(&mut self) -> Result<(), Stopped> {
+        let mut step = StepClock::default();
+        self.scheduled.clear();
+        let mut budget = self.settings.max_batched_tokens;
+        let preempted = self.serve_running(&mut budget, &mut step)?;
+        if !preempted {
+            self.admit_waiting(&mut budget, &mut step)?;
+        }
+        self.report.step.record(step.total);
+        self.report.steps += 1;
+        let used = self.cache.occupancy().used;
+        self.report.peak_used_blocks = self.report.peak_used_blocks.max(used);
+        self.settle();
+        Ok(())
+    }
+
+    /// Serves running requests; returns whether one was preempted.
+    fn serve_running(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<bool, Stopped> {
+        let mut preempted = false;
+        while self.scheduled.len() < self.running.len() && *budget > 0 {
+            let request = &self.running[self.scheduled.len()];
+            let num_new = (request.num_tokens - request.num_computed_tokens).min(*budget);
+            let view = request.view();
+            let fits =
+                step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
+            if fits {
+                self.scheduled.push(num_new);
+                *budget -= num_new;
+            } else if self.running.len() == 1 {
+                self.reject_running();
+                return Ok(true);
+            } else {
+                self.preempt_newest();
+                preempted = true;
+            }
+        }
+        Ok(preempted)
+    }
+
+    /// The newest running request gives its blocks back. It cannot have been served in this step:
+    /// requests are served oldest first.
+    fn preempt_newest(&mut self) {
+        let Some(mut request) = self.running.pop() else { return };
+        self.cache.free(request.index as u64);
+        self.report.requests[request.index].preemptions += 1;
+        request.num_computed_tokens = 0;
+        request.is_waiting = true;
+        self.waiting.push_front(request);
+    }
+
+    /// A request that outgrows the pool while it runs alone would be preempted for ever.
+    fn reject_running(&mut self) {
+        if let Some(request) = self.running.pop() {
+            self.cache.free(request.index as u64);
+            self.reject(request.index);
+        }
+    }
+
+    fn reject(&mut self, index: usize) {
+        self.report.requests[index].hit_tokens = None;
+        self.count_finished();
+    }
+
+    fn admit_waiting(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<(), Stopped> {
+        while *budget > 0 && self.running.len() < self.settings.concurrency {
+            let Some(mut request) = self.next_waiting() else { break };
+            let view = request.view();
+            let (hit, fits) = step.time(&mut self.report.schedule, || {
+                let hit = self.cache.look_up(&view)?;
+                let view =
+                    RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..view };
+                let num_new = (view.num_tokens - hit.length).min(*budget);
+                let fits = self.cache.allocate(&view, num_new, Some(&hit))?;
+                Ok((hit, fits.then_some(num_new)))
+            })?;
+            match fits {
+                Some(num_new) => {
+                    *budget -= num_new;
+                    self.admit(request, &hit, num_new);
+                }
+                None if self.running.is_empty() => self.reject(request.index),
+                None => {
+                    request.shared_prefix_boundary = hit.shared_prefix_boundary;
+                    self.waiting.push_front(request);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first in line: preempted requests, then the trace in its order. Hashed on arrival.
+    fn next_waiting(&mut self) -> Option<Active> {
+        self.waiting.pop_front().or_else(|| {
+            let request = self.trace.requests.get(self.next)?;
+            self.next += 1;
+            Some(Active::new(self.next - 1, request, self.hash_block_size))
+        })
+    }
+
+    fn admit(&mut self, mut request: Active, hit: &Hit, num_new: usize) {
+        request.shared_prefix_boundary = hit.shared_prefix_boundary;
+        request.num_computed_tokens = hit.length;
+        request.is_waiting = false;
+        let report = &mut self.report.requests[request.index];
+        // The look-up of a request that comes back after a preemption hits its own blocks.
+        report.hit_tokens.get_or_insert(hit.length);
+        self.running.push(request);
+        self.scheduled.push(num_new);
+    }
+
+    /// What the step computed takes effect: tokens are generated, requests end.
+    fn settle(&mut self) {
+        let mut position = 0;
+        for i in 0..self.scheduled.len() {
+            let request = &mut self.running[position];
+            request.num_computed_tokens += self.scheduled[i];
+            let is_complete = request.num_computed_tokens == request.num_tokens;
+            let wanted = self.trace.requests[request.index].output_length;
+            if !is_complete {
+                position += 1;
+            } else if request.num_generated() < wanted {
+                request.chain.push(self.next_unique_token);
+                self.next_unique_token -= 1;
+                request.num_tokens += 1;
+                position += 1;
+            } else {
+                let request = self.running.remove(position);
+                self.end(&request);
+            }
+        }
+    }
+
+    fn end(&mut self, request: &Active) {
+        self.cache.free(request.index as u64);
+        self.report.requests[request.index].output_tokens = request.num_generated();
+        self.count_finished();
+    }
+
+    fn count_finished(&mut self) {
+        self.num_finished += 1;
+        self.control.finished.store(self.num_finished, Ordering::Relaxed);
+        let total = self.trace.requests.len();
+        let points = TIMELINE_POINTS.min(total);
+        let point = |finished: usize| finished * points / total;
+        if point(self.num_finished) > point(self.num_finished - 1) {
+            let occupancy = self.cache.occupancy();
+            self.report.timeline.push(TimelinePoint { finished: self.num_finished, occupancy });
+        }
+    }
+}
+
+/// Adds up the scheduling calls of a step.
+#[derive(Default)]
+struct StepClock {
+    total: Duration,
+}
+
+impl StepClock {
+    fn time<T>(
+        &mut self,
+        each: &mut crate::report::Durations,
+        call: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        let result = call();
+        let elapsed = start.elapsed();
+        each.record(elapsed);
+        self.total += elapsed;
+        result
+    }
+}

@@ -1,0 +1,62 @@
+//! The hashes of a request in a run. A run sees only its own trace, so a fast hash that an
+//! adversary could break is good enough.
+
+use kvoxide_core::BlockHash;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::trace::Prompt;
+
+/// The growing chain of block hashes of one request.
+#[derive(Clone, Debug)]
+pub struct HashChain {
+    block_size: usize,
+    /// The hashes of the full blocks.
+    pub hashes: Vec<BlockHash>,
+    /// Parent hash and tokens of the block that is not full yet, as bytes.
+    block: Vec<u8>,
+}
+
+const PARENT_LEN: usize = 16;
+const TOKEN_LEN: usize = 8;
+
+impl HashChain {
+    /// The chain of a prompt, a hash every `block_size` tokens.
+    pub fn new(block_size: usize, prompt: &Prompt) -> Self {
+        let mut chain = Self {
+            block_size,
+            hashes: Vec::with_capacity(prompt.len() / block_size),
+            block: vec![0; PARENT_LEN],
+        };
+        (0..prompt.len()).for_each(|position| chain.push(prompt.token(position)));
+        chain
+    }
+
+    /// Adds a token.
+    pub fn push(&mut self, token: i64) {
+        self.block.extend_from_slice(&token.to_le_bytes());
+        if self.block.len() == PARENT_LEN + self.block_size * TOKEN_LEN {
+            let hash = xxh3_128(&self.block).to_le_bytes();
+            self.hashes.extend(BlockHash::from_slice(&hash));
+            self.block.clear();
+            self.block.extend_from_slice(&hash);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(tokens: &[i64]) -> Vec<BlockHash> {
+        HashChain::new(4, &Prompt::Tokens(tokens.to_vec())).hashes
+    }
+
+    #[test]
+    fn equal_prefixes_have_equal_hashes_and_a_change_alters_all_that_follow() {
+        let a = chain(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let b = chain(&[1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12]);
+        assert_eq!(a.len(), 3);
+        assert_eq!(a[0], b[0]);
+        assert!(a[1] != b[1] && a[2] != b[2]);
+    }
+}
