@@ -1,0 +1,110 @@
+//! Runs of small traces whose outcome is known.
+
+use kvoxide_core::{GroupSpec, Policy};
+use kvoxide_replay::trace::{Prompt, TraceRequest};
+use kvoxide_replay::{Control, Report, Settings, Trace, run};
+use proptest::prelude::*;
+
+fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
+    Settings {
+        groups: groups.to_vec(),
+        num_blocks,
+        policy: Policy::default(),
+        concurrency: 1,
+        max_batched_tokens: 64,
+        report_from: 0,
+    }
+}
+
+/// A trace of (first token, prompt length, output length); tokens count up from the first.
+fn trace(requests: &[(i64, usize, usize)]) -> Trace {
+    let request = |&(first, length, output_length): &(i64, usize, usize)| TraceRequest {
+        prompt: Prompt::Tokens((first..first + length as i64).collect()),
+        output_length,
+    };
+    Trace { requests: requests.iter().map(request).collect() }
+}
+
+fn play(trace: &Trace, settings: &Settings) -> Report {
+    run(trace, settings, &Control::default()).expect("settings that can work")
+}
+
+fn hits(report: &Report) -> Vec<Option<usize>> {
+    report.requests.iter().map(|request| request.hit_tokens).collect()
+}
+
+#[test]
+fn a_repeated_prompt_hits_all_full_blocks_before_its_last_token() {
+    let trace = trace(&[(0, 1000, 3), (0, 1000, 3), (0, 1008, 3), (0, 1009, 0)]);
+    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(500)));
+    assert_eq!(hits(&report), [Some(0), Some(992), Some(992), Some(1008)]);
+    let generated: Vec<_> = report.requests.iter().map(|r| r.output_tokens).collect();
+    assert_eq!(generated, [3, 3, 3, 0]);
+}
+
+#[test]
+fn every_generated_token_takes_a_slot() {
+    let trace = trace(&[(0, 16, 17)]);
+    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(4)));
+    assert_eq!(report.peak_used_blocks, 3);
+    assert_eq!(report.steps, 18);
+}
+
+#[test]
+fn a_request_that_cannot_fit_is_rejected_and_the_others_go_on() {
+    let trace = trace(&[(0, 40, 1), (100, 400, 1), (0, 40, 1), (500, 60, 100)]);
+    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(6)));
+    assert_eq!(hits(&report), [Some(0), None, Some(32), None]);
+    assert_eq!(report.num_rejected(), 2);
+    assert_eq!(report.last.used, 0);
+}
+
+#[test]
+fn the_newest_request_is_preempted_when_blocks_run_out() {
+    let trace = trace(&[(0, 16, 40), (100, 16, 40), (200, 16, 40)]);
+    let both = Settings { concurrency: 3, ..settings(&[GroupSpec::full(16)], Some(8)) };
+    let report = play(&trace, &both);
+    let preemptions: Vec<_> = report.requests.iter().map(|r| r.preemptions).collect();
+    assert_eq!(preemptions[0], 0);
+    assert!(preemptions[2] >= 1, "{preemptions:?}");
+    assert!(report.requests.iter().all(|r| r.output_tokens == 40 && r.hit_tokens == Some(0)));
+}
+
+#[test]
+fn requests_before_report_from_warm_the_cache_and_do_not_count() {
+    let trace = trace(&[(0, 100, 1), (0, 100, 1)]);
+    let warmed = Settings { report_from: 1, ..settings(&[GroupSpec::full(16)], Some(50)) };
+    let report = play(&trace, &warmed);
+    assert_eq!(report.counted().map(|r| r.hit_tokens).collect::<Vec<_>>(), [Some(96)]);
+}
+
+#[test]
+fn a_cancelled_run_stops() {
+    let control = Control::default();
+    control.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    let stopped = run(&trace(&[(0, 10, 1)]), &settings(&[GroupSpec::full(16)], Some(9)), &control);
+    assert_eq!(stopped.expect_err("cancelled"), kvoxide_replay::Stopped::Cancelled);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_pool_that_never_fills_hits_what_the_unlimited_cache_hits(
+        requests in prop::collection::vec((0..3_i64, 1..300_usize, 0..20_usize), 1..12),
+        concurrency in 1..4_usize,
+    ) {
+        let groups = [
+            GroupSpec::full(32),
+            GroupSpec::sliding_window(16, 40),
+            GroupSpec::sliding_window(8, 8),
+        ];
+        let requests: Vec<_> = requests.iter().map(|&(f, n, o)| (f * 1_000, n, o)).collect();
+        let trace = trace(&requests);
+        let with = |num_blocks| Settings { concurrency, ..settings(&groups, num_blocks) };
+        let managed = play(&trace, &with(Some(5_000)));
+        let unlimited = play(&trace, &with(None));
+        prop_assert_eq!(managed.last.evictions, 0);
+        prop_assert_eq!(hits(&managed), hits(&unlimited));
+    }
+}
