@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use crate::block::{BlockHash, CacheKey};
+use crate::slots::Slots;
 
 /// What the index points at: a block, or a further key of a block. Never 0.
 pub type Entry = u32;
@@ -49,10 +50,26 @@ fn entry_in(slot: Slot) -> Entry {
     slot as u32
 }
 
+fn fingerprint_in(slot: Slot) -> Fingerprint {
+    Fingerprint((slot >> 32) as u32)
+}
+
+fn home(slots: &[Slot], fp: Fingerprint) -> usize {
+    ((u64::from(fp.0) * slots.len() as u64) >> 32) as usize
+}
+
+fn after(slots: &[Slot], slot: usize) -> usize {
+    if slot + 1 == slots.len() { 0 } else { slot + 1 }
+}
+
+fn distance(slots: &[Slot], from: usize, to: usize) -> usize {
+    if to >= from { to - from } else { to + slots.len() - from }
+}
+
 /// From fingerprints to entries.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HashIndex {
-    slots: Vec<Slot>,
+    slots: Slots,
     len: usize,
     /// Later entries with the key of the entry in a slot, in the order of insertion.
     duplicates: hashbrown::HashMap<Entry, VecDeque<Entry>, foldhash::fast::FixedState>,
@@ -62,7 +79,7 @@ impl HashIndex {
     /// A table for up to `capacity` distinct keys without growth.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
-            slots: vec![EMPTY; Self::num_slots(capacity)],
+            slots: Slots::zeroed(Self::num_slots(capacity)),
             len: 0,
             duplicates: hashbrown::HashMap::default(),
         }
@@ -169,66 +186,57 @@ impl HashIndex {
         self.len = 0;
     }
 
-    fn home(&self, fp: Fingerprint) -> usize {
-        ((u64::from(fp.0) * self.slots.len() as u64) >> 32) as usize
-    }
-
-    fn after(&self, slot: usize) -> usize {
-        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
-    }
-
     fn find_slot(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<usize> {
-        let mut i = self.home(fp);
+        let slots = &*self.slots;
+        let mut i = home(slots, fp);
         loop {
-            let slot = self.slots[i];
+            let slot = slots[i];
             if slot == EMPTY {
                 return None;
             }
-            if (slot >> 32) as u32 == fp.0 && is_match(entry_in(slot)) {
+            if fingerprint_in(slot) == fp && is_match(entry_in(slot)) {
                 return Some(i);
             }
-            i = self.after(i);
+            i = after(slots, i);
         }
     }
 
     fn put(&mut self, fp: Fingerprint, entry: Entry) {
-        let mut i = self.home(fp);
-        while self.slots[i] != EMPTY {
-            i = self.after(i);
+        let slots = &mut *self.slots;
+        let mut i = home(slots, fp);
+        while slots[i] != EMPTY {
+            i = after(slots, i);
         }
-        self.slots[i] = slot_of(fp, entry);
+        slots[i] = slot_of(fp, entry);
     }
 
     /// Empties a slot and closes the gap: entries behind it move up unless that would put them
     /// before their home.
     fn vacate(&mut self, slot: usize) {
         self.len -= 1;
+        let slots = &mut *self.slots;
         let mut gap = slot;
         let mut i = gap;
         loop {
-            i = self.after(i);
-            let moving = self.slots[i];
+            i = after(slots, i);
+            let moving = slots[i];
             if moving == EMPTY {
-                self.slots[gap] = EMPTY;
+                slots[gap] = EMPTY;
                 return;
             }
-            let home = self.home(Fingerprint((moving >> 32) as u32));
-            if self.distance(home, i) >= self.distance(gap, i) {
-                self.slots[gap] = moving;
+            let home = home(slots, fingerprint_in(moving));
+            if distance(slots, home, i) >= distance(slots, gap, i) {
+                slots[gap] = moving;
                 gap = i;
             }
         }
-    }
-
-    fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
     /// Only further keys of blocks can outnumber the blocks, so this runs at most a few times in
     /// the life of a tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
-        self.slots = vec![EMPTY; Self::num_slots(self.len * 2 + 8)];
+        self.slots = Slots::zeroed(Self::num_slots(self.len * 2 + 8));
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
         }

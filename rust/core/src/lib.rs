@@ -21,6 +21,7 @@ pub mod policy;
 pub mod pool;
 pub mod request;
 pub mod retention;
+pub mod slots;
 pub mod spec;
 
 pub use block::{BlockHash, BlockId, GroupId, NULL_BLOCK};

@@ -13,7 +13,7 @@ use crate::hash_index::{Entry, Fingerprint, HashIndex};
 use crate::policy::{Policy, RecycleOrder};
 
 /// Blocks shared by every KV cache group of a model.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct BlockPool {
     pub(crate) states: BlockStates,
     pub(crate) links: Links,

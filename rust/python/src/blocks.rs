@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
-use crate::errors::request_error;
+use crate::errors::{block_error, request_error};
 use crate::manager::PyManager;
 use crate::tokens::hash_bytes;
 
@@ -101,7 +101,7 @@ impl PyBlocks {
         if self.manager.is(manager) {
             return Ok(());
         }
-        Err(request_error(manager.py(), "the blocks are of another manager".into()))
+        Err(block_error(manager.py(), "the blocks are of another manager"))
     }
 
     fn selected(
@@ -226,7 +226,7 @@ impl PyBlocks {
 
     fn __add__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         if self.groups.len() != other.groups.len() || !self.manager.is(&other.manager) {
-            return Err(request_error(py, "the blocks are of another manager".into()));
+            return Err(block_error(py, "the blocks are of another manager"));
         }
         let mut groups = self.groups.as_ref().clone();
         for (group, more) in groups.iter_mut().zip(other.groups.iter()) {

@@ -30,7 +30,7 @@ impl PyGroupSpec {
         extra_retained_tokens: i64,
         is_eagle_group: bool,
         prefix_cacheable: bool,
-        layout: u32,
+        layout: i64,
     ) -> PyResult<Self> {
         let spec = GroupSpec {
             kind: kind.to_owned(),
@@ -40,7 +40,9 @@ impl PyGroupSpec {
             extra_retained_tokens: size(py, "extra_retained_tokens", extra_retained_tokens)?,
             is_eagle_group,
             prefix_cacheable,
-            layout,
+            layout: u32::try_from(layout).map_err(|_| {
+                config_error(py, format!("layout is {layout}; it must be from 0 to {}", u32::MAX))
+            })?,
         };
         attention_kind(&spec).into_py(py)?;
         Ok(Self { spec })

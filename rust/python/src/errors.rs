@@ -121,6 +121,11 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
     }
 }
 
+/// A refusal of blocks.
+pub fn block_error(py: Python<'_>, message: &str) -> PyErr {
+    to_py(py, &Error::Block(message.to_owned()))
+}
+
 /// A refusal of an argument about a request.
 pub fn request_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::Request(message))

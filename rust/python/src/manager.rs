@@ -8,13 +8,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use kvoxide_core::digest::digest;
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig, Policy,
-    RequestId,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, GroupId, Manager, ManagerConfig,
+    Policy, RequestId,
 };
 
 use crate::blocks::{PyBlock, PyBlocks, id_list};
 use crate::config::{PyConfig, PyPolicy, optional_size, size};
-use crate::errors::{IntoPyResult, request_error, to_py};
+use crate::errors::{IntoPyResult, block_error, request_error, to_py};
 use crate::events::PendingEvent;
 use crate::pool::PyBlockPool;
 use crate::request::PyRequest;
@@ -135,9 +135,26 @@ impl PyManager {
             );
             return Err(request_error(py, message));
         }
-        let groups = self.core.config().groups.iter().zip(args.new_computed_blocks);
-        for (i, (group, blocks)) in groups.enumerate().filter(|(_, (g, _))| g.prefix_cacheable) {
-            let covered = blocks.len() * group.block_size;
+        if request.num_computed_tokens > 0 && !self.core.knows(request.id) {
+            let message = format!(
+                "request '{}' has {} computed tokens but holds no blocks; set num_computed_tokens \
+                 to 0 when a request is freed or preempted",
+                request.request_id, request.num_computed_tokens
+            );
+            return Err(request_error(py, message));
+        }
+        let max_len = self.core.config().max_model_len;
+        let num_slots = request.num_computed_tokens + adopted + args.num_new_tokens;
+        if num_slots > max_len {
+            let message = format!(
+                "slots for {num_slots} tokens are asked for, more than max_model_len {max_len}"
+            );
+            return Err(request_error(py, message));
+        }
+        let groups = self.core.config().groups.iter();
+        for (i, group) in groups.enumerate().filter(|(_, group)| group.prefix_cacheable) {
+            let covered = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
+            let covered = covered * group.block_size;
             if covered != args.num_new_computed_tokens {
                 let message = format!(
                     "num_new_computed_tokens is {}, but new_computed_blocks covers {covered} \
@@ -147,20 +164,22 @@ impl PyManager {
                 return Err(request_error(py, message));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that a group id is known.
+    pub fn group_id(&self, py: Python<'_>, group: i64) -> PyResult<GroupId> {
         let num_groups = self.core.config().groups.len();
-        match args.skip_zeroing_group_ids.iter().find(|&&group| group >= num_groups) {
-            None => Ok(()),
-            Some(group) => Err(unknown_group(py, *group, num_groups)),
-        }
+        let known = GroupId::try_from(group).ok().filter(|&id| usize::from(id) < num_groups);
+        known.ok_or_else(|| {
+            let last = num_groups as i64 - 1;
+            request_error(py, format!("group id {group} is unknown; ids are 0 to {last}"))
+        })
     }
 }
 
-fn unknown_group(py: Python<'_>, group: usize, num_groups: usize) -> PyErr {
-    request_error(py, format!("group id {group} is unknown; there are {num_groups} groups"))
-}
-
 /// A count of tokens or blocks that a caller gives.
-fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
+pub fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value)
         .map_err(|_| request_error(py, format!("{name} is {value}; it must not be negative")))
 }
@@ -362,7 +381,7 @@ impl PyManager {
         full_sequence_must_fit: bool,
         reserved_blocks: i64,
         has_scheduled_reqs: bool,
-        skip_zeroing_group_ids: Vec<usize>,
+        skip_zeroing_group_ids: Vec<i64>,
     ) -> PyResult<Option<PyBlocks>> {
         let py = slf.py();
         if num_encoder_tokens != 0 {
@@ -377,6 +396,9 @@ impl PyManager {
             hit.check_owner(slf)?;
         }
         let external = "num_external_computed_tokens";
+        let mut this = slf.try_borrow_mut()?;
+        let unzeroed = skip_zeroing_group_ids.into_iter().map(|group| this.group_id(py, group));
+        let unzeroed = unzeroed.map(|id| Ok(usize::from(id?))).collect::<PyResult<Vec<_>>>()?;
         let args = AllocateArgs {
             num_new_tokens: count(py, "num_new_tokens", num_new_tokens)?,
             num_new_computed_tokens: count(py, "num_new_computed_tokens", num_new_computed_tokens)?,
@@ -387,9 +409,8 @@ impl PyManager {
             full_sequence_must_fit,
             reserved_blocks: count(py, "reserved_blocks", reserved_blocks)?,
             has_scheduled_reqs,
-            skip_zeroing_group_ids: &skip_zeroing_group_ids,
+            skip_zeroing_group_ids: &unzeroed,
         };
-        let mut this = slf.try_borrow_mut()?;
         this.check_allocation(py, request, &args)?;
         let new =
             this.change(py, Some(request), |core| core.allocate_slots(&request.view(), &args))?;
@@ -566,7 +587,7 @@ impl PyManager {
         let ids = |group: Vec<Bound<'_, PyBlock>>| {
             let id = |block: &Bound<'_, PyBlock>| match block.get().manager.is(slf) {
                 true => Ok(block.get().id),
-                false => Err(request_error(slf.py(), "a block is of another manager".into())),
+                false => Err(block_error(slf.py(), "a block is of another manager")),
             };
             Ok(GroupBlocks::new(0, group.iter().map(id).collect::<PyResult<_>>()?))
         };

@@ -9,7 +9,7 @@ use kvoxide_core::block::CacheKey;
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
 use crate::blocks::PyBlock;
-use crate::errors::request_error;
+use crate::errors::block_error;
 use crate::manager::PyManager;
 use crate::tokens::Hashes;
 
@@ -31,7 +31,7 @@ impl PyBlockPool {
             let view = block.cast::<PyBlock>()?.get();
             match view.manager.is(&self.manager) {
                 true => Ok(view.id),
-                false => Err(request_error(blocks.py(), "a block is of another pool".into())),
+                false => Err(block_error(blocks.py(), "a block is of another pool")),
             }
         };
         blocks.try_iter()?.map(id_of).collect()
@@ -88,11 +88,13 @@ impl PyBlockPool {
         &self,
         py: Python<'py>,
         block_hash: &Bound<'py, PyBytes>,
-        kv_cache_group_ids: Vec<u16>,
+        kv_cache_group_ids: Vec<i64>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let hashes = Hashes::extract(PyList::new(py, [block_hash])?.as_any())?;
         let manager = self.manager.try_borrow(py)?;
-        let found = kv_cache_group_ids
+        let groups = kv_cache_group_ids.into_iter().map(|group| manager.group_id(py, group));
+        let groups = groups.collect::<PyResult<Vec<_>>>()?;
+        let found = groups
             .into_iter()
             .map(|group| manager.core.pool().find(&CacheKey { hash: hashes.hashes[0], group }));
         let Some(ids) = found.collect::<Option<Vec<_>>>() else { return Ok(None) };
@@ -102,8 +104,11 @@ impl PyBlockPool {
     fn get_new_blocks<'py>(
         &self,
         py: Python<'py>,
-        num_blocks: usize,
+        num_blocks: i64,
     ) -> PyResult<Bound<'py, PyList>> {
+        let num_blocks = usize::try_from(num_blocks).map_err(|_| {
+            block_error(py, &format!("num_blocks is {num_blocks}; it must not be negative"))
+        })?;
         let mut ids = Vec::new();
         self.manager.try_borrow_mut(py)?.change(py, None, |core| {
             core.pool().check_free(num_blocks)?;
@@ -163,21 +168,6 @@ impl BlockSequence {
     }
 }
 
-/// Block ids from a Python iterable of int, checked by the core afterwards.
-pub fn block_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
-    let id_of = |id: PyResult<Bound<'_, PyAny>>| {
-        let id = id?;
-        let number: i64 = id.extract()?;
-        BlockId::try_from(number).map_err(|_| {
-            let error = kvoxide_core::Error::Block(format!(
-                "block id {number} is outside the pool; ids are not negative"
-            ));
-            crate::errors::to_py(value.py(), &error)
-        })
-    };
-    value.try_iter()?.map(id_of).collect()
-}
-
 impl PyManager {
     /// Empties the prefix cache unless a block is in use.
     pub fn reset_pool(&mut self, py: Python<'_>) -> PyResult<bool> {
@@ -191,7 +181,17 @@ impl PyManager {
 
     /// Takes blocks out of the prefix cache.
     pub fn evict_blocks(&mut self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = self::block_ids(block_ids)?;
-        self.change(block_ids.py(), None, |core| core.evict_blocks(&ids))
+        let py = block_ids.py();
+        let num_blocks = self.core.config().num_blocks;
+        let id_of = |id: PyResult<Bound<'_, PyAny>>| {
+            let id = id?;
+            let known = id.extract::<BlockId>().ok().filter(|&id| (id as usize) < num_blocks);
+            known.ok_or_else(|| {
+                let last = num_blocks - 1;
+                block_error(py, &format!("block id {id} is outside the pool; ids are 0 to {last}"))
+            })
+        };
+        let ids = block_ids.try_iter()?.map(id_of).collect::<PyResult<Vec<_>>>()?;
+        self.change(py, None, |core| core.evict_blocks(&ids))
     }
 }

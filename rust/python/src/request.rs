@@ -11,6 +11,7 @@ use kvoxide_core::{BlockHash, RequestId, RequestView};
 
 use crate::errors::request_error;
 use crate::hasher::PyBlockHasher;
+use crate::manager::count;
 use crate::tokens::{Hashes, hash_bytes, hash_error, one_or_more_token_ids, token_ids};
 
 /// Where a request is in the scheduler.
@@ -43,13 +44,13 @@ pub struct PyRequest {
     pub num_prompt_tokens: usize,
     #[pyo3(get)]
     pub num_tokens: usize,
-    #[pyo3(get, set)]
+    #[pyo3(get)]
     pub num_computed_tokens: usize,
-    #[pyo3(get, set)]
+    #[pyo3(get)]
     pub num_in_flight_tokens: usize,
-    #[pyo3(get, set)]
+    #[pyo3(get)]
     pub shared_prefix_boundary: usize,
-    #[pyo3(get, set)]
+    #[pyo3(get)]
     pub num_preemptions: usize,
     #[pyo3(get, set)]
     pub status: RequestStatus,
@@ -156,6 +157,30 @@ impl PyRequest {
     #[getter]
     fn all_token_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         self.tokens.clone().into_pyarray(py)
+    }
+
+    #[setter]
+    fn set_num_computed_tokens(&mut self, py: Python<'_>, value: i64) -> PyResult<()> {
+        self.num_computed_tokens = count(py, "num_computed_tokens", value)?;
+        Ok(())
+    }
+
+    #[setter]
+    fn set_num_in_flight_tokens(&mut self, py: Python<'_>, value: i64) -> PyResult<()> {
+        self.num_in_flight_tokens = count(py, "num_in_flight_tokens", value)?;
+        Ok(())
+    }
+
+    #[setter]
+    fn set_shared_prefix_boundary(&mut self, py: Python<'_>, value: i64) -> PyResult<()> {
+        self.shared_prefix_boundary = count(py, "shared_prefix_boundary", value)?;
+        Ok(())
+    }
+
+    #[setter]
+    fn set_num_preemptions(&mut self, py: Python<'_>, value: i64) -> PyResult<()> {
+        self.num_preemptions = count(py, "num_preemptions", value)?;
+        Ok(())
     }
 
     fn append_output_token_ids(

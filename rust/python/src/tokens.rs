@@ -34,13 +34,28 @@ pub fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
         return Err(not_token_ids(value));
     }
-    value.extract::<Vec<i64>>().map_err(|_| not_token_ids(value))
+    value.extract::<Vec<i64>>().map_err(|_| name_bad_token(value))
+}
+
+/// Names the first element that is no token id, where the value is a sequence at all.
+fn name_bad_token(value: &Bound<'_, PyAny>) -> PyErr {
+    let mut elements = value.try_iter().into_iter().flatten().flatten();
+    match elements.find(|token| token.extract::<i64>().is_err()) {
+        None => not_token_ids(value),
+        Some(token) => request_error(
+            value.py(),
+            format!("token id {token} is not an int within 64 bits, which token ids must be"),
+        ),
+    }
 }
 
 /// Token ids from one int or from whatever [`token_ids`] takes.
 pub fn one_or_more_token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if value.is_instance_of::<PyInt>() {
-        return Ok(vec![value.extract::<i64>().map_err(|_| not_token_ids(value))?]);
+        let token = value.extract::<i64>();
+        return Ok(vec![token.map_err(|_| {
+            request_error(value.py(), format!("token id {value} is not within 64 bits"))
+        })?]);
     }
     token_ids(value)
 }
@@ -68,12 +83,17 @@ impl Hashes {
             let rows = array.as_array();
             return Self::new(value.py(), rows.rows().into_iter().map(|row| row.to_vec()));
         }
-        if value.cast::<PyUntypedArray>().is_ok() {
-            let message = "block hashes in an array must be 2-d uint8, one row for each hash";
-            return Err(hash_error(value.py(), message.into()));
+        if let Ok(array) = value.cast::<PyUntypedArray>() {
+            let message = format!(
+                "block hashes are an array of dtype {} and {} dimensions; give a 2-d array of \
+                 uint8, one row for each hash",
+                array.dtype(),
+                array.ndim()
+            );
+            return Err(request_error(value.py(), message));
         }
         let hashes = value.extract::<Vec<Bound<'_, PyBytes>>>().map_err(|_| {
-            hash_error(value.py(), "block hashes must be a sequence of bytes or an array".into())
+            request_error(value.py(), "block hashes must be a sequence of bytes or an array".into())
         })?;
         Self::new(value.py(), hashes.iter().map(|hash| hash.as_bytes()))
     }
