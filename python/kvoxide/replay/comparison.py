@@ -1,0 +1,121 @@
+"""One trace under several policies and pool sizes: the runs, and everything that is known."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from kvoxide._core import Trace, __version__
+from kvoxide.replay.groups import Groups
+from kvoxide.replay.policies import NamedPolicy
+from kvoxide.replay.progress import execute_watched
+from kvoxide.replay.reader import TraceFile
+from kvoxide.replay.records import (
+    TIMELINE_COLUMNS,
+    group_record,
+    outcome_record,
+    timeline_record,
+)
+from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, plan_runs
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a trace is played. Pool sizes are in blocks, ``concurrency`` in requests,
+    ``max_batched_tokens`` in tokens per step."""
+
+    groups: Groups
+    pool_sizes: tuple[int, ...]
+    policies: tuple[NamedPolicy, ...]
+    concurrency: int
+    max_batched_tokens: int
+
+    def workload(self, trace: Trace) -> Workload:
+        """The trace under these settings."""
+        shared = SharedTrace(len(trace), lambda: trace)
+        return Workload(shared, self.groups.specs, self.concurrency, self.max_batched_tokens)
+
+    def check(self) -> None:
+        """Raise :class:`~kvoxide._core.ConfigError` if groups, policies and pools cannot work
+        together."""
+        for run in plan_runs(self.workload(Trace()), self.policies, self.pool_sizes):
+            check_run(run)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A trace that was played; ``run_seconds`` is the wall time of all runs together."""
+
+    settings: Settings
+    trace_file: TraceFile
+    outcomes: list[Outcome]
+    run_seconds: float
+
+    @property
+    def title(self) -> str:
+        """What was played and how, in two lines."""
+        settings, trace = self.settings, self.trace_file.trace
+        sizes = ", ".join(f"{size:,}" for size in settings.pool_sizes)
+        return (
+            f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
+            f" tokens, {trace.num_output_tokens:,} output tokens\n"
+            f"groups {settings.groups.text}; pool of {sizes} blocks; concurrency"
+            f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step"
+        )
+
+    @property
+    def duration(self) -> str:
+        """How long reading and playing took."""
+        return (
+            f"read in {self.trace_file.read_seconds:.2f} s, {len(self.outcomes)} runs in"
+            f" {self.run_seconds:.2f} s"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the single requests, as a JSON value."""
+        return {
+            "kvoxide": __version__,
+            "settings": _settings_record(self.settings),
+            "trace": _trace_record(self.trace_file),
+            "timing": {
+                "read_seconds": self.trace_file.read_seconds,
+                "run_seconds": self.run_seconds,
+            },
+            "timeline_columns": TIMELINE_COLUMNS,
+            "results": [
+                {**outcome_record(outcome), "timeline": timeline_record(outcome)}
+                for outcome in self.outcomes
+            ],
+        }
+
+
+def compare(settings: Settings, trace_file: TraceFile, *, quiet: bool) -> Comparison:
+    """Play the trace with every policy in every pool, and in the pool that never evicts."""
+    started = time.perf_counter()
+    workload = settings.workload(trace_file.trace)
+    runs = plan_runs(workload, settings.policies, settings.pool_sizes)
+    outcomes = execute_watched(runs, quiet=quiet)
+    return Comparison(settings, trace_file, outcomes, time.perf_counter() - started)
+
+
+def _settings_record(settings: Settings) -> dict[str, Any]:
+    return {
+        "groups": settings.groups.text,
+        "kv_cache_groups": [group_record(spec) for spec in settings.groups.specs],
+        "blocks": list(settings.pool_sizes),
+        "policies": [policy.name for policy in settings.policies],
+        "concurrency": settings.concurrency,
+        "max_batched_tokens": settings.max_batched_tokens,
+    }
+
+
+def _trace_record(file: TraceFile) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "requests": len(file.trace),
+        "prompt_tokens": file.trace.num_prompt_tokens,
+        "output_tokens": file.trace.num_output_tokens,
+        "requests_limit": file.limit,
+        "skip_bad": file.skip_bad,
+        "bad_lines": file.bad_lines,
+        "first_bad_line": file.first_bad_line,
+    }

@@ -1,0 +1,128 @@
+"""Plain bytes from a plain, gzip or zstd stream, recognised by its first bytes."""
+
+import io
+import zlib
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+# pzstd starts a file with a skippable frame, which has one of sixteen magic numbers.
+_ZSTD_MAGICS: Final = frozenset(
+    {_ZSTD_MAGIC, *(bytes([0x50 + n]) + b"\x2a\x4d\x18" for n in range(16))}
+)
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class CompressedStreamError(Exception):
+    """A gzip or zstd stream is damaged or ends too early."""
+
+
+def decompressed(source: IO[bytes]) -> io.BufferedReader:
+    """A reader of the plain bytes of ``source``, which need not be able to seek.
+
+    Reading raises :class:`CompressedStreamError` when the compressed stream is damaged or cut
+    off. Closing the reader leaves ``source`` open.
+    """
+    head = _read_fully(source, 4)
+    plain = _Rejoined(head, source)
+    if head.startswith(_GZIP_MAGIC):
+        return io.BufferedReader(_Frames(plain, "gzip", _gzip_frame, zlib.error))
+    if head in _ZSTD_MAGICS:
+        from zstandard import ZstdDecompressor, ZstdError
+
+        return io.BufferedReader(
+            _Frames(plain, "zstd", lambda: ZstdDecompressor().decompressobj(), ZstdError)
+        )
+    return io.BufferedReader(plain)
+
+
+class _Frame(Protocol):
+    """One gzip member or zstd frame being decompressed."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _gzip_frame() -> _Frame:
+    return zlib.decompressobj(wbits=31)
+
+
+def _read_fully(source: IO[bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := source.read(size - len(data))):
+        data += more
+    return data
+
+
+class _Rejoined(io.RawIOBase):
+    """The bytes already taken from a stream, then the rest of it."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._head[: len(view)] or self._rest.read(len(view))
+        self._head = self._head[len(data) :]
+        view[: len(data)] = data
+        return len(data)
+
+
+class _Frames(io.RawIOBase):
+    """The decompressed bytes of frames that follow each other."""
+
+    def __init__(
+        self,
+        source: io.RawIOBase,
+        name: str,
+        new_frame: Callable[[], _Frame],
+        error: type[Exception],
+    ) -> None:
+        self._source = source
+        self._name = name
+        self._new_frame = new_frame
+        self._error = error
+        self._frame = new_frame()
+        self._compressed = b""
+        self._plain = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._plain:
+            if not self._fill():
+                return 0
+        size = min(len(view), len(self._plain))
+        view[:size] = self._plain[:size]
+        self._plain = self._plain[size:]
+        return size
+
+    def _fill(self) -> bool:
+        """Decompress one more chunk; false at the end of the last frame."""
+        if not self._compressed:
+            self._compressed = self._source.read(_CHUNK_BYTES) or b""
+        if not self._compressed:
+            if not self._frame.eof:
+                raise CompressedStreamError(f"the {self._name} stream ends too early")
+            return False
+        if self._frame.eof:
+            self._frame = self._new_frame()
+        try:
+            self._plain = memoryview(self._frame.decompress(self._compressed))
+        except self._error as error:
+            raise CompressedStreamError(f"the {self._name} stream is damaged: {error}") from error
+        self._compressed = self._frame.unused_data if self._frame.eof else b""
+        return True

@@ -1,0 +1,89 @@
+"""Command line options that more than one command has, and the values they become."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kvoxide._core import ConfigError
+from kvoxide.replay.outputs import OutputError, check_writable
+from kvoxide.replay.plots import FORMATS
+from kvoxide.replay.policies import NamedPolicy, check_names_differ, parse_policy
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
+
+
+def policies_option(*default: str) -> Callable[[Command], Command]:
+    """``--policy``, repeatable, with the policies that are taken when it is not given."""
+    return click.option(
+        "--policy",
+        "policies",
+        multiple=True,
+        metavar="POLICY",
+        default=default,
+        show_default=", ".join(default),
+        callback=parsed_with(_parse_policies),
+        help="fifo, uncached-first, interval=N, interval=auto, pin, pin=MIN_DROP, or several of"
+        " them joined by commas. Repeat it to compare policies.",
+    )
+
+
+def output_option(name: str, metavar: str, text: str) -> Callable[[Command], Command]:
+    """An option that names a file to write, refused at once if it cannot be written."""
+    return click.option(
+        name,
+        f"{name.strip('-').replace('-', '_')}_path",
+        metavar=metavar,
+        callback=parsed_with(_checked_output),
+        help=text,
+    )
+
+
+def plot_option(text: str) -> Callable[[Command], Command]:
+    """``--plot``, whose ending says the format."""
+    return click.option(
+        "--plot",
+        "plot_path",
+        metavar="FILE.png",
+        callback=parsed_with(_checked_plot),
+        help=f"{text} The ending may be {', '.join(FORMATS)}.",
+    )
+
+
+quiet_option = click.option(
+    "--quiet", is_flag=True, help="Print nothing but errors; results go to the files only."
+)
+
+
+def parsed_with(parse: Callable[[Any], Value]) -> Callable[..., Value | None]:
+    """A click callback that parses what is given and reports a refusal as the option's."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Value | None:  # noqa: ANN401
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except (ConfigError, OutputError) as error:
+            raise click.BadParameter(str(error), context, parameter) from error
+
+    return callback
+
+
+def _parse_policies(texts: tuple[str, ...]) -> tuple[NamedPolicy, ...]:
+    policies = tuple(parse_policy(text) for text in texts)
+    check_names_differ(policies)
+    return policies
+
+
+def _checked_output(text: str) -> Path:
+    path = Path(text)
+    check_writable(path)
+    return path
+
+
+def _checked_plot(text: str) -> Path:
+    if Path(text).suffix.lower() not in FORMATS:
+        raise ConfigError(f"{text!r} must end in one of {', '.join(FORMATS)}")
+    return _checked_output(text)

@@ -1,0 +1,138 @@
+"""Plots: hit share over the trace, the pool's occupancy, and hit share over a quantity."""
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvoxide.replay.curves import HitShares
+from kvoxide.replay.policies import UNLIMITED
+from kvoxide.replay.runner import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS: Final = (".png", ".pdf", ".svg")
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers.
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
+_DOTS_PER_INCH: Final = 150
+_TITLE_WIDTH: Final = 125
+_MOST_TICKS: Final = 12
+# The moving hit share is taken over this part of the trace.
+_MOVING_SHARE: Final = 0.05
+
+
+def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
+    """Hit share so far and moving, and the pool's occupancy, over one trace and one pool size."""
+    figure = _figure(title, height=7.5)
+    hits, pool = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    for outcome, style in zip(outcomes, _styles(_names(outcomes)), strict=True):
+        _draw_hit_share(hits, outcome, style)
+        if not outcome.is_unlimited:
+            _draw_occupancy(pool, outcome, style)
+    hits.set_ylabel("hit share of prompt tokens\nso far (thick), moving (thin)")
+    pool.set_ylabel("share of the pool: in use (solid),\ncached (dashed), pinned (dotted)")
+    pool.set_xlabel("requests")
+    _as_share(hits)
+    _as_share(pool)
+    _legend(hits)
+    return figure
+
+
+def draw_hit_shares(shares: HitShares, title: str) -> "Figure":
+    """Hit share over a quantity, one line per policy, the unlimited pool as the reference."""
+    figure = _figure(title, height=5)
+    axes = figure.subplots()
+    for (name, row), style in zip(
+        shares.by_policy.items(), _styles(list(shares.by_policy)), strict=True
+    ):
+        axes.plot(shares.xs, row, marker="o", label=name, **style)
+    if min(shares.xs) > 0 and max(shares.xs) > 10 * min(shares.xs):
+        axes.set_xscale("log")
+    if len(shares.xs) <= _MOST_TICKS:
+        axes.set_xticks(shares.xs, [f"{x:,}" for x in shares.xs])
+        axes.minorticks_off()
+    axes.set_xlabel(shares.x_name)
+    axes.set_ylabel("hit share of prompt tokens")
+    _as_share(axes)
+    _legend(axes)
+    return figure
+
+
+def save(figure: "Figure", stream: IO[bytes], suffix: str) -> None:
+    """Write a figure in the format of a file name's ``suffix``, one of :data:`FORMATS`."""
+    figure.savefig(stream, format=suffix[1:].lower(), dpi=_DOTS_PER_INCH)
+
+
+def _figure(title: str, height: float) -> "Figure":
+    # Imported here, and without pyplot: matplotlib takes longer to load than a small replay.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    lines = [textwrap.fill(line, _TITLE_WIDTH) for line in title.splitlines()]
+    figure.suptitle("\n".join(lines), fontsize="small", parse_math=False)
+    return figure
+
+
+def _names(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.run.policy.name for outcome in outcomes]
+
+
+def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A line style per policy. Later lines are thinner, so that lines that coincide all show."""
+    colours = itertools.cycle(_COLOURS)
+    for index, name in enumerate(names):
+        if name == UNLIMITED:
+            yield {"color": "black", "linestyle": "--", "linewidth": 1.2, "markersize": 3}
+        else:
+            width = max(1.5, 4 - 0.8 * index)
+            yield {"color": next(colours), "linewidth": width, "markersize": 2 * width + 1}
+
+
+def _draw_hit_share(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:
+    rows = outcome.result.per_request[outcome.run.workload.report_from :]
+    served = rows[rows[:, 2] >= 0]
+    prompt, hit = served[:, 0], served[:, 2]
+    requests = np.arange(1, len(served) + 1)
+    window = max(1, round(len(served) * _MOVING_SHARE))
+    so_far = np.cumsum(hit) / np.maximum(1, np.cumsum(prompt))
+    moving = _moving_sum(hit, window) / np.maximum(1, _moving_sum(prompt, window))
+    axes.plot(requests, so_far, label=outcome.run.policy.name, **style)
+    axes.plot(requests, moving, **{**style, "linewidth": 0.7, "alpha": 0.6})
+
+
+def _moving_sum(values: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """The sum of each value and up to ``window - 1`` before it."""
+    sums = np.concatenate(([0], np.cumsum(values)))
+    ends = np.arange(1, len(values) + 1)
+    difference: NDArray[np.int64] = sums[ends] - sums[np.maximum(0, ends - window)]
+    return difference
+
+
+def _draw_occupancy(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:
+    finished, used, cached, pinned = outcome.result.timeline.T
+    thin = {**style, "linewidth": style["linewidth"] / 2}
+    axes.plot(finished, used, **thin)
+    axes.plot(finished, cached, **{**thin, "linestyle": "--"})
+    if pinned.any():
+        axes.plot(finished, pinned, **{**thin, "linestyle": ":"})
+
+
+def _as_share(axes: "Axes") -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(0, min(1.03, axes.get_ylim()[1]))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(axes: "Axes") -> None:
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -1,0 +1,84 @@
+"""Retention policies as text: ``fifo``, ``uncached-first,interval=8192``, ``pin=32``."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
+
+from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
+
+if TYPE_CHECKING:
+    from kvoxide._core import RecycleOrder
+
+UNLIMITED: Final = "unlimited"
+DEFAULT_POLICY: Final = "uncached-first"
+
+_ALLOWED: Final = (
+    "a policy is one or more of fifo or uncached-first, interval=TOKENS or interval=auto,"
+    " pin or pin=MIN_DROP_BLOCKS, joined by commas"
+)
+
+
+@dataclass(frozen=True)
+class NamedPolicy:
+    """A policy and the name it has in tables: what the user wrote."""
+
+    name: str
+    policy: Policy
+
+
+class _Values(TypedDict, total=False):
+    recycle_order: "RecycleOrder"
+    retention_interval: int | Literal["auto"]
+    pin_min_drop_size: int
+
+
+def parse_policy(text: str) -> NamedPolicy:
+    """Read one policy: tokens joined by commas.
+
+    ``fifo`` or ``uncached-first`` is the recycle order, ``interval=N`` (tokens) or
+    ``interval=auto`` the retention interval, ``pin`` or ``pin=N`` (blocks) the pinned tier. What
+    is left out has :class:`~kvoxide._core.Policy`'s default.
+    Raises :class:`~kvoxide._core.ConfigError` that names the token at fault and what is allowed.
+    """
+    values: _Values = {}
+    for token in text.split(","):
+        value = _parse_token(text, token.strip())
+        for key in value.keys() & values.keys():
+            raise ConfigError(f"{text!r} says {key} twice; {_ALLOWED}")
+        values.update(value)
+    try:
+        return NamedPolicy(text, Policy(**values))
+    except (ConfigError, OverflowError) as error:
+        raise ConfigError(f"{text!r}: {error}") from error
+
+
+def check_names_differ(policies: tuple[NamedPolicy, ...]) -> None:
+    """Raise :class:`~kvoxide._core.ConfigError` if two policies have the same name."""
+    names = [policy.name for policy in policies]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"the policy {name!r} is given twice")
+
+
+def _parse_token(text: str, token: str) -> _Values:
+    name, has_value, value = token.partition("=")
+    match name, bool(has_value):
+        case ("fifo", False):
+            return {"recycle_order": "fifo"}
+        case ("uncached-first", False):
+            return {"recycle_order": "uncached-first"}
+        case ("interval", True):
+            return {"retention_interval": "auto" if value == "auto" else _number(token, value)}
+        case ("pin", True):
+            return {"pin_min_drop_size": _number(token, value)}
+        case ("pin", False):
+            return {"pin_min_drop_size": DEFAULT_PIN_MIN_DROP_SIZE}
+        case (name, _) if name == UNLIMITED:
+            raise ConfigError(f"the line {UNLIMITED!r} is in every table by itself; {_ALLOWED}")
+    raise ConfigError(f"cannot read {token!r} in the policy {text!r}; {_ALLOWED}")
+
+
+def _number(token: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(f"{token!r}: {value!r} is not a whole number; {_ALLOWED}") from None

@@ -1,0 +1,58 @@
+"""The progress bar on standard error: on a terminal only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from kvoxide.replay.runner import Outcome, Run, execute
+
+
+def execute_watched(runs: Sequence[Run], *, quiet: bool) -> list[Outcome]:
+    """:func:`~kvoxide.replay.runner.execute` with a progress bar over the requests of all runs."""
+    num_requests = sum(run.workload.trace.num_requests for run in runs)
+    with _progress_bar(num_requests, quiet=quiet) as update:
+        return execute(runs, update)
+
+
+class _RateColumn(ProgressColumn):
+    """Requests per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(
+            "" if speed is None else f"{speed:,.0f} requests/s", style="progress.data.speed"
+        )
+
+
+@contextmanager
+def _progress_bar(num_requests: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over ``num_requests``; the block gets a function that takes the number finished.
+
+    Nothing is shown when ``quiet`` or when standard error is no terminal.
+    """
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("replaying"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=num_requests)
+    with bar:
+        yield lambda finished: bar.update(task, completed=finished)

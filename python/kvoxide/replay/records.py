@@ -1,0 +1,91 @@
+"""Outcomes as JSON values: for ``--json``, ``--per-request`` and the experiments' rows."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kvoxide._core import KVCacheGroupSpec
+from kvoxide.replay.runner import Outcome
+
+TIMELINE_COLUMNS = ["requests_finished", "used_share", "cached_share", "pinned_share"]
+
+
+def group_record(spec: KVCacheGroupSpec) -> dict[str, Any]:
+    """A KV cache group: its kind, and its block size and window in tokens."""
+    return {
+        "kind": spec.kind,
+        "block_size": spec.block_size,
+        "sliding_window": spec.sliding_window,
+        "attention_chunk_size": spec.attention_chunk_size,
+    }
+
+
+def outcome_record(outcome: Outcome) -> dict[str, Any]:
+    """The counts of a run; tokens, blocks, shares from 0 to 1, times in seconds.
+
+    What is about the pool is None for the unlimited run.
+    """
+    result = outcome.result
+    pool = _pool_record(outcome)
+    return {
+        "policy": outcome.run.policy.name,
+        "blocks": outcome.run.blocks,
+        "requests": result.requests,
+        "rejected_requests": result.rejected_requests,
+        "prompt_tokens": result.prompt_tokens,
+        "generated_tokens": result.generated_tokens,
+        "hit_tokens": result.hit_tokens,
+        "hit_share": outcome.hit_share,
+        "steps": result.steps,
+        "wall_seconds": result.wall_seconds,
+        **(dict.fromkeys(pool) if outcome.is_unlimited else pool),
+    }
+
+
+def timeline_record(outcome: Outcome) -> list[list[float]] | None:
+    """Samples over the run, None for the unlimited one; the columns are
+    :data:`TIMELINE_COLUMNS`."""
+    rows: list[list[float]] = outcome.result.timeline.tolist()
+    return None if outcome.is_unlimited else rows
+
+
+def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
+    """A JSON line per run and request of the trace, with lengths in tokens.
+
+    ``hit_tokens`` is null for a request that could never fit the pool and was skipped.
+    """
+    for outcome in outcomes:
+        for index, row in enumerate(outcome.result.per_request.tolist()):
+            prompt_tokens, output_tokens, hit_tokens, preemptions = row
+            record = {
+                "policy": outcome.run.policy.name,
+                "blocks": outcome.run.blocks,
+                "index": index,
+                "prompt_tokens": prompt_tokens,
+                "output_tokens": output_tokens,
+                "hit_tokens": None if hit_tokens < 0 else hit_tokens,
+                "preemptions": preemptions,
+            }
+            yield json.dumps(record).encode() + b"\n"
+
+
+def json_document(record: dict[str, Any]) -> bytes:
+    """A JSON file's content."""
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _pool_record(outcome: Outcome) -> dict[str, Any]:
+    result = outcome.result
+    return {
+        "evictions": result.evictions,
+        "preemptions": result.preemptions,
+        "peak_used_blocks": result.peak_used_blocks,
+        "peak_used_share": outcome.peak_used_share,
+        "cached_blocks": result.cached_blocks,
+        "schedule_seconds": _quantiles(result.schedule_seconds),
+        "step_seconds": _quantiles(result.step_seconds),
+    }
+
+
+def _quantiles(seconds: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("p50", "p99", "max"), seconds, strict=True))

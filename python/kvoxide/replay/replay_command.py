@@ -1,0 +1,166 @@
+"""``kvoxide replay``: a trace through the manager, once per policy and pool size."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvoxide._core import ConfigError
+from kvoxide.replay.comparison import Comparison, Settings, compare
+from kvoxide.replay.curves import over_pool_size
+from kvoxide.replay.groups import PRESETS, Groups, parse_groups, preset_groups
+from kvoxide.replay.options import (
+    output_option,
+    parsed_with,
+    plot_option,
+    policies_option,
+    quiet_option,
+)
+from kvoxide.replay.outputs import check_distinct, replacing
+from kvoxide.replay.plots import draw_hit_shares, draw_trace, save
+from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
+from kvoxide.replay.reader import SAMPLE, read_trace
+from kvoxide.replay.records import json_document, request_lines
+from kvoxide.replay.report import print_hit_shares, print_outcomes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEFAULT_PRESET = "llama"
+DEFAULT_BLOCKS = "50000"
+# The null block, and one that can be used.
+MIN_BLOCKS = 2
+MAX_INTEGER = 2**31 - 1
+
+_positive = click.IntRange(min=1, max=MAX_INTEGER)
+
+
+def _parse_pool_sizes(text: str) -> tuple[int, ...]:
+    """Pool sizes in blocks, comma separated; smallest first."""
+    try:
+        sizes = {int(size) for size in text.split(",")}
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a number of blocks, or several with commas") from None
+    for size in sizes:
+        if not MIN_BLOCKS <= size <= MAX_INTEGER:
+            raise ConfigError(f"{size} blocks: a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,} blocks")
+    return tuple(sorted(sizes))
+
+
+@click.command()
+@click.argument("trace", default=SAMPLE)
+@click.option(
+    "--groups",
+    metavar="GROUPS",
+    callback=parsed_with(parse_groups),
+    help="KV cache groups as kind:block_size[:window][*count], comma separated, such as"
+    " full:16,swa:16:1024*5. Kinds are full, mla, swa, swa-mla, chunked.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help=f"The groups of a known model instead.  [default: {DEFAULT_PRESET}]",
+)
+@click.option(
+    "--blocks",
+    "pool_sizes",
+    metavar="N[,N...]",
+    default=DEFAULT_BLOCKS,
+    show_default=True,
+    callback=parsed_with(_parse_pool_sizes),
+    help="Size of the pool in blocks. Several sizes give hit share over pool size.",
+)
+@policies_option(DEFAULT_POLICY)
+@click.option(
+    "--concurrency",
+    type=_positive,
+    default=256,
+    show_default=True,
+    help="Most requests that run at a time.",
+)
+@click.option(
+    "--max-batched-tokens",
+    type=_positive,
+    default=8192,
+    show_default=True,
+    help="Most tokens scheduled in one step.",
+)
+@click.option("--requests", type=_positive, metavar="N", help="Play only the first N requests.")
+@click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping.")
+@output_option("--json", "FILE", "Write settings, counts and times of all runs.")
+@output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
+@plot_option("Draw hit share and occupancy over the trace, or hit share over several pool sizes.")
+@quiet_option
+def replay(
+    trace: str,
+    groups: Groups | None,
+    preset: str | None,
+    pool_sizes: tuple[int, ...],
+    policies: tuple[NamedPolicy, ...],
+    concurrency: int,
+    max_batched_tokens: int,
+    requests: int | None,
+    skip_bad: bool,
+    json_path: Path | None,
+    per_request_path: Path | None,
+    plot_path: Path | None,
+    quiet: bool,
+) -> None:
+    """Play TRACE through the manager as vLLM's scheduler would.
+
+    TRACE is JSONL in Mooncake's format or with prompt_token_ids and output_length; plain, gzip
+    or zstd. A single - is standard input; without TRACE, or with the word sample, it is the
+    trace that comes with kvoxide.
+
+    There is one run for every policy and pool size. The line "unlimited" is what a pool that
+    never evicts would hit.
+    """
+    check_distinct(trace, [json_path, per_request_path, plot_path])
+    chosen = _choose_groups(groups, preset)
+    settings = Settings(chosen, pool_sizes, policies, concurrency, max_batched_tokens)
+    settings.check()
+    trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad)
+    if trace_file.bad_lines and not quiet:
+        click.echo(f"bad lines: {trace_file.bad_lines}; {trace_file.first_bad_line}", err=True)
+    comparison = compare(settings, trace_file, quiet=quiet)
+    try:
+        _write(comparison, json_path, per_request_path, plot_path)
+    finally:
+        if not quiet:
+            _print(comparison)
+
+
+def _choose_groups(groups: Groups | None, preset: str | None) -> Groups:
+    if groups is not None and preset is not None:
+        raise click.UsageError("--groups and --preset exclude each other")
+    return groups or preset_groups(preset or DEFAULT_PRESET)
+
+
+def _write(
+    comparison: Comparison,
+    json_path: Path | None,
+    per_request_path: Path | None,
+    plot_path: Path | None,
+) -> None:
+    if json_path is not None:
+        with replacing(json_path) as stream:
+            stream.write(json_document(comparison.record()))
+    if per_request_path is not None:
+        with replacing(per_request_path) as stream:
+            stream.writelines(request_lines(comparison.outcomes))
+    if plot_path is not None:
+        with replacing(plot_path) as stream:
+            save(_draw(comparison), stream, plot_path.suffix)
+
+
+def _print(comparison: Comparison) -> None:
+    print_outcomes(comparison.outcomes, comparison.title)
+    if len(comparison.settings.pool_sizes) > 1:
+        print_hit_shares(over_pool_size(comparison.outcomes))
+    click.echo(comparison.duration)
+
+
+def _draw(comparison: Comparison) -> "Figure":
+    if len(comparison.settings.pool_sizes) > 1:
+        return draw_hit_shares(over_pool_size(comparison.outcomes), comparison.title)
+    return draw_trace(comparison.outcomes, comparison.title)

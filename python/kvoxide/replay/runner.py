@@ -1,0 +1,206 @@
+"""Independent simulations, side by side on all cores."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kvoxide._core import (
+    ConfigError,
+    KVCacheGroupSpec,
+    Policy,
+    Simulation,
+    SimulationResult,
+    Trace,
+)
+from kvoxide.replay.policies import UNLIMITED, NamedPolicy
+
+_POLL_SECONDS = 0.2
+
+
+class SharedTrace:
+    """A trace that is built when the first of its users needs it and let go after the last one."""
+
+    def __init__(self, num_requests: int, build: Callable[[], Trace]) -> None:
+        """``num_requests`` is the length of what ``build`` will return."""
+        self.num_requests = num_requests
+        self._build = build
+        self._lock = threading.Lock()
+        self._users = 0
+        self._trace: Trace | None = None
+
+    def add_user(self) -> None:
+        """Announce one more :meth:`borrowed`."""
+        self._users += 1
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Trace]:
+        """The trace, for one user that was announced with :meth:`add_user`."""
+        with self._lock:
+            if self._trace is None:
+                self._trace = self._build()
+            trace = self._trace
+        try:
+            yield trace
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._trace = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is played, and how it is scheduled; the same for every policy that is compared.
+
+    ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step; requests before
+    ``report_from`` (0-based) only warm the cache. ``quantity`` is the workload's place on an
+    experiment's axis.
+    """
+
+    trace: SharedTrace
+    groups: tuple[KVCacheGroupSpec, ...]
+    concurrency: int
+    max_batched_tokens: int
+    report_from: int = 0
+    quantity: int = 0
+
+    def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
+        """A simulation of ``trace`` under this workload's settings."""
+        return Simulation(
+            trace,
+            self.groups,
+            blocks,
+            policy=policy,
+            concurrency=self.concurrency,
+            max_batched_tokens=self.max_batched_tokens,
+            report_from=self.report_from,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation to be done. ``blocks`` is the pool size, None for a pool that never evicts."""
+
+    workload: Workload
+    policy: NamedPolicy
+    blocks: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run and what came of it."""
+
+    run: Run
+    result: SimulationResult
+
+    @property
+    def hit_share(self) -> float:
+        """Hit tokens per prompt token, 0.0 to 1.0."""
+        return self.result.hit_tokens / max(1, self.result.prompt_tokens)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the pool never evicts; such a run has hits, but nothing of a pool to tell."""
+        return self.run.blocks is None
+
+    @property
+    def peak_used_share(self) -> float:
+        """Peak use of the pool without its null block, 0.0 to 1.0."""
+        return self.result.peak_used_blocks / max(1, (self.run.blocks or 0) - 1)
+
+
+def plan_runs(
+    workload: Workload, policies: Sequence[NamedPolicy], pool_sizes: Sequence[int]
+) -> list[Run]:
+    """Every policy in every pool (sizes in blocks), and the pool that never evicts."""
+    runs = [Run(workload, policy, blocks) for policy in policies for blocks in pool_sizes]
+    runs.append(Run(workload, NamedPolicy(UNLIMITED, Policy()), None))
+    for _ in runs:
+        workload.trace.add_user()
+    return runs
+
+
+def check_run(run: Run) -> None:
+    """Find out whether groups, policy and pool go together, by a run of one token.
+
+    Raises :class:`~kvoxide._core.ConfigError` that names the policy.
+    """
+    trace = Trace()
+    trace.push_prompt([0], 1)
+    try:
+        run.workload.simulation(trace, run.policy.policy, run.blocks).run()
+    except (ConfigError, OverflowError) as error:
+        raise ConfigError(f"policy {run.policy.name!r}: {error}") from error
+
+
+def execute(runs: Sequence[Run], on_progress: Callable[[int], None]) -> list[Outcome]:
+    """Do all runs, as many at a time as there are cores; the outcomes are in the runs' order.
+
+    ``on_progress`` is called about five times a second with the requests finished by all runs.
+    KeyboardInterrupt, or an error in one run, stops all of them at their next step and is raised.
+    """
+    tasks = [_Task(run) for run in runs]
+    with ThreadPoolExecutor(_num_cores()) as threads:
+        futures = [threads.submit(task) for task in tasks]
+        try:
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                on_progress(sum(task.num_finished() for task in tasks))
+        except BaseException:
+            _stop(tasks, futures)
+            raise
+    return [Outcome(run, future.result()) for run, future in zip(runs, futures, strict=True)]
+
+
+class _Task:
+    """One run in a worker thread, watched and stopped from the main thread."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._simulation: Simulation | None = None
+        self._num_finished = 0
+        self._stopped = False
+
+    def __call__(self) -> SimulationResult:
+        run = self._run
+        with run.workload.trace.borrowed() as trace:
+            simulation = run.workload.simulation(trace, run.policy.policy, run.blocks)
+            self._simulation = simulation
+            if self._stopped:
+                raise KeyboardInterrupt
+            result = simulation.run()
+        self._num_finished = run.workload.trace.num_requests
+        self._simulation = None
+        return result
+
+    def num_finished(self) -> int:
+        simulation = self._simulation
+        return self._num_finished if simulation is None else simulation.progress()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._simulation is not None:
+            self._simulation.cancel()
+
+
+def _stop(tasks: Sequence[_Task], futures: Sequence[Future[SimulationResult]]) -> None:
+    for future in futures:
+        future.cancel()
+    pending = {future for future in futures if not future.done()}
+    # Again and again, for a simulation that was being set up when it was told the first time.
+    while pending:
+        for task in tasks:
+            task.stop()
+        pending = wait(pending, _POLL_SECONDS).not_done
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,63 @@
+"""Retention policies written as text."""
+
+import pytest
+from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError
+from kvoxide.replay.policies import check_names_differ, parse_policy
+
+Shown = tuple[str, int | None, int | None]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fifo", ("fifo", None, None)),
+        ("uncached-first", ("uncached-first", None, None)),
+        ("interval=0", ("uncached-first", 0, None)),
+        ("interval=8192", ("uncached-first", 8192, None)),
+        ("interval=auto", ("uncached-first", 32768, None)),
+        ("pin", ("uncached-first", None, DEFAULT_PIN_MIN_DROP_SIZE)),
+        ("pin=32", ("uncached-first", None, 32)),
+        ("fifo, interval=8192, pin=2", ("fifo", 8192, 2)),
+    ],
+)
+def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -> None:
+    named = parse_policy(text)
+    policy = named.policy
+    assert named.name == text
+    values = policy.recycle_order, policy.retention_interval, policy.pin_min_drop_size
+    assert values == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "''"),
+        ("lru", "'lru'"),
+        ("fifo=1", "'fifo=1'"),
+        ("interval", "'interval'"),
+        ("interval=", "''"),
+        ("interval=many", "'many'"),
+        ("interval=1.5", "'1.5'"),
+        ("interval=-1", "-1"),
+        ("pin=auto", "'auto'"),
+        ("pin=99999999999999999999999", "999"),
+        ("fifo,uncached-first", "recycle_order twice"),
+        ("pin,pin=2", "pin_min_drop_size twice"),
+        ("unlimited", "every table"),
+    ],
+)
+def test_a_refusal_names_the_token(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_policy(text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["lru", "pin=x", "fifo,fifo"])
+def test_a_refusal_says_what_is_allowed(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"fifo or uncached-first, interval=TOKENS"):
+        parse_policy(text)
+
+
+def test_two_policies_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'pin' is given twice"):
+        check_names_differ((parse_policy("pin"), parse_policy("fifo"), parse_policy("pin")))
