@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
-
 from kvoxide import KVCacheGroupSpec, Policy, Simulation, SimulationResult, Trace
 from kvoxide.replay.groups import PRESETS, preset_groups
+from pytest_benchmark.fixture import BenchmarkFixture
 
 POLICIES = {
     "fifo": Policy(recycle_order="fifo"),

@@ -6,7 +6,7 @@ null block.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,8 @@ class KVCacheGroupSpec:
     or window that cannot work.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         kind: GroupKind,
         block_size: int,
         *,
@@ -78,7 +78,7 @@ class KVCacheGroupSpec:
         is_eagle_group: bool = False,
         prefix_cacheable: bool = True,
         layout: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def kind(self) -> GroupKind: ...
     @property
@@ -102,13 +102,13 @@ class KVCacheConfig:
     ``kv_cache_groups``. ``needs_kv_cache_zeroing`` makes the manager list newly allocated blocks
     for :meth:`KVCacheManager.take_new_block_ids`."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         num_blocks: int,
         kv_cache_groups: Sequence[KVCacheGroupSpec],
         *,
         needs_kv_cache_zeroing: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def num_blocks(self) -> int: ...
     @property
@@ -137,14 +137,14 @@ class Policy:
     default is :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         recycle_order: RecycleOrder = "uncached-first",
         reachable_block_mask: bool = True,
         retention_interval: int | Literal["auto"] | None = None,
         pin_min_drop_size: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def recycle_order(self) -> RecycleOrder: ...
     @property
@@ -166,13 +166,13 @@ class BlockHasher:
     uses for sha256. xxhash is not collision resistant: do not share such a cache between tenants.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         block_size: int,
         algorithm: HashAlgorithm = "sha256_cbor",
         *,
-        seed: str = "vllm-none-hash",
-    ) -> None: ...
+        seed: str = ...,
+    ) -> Self: ...
     @property
     def block_size(self) -> int: ...
     @property
@@ -180,6 +180,7 @@ class BlockHasher:
     def hash_tokens(self, token_ids: TokenArray | Sequence[int]) -> list[bytes]:
         """The hash of every full block of ``token_ids``."""
 
+@final
 class RequestStatus:
     """Where a request is in the scheduler; only WAITING and PREEMPTED matter to the manager (the
     watermark applies to them)."""
@@ -203,8 +204,8 @@ class Request:
     :class:`BlockHashError` for hashes of unequal or unusable length.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         request_id: str,
         prompt_token_ids: TokenArray | Sequence[int] | None = None,
         *,
@@ -216,7 +217,7 @@ class Request:
         session_id: str | None = None,
         skip_reading_prefix_cache: bool = False,
         kv_cache_report_mode: Literal["incremental", "full"] = "incremental",
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def request_id(self) -> str: ...
     @property
@@ -281,7 +282,7 @@ class KVCacheBlocks:
     def get_unhashed_block_ids(self) -> list[int]: ...
     def get_unhashed_block_ids_all_groups(self) -> list[list[int]]: ...
     def new_empty(self) -> KVCacheBlocks: ...
-    def __add__(self, other: KVCacheBlocks) -> KVCacheBlocks: ...
+    def __add__(self, other: KVCacheBlocks, /) -> KVCacheBlocks: ...
     def __len__(self) -> int:
         """Number of groups."""
 
@@ -375,8 +376,8 @@ class KVCacheManager:
     Every method that is given bad input raises and leaves the manager as it was.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         kv_cache_config: KVCacheConfig,
         max_model_len: int,
         scheduler_block_size: int | None = None,
@@ -391,7 +392,7 @@ class KVCacheManager:
         *,
         watermark: float = 0.0,
         policy: Policy | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def kv_cache_config(self) -> KVCacheConfig: ...
     @property
@@ -442,7 +443,7 @@ class KVCacheManager:
         full_sequence_must_fit: bool = False,
         reserved_blocks: int = 0,
         has_scheduled_reqs: bool = True,
-        skip_zeroing_group_ids: Sequence[int] = (),
+        skip_zeroing_group_ids: Sequence[int] = ...,
     ) -> KVCacheBlocks | None:
         """Slots for ``num_new_tokens`` more tokens; the newly allocated blocks, or None if they
         do not fit."""
@@ -475,9 +476,7 @@ class KVCacheManager:
     ) -> int: ...
     def estimate_cached_tokens(self, request: Request) -> int: ...
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
-    def create_kv_cache_blocks(
-        self, blocks: Sequence[Sequence[KVCacheBlock]]
-    ) -> KVCacheBlocks: ...
+    def create_kv_cache_blocks(self, blocks: Sequence[Sequence[KVCacheBlock]]) -> KVCacheBlocks: ...
     def truncate_computed_blocks(
         self, blocks: KVCacheBlocks, num_computed_tokens: int
     ) -> KVCacheBlocks: ...
@@ -485,9 +484,7 @@ class KVCacheManager:
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
     def take_kv_cache_block_copies(self) -> tuple[list[Any], list[KVCacheBlock]]: ...
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]: ...
-    def finalize_partial_tail_offloads(
-        self, request: Request
-    ) -> list[tuple[int, int, int]]: ...
+    def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]: ...
     def new_step_starts(self) -> None: ...
     def check_invariants(self) -> None:
         """Check every invariant of the engine; :class:`InternalError` names what is broken."""
@@ -504,7 +501,7 @@ class TraceError(KvoxideError, ValueError):
 class Trace:
     """Requests of a trace in arrival order, held in Rust."""
 
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def push_line(self, line: bytes) -> None:
         """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids`` of 512
         tokens each) or ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`;
@@ -526,12 +523,13 @@ class Simulation:
     At most ``concurrency`` requests run; a step schedules at most ``max_batched_tokens`` tokens:
     one per decoding request, chunks of prompts for the rest, in arrival order; when blocks run
     out, the newest running request is preempted. ``num_blocks=None`` is the pool that never
-    evicts. Requests whose index (0-based) is below ``report_from`` warm the cache and are left out of the
-    counts (they are in ``per_request``).
+    evicts. Requests whose index (0-based) is below ``report_from`` warm the cache: they are left
+    out of the counts of requests and tokens, but not of evictions, preemptions, steps and times,
+    and they are in ``per_request``.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         trace: Trace,
         kv_cache_groups: Sequence[KVCacheGroupSpec],
         num_blocks: int | None,
@@ -540,7 +538,7 @@ class Simulation:
         concurrency: int = 256,
         max_batched_tokens: int = 8192,
         report_from: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
         for the null block and one block; KeyboardInterrupt if :meth:`cancel` was called."""

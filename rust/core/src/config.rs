@@ -138,9 +138,9 @@ fn check_sizes(config: &ManagerConfig) -> Result<()> {
             u16::MAX
         )));
     }
-    if !(config.watermark >= 0.0 && config.watermark.is_finite()) {
+    if !(0.0..1.0).contains(&config.watermark) {
         return Err(Error::Config(format!(
-            "watermark is {}; it must be a share of the pool, 0.0 or more",
+            "watermark is {}; it must be a share of the pool: 0.0 or more, below 1.0",
             config.watermark
         )));
     }

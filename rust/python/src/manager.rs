@@ -651,7 +651,9 @@ impl PyManager {
 
     fn state_digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut state = digest(&self.core);
-        state[0] ^= self.events.len() as u8;
+        for (byte, pending) in state.iter_mut().zip(self.events.len().to_le_bytes()) {
+            *byte ^= pending;
+        }
         PyBytes::new(py, &state)
     }
 }

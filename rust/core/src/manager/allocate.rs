@@ -80,7 +80,7 @@ impl Manager {
             apply_admission_cap: false,
         };
         let required = self.get_num_blocks_to_allocate(request.id, &demand) + watermark;
-        if required + args.reserved_blocks > self.pool.num_free_blocks() {
+        if required.saturating_add(args.reserved_blocks) > self.pool.num_free_blocks() {
             return Ok(None);
         }
 

@@ -1,0 +1,79 @@
+"""KV-cache block manager for LLM inference servers: every decision in Rust, vLLM's interface.
+
+A :class:`KVCacheManager` shares a pool of blocks among requests and keeps what later requests can
+reuse. Describe the model with :class:`KVCacheGroupSpec` and :class:`KVCacheConfig`, what to keep
+with :class:`Policy`, and each request with :class:`Request`; then look up, allocate and free::
+
+    manager = KVCacheManager(KVCacheConfig(1024, [KVCacheGroupSpec("full_attention", 16)]), 8192)
+    request = Request("a", prompt_token_ids, block_hasher=BlockHasher(16))
+    hit, num_hit_tokens, _ = manager.get_computed_blocks(request)
+    manager.allocate_slots(request, request.num_tokens - num_hit_tokens, num_hit_tokens, hit)
+    manager.free(request)
+
+Lengths and positions are in tokens, block ids and counts in blocks. Every error that kvoxide
+raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call.
+"""
+
+from kvoxide._core import (
+    DEFAULT_PIN_MIN_DROP_SIZE,
+    AllBlocksCleared,
+    BlockError,
+    BlockHasher,
+    BlockHashError,
+    BlockPool,
+    BlockRemoved,
+    BlockStored,
+    ConfigError,
+    DuplicateRequestError,
+    InternalError,
+    KVCacheBlock,
+    KVCacheBlocks,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheManager,
+    KvoxideError,
+    Policy,
+    PrefixCacheStats,
+    Request,
+    RequestError,
+    RequestStatus,
+    Simulation,
+    SimulationResult,
+    Trace,
+    TraceError,
+    UnknownRequestError,
+    UnsupportedGroupError,
+    __version__,
+)
+
+__all__ = [
+    "DEFAULT_PIN_MIN_DROP_SIZE",
+    "AllBlocksCleared",
+    "BlockError",
+    "BlockHashError",
+    "BlockHasher",
+    "BlockPool",
+    "BlockRemoved",
+    "BlockStored",
+    "ConfigError",
+    "DuplicateRequestError",
+    "InternalError",
+    "KVCacheBlock",
+    "KVCacheBlocks",
+    "KVCacheConfig",
+    "KVCacheGroupSpec",
+    "KVCacheManager",
+    "KvoxideError",
+    "Policy",
+    "PrefixCacheStats",
+    "Request",
+    "RequestError",
+    "RequestStatus",
+    "Simulation",
+    "SimulationResult",
+    "Trace",
+    "TraceError",
+    "UnknownRequestError",
+    "UnsupportedGroupError",
+    "__version__",
+]

@@ -1,0 +1,95 @@
+"""Block hashes are, byte for byte, those that vLLM computes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kvoxide import BlockHasher, Request
+
+from . import reference_hash
+
+# Every width that CBOR has for a number, and the values on either side of each change.
+TOKENS = [0, 1, 23, 24, 255, 256, 65_535, 65_536, 128_255, 2**31 - 1, 7, 7, 7, 7, 7, 7, 9]
+
+
+def hashes_of(hasher: BlockHasher, **options: Any) -> list[bytes]:
+    return Request("a", TOKENS, block_hasher=hasher, **options).block_hashes
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 16, 17])
+def test_sha256_cbor(block_size: int) -> None:
+    hasher = BlockHasher(block_size)
+    assert (hasher.block_size, hasher.algorithm) == (block_size, "sha256_cbor")
+    expected = reference_hash.block_hashes(TOKENS, block_size)
+    assert hasher.hash_tokens(TOKENS) == expected
+    assert hashes_of(hasher) == expected
+
+
+def test_placeholders_beside_token_ids() -> None:
+    # Any 64-bit integer is hashed as it is; some models mark positions with negative ones.
+    tokens = [-1, -24, -25, -300, 2**32, 2**63 - 1, -(2**63), 5]
+    expected = reference_hash.block_hashes(tokens, 4)
+    assert BlockHasher(4).hash_tokens(tokens) == expected
+    assert BlockHasher(4).hash_tokens(np.array(tokens)) == expected
+
+
+def test_tokens_short_of_a_block_have_no_hash() -> None:
+    assert BlockHasher(18).hash_tokens(TOKENS) == []
+    assert BlockHasher(18).hash_tokens([]) == []
+
+
+def test_long_blocks() -> None:
+    tokens = list(range(70_000, 140_000))
+    for block_size in (512, 70_000):  # the length of the token array in two bytes and in four
+        expected = reference_hash.block_hashes(tokens, block_size)
+        assert BlockHasher(block_size).hash_tokens(tokens) == expected
+
+
+def test_the_seed_starts_the_chain() -> None:
+    hasher = BlockHasher(4, seed="42")
+    assert hasher.hash_tokens(TOKENS) == reference_hash.block_hashes(TOKENS, 4, seed="42")
+
+
+def test_the_cache_salt_is_in_the_first_block() -> None:
+    expected = reference_hash.block_hashes(TOKENS, 4, first_keys=[["cache_salt", "tenant-ä"]])
+    assert hashes_of(BlockHasher(4), cache_salt="tenant-ä") == expected
+
+
+def test_the_lora_adapter_is_in_every_block() -> None:
+    expected = reference_hash.block_hashes(TOKENS, 4, every_keys=[["lora", "sql", "adapters/sql"]])
+    assert hashes_of(BlockHasher(4), lora=("sql", "adapters/sql")) == expected
+
+
+def test_the_lora_adapter_comes_before_the_salt() -> None:
+    expected = reference_hash.block_hashes(
+        TOKENS, 4, every_keys=[["lora", "sql", "p"]], first_keys=[["cache_salt", "s"]]
+    )
+    assert hashes_of(BlockHasher(4), lora=("sql", "p"), cache_salt="s") == expected
+
+
+def test_an_empty_salt_is_no_salt() -> None:
+    assert hashes_of(BlockHasher(4), cache_salt="") == hashes_of(BlockHasher(4))
+
+
+def test_hashes_of_appended_tokens_continue_the_chain() -> None:
+    request = Request("a", TOKENS[:6], block_hasher=BlockHasher(4), cache_salt="s")
+    for token in TOKENS[6:9]:
+        request.append_output_token_ids(token)
+    request.append_output_token_ids(np.array(TOKENS[9:], dtype=np.int64))
+    expected = reference_hash.block_hashes(TOKENS, 4, first_keys=[["cache_salt", "s"]])
+    assert request.block_hashes == expected
+
+
+# From vLLM 0.33.0: xxhash_cbor with NONE_HASH = xxhash_cbor("vllm-none-hash").
+XXHASH_CBOR = [
+    "ee711f1cfd1317787f157cb43042ac6b",
+    "0e13b8607a14d054364587f716e49cf3",
+    "1cea1505d6833c86da12c81d90208ec7",
+    "d27418ce67cc5cc38ab89a4da03a1f56",
+]
+
+
+def test_xxhash_cbor() -> None:
+    hasher = BlockHasher(4, "xxhash_cbor")
+    assert hasher.algorithm == "xxhash_cbor"
+    assert [block_hash.hex() for block_hash in hasher.hash_tokens(TOKENS)] == XXHASH_CBOR
