@@ -1,6 +1,7 @@
 //! What of a request becomes cached: its full blocks, and the end of its prompt inside a block.
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
+use crate::error::Result;
 use crate::event::{Event, StoredEvent};
 use crate::group::GroupHashes;
 use crate::pool::BlockPool;
@@ -90,6 +91,11 @@ impl CacheTarget<'_> {
                 block_size: self.hash_block_size,
             })
         });
+    }
+
+    /// Checks that the first `num_blocks` blocks have hashes.
+    pub fn require_hashes(&self, num_blocks: usize) -> Result<()> {
+        self.hashes().require(num_blocks)
     }
 
     /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.

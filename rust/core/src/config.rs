@@ -34,6 +34,11 @@ pub struct ManagerConfig {
     pub watermark: f64,
     /// Whether newly allocated blocks are listed for zeroing.
     pub needs_zeroing: bool,
+    /// Whether retention with EAGLE also keeps the tail one block below a shared-prefix junction
+    /// (vLLM from 0.33.0 on).
+    pub keep_tail_below_junction: bool,
+    /// Whether the pool keeps what a metrics collector asks for; see [`crate::pool::Observation`].
+    pub observe: bool,
     /// Retention and recycling.
     pub policy: Policy,
 }
@@ -54,8 +59,24 @@ impl ManagerConfig {
             enable_events: false,
             watermark: 0.0,
             needs_zeroing: false,
+            keep_tail_below_junction: true,
+            observe: false,
             policy: Policy::default(),
         }
+    }
+
+    /// Checks that the pool holds the null block and the shortest request: a block in each group.
+    pub fn check_holds_a_request(&self) -> Result<()> {
+        let least = self.groups.len() + 1;
+        if self.num_blocks >= least {
+            return Ok(());
+        }
+        Err(Error::Config(format!(
+            "num_blocks is {}; the null block and one block for each of the {} KV cache groups \
+             need at least {least}",
+            self.num_blocks,
+            self.groups.len()
+        )))
     }
 }
 
@@ -122,15 +143,6 @@ impl Plan {
 }
 
 fn check_sizes(config: &ManagerConfig) -> Result<()> {
-    let least = config.groups.len() + 1;
-    if config.num_blocks < least {
-        return Err(Error::Config(format!(
-            "num_blocks is {}; the null block and one block for each of the {} KV cache groups \
-             need at least {least}",
-            config.num_blocks,
-            config.groups.len()
-        )));
-    }
     if config.groups.len() > usize::from(u16::MAX) {
         return Err(Error::Config(format!(
             "{} KV cache groups were given; at most {} are possible",

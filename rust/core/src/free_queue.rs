@@ -41,6 +41,12 @@ impl Links {
         self.prev[id as usize].wrapping_add(id).wrapping_sub(1)
     }
 
+    /// The blocks before and after one in its list; `None` beyond its ends.
+    pub fn neighbours(&self, id: u32, num_blocks: usize) -> (Option<BlockId>, Option<BlockId>) {
+        let block = |id: u32| Some(id).filter(|&id| id != 0 && (id as usize) < num_blocks);
+        (block(self.prev(id)), block(self.next(id)))
+    }
+
     fn join(&mut self, left: u32, right: u32) {
         self.next[left as usize] = right.wrapping_sub(left).wrapping_sub(1);
         self.prev[right as usize] = left.wrapping_sub(right).wrapping_add(1);

@@ -24,8 +24,20 @@ pub struct BlockPool {
     pub(crate) num_cached: usize,
     recycle_order: RecycleOrder,
     events: Option<Vec<Event>>,
+    observations: Option<Vec<Observation>>,
     evictions: u64,
     version: u64,
+}
+
+/// What befalls a block, for a collector of residency metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Taken from the free queue.
+    Taken(BlockId),
+    /// Given one more reference by a hit.
+    Touched(BlockId),
+    /// Taken out of the prefix cache on request.
+    Evicted(BlockId),
 }
 
 /// The most blocks a pool can have; ids above name further keys of blocks in the index.
@@ -51,9 +63,26 @@ impl BlockPool {
             num_cached: 0,
             recycle_order: policy.recycle_order,
             events: with_events.then(Vec::new),
+            observations: None,
             evictions: 0,
             version: 0,
         })
+    }
+
+    /// Starts to keep observations.
+    pub fn observe(&mut self) {
+        self.observations = Some(Vec::new());
+    }
+
+    /// The observations since the last call.
+    pub fn take_observations(&mut self) -> Vec<Observation> {
+        self.observations.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, observation: impl FnOnce() -> Observation) {
+        if let Some(observations) = &mut self.observations {
+            observations.push(observation());
+        }
     }
 
     /// Number of blocks, the null block included.
@@ -154,6 +183,7 @@ impl BlockPool {
         let first = out.len();
         self.free.take_front(&mut self.links, n, out);
         for &block in &out[first..] {
+            self.note(|| Observation::Taken(block));
             *self.states.ref_count_mut(block) = 1;
             if self.states.is_cached(block) {
                 self.evictions += 1;
@@ -187,6 +217,7 @@ impl BlockPool {
                 list.remove(&mut self.links, block);
             }
             *self.states.ref_count_mut(block) += 1;
+            self.note(|| Observation::Touched(block));
         }
     }
 
@@ -241,6 +272,7 @@ impl BlockPool {
     /// Takes blocks out of the prefix cache, whoever holds them.
     pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
+            self.note(|| Observation::Evicted(block));
             self.remove_keys(block);
             if self.states.is_pinned(block) {
                 self.unpin(block);
@@ -317,6 +349,31 @@ impl BlockPool {
             self.extra_keys.remove(block);
             self.states.set_has_extra_keys(block, false);
         }
+    }
+
+    /// As [`Self::remove_keys`], without an event.
+    pub fn remove_keys_silently(&mut self, block: BlockId) {
+        let events = self.events.take();
+        self.remove_keys(block);
+        self.events = events;
+    }
+
+    /// Number of distinct keys in the index.
+    pub fn num_keys(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    pub fn set_ref_count(&mut self, block: BlockId, count: u32) {
+        *self.states.ref_count_mut(block) = count;
+    }
+
+    /// The blocks before and after a free block in its queue.
+    pub fn free_neighbours(&self, block: BlockId) -> (Option<BlockId>, Option<BlockId>) {
+        if block == NULL_BLOCK || self.states.ref_count(block) > 0 {
+            return (None, None);
+        }
+        self.links.neighbours(block, self.num_blocks())
     }
 
     fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {

@@ -1,6 +1,7 @@
 //! The compiled module of kvoxide: converts arguments, calls the core, converts results.
 
 mod blocks;
+mod checks;
 mod config;
 mod errors;
 mod events;
@@ -11,6 +12,7 @@ mod replay;
 mod request;
 mod stats;
 mod tokens;
+mod vllm;
 
 use pyo3::prelude::*;
 
@@ -37,6 +39,11 @@ mod _core {
     use super::request::{PyRequest, RequestStatus};
     #[pymodule_export]
     use super::stats::PrefixCacheStats;
+
+    #[pymodule_export]
+    use super::vllm::manager::VllmManager;
+    #[pymodule_export]
+    use super::vllm::views::{VllmBlock, VllmBlocks};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

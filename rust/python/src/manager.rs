@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use kvoxide_core::digest::digest;
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, GroupId, Manager, ManagerConfig,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig,
     Policy, RequestId,
 };
 
@@ -19,15 +19,14 @@ use crate::events::PendingEvent;
 use crate::pool::PyBlockPool;
 use crate::request::PyRequest;
 use crate::stats::PrefixCacheStats;
-use crate::tokens::hash_error;
 
 /// The KV cache manager of a scheduler.
 #[pyclass(module = "kvoxide", name = "KVCacheManager")]
 pub struct PyManager {
     pub core: Manager,
     config: PyConfig,
-    hash_len: Option<usize>,
-    names: HashMap<String, RequestId>,
+    pub(crate) hash_len: Option<usize>,
+    pub(crate) names: HashMap<String, RequestId>,
     events: Vec<PendingEvent>,
     stats: Option<PrefixCacheStats>,
     num_hash_lookahead_tokens: usize,
@@ -53,53 +52,6 @@ impl PyManager {
         result
     }
 
-    /// Checks that a request can be told from every other and that its hashes are of the kind in
-    /// use.
-    fn check_request(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
-        let holder = self.names.get(&request.request_id);
-        if holder.is_some_and(|&id| id != request.id) {
-            return Err(to_py(py, &Error::DuplicateRequest(request.request_id.clone())));
-        }
-        let expected = self.core.hash_block_size();
-        if let Some(given) = request.hash_block_size.filter(|&given| given != expected) {
-            let message = format!(
-                "the request hashes every {given} tokens; this manager's hash_block_size is \
-                 {expected}"
-            );
-            return Err(hash_error(py, message));
-        }
-        if request.hashes.len() * expected > request.num_tokens {
-            let message = format!(
-                "the request has {} block hashes of {expected} tokens, more than its {} tokens \
-                 fill",
-                request.hashes.len(),
-                request.num_tokens
-            );
-            return Err(hash_error(py, message));
-        }
-        if let Some(known) = self.hash_len
-            && !request.hashes.is_empty()
-            && request.hash_len != known
-        {
-            let message = format!(
-                "the request's block hashes have {} bytes, those before it {known}; all requests \
-                 of a manager must use the same hash",
-                request.hash_len
-            );
-            return Err(hash_error(py, message));
-        }
-        let settled = request.num_tokens + request.num_in_flight_tokens;
-        if request.num_computed_tokens > settled {
-            let message = format!(
-                "request '{}' has {} computed tokens but only {settled} tokens (in-flight ones \
-                 included)",
-                request.request_id, request.num_computed_tokens
-            );
-            return Err(request_error(py, message));
-        }
-        Ok(())
-    }
-
     fn adopt_hash_len(&mut self, request: &PyRequest) {
         if self.hash_len.is_none() && !request.hashes.is_empty() {
             self.hash_len = Some(request.hash_len);
@@ -115,66 +67,6 @@ impl PyManager {
     fn held(&self, py: Python<'_>, request: &PyRequest) -> PyResult<RequestId> {
         self.check_request(py, request)?;
         self.request_id(py, &request.request_id)
-    }
-
-    /// Checks what vLLM's scheduler never asks for and the core cannot tell from good input.
-    fn check_allocation(
-        &self,
-        py: Python<'_>,
-        request: &PyRequest,
-        args: &AllocateArgs<'_>,
-    ) -> PyResult<()> {
-        self.check_request(py, request)?;
-        let adopted = args.num_new_computed_tokens + args.num_external_computed_tokens;
-        let settled = request.num_tokens + request.num_in_flight_tokens;
-        if request.num_computed_tokens + adopted > settled {
-            let message = format!(
-                "{adopted} computed tokens are to be adopted beyond {}, more than the request's \
-                 {settled} tokens",
-                request.num_computed_tokens
-            );
-            return Err(request_error(py, message));
-        }
-        if request.num_computed_tokens > 0 && !self.core.knows(request.id) {
-            let message = format!(
-                "request '{}' has {} computed tokens but holds no blocks; set num_computed_tokens \
-                 to 0 when a request is freed or preempted",
-                request.request_id, request.num_computed_tokens
-            );
-            return Err(request_error(py, message));
-        }
-        let max_len = self.core.config().max_model_len;
-        let num_slots = request.num_computed_tokens + adopted + args.num_new_tokens;
-        if num_slots > max_len {
-            let message = format!(
-                "slots for {num_slots} tokens are asked for, more than max_model_len {max_len}"
-            );
-            return Err(request_error(py, message));
-        }
-        let groups = self.core.config().groups.iter();
-        for (i, group) in groups.enumerate().filter(|(_, group)| group.prefix_cacheable) {
-            let covered = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
-            let covered = covered * group.block_size;
-            if covered != args.num_new_computed_tokens {
-                let message = format!(
-                    "num_new_computed_tokens is {}, but new_computed_blocks covers {covered} \
-                     tokens in group {i}",
-                    args.num_new_computed_tokens
-                );
-                return Err(request_error(py, message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that a group id is known.
-    pub fn group_id(&self, py: Python<'_>, group: i64) -> PyResult<GroupId> {
-        let num_groups = self.core.config().groups.len();
-        let known = GroupId::try_from(group).ok().filter(|&id| usize::from(id) < num_groups);
-        known.ok_or_else(|| {
-            let last = num_groups as i64 - 1;
-            request_error(py, format!("group id {group} is unknown; ids are 0 to {last}"))
-        })
     }
 }
 
@@ -226,8 +118,11 @@ impl PyManager {
             enable_events: enable_kv_cache_events,
             watermark,
             needs_zeroing: kv_cache_config.needs_zeroing,
+            keep_tail_below_junction: true,
+            observe: false,
             policy: policy.map_or_else(Policy::default, |policy| policy.policy),
         };
+        config.check_holds_a_request().into_py(py)?;
         Ok(Self {
             core: Manager::new(config).into_py(py)?,
             config: kv_cache_config,
@@ -344,7 +239,7 @@ impl PyManager {
         let hit = this.change(py, Some(request), |core| {
             let hit = core.get_computed_blocks(&view, max_length)?;
             if request.reports_hits {
-                core.report_hit(&view, &hit);
+                core.report_hit(&view, &hit)?;
             }
             Ok(hit)
         })?;

@@ -72,6 +72,7 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
             longest,
         )
     };
+    config.check_holds_a_request()?;
     // Also checks the settings of a run without a pool.
     let managed = ManagedCache::new(config)?;
     match settings.num_blocks {

@@ -109,7 +109,9 @@ impl Manager {
             // A request that leaves the prefix right at the junction lacks the block past it, so
             // with EAGLE its hit ends one block lower.
             let lower = junction.checked_sub(self.config.groups[group].block_size);
-            boundaries.extend(lower.filter(|_| self.plan.drops_eagle_block[group]));
+            let keeps_lower =
+                self.plan.drops_eagle_block[group] && self.config.keep_tail_below_junction;
+            boundaries.extend(lower.filter(|_| keeps_lower));
         }
         boundaries
     }

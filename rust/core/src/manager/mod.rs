@@ -7,7 +7,7 @@
 
 use std::mem;
 
-use crate::block::BlockId;
+use crate::block::{BlockHash, BlockId};
 use crate::config::{ManagerConfig, Plan};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -54,10 +54,14 @@ impl Manager {
         let cap = |group: usize| {
             plan.kinds[group].max_admission_blocks(max_in_flight, config.max_model_len)
         };
+        let mut pool = BlockPool::new(config.num_blocks, &config.policy, config.enable_events)?;
+        if config.observe {
+            pool.observe();
+        }
         Ok(Self {
             max_admission_blocks: (0..config.groups.len()).map(cap).collect(),
             new_block_ids: vec![Vec::new(); config.groups.len()],
-            pool: BlockPool::new(config.num_blocks, &config.policy, config.enable_events)?,
+            pool,
             requests: RequestMap::default(),
             plan,
             config,
@@ -70,7 +74,7 @@ impl Manager {
         request: &RequestView<'_>,
         max_length: usize,
     ) -> Result<PrefixHit> {
-        let found = self.search(request, max_length)?;
+        let found = self.find_longest_hit(request.block_hashes, max_length)?;
         let boundary = match found.num_uncached_common_prefix_tokens {
             0 => 0,
             uncached => found.length + uncached,
@@ -82,15 +86,13 @@ impl Manager {
         })
     }
 
-    fn search(&self, request: &RequestView<'_>, max_length: usize) -> Result<SearchResult> {
-        let search = HitSearch {
-            pool: &self.pool,
-            kinds: &self.plan.kinds,
-            lookup_groups: &self.plan.lookup_groups,
-            hashes: request.block_hashes,
-            hash_block_size: self.plan.hash_block_size,
-            alignment: self.plan.hit_alignment,
-        };
+    /// The longest prefix of a chain of hashes that every group can continue from.
+    pub fn find_longest_hit(
+        &self,
+        hashes: &[BlockHash],
+        max_length: usize,
+    ) -> Result<SearchResult> {
+        let search = self.hit_search(hashes);
         match self.plan.lookup_groups.is_empty() {
             true => Ok(SearchResult {
                 blocks: self.no_blocks(),
@@ -102,15 +104,40 @@ impl Manager {
         }
     }
 
-    /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
-    pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) {
-        if hit.length == 0 || !self.pool.has_events() {
-            return;
+    /// The longest prefix that each group by itself can continue from: blocks and lengths.
+    pub fn find_longest_hit_per_group(
+        &self,
+        hashes: &[BlockHash],
+        max_length: usize,
+    ) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
+        self.hit_search(hashes).per_group(max_length)
+    }
+
+    fn hit_search<'a>(&'a self, hashes: &'a [BlockHash]) -> HitSearch<'a> {
+        HitSearch {
+            pool: &self.pool,
+            kinds: &self.plan.kinds,
+            lookup_groups: &self.plan.lookup_groups,
+            hashes,
+            hash_block_size: self.plan.hash_block_size,
+            alignment: self.plan.hit_alignment,
         }
-        for (group, blocks) in hit.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty()) {
+    }
+
+    /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
+    pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) -> Result<()> {
+        if hit.length == 0 || !self.pool.has_events() {
+            return Ok(());
+        }
+        let reported = || hit.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty());
+        for (group, blocks) in reported() {
+            self.cache_target(request, group, blocks).require_hashes(blocks.len())?;
+        }
+        for (group, blocks) in reported() {
             let target = self.cache_target(request, group, blocks);
             target.report_cached_blocks(&mut self.pool, blocks.len());
         }
+        Ok(())
     }
 
     /// The blocks of a request, per group.

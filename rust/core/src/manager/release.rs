@@ -70,6 +70,13 @@ impl Manager {
         Ok(())
     }
 
+    /// As [`Self::release_blocks`], but to the end of the free queue, cached or not.
+    pub fn release_blocks_to_back(&mut self, blocks: &[BlockId]) -> Result<()> {
+        self.check_held(blocks)?;
+        self.pool.release_to_back(blocks.iter().copied());
+        Ok(())
+    }
+
     fn check_held(&self, blocks: &[BlockId]) -> Result<()> {
         self.check_ids(blocks)?;
         let mut counts = std::collections::HashMap::<BlockId, u32>::new();

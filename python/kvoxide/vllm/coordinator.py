@@ -1,0 +1,196 @@
+"""vLLM's coordinator and its managers of single groups, as views of the engine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kvoxide._core import VllmManager
+from kvoxide.vllm.pool import NativeBlockPool
+from kvoxide.vllm.support import known_release
+from vllm.v1.core import kv_cache_coordinator as stock
+from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
+
+
+def make_coordinator(
+    engine: VllmManager, pool: NativeBlockPool, arguments: Mapping[str, Any]
+) -> Any:
+    """A coordinator of the class that vLLM would choose for these arguments of its manager."""
+    if not arguments["enable_caching"]:
+        base = stock.KVCacheCoordinatorNoPrefixCache
+    elif len(arguments["kv_cache_config"].kv_cache_groups) == 1:
+        base = stock.UnitaryKVCacheCoordinator
+    else:
+        base = stock.HybridKVCacheCoordinator
+    native = type(base.__name__, (NativeCoordinator, base), {})
+    return native(engine, pool, arguments)
+
+
+class NativeCoordinator:
+    """Answers for all groups from the engine; keeps no state of its own."""
+
+    enable_partial_hash_hits = False
+    kv_cache_config: Any
+    single_type_managers: tuple[Any, ...]
+
+    def __init__(
+        self, engine: VllmManager, pool: NativeBlockPool, arguments: Mapping[str, Any]
+    ) -> None:
+        """A view of ``engine``, made with vLLM's ``arguments``."""
+        self.engine = engine
+        self.block_pool = pool
+        self.kv_cache_config = arguments["kv_cache_config"]
+        self.scheduler_block_size = arguments["scheduler_block_size"]
+        self.hash_block_size = arguments["hash_block_size"]
+        self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
+        self.retention_interval = self.kv_cache_config.prefix_cache_retention_interval
+        self.dcp_world_size = self.pcp_world_size = 1
+        self._flag_eagle_groups(arguments["use_eagle"])
+        self.single_type_managers = tuple(
+            _group_view(self, group_id, arguments) for group_id in range(self._num_groups)
+        )
+        self.num_single_type_manager = self._num_groups
+        self.group_block_sizes = tuple(m.block_size for m in self.single_type_managers)
+        if isinstance(self, stock.UnitaryKVCacheCoordinator):
+            self.kv_cache_spec = self.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+            self.block_size = self.single_type_managers[0].block_size
+            self.single_type_managers[0].use_eagle = 0 in self.drop_eagle_group_ids
+        elif isinstance(self, stock.HybridKVCacheCoordinator):
+            self.verify_and_split_kv_cache_groups()
+
+    @property
+    def _num_groups(self) -> int:
+        return len(self.kv_cache_config.kv_cache_groups)
+
+    def _flag_eagle_groups(self, use_eagle: bool) -> None:
+        groups = self.kv_cache_config.kv_cache_groups
+        flagged = {i for i, group in enumerate(groups) if group.is_eagle_group}
+        if use_eagle and not flagged:
+            flagged = set(range(len(groups)))
+        drops = use_eagle or known_release().drops_flagged_groups
+        self.eagle_group_ids = flagged
+        self.drop_eagle_group_ids = flagged if drops else set()
+
+    def find_longest_cache_hit(
+        self, block_hashes: Any, max_cache_hit_length: int
+    ) -> tuple[tuple[list[Any], ...], int, int]:
+        blocks, length, uncached = self.engine.find_longest_cache_hit(
+            block_hashes, max_cache_hit_length
+        )
+        return blocks.blocks, length, uncached
+
+    def find_longest_cache_hit_per_group(
+        self, block_hashes: Any, max_cache_hit_length: int
+    ) -> tuple[tuple[list[Any], ...], tuple[int, ...]]:
+        blocks, lengths = self.engine.find_longest_cache_hit_per_group(
+            block_hashes, max_cache_hit_length
+        )
+        return blocks.blocks, tuple(lengths)
+
+    def get_num_blocks_to_allocate(
+        self,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: Sequence[Sequence[Any]],
+        num_encoder_tokens: int,
+        total_computed_tokens: int,
+        num_local_computed_tokens: int,
+        num_tokens_main_model: int,
+        apply_admission_cap: bool = False,
+        prefill_end: int = 0,
+    ) -> int:
+        return self.engine.get_num_blocks_to_allocate(
+            request_id, num_tokens, new_computed_blocks, total_computed_tokens, apply_admission_cap
+        )
+
+    def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
+        self.engine.cache_blocks(request, num_computed_tokens)
+        self.block_pool.settle(request)
+
+    def free(self, request_id: str) -> None:
+        self.engine.free(request_id)
+
+    def pop_blocks_for_free(self, request_id: str) -> list[Any]:
+        return self.engine.pop_blocks_for_free(request_id, known_release().pops_null_heads)
+
+    def remove_skipped_blocks(
+        self,
+        request_id: str,
+        processed_computed_tokens: int,
+        num_prompt_tokens: int | None = None,
+    ) -> None:
+        self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
+
+    def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
+        return self.engine.get_blocks(request_id).blocks
+
+    def reset_prefix_cache(self) -> bool:
+        return self.block_pool.reset_prefix_cache()
+
+    def new_step_starts(self) -> None:
+        pass
+
+
+def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mapping[str, Any]) -> Any:
+    """A manager of the stock class for the group's spec, whose tables are the engine's."""
+    group = coordinator.kv_cache_config.kv_cache_groups[group_id]
+    max_in_flight_tokens = arguments["max_in_flight_tokens"]
+    manager = get_manager_for_kv_cache_spec(
+        kv_cache_spec=group.kv_cache_spec,
+        max_in_flight_tokens=(
+            arguments["max_model_len"] if max_in_flight_tokens is None else max_in_flight_tokens
+        ),
+        max_model_len=arguments["max_model_len"],
+        block_pool=coordinator.block_pool,
+        role=group.role,
+        enable_caching=arguments["enable_caching"],
+        kv_cache_group_id=group_id,
+        scheduler_block_size=coordinator.scheduler_block_size,
+        needs_kv_cache_zeroing=coordinator.kv_cache_config.needs_kv_cache_zeroing,
+    )
+    manager.req_to_blocks = RequestTables(coordinator.engine, group_id)
+    manager.num_cached_block = CachedCounts(coordinator.engine, group_id)
+    return manager
+
+
+class RequestTables(Mapping[str, list[Any]]):
+    """Request id -> its blocks in one group; a request that holds nothing has an empty table."""
+
+    def __init__(self, engine: VllmManager, group_id: int) -> None:
+        """The tables of one group of ``engine``."""
+        self._engine = engine
+        self._group_id = group_id
+
+    def __getitem__(self, request_id: str) -> list[Any]:
+        return list(self._engine.get_blocks(request_id).blocks[self._group_id])
+
+    def get(self, request_id: str, default: Any = None) -> Any:
+        """The table, or ``default`` for a request that holds nothing."""
+        if request_id not in self:
+            return default
+        return self[request_id]
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._engine.request_ids()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine.request_ids())
+
+    def __len__(self) -> int:
+        return len(self._engine.request_ids())
+
+
+class CachedCounts(Mapping[str, int]):
+    """Request id -> leading blocks of one group that are cached or passed over for good."""
+
+    def __init__(self, engine: VllmManager, group_id: int) -> None:
+        """The counts of one group of ``engine``."""
+        self._engine = engine
+        self._group_id = group_id
+
+    def __getitem__(self, request_id: str) -> int:
+        return self._engine.num_cached_blocks(self._group_id)[request_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine.num_cached_blocks(self._group_id))
+
+    def __len__(self) -> int:
+        return len(self._engine.num_cached_blocks(self._group_id))

@@ -1,0 +1,142 @@
+"""vLLM's ``KVCacheManager`` over the engine: one Python frame and one crossing per call."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from kvoxide.vllm import settings
+from kvoxide.vllm.coordinator import make_coordinator
+from kvoxide.vllm.pool import NativeBlockPool
+from kvoxide.vllm.support import make_engine
+from vllm.distributed.kv_events import MEDIUM_GPU
+from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
+from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
+from vllm.v1.metrics.stats import PrefixCacheStats
+
+_DIRECT = ("allocate_slots", "get_computed_blocks", "get_block_ids")
+_SIGNATURE = inspect.signature(StockManager.__init__)
+
+
+def native_class() -> type["KVCacheManager"]:
+    """The class that stands in for vLLM's."""
+    return KVCacheManager
+
+
+def bound_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of vLLM's constructor by name, defaults filled in."""
+    bound = _SIGNATURE.bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+class KVCacheManager(StockManager):  # type: ignore[misc]
+    """The manager of vLLM's scheduler, with its state in Rust.
+
+    Made with the arguments of vLLM's class. Only for configurations that
+    :func:`kvoxide.vllm.support.reasons_against` has nothing against.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take vLLM's arguments; retention settings of the environment apply."""
+        arguments = bound_arguments(args, kwargs)
+        config = arguments["kv_cache_config"]
+        self.engine = make_engine(arguments, settings.current())
+        self.kv_cache_config = config
+        self.max_model_len = arguments["max_model_len"]
+        self.enable_caching = arguments["enable_caching"]
+        self.enable_kv_cache_events = arguments["enable_kv_cache_events"]
+        self.use_eagle = arguments["use_eagle"]
+        self.log_stats = arguments["log_stats"]
+        self.metrics_collector = arguments["metrics_collector"]
+        self.prefix_cache_stats = PrefixCacheStats() if self.log_stats else None
+        self.block_pool = NativeBlockPool(self.engine, arguments, MEDIUM_GPU)
+        self.coordinator = make_coordinator(self.engine, self.block_pool, arguments)
+        self.num_kv_cache_groups = len(config.kv_cache_groups)
+        self.mamba_shared_prefix_checkpoint = False
+        self.retained_hit_group_ids = ()
+        self.watermark_blocks = self.engine.watermark_blocks
+        self.kv_cache_event_metadata = tuple(
+            (
+                get_kv_cache_spec_kind(g.kv_cache_spec).value,
+                get_kv_cache_spec_sliding_window(g.kv_cache_spec),
+            )
+            for g in config.kv_cache_groups
+        )
+        self.empty_kv_cache_blocks = self.engine.empty_blocks()
+        self.block_pool.on_first_watcher = self._call_through_python
+        if not (self.enable_kv_cache_events or self.metrics_collector):
+            self._call_engine_directly()
+
+    def _call_engine_directly(self) -> None:
+        """Without observers the engine's methods are this object's: no Python frame between."""
+        for name in _DIRECT:
+            self.__dict__[name] = getattr(self.engine, name)
+
+    def _call_through_python(self) -> None:
+        for name in _DIRECT:
+            self.__dict__.pop(name, None)
+
+    @property
+    def usage(self) -> float:
+        return self.engine.usage
+
+    def get_computed_blocks(
+        self, request: Any, max_cache_hit_length: int | None = None
+    ) -> tuple[Any, int, int]:
+        found = self.engine.get_computed_blocks(request, max_cache_hit_length)
+        self.block_pool.settle(request)
+        return found
+
+    def allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = self.engine.allocate_slots(request, *args, **kwargs)
+        self.block_pool.settle(request)
+        return blocks
+
+    def free(self, request: Any) -> None:
+        self.engine.free(request.request_id)
+
+    def remove_skipped_blocks(
+        self,
+        request_id: str,
+        processed_computed_tokens: int,
+        num_prompt_tokens: int | None = None,
+    ) -> None:
+        self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
+
+    def pop_blocks_for_free(self, request: Any) -> list[Any]:
+        return list(self.coordinator.pop_blocks_for_free(request.request_id))
+
+    def get_blocks(self, request_id: str) -> Any:
+        return self.engine.get_blocks(request_id)
+
+    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]:
+        return self.engine.get_block_ids(request_id)
+
+    def estimate_cached_tokens(self, request: Any) -> int:
+        return self.engine.estimate_cached_tokens(request.request_id)
+
+    def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
+        if self.enable_caching:
+            self.engine.cache_blocks(request, num_computed_tokens)
+            self.block_pool.settle(request)
+
+    def create_kv_cache_blocks(self, blocks: Sequence[Sequence[Any]]) -> Any:
+        return self.engine.wrap_blocks(blocks) if any(blocks) else self.empty_kv_cache_blocks
+
+    def truncate_computed_blocks(self, blocks: Any, num_computed_tokens: int) -> Any:
+        return self.engine.truncate_computed_blocks(blocks, num_computed_tokens)
+
+    def take_new_block_ids(self) -> list[int]:
+        return self.engine.take_new_block_ids()
+
+    def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None:
+        self.engine.record_blocks_for_zeroing(request_id, start_token)
+
+    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
+        return {}
+
+    def finalize_partial_tail_offloads(self, request: Any) -> list[tuple[int, int, int]]:
+        return []
+
+    def new_step_starts(self) -> None:
+        pass

@@ -1,0 +1,255 @@
+"""vLLM's block pool over the engine: the same calls and attributes, no object per block."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from kvoxide._core import VllmBlock, VllmManager
+from kvoxide.vllm.events import to_vllm_event
+from kvoxide.vllm.queue import FreeQueue
+from vllm.logger import init_logger
+from vllm.v1.core.block_pool import BlockPool
+
+logger = init_logger(__name__)
+
+
+class NativeBlockPool(BlockPool):  # type: ignore[misc]
+    """The pool of an engine. Blocks are views; what is written to them goes through."""
+
+    def __init__(self, engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> None:
+        """Take over ``engine``; ``arguments`` are those of vLLM's manager, by name."""
+        engine.set_facade(self)
+        self.engine = engine
+        self.num_gpu_blocks = engine.num_blocks
+        self.medium = medium
+        self.enable_caching = arguments["enable_caching"]
+        self.hash_block_size = arguments["hash_block_size"]
+        self.num_hash_lookahead_tokens = arguments.get("num_hash_lookahead_tokens", 0)
+        self.enable_kv_cache_events = arguments["enable_kv_cache_events"]
+        self.metrics_collector = arguments["metrics_collector"]
+        self.null_block = engine.block(0)
+        self.blocks = Blocks(engine, self.null_block)
+        self.free_block_queue = FreeQueue(engine)
+        self.cached_block_hash_to_block = HashToBlock(engine)
+        self.cached_block_hashes_by_block = ExtraKeysByBlock(engine)
+        self.kv_event_queue: list[Any] = []
+        self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
+        self.on_first_watcher: Callable[[], None] = lambda: None
+
+    def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
+        return self.engine.get_cached_block(block_hash, kv_cache_group_ids)
+
+    def get_new_blocks(self, num_blocks: int) -> list[Any]:
+        blocks = self.engine.get_new_blocks(num_blocks)
+        self.settle()
+        return blocks
+
+    def touch(self, blocks: Sequence[Any]) -> None:
+        self.engine.touch(blocks)
+        self.settle()
+
+    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
+        own: list[Any] = []
+        others: list[Any] = []
+        for block in ordered_blocks:
+            (own if type(block) is VllmBlock else others).append(block)
+        self.engine.free_blocks(own)
+        for pool in dict.fromkeys(block.pool for block in others if not block.is_null):
+            pool.free_blocks([block for block in others if block.pool is pool])
+
+    def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
+        blocks = list(blocks)
+        assert all(block.ref_cnt > 0 and not block.is_null for block in blocks)
+        self.engine.unpin_blocks(blocks)
+        self.engine.observe()
+        self._reuse_watchers.update((block.block_id, on_reuse) for block in blocks)
+        self.on_first_watcher()
+
+    def evict_blocks(self, block_ids: Iterable[int]) -> None:
+        block_ids = list(block_ids)
+        for block_id in block_ids:
+            assert 0 <= block_id < self.num_gpu_blocks, (
+                f"block id {block_id} is outside the pool of {self.num_gpu_blocks} blocks; a "
+                "connector reported a block that the scheduler never handed out"
+            )
+        self.engine.evict_blocks(block_ids)
+        self.settle()
+
+    def reset_prefix_cache(self) -> bool:
+        if not self.engine.reset_prefix_cache():
+            in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
+            logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
+            return False
+        watchers, self._reuse_watchers = self._reuse_watchers, {}
+        for block_id, on_reuse in watchers.items():
+            on_reuse(self.blocks[block_id])
+        if self.metrics_collector:
+            self.metrics_collector.reset()
+        self.settle()
+        logger.info("The prefix cache was reset")
+        return True
+
+    def get_num_free_blocks(self) -> int:
+        return self.engine.num_free_blocks()
+
+    def get_usage(self) -> float:
+        return self.engine.usage
+
+    def take_events(self) -> list[Any]:
+        if not self.enable_kv_cache_events:
+            return []
+        self.settle()
+        events, self.kv_event_queue = self.kv_event_queue, []
+        return events
+
+    def settle(self, request: Any = None) -> None:
+        """Turn what the engine did since the last call into vLLM's events, metrics and
+        callbacks. ``request`` is the one that the call was about."""
+        if self.enable_kv_cache_events:
+            for event in self.engine.take_events():
+                self.kv_event_queue.append(to_vllm_event(self, event, request))
+        if self.metrics_collector or self._reuse_watchers:
+            for what, block_id in self.engine.take_observations():
+                self._observe(what, self.blocks[block_id])
+
+    def _observe(self, what: str, block: Any) -> None:
+        if what == "taken":
+            watcher = self._reuse_watchers.pop(block.block_id, None)
+            if watcher is not None:
+                watcher(block)
+        collector = self.metrics_collector
+        if collector is None:
+            return
+        if what == "touched":
+            collector.on_block_accessed(block)
+        elif what == "evicted" or self.enable_caching:
+            collector.on_block_evicted(block)
+        if what == "taken":
+            collector.on_block_allocated(block)
+
+    def _insert_block_hash(
+        self, block_hash_with_group_id: bytes, block: Any, num_tokens: int | None
+    ) -> None:
+        self.engine.insert_key(block.block_id, block_hash_with_group_id, num_tokens)
+
+    def _remove_cached_block_hashes(self, block: Any) -> list[bytes]:
+        return self.engine.remove_keys(block.block_id)
+
+    def _maybe_evict_cached_block(self, block: Any) -> bool:
+        was_cached = block.block_hash is not None
+        self.engine.evict_blocks([block.block_id])
+        self.settle()
+        return was_cached
+
+
+class Blocks(Sequence[Any]):
+    """Every block of the pool, as views made on access."""
+
+    def __init__(self, engine: VllmManager, null_block: VllmBlock) -> None:
+        """Views of the blocks of ``engine``."""
+        self._engine = engine
+        self._null_block = null_block
+
+    def __len__(self) -> int:
+        return self._engine.num_blocks
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._null_block if index == 0 else self._engine.block(index)
+
+
+class HashToBlock:
+    """The prefix cache's map from packed keys to blocks."""
+
+    def __init__(self, engine: VllmManager) -> None:
+        """The map of ``engine``."""
+        self._engine = engine
+
+    def get_one_block(self, key: bytes) -> Any:
+        block_id = self._engine.find_key(key)
+        return None if block_id is None else self._engine.block(block_id)
+
+    def contain(self, key: bytes, block_id: int) -> bool:
+        return self._engine.block_has_key(block_id, key)
+
+    def insert(self, key: bytes, block: Any) -> None:
+        self._engine.insert_key(block.block_id, key, None)
+
+    def pop(self, key: bytes, block_id: int) -> Any:
+        """Take ``block_id`` out of the map, if it has this key; the block loses all its keys."""
+        if not self.contain(key, block_id):
+            return None
+        self._engine.remove_keys(block_id)
+        return self._engine.block(block_id)
+
+    @property
+    def _cache(self) -> "Cache":
+        return Cache(self._engine)
+
+    def __len__(self) -> int:
+        return self._engine.num_keys()
+
+
+class Cache:
+    """The map's own dictionary, as far as it can be looked into, cut down and put back."""
+
+    def __init__(self, engine: VllmManager) -> None:
+        """The dictionary of ``engine``."""
+        self._engine = engine
+
+    def __len__(self) -> int:
+        return self._engine.num_keys()
+
+    def __contains__(self, key: bytes) -> bool:
+        return self._engine.find_key(key) is not None
+
+    def pop(self, key: bytes, *default: Any) -> Any:
+        """Take every block with ``key`` out of the prefix cache; the one that served it."""
+        served = self._engine.find_key(key)
+        if served is None:
+            if default:
+                return default[0]
+            raise KeyError(key)
+        block_id: int | None = served
+        while block_id is not None:
+            self._engine.remove_keys(block_id)
+            block_id = self._engine.find_key(key)
+        return self._engine.block(served)
+
+    def __setitem__(self, key: bytes, saved: "list[tuple[int, int | None]]") -> None:
+        for block_id, num_tokens in saved:
+            self._engine.insert_key(block_id, key, num_tokens)
+
+    def __copy__(self) -> "dict[bytes, list[tuple[int, int | None]]]":
+        """Block ids by key, with the tokens that each block's hash covers."""
+        saved: dict[bytes, list[tuple[int, int | None]]] = {}
+        for block_id in range(1, self._engine.num_blocks):
+            block = self._engine.block(block_id)
+            if block.block_hash is not None:
+                entry = (block_id, block.block_hash_num_tokens)
+                saved.setdefault(block.block_hash, []).append(entry)
+        return saved
+
+
+class ExtraKeysByBlock(Mapping[int, set[bytes]]):
+    """Blocks with keys beside their own hash: block id -> those packed keys."""
+
+    def __init__(self, engine: VllmManager) -> None:
+        """The further keys of ``engine``'s blocks."""
+        self._engine = engine
+
+    def __getitem__(self, block_id: int) -> set[bytes]:
+        keys = self._engine.keys_of_block(block_id)[1:]
+        if not keys:
+            raise KeyError(block_id)
+        return set(keys)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._engine.blocks_with_extra_keys())
+
+    def __len__(self) -> int:
+        return len(self._engine.blocks_with_extra_keys())

@@ -1,0 +1,164 @@
+"""Which of vLLM's configurations the engine manages, and how it describes them.
+
+A new kind of group is one new module in the engine's core and one line in :data:`NATIVE_SPECS`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec, Policy, VllmManager
+from kvoxide.vllm import releases
+from kvoxide.vllm.settings import Settings
+
+
+def _full(spec: Any) -> dict[str, Any]:
+    return {}
+
+
+def _sliding_window(spec: Any) -> dict[str, Any]:
+    return {
+        "sliding_window": spec.sliding_window,
+        "extra_retained_tokens": spec.extra_retained_tokens,
+        "prefix_cacheable": spec.prefix_cacheable,
+    }
+
+
+def _chunked_local(spec: Any) -> dict[str, Any]:
+    return {"attention_chunk_size": spec.attention_chunk_size}
+
+
+NATIVE_SPECS: Final[Mapping[str, tuple[str, str, Callable[[Any], dict[str, Any]]]]] = {
+    "FullAttentionSpec": ("full_attention", "FullAttentionManager", _full),
+    "MLAAttentionSpec": ("mla_attention", "FullAttentionManager", _full),
+    "SlidingWindowSpec": ("sliding_window", "SlidingWindowManager", _sliding_window),
+    "SlidingWindowMLASpec": ("sliding_window_mla", "SlidingWindowManager", _sliding_window),
+    "ChunkedLocalAttentionSpec": (
+        "chunked_local_attention",
+        "ChunkedLocalAttentionManager",
+        _chunked_local,
+    ),
+}
+"""vLLM's spec class -> the engine's kind, vLLM's manager class, and what else describes it."""
+
+
+def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Why a manager made with ``arguments`` (vLLM's, by name) has to be vLLM's own.
+
+    Empty if the engine can take over.
+    """
+    config = arguments["kv_cache_config"]
+    reasons = [
+        f"{name} is {arguments.get(name, 1)}; context parallelism is not supported"
+        for name in ("dcp_world_size", "pcp_world_size")
+        if arguments.get(name, 1) != 1
+    ]
+    for index, group in enumerate(config.kv_cache_groups):
+        reasons += [f"KV cache group {index}: {why}" for why in _reasons_against_group(group)]
+    if reasons:
+        return reasons
+    try:
+        make_engine({**arguments, "num_blocks": len(config.kv_cache_groups) + 1}, settings)
+    except (ConfigError, ValueError) as error:
+        return [str(error)]
+    return []
+
+
+def _reasons_against_group(group: Any) -> list[str]:
+    spec = group.kv_cache_spec
+    name = type(spec).__name__
+    native = NATIVE_SPECS.get(name)
+    if native is None or not type(spec).__module__.startswith("vllm."):
+        return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
+    manager = _manager_class(spec, group.role)
+    if manager is None or manager.__name__ != native[1]:
+        other = None if manager is None else manager.__name__
+        return [f"{name} is managed by {other} here, not by vLLM's {native[1]}"]
+    if group.host_resident:
+        return [f"{name} is resident on the host"]
+    return []
+
+
+def _manager_class(spec: Any, role: Any) -> Any:
+    from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
+
+    return KVCacheSpecRegistry.get_manager_class(spec, role)
+
+
+def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
+    """The engine's description of vLLM's groups. Equal specs share a layout and are looked up
+    together, as in vLLM."""
+    specs = [group.kv_cache_spec for group in groups]
+    described = []
+    for group, spec in zip(groups, specs, strict=True):
+        kind, _, details = NATIVE_SPECS[type(spec).__name__]
+        described.append(
+            KVCacheGroupSpec(
+                kind,  # type: ignore[arg-type]
+                spec.block_size,
+                is_eagle_group=group.is_eagle_group,
+                layout=specs.index(spec),
+                **details(spec),
+            )
+        )
+    return described
+
+
+def policy_of(config: Any, settings: Settings) -> Policy:
+    """The release's own retention interval, unless the environment overrides it, and the pinned
+    tier. An interval of 0 has no effect without a sliding window, and vLLM accepts it."""
+    interval = config.prefix_cache_retention_interval
+    if settings.retention_interval is not None:
+        interval = settings.retention_interval
+    has_window = any(
+        hasattr(g.kv_cache_spec, "num_retained_tokens") for g in config.kv_cache_groups
+    )
+    if interval == 0 and not has_window:
+        interval = None
+    return Policy(retention_interval=interval, pin_min_drop_size=settings.pin_min_drop_size)
+
+
+def known_release() -> releases.Release:
+    """The installed vLLM release. Raises :class:`RuntimeError` for one that is not known."""
+    release = releases.current()
+    if release is None:
+        known = ", ".join(releases.RELEASES)
+        raise RuntimeError(
+            f"vLLM {releases.installed_version()} is not supported; supported are {known}"
+        )
+    return release
+
+
+def make_engine(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
+    """The engine for vLLM's constructor arguments; ``num_blocks`` among them overrides the pool.
+
+    Raises :class:`~kvoxide.ConfigError` for a configuration that cannot work.
+    """
+    from vllm.v1.request import RequestStatus
+
+    release = known_release()
+    config = arguments["kv_cache_config"]
+    groups = config.kv_cache_groups
+    max_in_flight_tokens = arguments["max_in_flight_tokens"]
+    is_flagged = any(group.is_eagle_group for group in groups)
+    return VllmManager(
+        KVCacheConfig(
+            arguments.get("num_blocks", config.num_blocks),
+            group_specs(groups),
+            needs_kv_cache_zeroing=config.needs_kv_cache_zeroing,
+        ),
+        max_model_len=arguments["max_model_len"],
+        scheduler_block_size=arguments["scheduler_block_size"],
+        hash_block_size=arguments["hash_block_size"],
+        max_in_flight_tokens=(
+            arguments["max_model_len"] if max_in_flight_tokens is None else max_in_flight_tokens
+        ),
+        enable_caching=arguments["enable_caching"],
+        use_eagle=arguments["use_eagle"] or (release.drops_flagged_groups and is_flagged),
+        num_prefill_lookahead=arguments["num_prefill_lookahead"],
+        enable_kv_cache_events=arguments["enable_kv_cache_events"],
+        watermark=arguments["watermark"],
+        policy=policy_of(config, settings),
+        keep_tail_below_junction=release.keeps_block_below_junction,
+        observe=arguments["metrics_collector"] is not None,
+        waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
+    )

@@ -1,0 +1,435 @@
+//! One crossing per scheduler call.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBytes, PyDict, PyList, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference,
+};
+
+use kvoxide_core::{
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig, RequestId,
+};
+
+use super::mirror::{Facts, Mirror, block_hashes};
+use super::views::{VllmBlocks, block_list, groups_of, lists_of, unpacked_key};
+use crate::blocks::id_list;
+use crate::config::{PyConfig, PyPolicy};
+use crate::errors::{IntoPyResult, to_py};
+
+/// The engine of one vLLM manager.
+#[pyclass(module = "kvoxide._core", name = "VllmManager")]
+pub struct VllmManager {
+    pub core: Manager,
+    pub(super) hash_len: Option<usize>,
+    requests: HashMap<String, Mirror>,
+    next_id: RequestId,
+    waiting_states: Vec<Py<PyAny>>,
+    facade: Option<Py<PyWeakrefReference>>,
+}
+
+impl VllmManager {
+    /// Bytes of the block hashes in use.
+    pub fn hash_len(&self) -> usize {
+        self.hash_len.unwrap_or(0)
+    }
+
+    /// The Python object that stands for the block pool.
+    pub fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let facade = self.facade.as_ref().and_then(|facade| facade.bind(py).upgrade());
+        facade
+            .ok_or_else(|| to_py(py, &Error::Block("the block pool of this block is gone".into())))
+    }
+
+    /// Adds a key, given as vLLM packs it, to a block.
+    pub fn insert_key(
+        &mut self,
+        block: BlockId,
+        key: &Bound<'_, PyBytes>,
+        num_tokens: Option<usize>,
+    ) -> PyResult<()> {
+        let key = unpacked_key(key, &mut self.hash_len)?;
+        self.core.pool_mut().insert_key(block, key, num_tokens.unwrap_or(0));
+        Ok(())
+    }
+
+    fn id_of(&self, request_id: &str) -> Option<RequestId> {
+        self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
+    }
+
+    fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
+        let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
+        match held {
+            Some(held) => held.groups.iter().map(|group| group.blocks.clone()).collect(),
+            None => self.core.no_blocks(),
+        }
+    }
+
+    fn forget(&mut self, request_id: &str) -> Option<RequestId> {
+        let id = self.requests.remove(request_id)?.id;
+        self.core.knows(id).then_some(id)
+    }
+}
+
+/// The mirror of a request, brought up to date.
+fn mirror_of<'a>(
+    requests: &'a mut HashMap<String, Mirror>,
+    next_id: &mut RequestId,
+    hash_len: &mut Option<usize>,
+    request: &Bound<'_, PyAny>,
+) -> PyResult<&'a Mirror> {
+    let py = request.py();
+    let name = request.getattr(intern!(py, "request_id"))?;
+    let name = name.cast::<PyString>()?.to_str()?;
+    if !requests.contains_key(name) {
+        *next_id += 1;
+        requests.insert(name.to_owned(), Mirror { id: *next_id, hashes: Vec::new() });
+    }
+    let mirror = requests.get_mut(name).ok_or_else(|| {
+        to_py(py, &Error::Internal("a request vanished while it was read".into()))
+    })?;
+    mirror.update(&request.getattr(intern!(py, "block_hashes"))?, hash_len)?;
+    Ok(mirror)
+}
+
+fn wrap(slf: &Bound<'_, VllmManager>, groups: Vec<GroupBlocks>) -> VllmBlocks {
+    VllmBlocks { manager: slf.clone().unbind(), groups: Arc::new(groups) }
+}
+
+#[pymethods]
+impl VllmManager {
+    #[new]
+    #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
+        hash_block_size, max_in_flight_tokens, enable_caching, use_eagle,
+        num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
+        keep_tail_below_junction, observe, waiting_states))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn new(
+        py: Python<'_>,
+        kv_cache_config: PyConfig,
+        max_model_len: usize,
+        scheduler_block_size: usize,
+        hash_block_size: usize,
+        max_in_flight_tokens: usize,
+        enable_caching: bool,
+        use_eagle: bool,
+        num_prefill_lookahead: usize,
+        enable_kv_cache_events: bool,
+        watermark: f64,
+        policy: PyPolicy,
+        keep_tail_below_junction: bool,
+        observe: bool,
+        waiting_states: Vec<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let config = ManagerConfig {
+            num_blocks: kv_cache_config.num_blocks,
+            groups: kv_cache_config.groups.into_iter().map(|group| group.spec).collect(),
+            max_model_len,
+            scheduler_block_size: Some(scheduler_block_size),
+            hash_block_size: Some(hash_block_size),
+            max_in_flight_tokens: Some(max_in_flight_tokens),
+            enable_caching,
+            use_eagle,
+            num_prefill_lookahead,
+            enable_events: enable_kv_cache_events,
+            watermark,
+            needs_zeroing: kv_cache_config.needs_zeroing,
+            keep_tail_below_junction,
+            observe,
+            policy: policy.policy,
+        };
+        let core = Manager::new(config).into_py(py)?;
+        let has_watermark = core.watermark_blocks() > 0;
+        Ok(Self {
+            core,
+            hash_len: None,
+            requests: HashMap::new(),
+            next_id: 0,
+            waiting_states: if has_watermark { waiting_states } else { Vec::new() },
+            facade: None,
+        })
+    }
+
+    /// Tells which Python object stands for the block pool; only a weak reference is kept.
+    fn set_facade(&mut self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.facade = Some(PyWeakrefReference::new(pool)?.unbind());
+        Ok(())
+    }
+
+    #[getter]
+    fn usage(&self) -> f64 {
+        self.core.pool().usage()
+    }
+
+    #[getter]
+    fn watermark_blocks(&self) -> usize {
+        self.core.watermark_blocks()
+    }
+
+    fn empty_blocks(slf: &Bound<'_, Self>) -> VllmBlocks {
+        let empty = slf.borrow().core.no_blocks();
+        wrap(slf, empty)
+    }
+
+    #[pyo3(signature = (request, max_cache_hit_length=None))]
+    fn get_computed_blocks(
+        slf: &Bound<'_, Self>,
+        request: &Bound<'_, PyAny>,
+        max_cache_hit_length: Option<usize>,
+    ) -> PyResult<(VllmBlocks, usize, usize)> {
+        let py = slf.py();
+        let mut this = slf.try_borrow_mut()?;
+        let Self { core, hash_len, requests, next_id, .. } = &mut *this;
+        let skips = || request.getattr(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
+        if !core.config().enable_caching || skips()? {
+            let empty = core.no_blocks();
+            return Ok((wrap(slf, empty), 0, 0));
+        }
+        let facts = Facts::read(request, &[])?;
+        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
+        let max_length = max_cache_hit_length.unwrap_or(facts.num_tokens.saturating_sub(1));
+        let hit = core.get_computed_blocks(&view, max_length).into_py(py)?;
+        if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
+            core.report_hit(&view, &hit).into_py(py)?;
+        }
+        Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
+    }
+
+    #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
+        new_computed_blocks=None, num_lookahead_tokens=0, num_external_computed_tokens=0,
+        delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
+        reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=None))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn allocate_slots(
+        slf: &Bound<'_, Self>,
+        request: &Bound<'_, PyAny>,
+        num_new_tokens: usize,
+        num_new_computed_tokens: usize,
+        new_computed_blocks: Option<&Bound<'_, PyAny>>,
+        num_lookahead_tokens: usize,
+        num_external_computed_tokens: usize,
+        delay_cache_blocks: bool,
+        num_encoder_tokens: usize,
+        full_sequence_must_fit: bool,
+        reserved_blocks: usize,
+        has_scheduled_reqs: bool,
+        skip_zeroing_group_ids: Option<Vec<usize>>,
+    ) -> PyResult<Option<VllmBlocks>> {
+        let py = slf.py();
+        let _ = num_encoder_tokens;
+        let hit = new_computed_blocks.map(|blocks| groups_of(blocks, slf)).transpose()?;
+        let mut this = slf.try_borrow_mut()?;
+        let Self { core, hash_len, requests, next_id, waiting_states, .. } = &mut *this;
+        let facts = Facts::read(request, waiting_states)?;
+        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
+        let args = AllocateArgs {
+            num_new_tokens,
+            num_new_computed_tokens,
+            new_computed_blocks: hit.as_ref().map_or(&[], |hit| hit.as_slice()),
+            num_lookahead_tokens,
+            num_external_computed_tokens,
+            delay_cache_blocks,
+            full_sequence_must_fit,
+            reserved_blocks,
+            has_scheduled_reqs,
+            skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
+        };
+        let new = core.allocate_slots(&view, &args).into_py(py)?;
+        let groups =
+            |ids: Vec<Vec<BlockId>>| ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect();
+        Ok(new.map(|new| wrap(slf, groups(new))))
+    }
+
+    fn cache_blocks(
+        &mut self,
+        request: &Bound<'_, PyAny>,
+        num_computed_tokens: usize,
+    ) -> PyResult<()> {
+        let Self { core, hash_len, requests, next_id, .. } = self;
+        let facts = Facts::read(request, &[])?;
+        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
+        core.cache_blocks(&view, num_computed_tokens).into_py(request.py())
+    }
+
+    /// Gives back what a request holds; nothing if it holds nothing.
+    fn free(&mut self, py: Python<'_>, request_id: &str) -> PyResult<()> {
+        match self.forget(request_id) {
+            Some(id) => self.core.free(id).into_py(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets a request and hands its blocks out in token order, group by group. Leading null
+    /// blocks are left out unless asked for.
+    fn pop_blocks_for_free<'py>(
+        slf: &Bound<'py, Self>,
+        request_id: &str,
+        with_null_head: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let ids = {
+            let mut this = slf.try_borrow_mut()?;
+            let held = this.blocks_of(request_id);
+            if let Some(id) = this.forget(request_id) {
+                this.core.pop_blocks_for_free(id).into_py(py)?;
+            }
+            let ids = held.iter().flat_map(|group| {
+                group.iter().skip(if with_null_head { 0 } else { group.null_head() })
+            });
+            ids.collect::<Vec<_>>()
+        };
+        block_list(py, &slf.clone().unbind(), ids)
+    }
+
+    fn remove_skipped_blocks(
+        &mut self,
+        py: Python<'_>,
+        request_id: &str,
+        processed_computed_tokens: usize,
+    ) -> PyResult<()> {
+        match self.id_of(request_id) {
+            Some(id) => self.core.remove_skipped_blocks(id, processed_computed_tokens).into_py(py),
+            None => Ok(()),
+        }
+    }
+
+    fn get_blocks(slf: &Bound<'_, Self>, request_id: &str) -> PyResult<VllmBlocks> {
+        let groups = slf.try_borrow()?.blocks_of(request_id);
+        Ok(wrap(slf, groups))
+    }
+
+    fn get_block_ids<'py>(
+        &self,
+        py: Python<'py>,
+        request_id: &str,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let held = self.id_of(request_id).map(|id| self.core.blocks_of(id)).transpose();
+        let lists = match held.into_py(py)? {
+            Some(held) => {
+                let lists = held.groups.iter().map(|group| id_list(py, &group.blocks));
+                lists.collect::<PyResult<Vec<_>>>()?
+            }
+            None => self.core.config().groups.iter().map(|_| PyList::empty(py)).collect(),
+        };
+        PyTuple::new(py, lists)
+    }
+
+    fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
+        match self.id_of(request_id) {
+            Some(id) => self.core.estimate_cached_tokens(id).into_py(py),
+            None => Ok(0),
+        }
+    }
+
+    #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
+        apply_admission_cap=false))]
+    fn get_num_blocks_to_allocate(
+        &self,
+        request_id: &str,
+        num_tokens: usize,
+        new_computed_blocks: &Bound<'_, PyAny>,
+        total_computed_tokens: usize,
+        apply_admission_cap: bool,
+    ) -> PyResult<usize> {
+        let hit = lists_of(new_computed_blocks)?;
+        let demand = BlockDemand {
+            num_tokens,
+            new_computed_blocks: &hit,
+            total_computed_tokens,
+            apply_admission_cap,
+        };
+        let id = self.requests.get(request_id).map_or(0, |mirror| mirror.id);
+        Ok(self.core.get_num_blocks_to_allocate(id, &demand))
+    }
+
+    /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
+    fn find_longest_cache_hit(
+        slf: &Bound<'_, Self>,
+        hashes: &Bound<'_, PyAny>,
+        max_cache_hit_length: usize,
+    ) -> PyResult<(VllmBlocks, usize, usize)> {
+        let mut this = slf.try_borrow_mut()?;
+        let hashes = block_hashes(hashes, &mut this.hash_len)?;
+        let found = this.core.find_longest_hit(&hashes, max_cache_hit_length).into_py(slf.py())?;
+        let uncached = found.num_uncached_common_prefix_tokens;
+        Ok((wrap(slf, found.blocks), found.length, uncached))
+    }
+
+    /// The hit of each group by itself: blocks and lengths.
+    fn find_longest_cache_hit_per_group(
+        slf: &Bound<'_, Self>,
+        hashes: &Bound<'_, PyAny>,
+        max_cache_hit_length: usize,
+    ) -> PyResult<(VllmBlocks, Vec<usize>)> {
+        let mut this = slf.try_borrow_mut()?;
+        let hashes = block_hashes(hashes, &mut this.hash_len)?;
+        let found = this.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
+        let (blocks, lengths) = found.into_py(slf.py())?;
+        Ok((wrap(slf, blocks), lengths))
+    }
+
+    fn take_new_block_ids(&mut self) -> Vec<BlockId> {
+        self.core.take_new_block_ids()
+    }
+
+    fn record_blocks_for_zeroing(
+        &mut self,
+        py: Python<'_>,
+        request_id: &str,
+        start_token: usize,
+    ) -> PyResult<()> {
+        match self.id_of(request_id) {
+            Some(id) => self.core.record_blocks_for_zeroing(id, start_token).into_py(py),
+            None => Ok(()),
+        }
+    }
+
+    fn wrap_blocks(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
+        Ok(wrap(slf, lists_of(blocks)?))
+    }
+
+    fn truncate_computed_blocks(
+        slf: &Bound<'_, Self>,
+        blocks: &Bound<'_, PyAny>,
+        num_computed_tokens: usize,
+    ) -> PyResult<VllmBlocks> {
+        let groups = groups_of(blocks, slf)?;
+        let cut = slf.try_borrow()?.core.truncated(&groups, num_computed_tokens);
+        Ok(wrap(slf, cut.into_py(slf.py())?))
+    }
+
+    /// Ids of the requests that hold blocks, or have been looked up and not been freed.
+    fn request_ids(&self) -> Vec<String> {
+        let known = self.requests.iter().filter(|(_, mirror)| self.core.knows(mirror.id));
+        known.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Leading cached blocks of each request in one group, where that is known.
+    fn num_cached_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        group: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let counts = PyDict::new(py);
+        for (name, mirror) in &self.requests {
+            let held = self.core.blocks_of(mirror.id).ok();
+            let state = held.and_then(|held| held.groups.get(group));
+            if let Some(count) = state.and_then(|state| state.num_cached_blocks) {
+                counts.set_item(name, count)?;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
+        kvoxide_core::invariant::check(&self.core).map_err(Error::Internal).into_py(py)
+    }
+}
+
+/// Whether a request wants its hits reported as events.
+fn reports_hits(request: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mode = request.getattr_opt(intern!(request.py(), "kv_cache_report_mode"))?;
+    mode.map_or(Ok(false), |mode| mode.eq("full"))
+}

@@ -1,0 +1,8 @@
+//! The engine behind vLLM's interface: reads vLLM's requests, calls the core, and hands out views.
+//!
+//! Python's `kvoxide.vllm` builds vLLM's classes over what is here.
+
+pub mod manager;
+mod mirror;
+mod pool;
+pub mod views;

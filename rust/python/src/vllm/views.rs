@@ -1,0 +1,285 @@
+//! Blocks as vLLM's code sees them: views made when asked for, written through.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use kvoxide_core::block::CacheKey;
+use kvoxide_core::{BlockId, GroupBlocks, GroupId, NULL_BLOCK};
+
+use super::manager::VllmManager;
+use crate::blocks::{id_array, id_list};
+use crate::errors::block_error;
+use crate::tokens::hash_bytes;
+
+/// A view of one block.
+#[pyclass(module = "kvoxide.vllm", name = "VllmBlock", frozen)]
+pub struct VllmBlock {
+    pub manager: Py<VllmManager>,
+    pub id: BlockId,
+}
+
+/// The key of a block as vLLM packs it: hash, then the group in 4 bytes, big-endian.
+pub fn packed_key<'py>(py: Python<'py>, key: &CacheKey, hash_len: usize) -> Bound<'py, PyBytes> {
+    let mut bytes = hash_bytes(py, &key.hash, hash_len).as_bytes().to_vec();
+    bytes.extend(u32::from(key.group).to_be_bytes());
+    PyBytes::new(py, &bytes)
+}
+
+/// A key from its packed form.
+pub fn unpacked_key(
+    packed: &Bound<'_, PyBytes>,
+    hash_len: &mut Option<usize>,
+) -> PyResult<CacheKey> {
+    let py = packed.py();
+    let refuse = || block_error(py, "a key is a block hash followed by a group id of 4 bytes");
+    let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
+    let hash = super::mirror::block_hash(PyBytes::new(py, hash).as_any(), hash_len)?;
+    let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
+    Ok(CacheKey { hash, group })
+}
+
+#[pymethods]
+impl VllmBlock {
+    #[getter]
+    fn block_id(&self) -> BlockId {
+        self.id
+    }
+
+    #[getter]
+    fn ref_cnt(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.manager.try_borrow(py)?.core.pool().states().ref_count(self.id))
+    }
+
+    #[setter]
+    fn set_ref_cnt(&self, py: Python<'_>, count: u32) -> PyResult<()> {
+        self.manager.try_borrow_mut(py)?.core.pool_mut().set_ref_count(self.id, count);
+        Ok(())
+    }
+
+    #[getter]
+    fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let manager = self.manager.try_borrow(py)?;
+        let key = manager.core.pool().states().key(self.id);
+        Ok(key.map(|key| packed_key(py, &key, manager.hash_len())))
+    }
+
+    #[getter(_block_hash)]
+    fn private_block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.block_hash(py)
+    }
+
+    #[getter]
+    fn block_hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        Ok(self.manager.try_borrow(py)?.core.pool().states().hash_num_tokens(self.id))
+    }
+
+    #[pyo3(signature = (block_hash, num_tokens=None))]
+    fn set_block_hash(
+        &self,
+        block_hash: &Bound<'_, PyBytes>,
+        num_tokens: Option<usize>,
+    ) -> PyResult<()> {
+        let mut manager = self.manager.try_borrow_mut(block_hash.py())?;
+        manager.insert_key(self.id, block_hash, num_tokens)
+    }
+
+    fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
+        self.manager.try_borrow_mut(py)?.core.pool_mut().remove_keys_silently(self.id);
+        Ok(())
+    }
+
+    #[getter]
+    fn is_null(&self) -> bool {
+        self.id == NULL_BLOCK
+    }
+
+    #[getter]
+    fn pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.manager.try_borrow(py)?.facade(py)
+    }
+
+    #[getter]
+    fn prev_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
+        let id = self.manager.try_borrow(py)?.core.pool().free_neighbours(self.id).0;
+        Ok(id.map(|id| Self { manager: self.manager.clone_ref(py), id }))
+    }
+
+    #[getter]
+    fn next_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
+        let id = self.manager.try_borrow(py)?.core.pool().free_neighbours(self.id).1;
+        Ok(id.map(|id| Self { manager: self.manager.clone_ref(py), id }))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        let other = other.cast::<Self>().map(Bound::get);
+        other.is_ok_and(|other| self.id == other.id && self.manager.is(&other.manager))
+    }
+
+    fn __hash__(&self) -> u64 {
+        u64::from(self.id)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("KVCacheBlock(block_id={}, ref_cnt={})", self.id, self.ref_cnt(py)?))
+    }
+}
+
+/// Blocks per group, with the interface of vLLM's class of this name.
+#[pyclass(module = "kvoxide.vllm", name = "VllmBlocks", frozen)]
+pub struct VllmBlocks {
+    pub manager: Py<VllmManager>,
+    pub groups: Arc<Vec<GroupBlocks>>,
+}
+
+impl VllmBlocks {
+    fn selected(&self, group_ids: Option<Vec<usize>>) -> Vec<&GroupBlocks> {
+        match group_ids {
+            None => self.groups.iter().collect(),
+            Some(ids) => ids.into_iter().map(|id| &self.groups[id]).collect(),
+        }
+    }
+}
+
+#[pymethods]
+impl VllmBlocks {
+    /// A tuple of lists of block views; the empty ones are empty tuples as in vLLM.
+    #[getter]
+    fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let lists = self.groups.iter().map(|group| block_list(py, &self.manager, group.iter()));
+        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    #[pyo3(signature = (allow_none=false, *, group_ids=None))]
+    fn get_block_ids<'py>(
+        &self,
+        py: Python<'py>,
+        allow_none: bool,
+        group_ids: Option<Vec<usize>>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        if allow_none && group_ids.is_none() && self.groups.iter().all(GroupBlocks::is_empty) {
+            return Ok(None);
+        }
+        let groups = self.selected(group_ids);
+        if allow_none && groups.iter().all(|group| group.is_empty()) {
+            return Ok(None);
+        }
+        let lists = groups.into_iter().map(|group| id_list(py, group));
+        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?).map(Some)
+    }
+
+    fn get_block_ids_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.groups.iter().map(|group| id_array(py, group)).collect::<Vec<_>>())
+    }
+
+    fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
+        let [group] = &self.groups[..] else {
+            return Err(pyo3::exceptions::PyAssertionError::new_err(
+                "get_unhashed_block_ids is for models with one KV cache group",
+            ));
+        };
+        let manager = self.manager.try_borrow(py)?;
+        let states = manager.core.pool().states();
+        Ok(group.iter().filter(|&id| !states.is_cached(id)).collect())
+    }
+
+    fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
+        let manager = self.manager.try_borrow(py)?;
+        let states = manager.core.pool().states();
+        let unhashed = |group: &GroupBlocks| {
+            let held = group.tail().iter().copied();
+            held.filter(|&id| id != NULL_BLOCK && !states.is_cached(id)).collect()
+        };
+        Ok(self.groups.iter().map(unhashed).collect())
+    }
+
+    fn new_empty(&self, py: Python<'_>) -> Self {
+        Self {
+            manager: self.manager.clone_ref(py),
+            groups: Arc::new(vec![GroupBlocks::default(); self.groups.len()]),
+        }
+    }
+
+    fn __add__(&self, py: Python<'_>, other: &Self) -> Self {
+        let mut groups = self.groups.as_ref().clone();
+        for (group, more) in groups.iter_mut().zip(other.groups.iter()) {
+            group.extend_from(more, 0);
+        }
+        Self { manager: self.manager.clone_ref(py), groups: Arc::new(groups) }
+    }
+
+    /// Equal to whatever has equal blocks, vLLM's own class included.
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = other.py();
+        if let Ok(other) = other.cast::<Self>() {
+            let pairs = self.groups.iter().zip(other.get().groups.iter());
+            return Ok(self.groups.len() == other.get().groups.len()
+                && self.manager.is(&other.get().manager)
+                && pairs.into_iter().all(|(a, b)| a.iter().eq(b.iter())));
+        }
+        match other.getattr(pyo3::intern!(py, "blocks")) {
+            Ok(blocks) => self.blocks(py)?.eq(blocks),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let lens: Vec<_> = self.groups.iter().map(|group| group.len().to_string()).collect();
+        format!("KVCacheBlocks(blocks per group: {})", lens.join(", "))
+    }
+}
+
+/// Views of blocks as a list. Every null entry is the one null view of the pool.
+pub fn block_list<'py>(
+    py: Python<'py>,
+    manager: &Py<VllmManager>,
+    ids: impl IntoIterator<Item = BlockId>,
+) -> PyResult<Bound<'py, PyList>> {
+    let mut null = None;
+    let view = |id: BlockId| -> PyResult<Bound<'py, PyAny>> {
+        if id != NULL_BLOCK {
+            return Ok(Bound::new(py, VllmBlock { manager: manager.clone_ref(py), id })?.into_any());
+        }
+        if null.is_none() {
+            let facade = manager.try_borrow(py)?.facade(py)?;
+            null = Some(facade.getattr(pyo3::intern!(py, "null_block"))?);
+        }
+        null.clone().ok_or_else(|| block_error(py, "the pool has no null block"))
+    };
+    PyList::new(py, ids.into_iter().map(view).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// The ids of blocks that vLLM's code hands in, group by group: our own lists, or any object with
+/// `blocks` of views.
+pub fn groups_of(
+    blocks: &Bound<'_, PyAny>,
+    manager: &Bound<'_, VllmManager>,
+) -> PyResult<Arc<Vec<GroupBlocks>>> {
+    if let Ok(own) = blocks.cast::<VllmBlocks>() {
+        return match own.get().manager.is(manager) {
+            true => Ok(own.get().groups.clone()),
+            false => Err(block_error(blocks.py(), "the blocks are of another manager")),
+        };
+    }
+    let groups = blocks.getattr(pyo3::intern!(blocks.py(), "blocks"))?;
+    lists_of(&groups).map(Arc::new)
+}
+
+/// The ids of a sequence of sequences of block views.
+pub fn lists_of(groups: &Bound<'_, PyAny>) -> PyResult<Vec<GroupBlocks>> {
+    let lists = groups.try_iter()?.map(|group| Ok(GroupBlocks::new(0, ids_of(&group?)?)));
+    lists.collect()
+}
+
+/// The ids of block views.
+pub fn ids_of(blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+    let id = |block: PyResult<Bound<'_, PyAny>>| {
+        let block = block?;
+        match block.cast::<VllmBlock>() {
+            Ok(view) => Ok(view.get().id),
+            Err(_) => block.getattr(pyo3::intern!(block.py(), "block_id"))?.extract(),
+        }
+    };
+    blocks.try_iter()?.map(id).collect()
+}
