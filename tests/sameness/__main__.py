@@ -1,0 +1,101 @@
+"""``python -m tests.sameness``: the long run, and the replay of a difference that it printed."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from .coverage import Coverage
+from .planted import FAULTS
+from .runner import (
+    CALLS_PER_SCENARIO,
+    DifferenceFound,
+    MakeDriver,
+    Reproduction,
+    Sides,
+    play_random,
+    play_recorded,
+    recording_from_json,
+)
+from .shrink import shrink
+from .vllm_driver import VllmDriver
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    sides = Sides(VllmDriver, _other_side(arguments.against))
+    if arguments.replay:
+        return _replay(arguments.replay, sides)
+    num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)
+    seeds = range(arguments.seed, arguments.seed + num_scenarios)
+    calls_per_scenario = arguments.calls // num_scenarios
+    return _run(seeds, calls_per_scenario, sides, keep_going=arguments.keep_going)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.sameness", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first scenario")
+    parser.add_argument("--calls", type=int, default=200_000, help="calls in all")
+    parser.add_argument("--scenarios", type=int, help="configurations to spread them over")
+    parser.add_argument("--keep-going", action="store_true", help="print every difference")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="play a printed difference")
+    parser.add_argument(
+        "--against",
+        default="kvoxide",
+        choices=("kvoxide", "vllm", *FAULTS),
+        help="what vLLM is compared with: kvoxide, itself, or itself with a planted fault",
+    )
+    return parser
+
+
+def _other_side(name: str) -> MakeDriver:
+    if name == "kvoxide":
+        from .kvoxide_driver import KvoxideDriver
+
+        return KvoxideDriver
+    return VllmDriver if name == "vllm" else FAULTS[name]
+
+
+def _run(seeds: range, calls_per_scenario: int, sides: Sides, *, keep_going: bool) -> int:
+    coverage = Coverage()
+    num_differences = 0
+    start = time.monotonic()
+    for seed in seeds:
+        try:
+            coverage.add(play_random(seed, sides, calls_per_scenario))
+        except DifferenceFound as found:
+            print(f"seed {seed}: {found}; shrinking", file=sys.stderr)
+            _print_difference(shrink(found.reproduction, sides))
+            num_differences += 1
+            if not keep_going:
+                return 1
+        _show_progress(seed - seeds.start + 1, len(seeds), coverage, start)
+    print(coverage.report())
+    print(f"\n{num_differences} differences in {time.monotonic() - start:.0f} s")
+    return 1 if num_differences else 0
+
+
+def _show_progress(done: int, total: int, coverage: Coverage, start: float) -> None:
+    if not sys.stderr.isatty() and done % 500:
+        return
+    rate = coverage.num_calls / (time.monotonic() - start)
+    line = f"{done}/{total} scenarios, {coverage.num_calls:,} calls, {rate:,.0f} calls/s"
+    print(line, end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+
+
+def _replay(path: Path, sides: Sides) -> int:
+    scenario, operations = recording_from_json(path.read_text())
+    difference = play_recorded(scenario, operations, sides)
+    if difference is None:
+        print("no difference")
+        return 0
+    _print_difference(Reproduction(scenario, tuple(operations), difference))
+    return 1
+
+
+def _print_difference(reproduction: Reproduction) -> None:
+    print(reproduction.to_json())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

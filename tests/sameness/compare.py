@@ -1,0 +1,93 @@
+"""When two sides' results count as the same."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .drivers import Driver, Event, Events
+
+T = TypeVar("T")
+
+INTERNAL_CHECKS = ("AssertionError", "IndexError", "KeyError", "RuntimeError")
+BREAKDOWNS = ("PanicException", "InternalError")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception, by the built-in classes it belongs to."""
+
+    classes: tuple[str, ...]
+    message: str
+
+
+class Difference(Exception):
+    """The two sides disagree on ``aspect`` of ``call``."""
+
+    def __init__(self, call: str, aspect: str, reference: object, other: object) -> None:
+        super().__init__(f"{call}: {aspect} differs")
+        self.call = call
+        self.aspect = aspect
+        self.reference = reference
+        self.other = other
+
+
+def outcome_of(action: Callable[[Driver], T], side: Driver) -> T | Raised:
+    """A panic in Rust is a BaseException and no Exception."""
+    try:
+        return action(side)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        return Raised(_builtin_classes(type(error)), f"{type(error).__name__}: {error}")
+
+
+def _builtin_classes(error_class: type[BaseException]) -> tuple[str, ...]:
+    shared_by_all = (object, BaseException, Exception)
+    return tuple(
+        cls.__name__
+        for cls in error_class.__mro__
+        if cls.__module__ == "builtins" and cls not in shared_by_all
+    )
+
+
+def require_same(call: str, reference: object, other: object) -> None:
+    if isinstance(reference, Raised) and isinstance(other, Raised):
+        if not _same_class(reference, other):
+            raise Difference(call, "exception class", reference, other)
+    elif isinstance(reference, Events) and isinstance(other, Events):
+        _require_same_events(call, reference, other)
+    elif reference != other:
+        raise Difference(call, _first_unequal_field(reference, other), reference, other)
+
+
+def _same_class(reference: Raised, other: Raised) -> bool:
+    """vLLM's internal checks are no contract; kvoxide answers them with its own classes."""
+    if other.message.startswith(BREAKDOWNS):
+        return False
+    if reference.classes and reference.classes[0] in INTERNAL_CHECKS:
+        return True
+    return bool(set(reference.classes) & set(other.classes))
+
+
+def _require_same_events(call: str, reference: Events, other: Events) -> None:
+    ordered = _in_some_order(reference.events, reference.unordered)
+    other_ordered = _in_some_order(other.events, reference.unordered)
+    if ordered != other_ordered:
+        raise Difference(call, "events", ordered, other_ordered)
+
+
+def _in_some_order(events: list[Event], unordered: list[tuple[int, int]]) -> list[Event]:
+    ordered = list(events)
+    for start, end in unordered:
+        ordered[start:end] = sorted(ordered[start:end], key=repr)
+    return ordered
+
+
+def _first_unequal_field(reference: object, other: object) -> str:
+    if not dataclasses.is_dataclass(reference) or type(reference) is not type(other):
+        return "result"
+    for field in dataclasses.fields(reference):
+        if getattr(reference, field.name) != getattr(other, field.name):
+            return field.name
+    return "result"

@@ -1,0 +1,156 @@
+"""What the harness asks of a manager, in values that two sides can be compared by."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+BlockIds: TypeAlias = tuple[list[int], ...]
+Event: TypeAlias = dict[str, object]
+Status: TypeAlias = Literal["WAITING", "RUNNING", "PREEMPTED"]
+HitForm: TypeAlias = Literal["hit", "none", "empty", "new_empty", "padded", "rebuilt"]
+
+
+STATS_FIELDS = (
+    "reset",
+    "requests",
+    "queries",
+    "hits",
+    "preempted_requests",
+    "preempted_queries",
+    "preempted_hits",
+)
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """``block_hashes``, where given, replace hashing on the side that takes ready-made hashes."""
+
+    request_id: str
+    prompt: list[int]
+    cache_salt: str | None
+    lora: tuple[str, str] | None
+    session_id: str | None
+    skip_lookup: bool
+    full_report: bool
+    block_hashes: list[bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The attributes of a request that the scheduler writes."""
+
+    num_computed_tokens: int
+    num_in_flight_tokens: int
+    shared_prefix_boundary: int
+    num_preemptions: int
+    status: Status
+
+
+@dataclass(frozen=True)
+class Hit:
+    block_ids: BlockIds
+    num_tokens: int
+    shared_prefix_boundary: int
+    diverged: bool = False
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Arguments of ``get_num_blocks_to_allocate``; ``with_hit``: for the last look-up's blocks."""
+
+    num_tokens: int
+    with_hit: bool
+    total_computed_tokens: int
+    num_local_computed_tokens: int
+    apply_admission_cap: bool
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Arguments of ``allocate_slots``; ``hit_form`` says which blocks stand for the hit."""
+
+    num_new_tokens: int
+    num_new_computed_tokens: int = 0
+    hit_form: HitForm = "none"
+    num_lookahead_tokens: int = 0
+    num_external_computed_tokens: int = 0
+    delay_cache_blocks: bool = False
+    full_sequence_must_fit: bool = False
+    reserved_blocks: int = 0
+    has_scheduled_reqs: bool = True
+    skip_zeroing_group_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Events:
+    """``unordered`` are ranges of events whose order vLLM leaves open."""
+
+    events: list[Event]
+    unordered: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class TableViews:
+    """The same block table, as each method that shows it does."""
+
+    for_computed_tokens: BlockIds
+    selected: BlockIds | None
+    unhashed: list[list[int]]
+    as_arrays: BlockIds
+    as_blocks: list[list[tuple[int, int, bool]]]
+    num_groups: int
+
+
+@dataclass(frozen=True)
+class PoolState:
+    free_queue: list[int]
+    num_free_blocks: int
+    usage: float
+    ref_counts: list[int]
+    block_hashes: list[bytes | None]
+    block_hash_num_tokens: list[int | None]
+
+
+class Driver(Protocol):
+    """One side. Blocks of a look-up, popped, held or taken blocks stay with the driver."""
+
+    def new_request(self, request: NewRequest) -> list[bytes]: ...
+    def append_tokens(
+        self, request_id: str, tokens: list[int], new_hashes: list[bytes] | None
+    ) -> list[bytes]: ...
+    def set_progress(self, request_id: str, progress: Progress) -> None: ...
+    def forget(self, request_id: str) -> None: ...
+
+    def look_up(self, request_id: str, max_hit: int | None, for_connector: bool) -> Hit: ...
+    def truncate_hit(self, request_id: str, num_tokens: int) -> BlockIds: ...
+    def blocks_needed(self, request_id: str, demand: Demand) -> int: ...
+    def allocate(self, request_id: str, allocation: Allocation) -> BlockIds | None: ...
+    def cache_blocks(self, request_id: str, num_computed_tokens: int) -> None: ...
+    def remove_skipped(
+        self, request_id: str, processed_tokens: int, num_prompt_tokens: int | None
+    ) -> None: ...
+    def free(self, request_id: str) -> None: ...
+    def pop_blocks(self, request_id: str) -> list[int]: ...
+    def return_popped(self) -> None: ...
+
+    def block_ids(self, request_id: str) -> BlockIds: ...
+    def table_views(self, request_id: str, num_computed_tokens: int) -> TableViews: ...
+    def estimate_cached_tokens(self, request_id: str) -> int: ...
+    def num_common_prefix_blocks(self, request_id: str) -> list[int]: ...
+
+    def evict(self, block_ids: list[int]) -> None: ...
+    def reset_prefix_cache(self) -> bool: ...
+    def take_events(self) -> Events: ...
+    def take_new_block_ids(self) -> list[int]: ...
+    def record_for_zeroing(self, request_id: str, start_token: int) -> None: ...
+    def record_stats(self, request_id: str, num_hits: int) -> None: ...
+    def take_stats(self) -> dict[str, int] | None: ...
+    def end_step(self, request_id: str) -> list[object]: ...
+
+    def cached_block(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None: ...
+    def hold_cached(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None: ...
+    def take_blocks(self, num_blocks: int) -> list[int]: ...
+    def release_held(self) -> None: ...
+
+    def num_free_blocks(self) -> int: ...
+    def state(self) -> PoolState: ...
+    def state_digest(self) -> bytes: ...

@@ -1,0 +1,118 @@
+"""Plays scenarios: random ones, or recorded operations again."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .compare import Difference
+from .coverage import Coverage
+from .drivers import Driver
+from .operation import Operation, operation_from_json
+from .printing import json_text, where_unequal
+from .scenario import Scenario, random_scenario
+from .traffic import Traffic
+from .world import BothRaised, World
+
+MakeDriver: TypeAlias = Callable[[Scenario], Driver]
+CALLS_PER_SCENARIO = 1500
+OPERATIONS_PER_CALL = 3
+
+
+@dataclass(frozen=True)
+class Sides:
+    """vLLM's manager, and the one that is to be the same."""
+
+    reference: MakeDriver
+    other: MakeDriver
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Everything that is needed to see a difference again."""
+
+    scenario: Scenario
+    operations: tuple[Operation, ...]
+    difference: Difference
+
+    def to_json(self) -> str:
+        difference = self.difference
+        reference, other = where_unequal(difference.reference, difference.other)
+        document = {
+            "scenario": self.scenario.to_json(),
+            "operations": [operation.to_json() for operation in self.operations],
+            "call": difference.call,
+            "aspect": difference.aspect,
+            "reference": reference,
+            "other": other,
+        }
+        return json_text(document)
+
+
+class DifferenceFound(Exception):
+    def __init__(self, reproduction: Reproduction) -> None:
+        super().__init__(str(reproduction.difference))
+        self.reproduction = reproduction
+
+
+def play_random(seed: int, sides: Sides, num_calls: int = CALLS_PER_SCENARIO) -> Coverage:
+    return play(random_scenario(seed), sides, num_calls)
+
+
+def play(scenario: Scenario, sides: Sides, num_calls: int) -> Coverage:
+    """Random traffic in one scenario; raises DifferenceFound with the operations so far."""
+    played: list[Operation] = []
+    try:
+        world = _make_world(scenario, sides, check_every_call=False)
+        _play_traffic(world, Traffic(scenario), played, num_calls)
+    except Difference as difference:
+        raise DifferenceFound(Reproduction(scenario, tuple(played), difference)) from None
+    return world.coverage
+
+
+def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_calls: int) -> None:
+    world.coverage.note_scenario(world.scenario)
+    try:
+        while world.num_calls < num_calls and len(played) < num_calls * OPERATIONS_PER_CALL:
+            operation = traffic.next(world)
+            played.append(operation)
+            _run(operation, world)
+        world.check_state("the last call")
+    except BothRaised:
+        world.coverage.seen["scenario ended by an exception"] += 1
+
+
+def _run(operation: Operation, world: World) -> None:
+    world.coverage.operations[type(operation).__name__] += 1
+    operation.run(world)
+
+
+def play_recorded(
+    scenario: Scenario, operations: Sequence[Operation], sides: Sides
+) -> Difference | None:
+    """Operations that make no sense where they stand are skipped."""
+    try:
+        world = _make_world(scenario, sides, check_every_call=True)
+        for operation in operations:
+            if operation.applies(world):
+                _run(operation, world)
+    except Difference as difference:
+        return difference
+    except BothRaised:
+        return None
+    return None
+
+
+def _make_world(scenario: Scenario, sides: Sides, *, check_every_call: bool) -> World:
+    reference = sides.reference(scenario)
+    try:
+        other = sides.other(scenario)
+    except Exception as error:
+        raise Difference("construction", "refused", None, repr(error)) from error
+    return World(scenario, reference, other, check_every_call=check_every_call)
+
+
+def recording_from_json(text: str) -> tuple[Scenario, list[Operation]]:
+    fields = json.loads(text)
+    scenario = Scenario.from_json(fields["scenario"])
+    return scenario, [operation_from_json(operation) for operation in fields["operations"]]

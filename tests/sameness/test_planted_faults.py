@@ -1,0 +1,48 @@
+"""The harness finds nothing where nothing is, and each fault that is planted."""
+
+import pytest
+
+from . import vllm_required
+from .compare import Difference
+from .planted import FAULTS
+from .runner import (
+    DifferenceFound,
+    Reproduction,
+    Sides,
+    play_random,
+    play_recorded,
+    recording_from_json,
+)
+from .shrink import shrink
+from .vllm_driver import VllmDriver
+
+SEEDS = range(60)
+CALLS_PER_SCENARIO = 600
+FEW_OPERATIONS = 40
+
+
+def find(sides: Sides) -> Reproduction:
+    for seed in SEEDS:
+        try:
+            play_random(seed, sides, CALLS_PER_SCENARIO)
+        except DifferenceFound as found:
+            return found.reproduction
+    raise AssertionError("the planted fault was not found")
+
+
+def test_vllm_is_the_same_as_itself() -> None:
+    sides = Sides(VllmDriver, VllmDriver)
+    num_calls = sum(play_random(seed, sides, CALLS_PER_SCENARIO).num_calls for seed in SEEDS)
+    assert num_calls >= len(SEEDS) * CALLS_PER_SCENARIO, vllm_required.RELEASE
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_fault_is_found_shrunk_and_replayed(name: str) -> None:
+    sides = Sides(VllmDriver, FAULTS[name])
+    shrunk = shrink(find(sides), sides)
+    assert len(shrunk.operations) <= FEW_OPERATIONS
+    scenario, operations = recording_from_json(shrunk.to_json())
+    replayed = play_recorded(scenario, operations, sides)
+    assert isinstance(replayed, Difference)
+    assert (replayed.call, replayed.aspect) == (shrunk.difference.call, shrunk.difference.aspect)
+    assert play_recorded(scenario, operations, Sides(VllmDriver, VllmDriver)) is None

@@ -1,0 +1,120 @@
+"""200,000 random calls without a difference, and the cases of the reachable-block mask."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from . import vllm_required
+from .drivers import Driver
+from .kvoxide_driver import KvoxideDriver
+from .prompts import Segment
+from .request_operations import Admit, Submit
+from .runner import DifferenceFound, Sides, play
+from .scenario import Group, Scenario, random_scenario
+from .shrink import shrink
+from .vllm_driver import VllmDriver
+from .world import World
+
+BOTH = Sides(VllmDriver, KvoxideDriver)
+SCENARIOS_PER_TEST = 7
+CALLS_PER_SCENARIO = 1430
+NUM_TESTS = 20
+
+
+def unusual(*groups: Group, num_blocks: int = 60, max_model_len: int = 100) -> Scenario:
+    block_sizes = [group.block_size for group in groups]
+    return Scenario(
+        groups=groups,
+        num_blocks=num_blocks,
+        max_model_len=max_model_len,
+        scheduler_block_size=math.lcm(*block_sizes),
+        hash_block_size=math.gcd(*block_sizes) or 1,
+        enable_events=True,
+    )
+
+
+UNUSUAL = {
+    "no groups": replace(unusual(), enable_caching=False),
+    "nothing to cache": unusual(Group("sliding_window_mla", 4, 8, prefix_cacheable=False)),
+    "chunk below a block": unusual(Group("chunked_local_attention", 4, 3)),
+    "chunk across blocks": unusual(
+        Group("full_attention", 4), Group("chunked_local_attention", 4, 6)
+    ),
+    "hashes that end before the prompt": replace(
+        unusual(Group("chunked_local_attention", 8, 24)),
+        num_hash_lookahead_tokens=3,
+        ready_made_hashes=True,
+    ),
+    "window past every request": unusual(
+        Group("full_attention", 4), Group("sliding_window", 4, 1_000_000, 1_000_000)
+    ),
+    "smallest pool": unusual(
+        Group("full_attention", 4), Group("sliding_window", 4, 5), num_blocks=3
+    ),
+    "deepseek-v4": unusual(
+        Group("full_attention", 256),
+        Group("sliding_window", 64, 128),
+        Group("sliding_window", 4, 8),
+        Group("sliding_window", 8, 128),
+        num_blocks=2000,
+        max_model_len=2600,
+    ),
+}
+
+
+@pytest.mark.parametrize("part", range(NUM_TESTS))
+def test_same_under_random_traffic(part: int) -> None:
+    for seed in range(part * SCENARIOS_PER_TEST, (part + 1) * SCENARIOS_PER_TEST):
+        require_same_under_traffic(random_scenario(seed))
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_same_in_unusual_scenarios(name: str) -> None:
+    for seed in range(SCENARIOS_PER_TEST):
+        require_same_under_traffic(replace(UNUSUAL[name], seed=seed))
+
+
+def require_same_under_traffic(scenario: Scenario) -> None:
+    try:
+        play(scenario, BOTH, CALLS_PER_SCENARIO)
+    except DifferenceFound as found:
+        text = shrink(found.reproduction, BOTH).to_json()
+        pytest.fail(f"vLLM {vllm_required.RELEASE} and kvoxide differ:\n{text}")
+
+
+def mask_scenario(window_block_size: int, window: int) -> Scenario:
+    return Scenario(
+        groups=(
+            Group("full_attention", 32),
+            Group("sliding_window", window_block_size, window),
+        ),
+        num_blocks=64,
+        max_model_len=256,
+        scheduler_block_size=32,
+        hash_block_size=window_block_size,
+    )
+
+
+def cached_positions(driver: Driver, request_id: str, group: int) -> list[int]:
+    hashes = driver.state().block_hashes
+    table = driver.block_ids(request_id)[group]
+    return [position for position, block_id in enumerate(table) if hashes[block_id] is not None]
+
+
+@pytest.mark.parametrize(
+    ("window_block_size", "window", "num_blocks", "cached"),
+    [(8, 8, 8, [3, 7]), (16, 32, 7, [0, 1, 2, 3, 4, 5])],
+)
+def test_only_reachable_window_blocks_are_cached(
+    window_block_size: int, window: int, num_blocks: int, cached: list[int]
+) -> None:
+    scenario = mask_scenario(window_block_size, window)
+    sides = (VllmDriver(scenario), KvoxideDriver(scenario))
+    world = World(scenario, *sides, check_every_call=True)
+    num_tokens = num_blocks * window_block_size
+    Submit("r1", (Segment(1, 0, num_tokens),), output_stream=2).run(world)
+    Admit("r1", num_tokens).run(world)
+    for side in sides:
+        assert len(side.block_ids("r1")[1]) == num_blocks
+        assert cached_positions(side, "r1", group=1) == cached

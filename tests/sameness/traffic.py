@@ -1,0 +1,380 @@
+"""Draws the next operation from a seed and from what the model of the scheduler has seen so far."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .drivers import HitForm
+from .operation import Operation
+from .pool_operations import (
+    AllocateNothing,
+    CacheBlocks,
+    CachedBlock,
+    Evict,
+    EvictOutside,
+    Inspect,
+    RecordForZeroing,
+    ReleaseHeld,
+    RemoveSkipped,
+    ResetPrefixCache,
+    ReturnDeferred,
+    TakeBlocks,
+    TakeEvents,
+    TakeNewBlockIds,
+    TakeStats,
+    TakeTooMany,
+    TruncateTooLong,
+)
+from .prompts import PromptFamily, Segments
+from .request_operations import (
+    Admit,
+    Advance,
+    Finish,
+    FinishLoad,
+    LookUp,
+    Preempt,
+    Settle,
+    Submit,
+)
+from .scenario import Scenario
+from .world import RequestModel, World
+
+Draw: TypeAlias = Callable[[World], Operation | None]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How this scheduler drives its manager; drawn once per scenario."""
+
+    num_requests: int
+    num_steps_ahead: int
+    num_draft_tokens: int
+    num_lookahead_tokens: int
+    chunk: int
+    output_length: int
+    external_share: float
+    async_share: float
+    deferred_share: float
+    must_fit: bool
+    salt_share: float
+    lora_share: float
+    full_report_share: float
+    connector: bool
+    echoes: bool
+
+
+def _draw_style(rng: random.Random, scenario: Scenario) -> Style:
+    with_connector = rng.random() < 0.5
+    num_draft_tokens = rng.choice((0, 0, 0, 1, 3, 5))
+    return Style(
+        num_requests=rng.choice((1, 2, 3, 4, 6, 8, 12)),
+        num_steps_ahead=rng.choice((1, 1, 2, 3)),
+        num_draft_tokens=num_draft_tokens,
+        num_lookahead_tokens=rng.choice((0, 0, num_draft_tokens, rng.randint(0, 8))),
+        chunk=rng.choice((scenario.max_model_len, rng.randint(1, scenario.max_model_len))),
+        output_length=rng.randint(1, max(1, scenario.max_model_len // rng.choice((2, 4, 8)))),
+        external_share=rng.choice((0.2, 0.6)) if with_connector else 0.0,
+        async_share=rng.choice((0.0, 0.5, 1.0)),
+        deferred_share=rng.choice((0.0, 0.0, 0.3, 0.8)),
+        must_fit=rng.random() < 0.5,
+        salt_share=rng.choice((0.0, 0.0, 0.2)),
+        lora_share=rng.choice((0.0, 0.0, 0.2)),
+        full_report_share=rng.choice((0.0, 0.2, 0.5)),
+        connector=with_connector,
+        echoes=rng.random() < 0.25,
+    )
+
+
+class Traffic:
+    def __init__(self, scenario: Scenario) -> None:
+        self._rng = random.Random(f"traffic {scenario.seed}")
+        self._scenario = scenario
+        self._style = _draw_style(self._rng, scenario)
+        self._family = PromptFamily(self._rng, _cuts(scenario), scenario.max_model_len - 1)
+        self._num_submitted = 0
+        self._planned: deque[Operation] = deque()
+        self._draws, self._weights = self._weighted_draws()
+
+    def _weighted_draws(self) -> tuple[list[Draw], list[float]]:
+        """Weights vary between scenarios: each kind is sometimes rare, sometimes frequent."""
+        weighted: list[tuple[Draw, float]] = [
+            (self._submit, 8),
+            (self._admit, 14),
+            (self._advance, 45),
+            (self._settle, 25),
+            (self._preempt, 1.5),
+            (self._finish, 2),
+            (self._finish_load, 6),
+            (self._return_deferred, 3),
+            (self._look_up, 3),
+            (self._cached_block, 2),
+            (self._cache_blocks, 1),
+            (self._remove_skipped, 1),
+            (self._inspect, 2),
+            (self._take_events, 3),
+            (self._take_new_block_ids, 3),
+            (self._record_for_zeroing, 0.5),
+            (self._take_stats, 0.5),
+            (self._evict, 0.4),
+            (self._take_blocks, 0.5),
+            (self._release_held, 1.5),
+            (self._reset, 0.08),
+            (self._drain_and_reset, 0.04),
+            (self._misuse, 0.3),
+        ]
+        emphasis = (0.3, 1, 1, 1, 3)
+        return (
+            [draw for draw, _ in weighted],
+            [weight * self._rng.choice(emphasis) for _, weight in weighted],
+        )
+
+    def next(self, world: World) -> Operation:
+        while True:
+            operation = self._candidate(world)
+            if operation is not None and operation.applies(world):
+                return operation
+
+    def _candidate(self, world: World) -> Operation | None:
+        if self._planned:
+            return self._planned.popleft()
+        if world.last_refused is not None:
+            self._planned.extend(self._make_room(world))
+        return self._rng.choices(self._draws, self._weights)[0](world)
+
+    def _make_room(self, world: World) -> Iterator[Operation]:
+        """vLLM preempts the newest running request when a running one gets no slots."""
+        refused = world.requests.get(world.last_refused or "")
+        world.last_refused = None
+        running = [r for r in world.holders if r.status == "RUNNING"]
+        if refused is None or not running or self._chance(0.2):
+            return
+        if refused.status == "RUNNING" or self._chance(0.2):
+            yield Preempt(running[-1].request_id, self._deferred(), self._chance(0.3))
+        elif self._chance(0.3):
+            yield Finish(running[0].request_id, self._deferred())
+
+    def _submit(self, world: World) -> Operation | None:
+        if len(world.requests) >= self._style.num_requests:
+            return None
+        self._num_submitted += 1
+        prompt = self._family.draw_echo() if self._style.echoes else self._family.draw()
+        output_stream, output_start = self._output_after(prompt)
+        return Submit(
+            request=self._request_id(world),
+            prompt=prompt,
+            output_stream=output_stream,
+            output_start=output_start,
+            cache_salt="salt" if self._chance(self._style.salt_share) else None,
+            lora=("adapter", "/adapter") if self._chance(self._style.lora_share) else None,
+            session_id=f"session {self._num_submitted % 3}" if self._chance(0.3) else None,
+            skip_lookup=self._chance(0.04),
+            full_report=self._chance(self._style.full_report_share),
+        )
+
+    def _request_id(self, world: World) -> str:
+        """An id may come again once its request is gone."""
+        earlier = f"r{self._rng.randint(1, self._num_submitted)}"
+        if self._chance(0.2) and earlier not in world.requests:
+            return earlier
+        return f"r{self._num_submitted}"
+
+    def _output_after(self, prompt: Segments) -> tuple[int, int]:
+        """Outputs that go on as the prompt ends make requests meet in the same blocks."""
+        if self._style.echoes or self._chance(0.5):
+            stream, start, length = prompt[-1]
+            return stream, start + length
+        return self._family.new_stream(), 0
+
+    def _admit(self, world: World) -> Operation | None:
+        model = self._pick(r for r in world.requests.values() if r.status != "RUNNING")
+        if model is None:
+            return None
+        style = self._style
+        external = self._chance(style.external_share)
+        return Admit(
+            request=model.request_id,
+            num_tokens=self._chunk(),
+            num_lookahead_tokens=style.num_lookahead_tokens,
+            max_hit=self._rng.randint(0, model.num_tokens) if self._chance(0.08) else None,
+            for_connector=style.connector and self._chance(0.5),
+            hit_form=self._hit_form(),
+            truncate_share=self._rng.random() if self._chance(0.06) else None,
+            num_external_tokens=self._external_length(model) if external else 0,
+            load_async=self._chance(style.async_share),
+            delay_cache_blocks=self._chance(0.05),
+            full_sequence_must_fit=style.must_fit,
+            reserved_blocks=self._rng.randint(0, 12) if self._chance(0.15) else 0,
+            has_scheduled_reqs=self._chance(0.7),
+            skip_zeroing_group_ids=self._some_groups() if external else (),
+        )
+
+    def _hit_form(self) -> HitForm:
+        forms: tuple[HitForm, ...] = ("hit", "padded", "rebuilt", "none", "empty", "new_empty")
+        return self._rng.choices(forms, weights=(86, 4, 4, 2, 2, 2))[0]
+
+    def _external_length(self, model: RequestModel) -> int:
+        block_size = self._scenario.scheduler_block_size
+        if self._chance(0.5):
+            return self._rng.randint(1, model.num_tokens)
+        return self._rng.randint(1, model.num_tokens // block_size + 1) * block_size
+
+    def _some_groups(self) -> tuple[int, ...]:
+        groups = range(len(self._scenario.groups))
+        return tuple(i for i in groups if self._chance(0.5))
+
+    def _advance(self, world: World) -> Operation | None:
+        model = self._pick(
+            r
+            for r in world.requests.values()
+            if r.status == "RUNNING" and len(r.steps) < self._style.num_steps_ahead
+        )
+        if model is None:
+            return None
+        if self._is_done(model):
+            return Finish(model.request_id, self._deferred(), self._style.connector)
+        if self._style.num_steps_ahead == 1:
+            self._planned.append(self._settle_of(model))
+        return Advance(
+            request=model.request_id,
+            num_tokens=self._chunk(),
+            num_draft_tokens=self._rng.randint(0, self._style.num_draft_tokens),
+            num_lookahead_tokens=self._style.num_lookahead_tokens,
+        )
+
+    def _is_done(self, model: RequestModel) -> bool:
+        return model.is_stopped or model.num_output_tokens >= self._style.output_length
+
+    def _settle(self, world: World) -> Operation | None:
+        model = self._pick(r for r in world.requests.values() if r.steps)
+        return None if model is None else self._settle_of(model)
+
+    def _settle_of(self, model: RequestModel) -> Operation:
+        num_accepted = self._rng.randint(0, self._style.num_draft_tokens)
+        return Settle(model.request_id, num_accepted, cache=self._chance(0.6))
+
+    def _preempt(self, world: World) -> Operation | None:
+        model = self._pick(r for r in world.holders if r.status == "RUNNING")
+        if model is None:
+            return None
+        return Preempt(model.request_id, self._deferred(), self._chance(0.3))
+
+    def _finish(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None:
+            return None
+        if self._chance(0.5) and model.num_tokens < self._scenario.max_model_len:
+            self._family.remember(model.segments)
+        return Finish(model.request_id, self._deferred(), self._style.connector)
+
+    def _finish_load(self, world: World) -> Operation | None:
+        model = self._pick(r for r in world.requests.values() if r.is_loading)
+        if model is None:
+            return None
+        return FinishLoad(model.request_id, self._rng.randint(0, 4) if self._chance(0.3) else None)
+
+    def _look_up(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None:
+            return None
+        return LookUp(
+            model.request_id,
+            max_hit=self._rng.randint(0, model.num_tokens) if self._chance(0.4) else None,
+            for_connector=self._chance(0.3),
+            truncate_share=self._rng.random() if self._chance(0.4) else None,
+        )
+
+    def _cached_block(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None:
+            return None
+        return CachedBlock(
+            model.request_id,
+            hash_index=self._rng.randrange(64),
+            group_ids=self._some_groups() or (0,),
+            hold=self._chance(0.4) and world.num_held < 3,
+        )
+
+    def _cache_blocks(self, world: World) -> Operation | None:
+        return self._of_holder(world, CacheBlocks)
+
+    def _remove_skipped(self, world: World) -> Operation | None:
+        return self._of_holder(world, RemoveSkipped)
+
+    def _inspect(self, world: World) -> Operation | None:
+        return self._of_holder(world, Inspect)
+
+    def _of_holder(self, world: World, operation: Callable[[str], Operation]) -> Operation | None:
+        model = self._pick(world.holders)
+        return None if model is None else operation(model.request_id)
+
+    def _record_for_zeroing(self, world: World) -> Operation | None:
+        model = self._pick(world.holders)
+        if model is None:
+            return None
+        return RecordForZeroing(model.request_id, self._rng.randint(0, 3))
+
+    def _return_deferred(self, world: World) -> Operation:
+        return ReturnDeferred()
+
+    def _take_events(self, world: World) -> Operation:
+        return TakeEvents()
+
+    def _take_new_block_ids(self, world: World) -> Operation:
+        return TakeNewBlockIds()
+
+    def _take_stats(self, world: World) -> Operation:
+        return TakeStats()
+
+    def _evict(self, world: World) -> Operation:
+        count = self._rng.choice((1, 1, 2, 5))
+        num_blocks = self._scenario.num_blocks
+        return Evict(tuple(self._rng.randrange(num_blocks) for _ in range(count)))
+
+    def _take_blocks(self, world: World) -> Operation | None:
+        return TakeBlocks(self._rng.randint(0, 4)) if world.num_held < 3 else None
+
+    def _release_held(self, world: World) -> Operation:
+        return ReleaseHeld()
+
+    def _reset(self, world: World) -> Operation:
+        return ResetPrefixCache()
+
+    def _drain_and_reset(self, world: World) -> Operation:
+        for model in world.holders:
+            self._planned.append(Finish(model.request_id, self._deferred()))
+        self._planned.extend([ReturnDeferred()] * (world.num_popped + len(world.holders)))
+        self._planned.extend([ReleaseHeld()] * world.num_held)
+        self._planned.append(ResetPrefixCache())
+        return TakeEvents()
+
+    def _misuse(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None or self._chance(0.3):
+            return self._rng.choice((TakeTooMany, EvictOutside))()
+        return self._rng.choice((AllocateNothing, TruncateTooLong))(model.request_id)
+
+    def _chunk(self) -> int:
+        if self._chance(0.2):
+            return self._rng.randint(1, self._style.chunk)
+        return self._style.chunk
+
+    def _deferred(self) -> bool:
+        return self._chance(self._style.deferred_share)
+
+    def _chance(self, share: float) -> bool:
+        return self._rng.random() < share
+
+    def _pick(self, models: Iterable[RequestModel]) -> RequestModel | None:
+        candidates = list(models)
+        return self._rng.choice(candidates) if candidates else None
+
+
+def _cuts(scenario: Scenario) -> list[int]:
+    return [
+        scenario.scheduler_block_size,
+        scenario.scheduler_block_size,
+        scenario.hash_block_size,
+        *(group.block_size for group in scenario.groups),
+    ]
