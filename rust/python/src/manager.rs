@@ -8,8 +8,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use kvoxide_core::digest::digest;
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig,
-    Policy, RequestId,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig, Policy,
+    RequestId,
 };
 
 use crate::blocks::{PyBlock, PyBlocks, id_list};
