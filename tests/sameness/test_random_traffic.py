@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,14 @@ from .drivers import Driver
 from .kvoxide_driver import KvoxideDriver
 from .prompts import Segment
 from .request_operations import Admit, Submit
-from .runner import DifferenceFound, Sides, play
+from .runner import (
+    DifferenceFound,
+    Reproduction,
+    Sides,
+    play,
+    play_recorded,
+    recording_from_json,
+)
 from .scenario import Group, Scenario, random_scenario
 from .shrink import shrink
 from .vllm_driver import VllmDriver
@@ -20,6 +28,7 @@ BOTH = Sides(VllmDriver, KvoxideDriver)
 SCENARIOS_PER_TEST = 7
 CALLS_PER_SCENARIO = 1430
 NUM_TESTS = 20
+FOUND_BEFORE = sorted((Path(__file__).parent / "differences").glob("*.json"))
 
 
 def unusual(*groups: Group, num_blocks: int = 60, max_model_len: int = 100) -> Scenario:
@@ -81,6 +90,14 @@ def require_same_under_traffic(scenario: Scenario) -> None:
     except DifferenceFound as found:
         text = shrink(found.reproduction, BOTH).to_json()
         pytest.fail(f"vLLM {vllm_required.RELEASE} and kvoxide differ:\n{text}")
+
+
+@pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: path.stem)
+def test_difference_found_before(path: Path) -> None:
+    scenario, operations = recording_from_json(path.read_text())
+    difference = play_recorded(scenario, operations, BOTH)
+    if difference is not None:
+        pytest.fail(Reproduction(scenario, tuple(operations), difference).to_json())
 
 
 def mask_scenario(window_block_size: int, window: int) -> Scenario:

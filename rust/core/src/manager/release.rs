@@ -110,8 +110,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Empties the prefix cache. Refused, with `false`, while any block is in use.
+    /// Empties the prefix cache. Refused, with `false`, while any block is in use. Without groups
+    /// there is nothing to empty, and nothing to report.
     pub fn reset_prefix_cache(&mut self) -> bool {
-        self.pool.reset()
+        self.config.groups.is_empty() || self.pool.reset()
     }
 }
