@@ -14,37 +14,7 @@ Lengths and positions are in tokens, block ids and counts in blocks. Every error
 raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call.
 """
 
-from kvoxide._core import (
-    DEFAULT_PIN_MIN_DROP_SIZE,
-    AllBlocksCleared,
-    BlockError,
-    BlockHasher,
-    BlockHashError,
-    BlockPool,
-    BlockRemoved,
-    BlockStored,
-    ConfigError,
-    DuplicateRequestError,
-    InternalError,
-    KVCacheBlock,
-    KVCacheBlocks,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheManager,
-    KvoxideError,
-    Policy,
-    PrefixCacheStats,
-    Request,
-    RequestError,
-    RequestStatus,
-    Simulation,
-    SimulationResult,
-    Trace,
-    TraceError,
-    UnknownRequestError,
-    UnsupportedGroupError,
-    __version__,
-)
+from kvoxide._broken_install import raiser
 
 __all__ = [
     "DEFAULT_PIN_MIN_DROP_SIZE",
@@ -77,3 +47,38 @@ __all__ = [
     "UnsupportedGroupError",
     "__version__",
 ]
+
+try:
+    from kvoxide._core import (
+        DEFAULT_PIN_MIN_DROP_SIZE,
+        AllBlocksCleared,
+        BlockError,
+        BlockHasher,
+        BlockHashError,
+        BlockPool,
+        BlockRemoved,
+        BlockStored,
+        ConfigError,
+        DuplicateRequestError,
+        InternalError,
+        KVCacheBlock,
+        KVCacheBlocks,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheManager,
+        KvoxideError,
+        Policy,
+        PrefixCacheStats,
+        Request,
+        RequestError,
+        RequestStatus,
+        Simulation,
+        SimulationResult,
+        Trace,
+        TraceError,
+        UnknownRequestError,
+        UnsupportedGroupError,
+        __version__,
+    )
+except ImportError as error:
+    globals()["__getattr__"] = raiser(__all__, error)

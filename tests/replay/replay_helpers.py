@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
-from kvoxide.replay.cli import main
+from kvoxide.cli import main
 
-COMMAND = "from kvoxide.replay.cli import main; main(prog_name='kvoxide')"
+COMMAND = "from kvoxide.cli import main; main(prog_name='kvoxide')"
 
 
 def line(prompt: Sequence[int], output_length: int = 1) -> bytes:

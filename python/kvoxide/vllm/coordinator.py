@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vllm.v1.core import kv_cache_coordinator as stock
+from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
+
 from kvoxide._core import VllmManager
 from kvoxide.vllm.pool import NativeBlockPool
 from kvoxide.vllm.support import known_release
-from vllm.v1.core import kv_cache_coordinator as stock
-from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
 
 
 def make_coordinator(

@@ -4,14 +4,15 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from kvoxide.vllm import settings
-from kvoxide.vllm.coordinator import make_coordinator
-from kvoxide.vllm.pool import NativeBlockPool
-from kvoxide.vllm.support import make_engine
 from vllm.distributed.kv_events import MEDIUM_GPU
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.stats import PrefixCacheStats
+
+from kvoxide.vllm import settings
+from kvoxide.vllm.coordinator import make_coordinator
+from kvoxide.vllm.pool import NativeBlockPool
+from kvoxide.vllm.support import make_engine
 
 _DIRECT = ("allocate_slots", "get_computed_blocks", "get_block_ids")
 _SIGNATURE = inspect.signature(StockManager.__init__)

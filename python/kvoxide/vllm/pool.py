@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from vllm.logger import init_logger
+from vllm.v1.core.block_pool import BlockPool
+
 from kvoxide._core import VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
-from vllm.logger import init_logger
-from vllm.v1.core.block_pool import BlockPool
 
 logger = init_logger(__name__)
 

@@ -1,0 +1,19 @@
+"""What ``import kvoxide`` gives where the compiled module cannot be imported.
+
+The package itself then still imports: vLLM's plugin has to be able to say what is wrong, and a
+server must start without kvoxide.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+
+def raiser(names: Sequence[str], error: ImportError) -> Callable[[str], NoReturn]:
+    """A module's ``__getattr__`` that raises :class:`ImportError` for each of ``names``."""
+
+    def __getattr__(name: str) -> NoReturn:
+        if name in names:
+            raise ImportError(f"kvoxide's compiled module is missing or broken: {error}") from error
+        raise AttributeError(f"module 'kvoxide' has no attribute {name!r}")
+
+    return __getattr__

@@ -1,0 +1,73 @@
+"""The ``kvoxide`` command. Commands are imported when they are called: ``doctor`` has to run where
+the compiled module, which the others need, is missing."""
+
+import importlib
+from typing import Any
+
+try:
+    import click
+    import rich  # noqa: F401
+except ModuleNotFoundError as error:
+    raise SystemExit(f"kvoxide: {error.name} is missing; pip install 'kvoxide[cli]'") from None
+
+COMMANDS = {
+    "doctor": "kvoxide.vllm.commands",
+    "experiment": "kvoxide.replay.experiment_command",
+    "replay": "kvoxide.replay.replay_command",
+    "shadow": "kvoxide.vllm.commands",
+}
+INTERRUPTED = 130
+
+
+class _Main(click.Group):
+    """Imports commands, and turns what they raise into a message and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if _is_on_purpose(error):
+                raise click.ClickException(str(error)) from error
+            raise
+
+
+def _is_on_purpose(error: Exception) -> bool:
+    try:
+        from kvoxide._core import KvoxideError
+    except ImportError:
+        # Nothing but doctor runs without the compiled module; that it is missing says enough.
+        return isinstance(error, ImportError)
+    return isinstance(error, KvoxideError)
+
+
+def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        from kvoxide._core import __version__
+
+        click.echo(f"kvoxide, version {__version__}")
+        context.exit()
+
+
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """KV-cache block manager for LLM inference servers."""

@@ -1,0 +1,15 @@
+"""kvoxide inside vLLM: the plugin, the adapter, the shadow and the doctor.
+
+Nothing here imports vLLM or torch before it is used; :func:`kvoxide.vllm.plugin.register` is what
+vLLM calls. ``kvoxide.vllm.KVCacheManager`` is the manager that its scheduler then gets.
+"""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KVCacheManager":
+        from kvoxide.vllm.manager import native_class
+
+        return native_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

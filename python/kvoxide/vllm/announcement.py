@@ -1,0 +1,88 @@
+"""The line that a server logs at start when kvoxide manages its KV cache."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvoxide._core import KVCacheGroupSpec, __version__
+from kvoxide.vllm import releases
+from kvoxide.vllm.settings import Settings
+from kvoxide.vllm.support import group_specs
+
+
+def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
+    """The line for a manager made with ``arguments`` (vLLM's, by name)."""
+    config = arguments["kv_cache_config"]
+    groups = group_specs(config.kv_cache_groups)
+    line = (
+        f"kvoxide {__version__} manages the KV cache: {_describe_groups(groups)}; "
+        f"{config.num_blocks} blocks; {_describe_policy(config, settings)}"
+    )
+    if settings.pin_min_drop_size is not None:
+        line += "; " + _describe_pinning(
+            settings.pin_min_drop_size,
+            pinned_capacity(groups, config.num_blocks, arguments["max_model_len"]),
+        )
+    return line
+
+
+@dataclass(frozen=True)
+class PinnedCapacity:
+    """How much of the past a pool can hold pinned while nothing runs.
+
+    ``blocks`` is the pool without the null block. ``prefix_tokens`` is the length of the prefixes
+    that are counted, the longest that the model takes; ``prefixes`` is how many of them fit, and
+    ``tokens`` how many tokens that is if a part of one more is counted too.
+    """
+
+    blocks: int
+    tokens: int
+    prefixes: int
+    prefix_tokens: int
+
+
+def pinned_capacity(
+    groups: Sequence[KVCacheGroupSpec], num_blocks: int, max_model_len: int
+) -> PinnedCapacity:
+    """The capacity of the pinned tier; a prefix holds what a request holds when it ends."""
+    blocks = num_blocks - 1
+    per_prefix = sum(_blocks_of_prefix(group, max_model_len) for group in groups)
+    return PinnedCapacity(
+        blocks=blocks,
+        tokens=blocks * max_model_len // max(per_prefix, 1),
+        prefixes=blocks // max(per_prefix, 1),
+        prefix_tokens=max_model_len,
+    )
+
+
+def _blocks_of_prefix(group: KVCacheGroupSpec, num_tokens: int) -> int:
+    """Blocks of one group that a request of ``num_tokens`` tokens holds at its end."""
+    whole = -(-num_tokens // group.block_size)
+    if group.sliding_window is not None:
+        window = group.sliding_window - 1 + group.extra_retained_tokens
+        return min(whole, -(-window // group.block_size) + 1)
+    if group.attention_chunk_size is not None:
+        return min(whole, -(-group.attention_chunk_size // group.block_size))
+    return whole
+
+
+def _describe_groups(groups: Sequence[KVCacheGroupSpec]) -> str:
+    kinds = Counter(group.kind for group in groups)
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"{len(groups)} group{'' if len(groups) == 1 else 's'} ({listed})"
+
+
+def _describe_policy(config: Any, settings: Settings) -> str:
+    if settings.retention_interval is None:
+        interval = config.prefix_cache_retention_interval
+        return f"policy of vLLM {releases.installed_version()} (retention interval {interval})"
+    return f"retention interval {settings.retention_interval} (from the environment)"
+
+
+def _describe_pinning(min_drop_size: int, capacity: PinnedCapacity) -> str:
+    return (
+        f"pinned tier on for drops of {min_drop_size} blocks or more: it can hold "
+        f"{capacity.blocks} blocks, {capacity.tokens} tokens, or {capacity.prefixes} prefixes of "
+        f"{capacity.prefix_tokens} tokens"
+    )

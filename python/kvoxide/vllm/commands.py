@@ -1,0 +1,126 @@
+"""``kvoxide shadow`` and ``kvoxide doctor``."""
+
+import json
+from pathlib import Path
+
+import click
+
+from kvoxide.vllm.doctor import Diagnosis, diagnose
+from kvoxide.vllm.model_groups import GroupKind, ModelError
+from kvoxide.vllm.recording import Json
+from kvoxide.vllm.releases import installed_version
+from kvoxide.vllm.replaying import Make, Recording, RecordingError, in_vllm, replay, stock_in_vllm
+
+_MAX_SHOWN = 2_000
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_context
+def shadow(context: click.Context, file: Path) -> None:
+    """Play a FILE that a server with KVOXIDE=shadow wrote, and show its difference.
+
+    Plays on kvoxide's engine and, where the vLLM of the file is installed, on kvoxide's manager in
+    it and on vLLM's own. Exit code 1 if kvoxide still differs, 0 if not.
+    """
+    try:
+        recording = Recording.read(file)
+        _print_recording(recording)
+        shows = [_play(name, recording, make) for name, make in _players(recording).items()]
+        stock = _stock(recording)
+        if stock is not None and _play("vLLM's own manager", recording, stock):
+            click.echo("The file does not describe everything that was called: please report it")
+    except (RecordingError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    context.exit(1 if any(shows) else 0)
+
+
+def _print_recording(recording: Recording) -> None:
+    configuration, difference = recording.configuration, recording.difference
+    click.echo(
+        f"Recorded by kvoxide {configuration['kvoxide']} with vLLM {configuration['vllm']}: "
+        f"{len(recording.calls)} calls, {configuration['num_blocks']} blocks, "
+        f"{len(configuration['groups'])} groups"
+    )
+    click.echo(f"Difference in the {difference['what']} of {_shown(difference['call'])}")
+    click.echo(f"  vLLM:    {_shown(difference['vllm'])}")
+    click.echo(f"  kvoxide: {_shown(difference['kvoxide'])}")
+
+
+def _players(recording: Recording) -> dict[str, Make]:
+    from kvoxide.vllm.engine_player import engine_alone
+
+    players: dict[str, Make] = {"kvoxide's engine": engine_alone}
+    version = recording.configuration["vllm"]
+    if installed_version() == version:
+        players[f"kvoxide in vLLM {version}"] = in_vllm()
+    return players
+
+
+def _stock(recording: Recording) -> Make | None:
+    version, installed = recording.configuration["vllm"], installed_version()
+    if installed == version:
+        return stock_in_vllm
+    found = f"vLLM {installed} is" if installed else "no vLLM is"
+    click.echo(f"Not played in vLLM: recorded with vLLM {version}, {found} installed")
+    return None
+
+
+def _play(name: str, recording: Recording, make: Make) -> bool:
+    """Print how one manager does; whether it differs from what vLLM's manager had done."""
+    finding = replay(recording, make)
+    if finding is None:
+        click.echo(f"{name}: all {len(recording.calls)} calls as vLLM did them")
+        return False
+    click.echo(f"{name}: differs at call {finding.index + 1}, {_shown(finding.call)}")
+    click.echo(f"  it does: {_shown(finding.outcome)}")
+    return True
+
+
+@click.command()
+@click.option(
+    "--model",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory of a model, with its config.json.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def doctor(context: click.Context, model: Path | None, as_json: bool) -> None:
+    """Say whether a vLLM server started here would run on kvoxide.
+
+    Exit code 0 only if it would. With --model, whether it would with this model.
+    """
+    try:
+        diagnosis = diagnose(model)
+    except ModelError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(diagnosis.as_json(), indent=2))
+    else:
+        _print_diagnosis(diagnosis)
+    context.exit(0 if diagnosis.ok else 1)
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    for name, version in diagnosis.versions.items():
+        click.echo(f"{name:16} {version or 'not found'}")
+    for check in diagnosis.checks:
+        click.echo(f"{'ok     ' if check.ok else 'PROBLEM'} {check.name}: {check.found}")
+        if not check.ok:
+            click.echo(f"        -> {check.remedy}")
+    for group in diagnosis.groups or ():
+        click.echo(_described(group))
+    verdict = "would" if diagnosis.ok else "would not"
+    click.echo(f"A server started here {verdict} run on kvoxide.")
+
+
+def _described(group: GroupKind) -> str:
+    layers = "" if group.layers is None else f" ({group.layers} layers)"
+    guess = ", a guess" if group.is_guess else ""
+    where = "native" if group.is_native else "vLLM's own manager"
+    return f"        {group.kind}{layers}: {where} [{group.because}{guess}]"
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} ..."

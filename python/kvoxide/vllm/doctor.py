@@ -1,0 +1,215 @@
+"""Would a server that is started here run on kvoxide? What stands in the way, and what helps."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import kvoxide.vllm.settings as variables
+from kvoxide.vllm.decision import compiled_module_problem
+from kvoxide.vllm.model_groups import GroupKind, ModelError, read_model_groups
+from kvoxide.vllm.probe import run_probe
+from kvoxide.vllm.settings import Settings, SettingsError
+
+ENTRY_POINT_GROUP: Final = "vllm.general_plugins"
+ENTRY_POINT_NAME: Final = "kvoxide"
+NATIVE_CLASS: Final = "kvoxide.vllm.manager.KVCacheManager"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; ``remedy`` says what to do if it is not ``ok``."""
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything ``kvoxide doctor`` says."""
+
+    versions: Mapping[str, str | None]
+    settings: Mapping[str, Any] | None
+    checks: list[Check]
+    groups: list[GroupKind] | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether a server that is started here would run on kvoxide."""
+        return all(check.ok for check in self.checks)
+
+    def as_json(self) -> dict[str, Any]:
+        """The diagnosis as JSON values."""
+        return {
+            "ok": self.ok,
+            "versions": dict(self.versions),
+            "settings": self.settings,
+            "checks": [asdict(check) for check in self.checks],
+            "groups": self.groups
+            and [{**asdict(group), "is_native": group.is_native} for group in self.groups],
+        }
+
+
+def diagnose(model: Path | None = None) -> Diagnosis:
+    """Look at this environment, and at a model's directory if one is given.
+
+    Raises :class:`~kvoxide.vllm.model_groups.ModelError` for a model without a readable
+    ``config.json``.
+    """
+    groups = None if model is None else read_model_groups(model)
+    found = run_probe()
+    checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
+    checks += _takes_over(found)
+    checks += [] if groups is None else [_model(groups)]
+    return Diagnosis(_versions(found), _settings_values(), checks, groups)
+
+
+def _versions(found: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        "python": platform.python_version(),
+        "kvoxide": _installed_version(),
+        "compiled module": _compiled_version(),
+        "vllm": found["vllm"],
+    }
+
+
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version("kvoxide")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _compiled_version() -> str | None:
+    if compiled_module_problem():
+        return None
+    from kvoxide._core import __version__
+
+    return __version__
+
+
+def _compiled_module() -> Check:
+    problem = compiled_module_problem()
+    if problem is None:
+        return Check("compiled module", True, f"kvoxide._core {_compiled_version()}")
+    return Check("compiled module", False, problem, "pip install --force-reinstall kvoxide")
+
+
+def _vllm(found: Mapping[str, Any]) -> Check:
+    if found["vllm"] is not None:
+        return Check("vLLM", True, f"vLLM {found['vllm']}")
+    if found["error"]:
+        return Check("vLLM", False, found["error"], "repair the installation of vLLM")
+    return Check(
+        "vLLM", False, "vLLM is not installed here", "install vLLM, or run this where it is"
+    )
+
+
+def _entry_point() -> Check:
+    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT_NAME)
+    if found:
+        return Check("entry point", True, f"{ENTRY_POINT_GROUP}: {next(iter(found)).value}")
+    return Check(
+        "entry point",
+        False,
+        f"there is no {ENTRY_POINT_NAME} in {ENTRY_POINT_GROUP}, so vLLM does not load it",
+        "install kvoxide into this environment with pip",
+    )
+
+
+def _allowed() -> Check:
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if allowed is None or ENTRY_POINT_NAME in allowed.split(","):
+        return Check("VLLM_PLUGINS", True, "lets kvoxide in" if allowed else "not set")
+    return Check(
+        "VLLM_PLUGINS",
+        False,
+        f"VLLM_PLUGINS={allowed!r} leaves kvoxide out",
+        f"add it: VLLM_PLUGINS={','.join(filter(None, [allowed, ENTRY_POINT_NAME]))}",
+    )
+
+
+def _settings() -> Check:
+    try:
+        return Check("settings", True, _describe(Settings.from_environ()))
+    except SettingsError as error:
+        return Check("settings", False, str(error), f"change or unset {error.variable}")
+    except ImportError:
+        return Check("settings", True, "not read: the compiled module is missing")
+
+
+def _describe(settings: Settings) -> str:
+    interval, pin = settings.retention_interval, settings.pin_min_drop_size
+    return (
+        f"mode {settings.mode}; retention interval "
+        f"{'as vLLM is configured' if interval is None else interval}; pinned tier "
+        f"{'off' if pin is None else f'for drops of {pin} blocks or more'}"
+    )
+
+
+def _settings_values() -> dict[str, Any] | None:
+    try:
+        return asdict(Settings.from_environ())
+    except (SettingsError, ImportError):
+        return None
+
+
+def _mode() -> Check:
+    try:
+        mode = variables.parse_mode(os.environ)
+    except SettingsError:
+        return Check("mode", False, "unknown, so vLLM's own manager runs", "see settings")
+    if mode in ("auto", "require"):
+        return Check("mode", True, mode)
+    why = {"off": "kvoxide is switched off", "shadow": "vLLM's manager decides, kvoxide's compares"}
+    remedy = "unset KVOXIDE, or set it to auto or require"
+    return Check("mode", False, f"{mode}: {why[mode]}", remedy)
+
+
+def _takes_over(found: Mapping[str, Any]) -> Iterator[Check]:
+    if found["vllm"] is None:
+        return
+    name = "vLLM as kvoxide knows it"
+    if found["drift"]:
+        yield Check(name, False, "changed: " + "; ".join(found["drift"]), _OTHER_RELEASE)
+    elif found["reasons"]:
+        yield Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)
+    else:
+        yield Check(name, True, "release known, nothing changed in it")
+    yield _manager(found)
+
+
+_OTHER_RELEASE: Final = (
+    "install a vLLM release that this kvoxide supports (docs/vllm.md), or a newer kvoxide"
+)
+
+
+def _manager(found: Mapping[str, Any]) -> Check:
+    name = "manager of a new server"
+    if found["error"]:
+        return Check(name, False, found["error"], "see the checks above")
+    if found["manager"] == NATIVE_CLASS:
+        return Check(name, True, found["manager"])
+    if found.get("foreign"):
+        return Check(name, False, found["foreign"], "leave one of both out of VLLM_PLUGINS")
+    return Check(name, False, found["manager"], "see the other checks")
+
+
+def _model(groups: list[GroupKind]) -> Check:
+    others = sorted({group.kind for group in groups if not group.is_native})
+    if not others:
+        return Check("model", True, "every kind of group runs natively")
+    return Check(
+        "model",
+        False,
+        f"not native: {', '.join(others)}; vLLM's own manager would run",
+        "nothing: with KVOXIDE=auto such a model runs on vLLM's manager",
+    )
+
+
+__all__ = ["Check", "Diagnosis", "ModelError", "diagnose"]

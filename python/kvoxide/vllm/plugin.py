@@ -1,0 +1,140 @@
+"""The entry point that vLLM calls in every process, and how kvoxide's manager gets constructed.
+
+vLLM's class ``KVCacheManager`` stays the object that everybody has imported. Its ``__new__``
+decides for each construction: an instance of kvoxide's subclass, of the shadow, or of the class.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Final
+
+from kvoxide.vllm import settings
+from kvoxide.vllm.decision import UnsupportedError, choose, refuse
+from kvoxide.vllm.on_import import when_imported
+from kvoxide.vllm.settings import Settings, SettingsError, parse_mode
+
+__all__ = ["UnsupportedError", "foreign_manager_reason", "foreign_reason", "register"]
+
+MANAGER_MODULE: Final = "vllm.v1.core.kv_cache_manager"
+SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
+
+
+def register() -> None:
+    """Arrange for kvoxide's manager in this process; cheap, and the same if called again.
+
+    Raises :class:`~kvoxide.vllm.settings.SettingsError` for a wrong retention interval or pinning
+    value, whatever the mode is, unless it is ``off``. Everything else is decided when a manager is
+    constructed.
+    """
+    try:
+        mode = parse_mode(os.environ)
+    except SettingsError:
+        mode = "auto"  # choose() says so, in the process that it matters to
+    if mode == "off":
+        return
+    _check_policies()
+    _make_variables_known()
+    if not _exists(MANAGER_MODULE):
+        refuse([f"this vLLM has no module {MANAGER_MODULE}; it is too old or too new"])
+        return
+    when_imported(MANAGER_MODULE, _take_over)
+    when_imported(SCHEDULER_MODULE, _guard)
+
+
+def _check_policies() -> None:
+    with suppress(ImportError):  # the compiled module is missing: choose() says so
+        Settings.from_environ({**os.environ, settings.MODE_VARIABLE: "auto"})
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _make_variables_known() -> None:
+    """vLLM warns of ``VLLM_`` variables that it does not know, or refuses to start."""
+    with suppress(ImportError, AttributeError):
+        from vllm import envs
+
+        for variable in settings.POLICY_VARIABLES:
+            if variable in os.environ:
+                envs.environment_variables.setdefault(variable, _reader(variable))
+
+
+def _reader(variable: str) -> Callable[[], str | None]:
+    return lambda: os.environ.get(variable)
+
+
+def _take_over(module: ModuleType) -> None:
+    stock = getattr(module, "KVCacheManager", None)
+    if stock is not None and foreign_reason(module) is None:
+        stock.__new__ = _DISPATCHER
+
+
+def _dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """``KVCacheManager.__new__``: subclasses, vLLM's own and other people's, are left alone."""
+    if vars(cls).get("__new__") is not _DISPATCHER:
+        return object.__new__(cls)
+    return choose(cls, args, kwargs)
+
+
+_DISPATCHER: Final = staticmethod(_dispatch)
+
+
+def foreign_reason(module: ModuleType) -> str | None:
+    """Why the manager class in vLLM's module is not vLLM's any more; None if it is, or is ours."""
+    cls = getattr(module, "KVCacheManager", None)
+    if cls is None:
+        return f"{MANAGER_MODULE} has no KVCacheManager"
+    if (cls.__module__, cls.__qualname__) != (MANAGER_MODULE, "KVCacheManager"):
+        return f"another plugin replaced vLLM's KVCacheManager with {_name(cls)}"
+    new = vars(cls).get("__new__")
+    if new not in (None, _DISPATCHER):
+        return f"another plugin replaced KVCacheManager.__new__ with {_name(new)}"
+    return None
+
+
+def _guard(module: ModuleType) -> None:
+    """A manager that another plugin put in the scheduler never passes through our ``__new__``;
+    look at what the scheduler holds once it is constructed."""
+    scheduler = getattr(module, "Scheduler", None)
+    if scheduler is None or hasattr(scheduler.__init__, "_kvoxide"):
+        return
+    original = scheduler.__init__
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _check_manager(getattr(self, "kv_cache_manager", None))
+
+    init.__wrapped__ = original  # type: ignore[attr-defined]
+    init._kvoxide = True  # type: ignore[attr-defined]
+    scheduler.__init__ = init
+
+
+def _check_manager(manager: object) -> None:
+    if manager is not None and (reason := foreign_manager_reason(manager)) is not None:
+        refuse([reason], keeps=_name(type(manager)))
+
+
+def foreign_manager_reason(manager: object) -> str | None:
+    """Whose a scheduler's manager is, if neither kvoxide's nor what kvoxide decided for."""
+    cls = type(manager)
+    if _is_ours(cls) or vars(cls).get("__new__") is _DISPATCHER:
+        return None
+    if (cls.__module__, cls.__qualname__) == (MANAGER_MODULE, "KVCacheManager"):
+        return f"another plugin replaced KVCacheManager.__new__ with {_name(cls.__new__)}"
+    return f"another plugin put {_name(cls)} in vLLM's scheduler"
+
+
+def _is_ours(cls: type) -> bool:
+    return any(base.__module__.partition(".")[0] == "kvoxide" for base in cls.__mro__)
+
+
+def _name(target: Any) -> str:
+    target = getattr(target, "__func__", target)
+    return f"{getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', target)}"

@@ -1,0 +1,84 @@
+"""What vLLM does with its plugins in this environment, found out in a process of its own.
+
+``python -m kvoxide.vllm.probe`` does what a server does before it constructs its manager, and
+prints what it finds as one line of JSON.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+_MARK = "kvoxide-probe: "
+
+
+def run_probe() -> dict[str, Any]:
+    """Probe in a new process. ``error`` is set if that went wrong, ``vllm`` None without vLLM."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__], capture_output=True, text=True, check=False
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+            return found
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return {"vllm": None, "error": last, "reasons": [], "drift": []}
+
+
+def probe() -> dict[str, Any]:
+    """Load vLLM's plugins here and construct a small manager. Changes this process."""
+    from kvoxide.vllm import releases
+    from kvoxide.vllm.decision import environment_reasons
+
+    found: dict[str, Any] = {"vllm": None, "error": None, "reasons": [], "drift": []}
+    try:
+        import vllm
+    except ModuleNotFoundError as error:
+        if error.name != "vllm":
+            found["error"] = f"vLLM cannot be imported: {error}"
+        return found
+    found["vllm"] = vllm.__version__
+    found["reasons"] = environment_reasons()
+    if (release := releases.current()) is not None:
+        found["drift"] = list(releases.drift(release))
+    manager = _manager_of_a_server()
+    found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"
+    found["is_loaded"] = "kvoxide.vllm.plugin" in sys.modules
+    if found["is_loaded"]:
+        from kvoxide.vllm.plugin import foreign_manager_reason
+
+        found["foreign"] = foreign_manager_reason(manager)
+    return found
+
+
+def _manager_of_a_server() -> object:
+    """What vLLM's scheduler gets for a model with full attention."""
+    import torch
+    from vllm.plugins import load_general_plugins
+
+    load_general_plugins()
+    from vllm.v1.core.sched.scheduler import KVCacheManager
+    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+    register_all_kvcache_specs(None)
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=64, dtype=torch.float16)
+    config = KVCacheConfig(8, [], [KVCacheGroupSpec(["layer"], spec)])
+    return KVCacheManager(config, 64, scheduler_block_size=16, hash_block_size=16)
+
+
+def _main() -> None:
+    try:
+        found = probe()
+    except Exception as error:
+        found = {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
+        found |= {"reasons": [], "drift": []}
+    print(_MARK + json.dumps(found))
+
+
+def _version() -> str | None:
+    return getattr(sys.modules.get("vllm"), "__version__", None)
+
+
+if __name__ == "__main__":
+    _main()

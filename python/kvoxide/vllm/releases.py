@@ -1,0 +1,104 @@
+"""The vLLM releases that the adapter was written for, and what differs between them.
+
+``signatures/vllm-VERSION.txt`` holds the surface (:mod:`kvoxide.vllm.surface`) of each release.
+``python -m kvoxide.vllm.releases --print`` prints the installed vLLM's, in the same form.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from kvoxide.vllm.surface import MISSING, format_surface, installed_surface, parse_surface
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one vLLM release does where the supported releases differ."""
+
+    version: str
+    drops_flagged_groups: bool
+    """Groups flagged as draft groups drop the last block of a hit even without ``use_eagle``."""
+    keeps_block_below_junction: bool
+    """With EAGLE, the block below a shared-prefix junction is retained too."""
+    pops_null_heads: bool
+    """``pop_blocks_for_free`` returns the null blocks at the head of a table too."""
+    counts_null_references: bool
+    """Touching and freeing move the null block's reference count."""
+    has_hash_lookahead: bool
+    """Block hashes may cover ``num_hash_lookahead_tokens`` tokens behind their block; what is
+    cached then ends where the hashes end, and events carry ``lookahead_token_ids``."""
+    limits_hit_length: bool
+    """Look-ups take ``max_cache_hit_length``."""
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The surface that the adapter was written for."""
+        path = Path(__file__).with_name("signatures") / f"vllm-{self.version}.txt"
+        return parse_surface(path.read_text(encoding="utf-8"))
+
+
+RELEASES: Final = {
+    release.version: release
+    for release in (
+        Release(
+            version="0.33.0",
+            drops_flagged_groups=False,
+            keeps_block_below_junction=True,
+            pops_null_heads=False,
+            counts_null_references=False,
+            has_hash_lookahead=True,
+            limits_hit_length=True,
+        ),
+        Release(
+            version="0.32.0",
+            drops_flagged_groups=True,
+            keeps_block_below_junction=False,
+            pops_null_heads=True,
+            counts_null_references=True,
+            has_hash_lookahead=False,
+            limits_hit_length=False,
+        ),
+    )
+}
+
+
+def installed_version() -> str | None:
+    """The public part of the version of the vLLM that ``import vllm`` finds; None without vLLM.
+
+    A local suffix such as ``+cpu`` says how vLLM was built, not what it does.
+    """
+    try:
+        import vllm
+    except ImportError:
+        return None
+    return str(getattr(vllm, "__version__", "without a version")).partition("+")[0]
+
+
+def current() -> Release | None:
+    """The release that is installed; None if there is none or the adapter does not know it."""
+    return RELEASES.get(installed_version() or "")
+
+
+@cache
+def drift(release: Release) -> tuple[str, ...]:
+    """How the installed vLLM differs from ``release``, one line per name; empty if it does not."""
+    expected, found = release.signatures, installed_surface()
+    return tuple(
+        f"{name}: expected {expected.get(name, MISSING)}, found {found.get(name, MISSING)}"
+        for name in sorted(expected.keys() | found.keys())
+        if expected.get(name) != found.get(name)
+    )
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kvoxide.vllm.releases", description=__doc__)
+    parser.add_argument("--print", action="store_true", required=True, dest="print_surface")
+    parser.parse_args()
+    sys.stdout.write(format_surface(installed_surface()))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,157 @@
+"""What the environment asks of the adapter: its mode, and retention policies vLLM does not have.
+
+- ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
+- ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
+  configuration is followed.
+- ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
+- ``VLLM_PIN_MIN_DROP_SIZE``: blocks, 1 or more; ``kvoxide.DEFAULT_PIN_MIN_DROP_SIZE`` if unset.
+
+An empty value counts as unset; letter case does not matter.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
+
+MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
+AUTO_RETENTION_INTERVAL: Final = 32_768
+"""Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
+
+MODE_VARIABLE: Final = "KVOXIDE"
+INTERVAL_VARIABLE: Final = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
+PIN_MIN_DROP_VARIABLE: Final = "VLLM_PIN_MIN_DROP_SIZE"
+POLICY_VARIABLES: Final = (INTERVAL_VARIABLE, PIN_VARIABLE, PIN_MIN_DROP_VARIABLE)
+
+_SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
+
+
+class SettingsError(ValueError):
+    """An environment variable has a value that the adapter does not know; says what is allowed.
+
+    ``variable`` is the name of the variable at fault.
+    """
+
+    def __init__(self, variable: str, value: str, allowed: str) -> None:
+        """Name the variable, its value and what is allowed."""
+        super().__init__(f"{variable}={value!r} is not valid; allowed: {allowed}")
+        self.variable = variable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The adapter's settings.
+
+    ``retention_interval`` is in tokens, None to follow vLLM's own configuration;
+    ``pin_min_drop_size`` is in blocks, None for no pinned tier.
+    """
+
+    mode: Mode = "auto"
+    retention_interval: int | None = None
+    pin_min_drop_size: int | None = None
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """Parse ``environ``, the process's own by default.
+
+        Raises :class:`SettingsError` for a value that is not allowed.
+        """
+        environ = os.environ if environ is None else environ
+        return cls(
+            mode=parse_mode(environ),
+            retention_interval=_parse_interval(environ),
+            pin_min_drop_size=_parse_pinning(environ),
+        )
+
+    @property
+    def changes_policy(self) -> bool:
+        """Whether anything but the release's own behaviour is asked for."""
+        return self.retention_interval is not None or self.pin_min_drop_size is not None
+
+
+def current() -> Settings:
+    """The settings of a manager that is constructed now.
+
+    Raises :class:`SettingsError` for a value that is not allowed.
+    """
+    return _override.get() or Settings.from_environ()
+
+
+@contextmanager
+def using(settings: Settings) -> Iterator[None]:
+    """Managers constructed inside take ``settings`` instead of the environment's."""
+    token = _override.set(settings)
+    try:
+        yield
+    finally:
+        _override.reset(token)
+
+
+def parse_mode(environ: Mapping[str, str]) -> Mode:
+    """The mode alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
+    value = _value(environ, MODE_VARIABLE)
+    if value is None:
+        return "auto"
+    if value not in MODES:
+        raise SettingsError(MODE_VARIABLE, environ[MODE_VARIABLE], ", ".join(MODES))
+    return value
+
+
+def _parse_interval(environ: Mapping[str, str]) -> int | None:
+    value = _value(environ, INTERVAL_VARIABLE)
+    if value is None:
+        return None
+    if value == "auto":
+        return AUTO_RETENTION_INTERVAL
+    if not _is_decimal(value):
+        raise SettingsError(
+            INTERVAL_VARIABLE,
+            environ[INTERVAL_VARIABLE],
+            "unset (vLLM's own configuration), 0, a number of tokens that is a multiple of the "
+            f"scheduler's block size, or auto ({AUTO_RETENTION_INTERVAL})",
+        )
+    return int(value)
+
+
+def _parse_pinning(environ: Mapping[str, str]) -> int | None:
+    min_drop_size = _parse_min_drop_size(environ)
+    value = _value(environ, PIN_VARIABLE) or "0"
+    if value not in _SWITCH:
+        raise SettingsError(PIN_VARIABLE, environ[PIN_VARIABLE], ", ".join(_SWITCH))
+    if not _SWITCH[value]:
+        return None
+    return _default_min_drop_size() if min_drop_size is None else min_drop_size
+
+
+def _parse_min_drop_size(environ: Mapping[str, str]) -> int | None:
+    value = _value(environ, PIN_MIN_DROP_VARIABLE)
+    if value is None:
+        return None
+    if not _is_decimal(value) or int(value) == 0:
+        raise SettingsError(
+            PIN_MIN_DROP_VARIABLE, environ[PIN_MIN_DROP_VARIABLE], "a number of blocks, 1 or more"
+        )
+    return int(value)
+
+
+def _default_min_drop_size() -> int:
+    # Only here: the mode must be readable where the compiled module is missing.
+    from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE
+
+    return DEFAULT_PIN_MIN_DROP_SIZE
+
+
+def _value(environ: Mapping[str, str], variable: str) -> str | None:
+    return environ.get(variable, "").strip().lower() or None
+
+
+def _is_decimal(value: str) -> bool:
+    return value.isascii() and value.isdigit()
+
+
+_override: ContextVar[Settings | None] = ContextVar("kvoxide_settings", default=None)

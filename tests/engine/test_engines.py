@@ -1,0 +1,42 @@
+"""vLLM's engine serves the same with kvoxide as without: tokens, blocks, cached tokens, events."""
+
+from pathlib import Path
+
+import pytest
+
+from .jobs import JOBS, Job
+from .outcome import first_difference
+from .processes import run_twice
+from .workload import Workload
+
+MANAGERS = {
+    "off": "vllm.v1.core.kv_cache_manager.KVCacheManager",
+    "require": "kvoxide.vllm.",
+}
+SCHEDULERS = {
+    False: "vllm.v1.core.sched.scheduler.Scheduler",
+    True: "vllm.v1.core.sched.async_scheduler.AsyncScheduler",
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_engine_serves_the_same(name: str, models: Path, tmp_path: Path) -> None:
+    job = JOBS[name]
+    off, require = run_twice(job, ("off", "require"), models, tmp_path)
+    assert first_difference(off.played, require.played) is None
+    assert [name for name in job.counters if not off.played[0].counters[name]] == []
+    assert off.manager == MANAGERS["off"]
+    assert require.manager.startswith(MANAGERS["require"])
+    assert {off.scheduler, require.scheduler} == {SCHEDULERS[job.async_scheduling]}
+
+
+def test_same_engine_serves_the_same_twice_and_other_prompts_otherwise(
+    models: Path, tmp_path: Path
+) -> None:
+    few = [Workload(seed=seed, num_requests=20, num_aborts=2) for seed in (1, 1, 2)]
+    one, other = run_twice(Job("gemma", workloads=tuple(few)), ("off", "off"), models, tmp_path)
+    assert first_difference(one.played, other.played) is None
+    first, again, different = one.played
+    assert first.requests == again.requests
+    for aspect in ("requests", "steps", "events"):
+        assert getattr(first, aspect) != getattr(different, aspect)

@@ -1,0 +1,211 @@
+"""``vllm serve`` answers, counts and publishes the same with kvoxide as without, and stops."""
+
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .jobs import BLOCK_SIZE
+from .models import FIRST_ORDINARY_TOKEN
+from .outcome import first_difference
+from .server import REQUEST_TIMEOUT, Server, serving
+from .workload import Workload, plan, random_tokens
+
+MODES = ("off", "require")
+ONE_BY_ONE = Workload(seed=3, num_requests=30, num_aborts=0)
+AT_ONCE = 16
+SHARED_PREFIX = 5 * BLOCK_SIZE
+CLEARED = {"type": "AllBlocksCleared"}
+METRICS_TIMEOUT = 10
+
+
+@dataclass
+class Served:
+    """What a server did: answers in the order of the questions, and the events of each rank.
+
+    ``left`` are the processes that were still there after it had ended.
+    """
+
+    one_by_one: list[Any]
+    at_once: list[Any]
+    metrics: dict[str, float]
+    events: list[list[Any]]
+    exit_code: int
+    left: list[int]
+    log: str
+
+
+@dataclass
+class Client:
+    """Asks for completions of token ids."""
+
+    url: str
+    model: str
+    num_ranks: int
+
+    def __post_init__(self) -> None:
+        openai = import_module("openai")
+        self.openai = openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key="none", timeout=REQUEST_TIMEOUT, max_retries=0
+        )
+
+    def ask(self, number: int, prompt: list[int], max_tokens: int) -> dict[str, Any]:
+        """Every second answer is streamed, and the ranks take turns."""
+        stream = number % 2 == 1
+        answer = self.openai.completions.create(
+            model=self.model,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            temperature=0,
+            stream=stream,
+            stream_options={"include_usage": True} if stream else None,
+            extra_body={"ignore_eos": True, "return_token_ids": True},
+            extra_headers={"X-data-parallel-rank": str(number // 2 % self.num_ranks)},
+        )
+        return whole(answer if stream else [answer])
+
+
+def whole(parts: Sequence[Any]) -> dict[str, Any]:
+    """One answer from its parts, the last of which tells the usage."""
+    parts = list(parts)
+    choices = [choice for part in parts for choice in part.choices]
+    return {
+        "text": "".join(choice.text for choice in choices),
+        "tokens": [token for choice in choices for token in choice.token_ids],
+        "cached": parts[-1].usage.prompt_tokens_details.cached_tokens,
+    }
+
+
+def converse(server: Server, client: Client) -> Served:
+    server.wait_until_it_serves()
+    one_by_one = ask_one_by_one(client)
+    server.reset_prefix_cache()
+    at_once = ask_at_once(client)
+    return Served(
+        one_by_one=one_by_one,
+        at_once=at_once,
+        metrics=final_metrics(server, len(one_by_one) + len(at_once)),
+        exit_code=server.stop(),
+        left=server.running.members(),
+        events=server.heard(),
+        log=server.running.log.read_text(),
+    )
+
+
+def ask_one_by_one(client: Client) -> list[Any]:
+    conversations: dict[str, list[int]] = {}
+    answers = []
+    for number, request in enumerate(plan(ONE_BY_ONE)):
+        before = conversations[request.follows] if request.follows else []
+        answer = client.ask(number, before + request.tokens, request.max_tokens)
+        conversations[request.name] = before + request.tokens + answer["tokens"]
+        answers.append(answer)
+    return answers
+
+
+def ask_at_once(client: Client) -> list[Any]:
+    """Requests whose prefix is cached, and that share no more than that: order does not matter."""
+    rng = random.Random(4)
+    prefix = random_tokens(rng, SHARED_PREFIX)
+    longer = [*prefix, FIRST_ORDINARY_TOKEN]
+    first = [client.ask(2 * rank, longer, max_tokens=1) for rank in range(client.num_ranks)]
+    prompts = [prefix + random_tokens(rng, BLOCK_SIZE) for _ in range(AT_ONCE)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return first + list(pool.map(client.ask, range(AT_ONCE), prompts, [10] * AT_ONCE))
+
+
+def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
+    """The prefix-cache counters once all requests are counted, which may be after the answer."""
+    deadline = time.monotonic() + METRICS_TIMEOUT
+    while sum(server.metrics("vllm:request_success_total").values()) < num_requests:
+        assert time.monotonic() < deadline, server.get("/metrics")
+        time.sleep(0.1)
+    return server.metrics("vllm:prefix_cache")
+
+
+def serve_in_both_modes(
+    model: str, models: Path, folder: Path, *, num_ranks: int = 1
+) -> tuple[Served, Served]:
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                serving(model, mode, models, folder / f"{mode}.log", num_ranks=num_ranks)
+            )
+            for mode in MODES
+        ]
+        off, require = [converse(each, Client(each.url, model, num_ranks)) for each in servers]
+        return off, require
+
+
+@pytest.fixture(scope="module")
+def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
+    return serve_in_both_modes("gemma", models, tmp_path_factory.mktemp("servers"))
+
+
+def test_answers_and_cached_tokens_are_the_same(served: tuple[Served, Served]) -> None:
+    off, require = served
+    assert first_difference(off.one_by_one, require.one_by_one) is None
+    assert first_difference(off.at_once, require.at_once) is None
+    assert any(answer["cached"] for answer in off.one_by_one)
+    assert {answer["cached"] for answer in off.at_once[1:]} == {SHARED_PREFIX}
+
+
+def test_metrics_count_the_same(served: tuple[Served, Served]) -> None:
+    off, require = served
+    hits = sum(value for name, value in off.metrics.items() if "hits_total" in name)
+    assert hits == sum(answer["cached"] for answer in off.one_by_one + off.at_once)
+    assert counts(off) == counts(require)
+
+
+def test_a_subscriber_hears_the_same_events(served: tuple[Served, Served]) -> None:
+    off, require = served
+    assert CLEARED in off.events[0]
+    assert first_difference(heard_in_order(off), heard_in_order(require)) is None
+    assert first_difference(heard_at_once(off), heard_at_once(require)) is None
+
+
+def test_sigterm_ends_the_server(served: tuple[Served, Served]) -> None:
+    for each in served:
+        assert (each.exit_code, each.left) == (0, [])
+
+
+def test_the_log_says_who_manages_the_cache(served: tuple[Served, Served]) -> None:
+    off, require = served
+    assert [each.log.count("manages the KV cache") for each in (off, require)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_two_data_parallel_ranks(models: Path, tmp_path: Path) -> None:
+    off, require = serve_in_both_modes("llama", models, tmp_path, num_ranks=2)
+    assert all(any("BlockStored" in str(event) for event in events) for events in off.events)
+    for aspect in (heard_in_order, heard_at_once, counts):
+        assert first_difference(aspect(off), aspect(require)) is None
+    assert first_difference(off.one_by_one, require.one_by_one) is None
+    assert first_difference(off.at_once, require.at_once) is None
+    assert [off.exit_code, require.exit_code, off.left, require.left] == [0, 0, [], []]
+
+
+def counts(served: Served) -> dict[str, float]:
+    """The counters, without the times at which they were made."""
+    return {name: value for name, value in served.metrics.items() if "_created" not in name}
+
+
+def heard_in_order(served: Served) -> list[list[Any]]:
+    """Each rank's events while it had one request at a time."""
+    return [events[: reset_at(events)] for events in served.events]
+
+
+def heard_at_once(served: Served) -> list[list[str]]:
+    """Each rank's events while it had many requests, whose order is up to chance."""
+    return [sorted(map(repr, events[reset_at(events) :])) for events in served.events]
+
+
+def reset_at(events: list[Any]) -> int:
+    return len(events) - events[::-1].index(CLEARED)

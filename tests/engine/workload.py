@@ -1,0 +1,83 @@
+"""Requests with shared prefixes, drawn from a seed: families, conversations, aborts, resets."""
+
+import random
+from dataclasses import dataclass
+
+from .models import FIRST_ORDINARY_TOKEN, VOCABULARY
+
+NUM_FAMILIES = 8
+MAX_TURNS = 4
+CONTINUE = 0.4
+SALTED = 0.1
+LONGEST_SHARED_PREFIX = 170
+LONGEST_MESSAGE = 70
+LONGEST_OUTPUT = 20
+LONGEST_REQUEST = LONGEST_SHARED_PREFIX + MAX_TURNS * (LONGEST_MESSAGE + LONGEST_OUTPUT)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``num_aborts`` requests are aborted while they run.
+
+    Every ``reset_every`` steps the prefix cache is reset, every second time with the running
+    requests preempted for it.
+    """
+
+    seed: int
+    num_requests: int = 200
+    arrivals_per_step: int = 2
+    num_aborts: int = 10
+    reset_every: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedRequest:
+    """``follows`` is the turn before: its prompt and output come before ``tokens``.
+
+    ``step`` is the earliest to arrive at; ``abort_after`` counts output tokens.
+    """
+
+    name: str
+    step: int
+    tokens: list[int]
+    follows: str | None
+    turn: int
+    max_tokens: int
+    priority: int
+    cache_salt: str | None
+    abort_after: int | None
+
+
+def plan(workload: Workload) -> list[PlannedRequest]:
+    """The requests of ``workload`` in order of arrival."""
+    rng = random.Random(workload.seed)
+    prefixes = [random_tokens(rng, LONGEST_SHARED_PREFIX) for _ in range(NUM_FAMILIES)]
+    aborted = set(rng.sample(range(workload.num_requests), workload.num_aborts))
+    newest: dict[int, PlannedRequest] = {}
+    planned = []
+    for index in range(workload.num_requests):
+        family = rng.randrange(NUM_FAMILIES)
+        before = newest.get(family)
+        if before is not None and (before.turn == MAX_TURNS or rng.random() > CONTINUE):
+            before = None
+        message = random_tokens(rng, rng.randint(1, LONGEST_MESSAGE))
+        shared = prefixes[family][: rng.randint(0, LONGEST_SHARED_PREFIX)]
+        max_tokens = rng.randint(1, LONGEST_OUTPUT)
+        salt = "salt" if rng.random() < SALTED else None
+        newest[family] = PlannedRequest(
+            name=f"request-{index}",
+            step=index // workload.arrivals_per_step,
+            tokens=message if before else shared + message,
+            follows=before.name if before else None,
+            turn=before.turn + 1 if before else 1,
+            max_tokens=max_tokens,
+            priority=rng.randint(0, 3),
+            cache_salt=before.cache_salt if before else salt,
+            abort_after=max_tokens // 2 if index in aborted else None,
+        )
+        planned.append(newest[family])
+    return planned
+
+
+def random_tokens(rng: random.Random, num: int) -> list[int]:
+    return [rng.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(num)]

@@ -1,0 +1,106 @@
+"""What the doctor says, for what a probe may have found; whole processes are in test_processes."""
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+from kvoxide.vllm import doctor, settings
+from kvoxide.vllm.doctor import Diagnosis
+
+GOOD: dict[str, Any] = {
+    "vllm": "0.33.0",
+    "error": None,
+    "reasons": [],
+    "drift": [],
+    "is_loaded": True,
+    "foreign": None,
+    "manager": doctor.NATIVE_CLASS,
+}
+STOCK = "vllm.v1.core.kv_cache_manager.KVCacheManager"
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KVOXIDE", "VLLM_PLUGINS", *settings.POLICY_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(importlib.metadata, "entry_points", _entry_points)
+
+
+def _entry_points(group: str, name: str) -> list[Any]:
+    assert (group, name) == ("vllm.general_plugins", "kvoxide")
+    return [type("EntryPoint", (), {"value": "kvoxide.vllm.plugin:register"})]
+
+
+def diagnose(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Diagnosis:
+    monkeypatch.setattr(doctor, "run_probe", lambda: {**GOOD, **found})
+    return doctor.diagnose()
+
+
+def problems(diagnosis: Diagnosis) -> dict[str, str]:
+    assert all(check.remedy for check in diagnosis.checks if not check.ok)
+    return {check.name: check.found for check in diagnosis.checks if not check.ok}
+
+
+def test_good_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    diagnosis = diagnose(monkeypatch)
+    assert diagnosis.ok, problems(diagnosis)
+    assert diagnosis.settings is not None
+    assert diagnosis.settings["mode"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "check", "found"),
+    [
+        ("KVOXIDE", "off", "mode", "off: kvoxide is switched off"),
+        ("KVOXIDE", "shadow", "mode", "shadow: vLLM's manager decides"),
+        ("KVOXIDE", "no", "settings", "KVOXIDE='no' is not valid"),
+        ("VLLM_PIN_SWA_TOKENS", "no", "settings", "VLLM_PIN_SWA_TOKENS='no' is not valid"),
+        ("VLLM_PLUGINS", "other", "VLLM_PLUGINS", "leaves kvoxide out"),
+        ("VLLM_PLUGINS", "", "VLLM_PLUGINS", "leaves kvoxide out"),
+    ],
+)
+def test_variables(
+    variable: str, value: str, check: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    diagnosis = diagnose(monkeypatch)
+    assert not diagnosis.ok
+    assert found in problems(diagnosis)[check]
+
+
+def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_PLUGINS", "other,kvoxide")
+    assert diagnose(monkeypatch).ok
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "text"),
+    [
+        ({"vllm": None}, "vLLM", "not installed"),
+        ({"vllm": None, "error": "OSError: libtorch"}, "vLLM", "libtorch"),
+        (
+            {"reasons": ["vLLM 0.40.0 is not a release"], "manager": STOCK},
+            "vLLM as kvoxide knows it",
+            "0.40.0",
+        ),
+        ({"drift": ["f: expected (), found (x)"]}, "vLLM as kvoxide knows it", "expected ()"),
+        ({"manager": STOCK}, "manager of a new server", STOCK),
+        (
+            {"manager": "x.Y", "foreign": "another plugin put x.Y in vLLM's scheduler"},
+            "manager of a new server",
+            "another plugin put x.Y",
+        ),
+        ({"error": "ValueError: no"}, "manager of a new server", "ValueError: no"),
+    ],
+)
+def test_probes(
+    found: dict[str, Any], check: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diagnosis = diagnose(monkeypatch, **found)
+    assert not diagnosis.ok
+    assert text in problems(diagnosis)[check]
+
+
+def test_missing_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
+    assert "vllm.general_plugins" in problems(diagnose(monkeypatch))["entry point"]

@@ -1,0 +1,69 @@
+"""What the environment may ask for, without vLLM."""
+
+import pytest
+from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE
+from kvoxide.vllm import settings
+from kvoxide.vllm.settings import Settings, SettingsError
+
+
+def parse(**environ: str) -> Settings:
+    return Settings.from_environ(environ)
+
+
+def test_nothing_set_is_the_releases_own_behaviour() -> None:
+    assert parse() == Settings("auto", None, None)
+    assert not parse().changes_policy
+
+
+@pytest.mark.parametrize("mode", settings.MODES)
+def test_modes(mode: str) -> None:
+    assert parse(KVOXIDE=mode).mode == mode
+    assert parse(KVOXIDE=f" {mode.upper()} ").mode == mode
+
+
+@pytest.mark.parametrize(
+    ("value", "interval"), [("", None), ("0", 0), ("8192", 8192), ("auto", 32768), ("AUTO", 32768)]
+)
+def test_retention_interval(value: str, interval: int | None) -> None:
+    assert parse(VLLM_PREFIX_CACHE_RETENTION_INTERVAL=value).retention_interval == interval
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [("1", DEFAULT_PIN_MIN_DROP_SIZE), ("True", DEFAULT_PIN_MIN_DROP_SIZE), ("0", None)],
+)
+def test_pinning(value: str, size: int | None) -> None:
+    assert parse(VLLM_PIN_SWA_TOKENS=value).pin_min_drop_size == size
+
+
+def test_min_drop_size_counts_only_with_pinning() -> None:
+    assert parse(VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size is None
+    assert parse(VLLM_PIN_SWA_TOKENS="1", VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("KVOXIDE", "yes", "auto, require, off, shadow"),
+        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "-16", "a number of tokens that is a multiple"),
+        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "1e4", "or auto (32768)"),
+        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "none", "unset (vLLM's own configuration)"),
+        ("VLLM_PIN_SWA_TOKENS", "2", "1, true, 0, false"),
+        ("VLLM_PIN_MIN_DROP_SIZE", "0", "a number of blocks, 1 or more"),
+        ("VLLM_PIN_MIN_DROP_SIZE", "²", "a number of blocks, 1 or more"),
+    ],
+)
+def test_wrong_values_say_what_is_allowed(variable: str, value: str, allowed: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(**{variable: value})
+    assert caught.value.variable == variable
+    assert f"{variable}={value!r} is not valid" in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_settings_can_be_given_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE", "require")
+    assert settings.current().mode == "require"
+    with settings.using(Settings("shadow", 0)):
+        assert settings.current() == Settings("shadow", 0)
+    assert settings.current().mode == "require"

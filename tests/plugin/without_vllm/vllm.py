@@ -1,0 +1,3 @@
+"""First on PYTHONPATH, this is an environment without vLLM."""
+
+raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
