@@ -6,17 +6,17 @@ from typing import Any
 
 @dataclass
 class Played:
-    """One workload's outcome.
+    """One workload's outcome, what happens first being first.
 
-    ``requests`` has the tokens and ``num_cached_tokens`` of each request, ``steps`` what each
-    step scheduled and on which blocks, ``events`` the KV events of each step that had any,
+    ``steps`` has what each step scheduled and on which blocks, ``events`` the KV events of each
+    step that had any, ``requests`` the tokens and ``num_cached_tokens`` of each request,
     ``resets`` whether each reset of the prefix cache was granted, ``counters`` vLLM's metrics when
     it was over.
     """
 
-    requests: dict[str, Any] = field(default_factory=dict)
     steps: list[Any] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
+    requests: dict[str, Any] = field(default_factory=dict)
     resets: list[bool] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
 

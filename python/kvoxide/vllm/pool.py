@@ -10,7 +10,8 @@ from kvoxide._core import VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
 
-logger = init_logger(__name__)
+# A server shows the loggers under vLLM's name.
+logger = init_logger("vllm.kvoxide")
 
 
 class NativeBlockPool(BlockPool):  # type: ignore[misc]

@@ -110,7 +110,7 @@ def policy_of(config: Any, settings: Settings) -> Policy:
     if settings.retention_interval is not None:
         interval = settings.retention_interval
     has_window = any(
-        hasattr(g.kv_cache_spec, "num_retained_tokens") for g in config.kv_cache_groups
+        hasattr(g.kv_cache_spec, "extra_retained_tokens") for g in config.kv_cache_groups
     )
     if interval == 0 and not has_window:
         interval = None
