@@ -3,7 +3,7 @@
 import pytest
 
 RELEASE = "0.33.0"
-HOW_TO_INSTALL = "shared/vllm_suite/env.sh VENV installs it in VENV/vllm-0.33.0, for PYTHONPATH"
+HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs it in VENV/vllm-0.33.0, for PYTHONPATH"
 
 _vllm = pytest.importorskip("vllm", reason=f"vLLM {RELEASE} is not installed; {HOW_TO_INSTALL}")
 if _vllm.__version__ != RELEASE:
