@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::free_queue::{BlockList, FrontRun, Links};
 use crate::hash_index::{Entry, Fingerprint, HashIndex};
 use crate::policy::{Policy, RecycleOrder};
+use crate::request::GroupBlocks;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl BlockPool {
 
     /// Starts to keep observations.
     pub fn observe(&mut self) {
-        self.observations = Some(Vec::new());
+        self.observations.get_or_insert_default();
     }
 
     /// The observations since the last call.
@@ -128,6 +129,12 @@ impl BlockPool {
     /// What is known of each block.
     pub fn states(&self) -> &BlockStates {
         &self.states
+    }
+
+    /// Those of some blocks that hold KV and are not cached.
+    pub fn unhashed(&self, blocks: &GroupBlocks) -> Vec<BlockId> {
+        let held = blocks.tail().iter().copied().filter(|&id| id != NULL_BLOCK);
+        held.filter(|&id| !self.states.is_cached(id)).collect()
     }
 
     /// The free queue, front first.

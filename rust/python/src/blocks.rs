@@ -209,12 +209,7 @@ impl PyBlocks {
 
     fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
         let manager = self.manager.try_borrow(py)?;
-        let states = manager.core.pool().states();
-        let unhashed = |group: &GroupBlocks| {
-            let held = group.tail().iter().copied();
-            held.filter(|&id| id != NULL_BLOCK && !states.is_cached(id)).collect()
-        };
-        Ok(self.groups.iter().map(unhashed).collect())
+        Ok(self.groups.iter().map(|group| manager.core.pool().unhashed(group)).collect())
     }
 
     fn new_empty(&self, py: Python<'_>) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
+    AllocateArgs, BlockHash, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
 };
 
 /// A cache as the scheduler uses it. Lengths in tokens.
@@ -62,6 +62,16 @@ impl ManagedCache {
     /// A manager of this configuration.
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         Ok(Self { manager: Manager::new(config)? })
+    }
+
+    /// Tokens per block hash.
+    pub fn hash_block_size(&self) -> usize {
+        self.manager.hash_block_size()
+    }
+
+    /// A cache for the same groups that never evicts.
+    pub fn unlimited(&self) -> UnlimitedCache {
+        UnlimitedCache::new(self.manager.scheduler_block_size(), self.hash_block_size())
     }
 }
 
@@ -159,17 +169,4 @@ impl Cache for UnlimitedCache {
     fn occupancy(&self) -> Occupancy {
         Occupancy { cached: self.seen.len(), ..Occupancy::default() }
     }
-}
-
-/// Alignment of hits and tokens per hash of groups: the least common multiple and the greatest
-/// common divisor of their block sizes.
-pub fn granularity(groups: &[GroupSpec]) -> (usize, usize) {
-    let gcd = |mut a: usize, mut b: usize| {
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    let sizes = groups.iter().map(|group| group.block_size);
-    sizes.fold((1, 0), |(lcm, hash), size| (lcm / gcd(lcm, size) * size, gcd(hash, size)))
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView};
 
-use crate::cache::{Cache, Hit, ManagedCache, UnlimitedCache, granularity};
+use crate::cache::{Cache, Hit, ManagedCache};
 use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
 use crate::tokens::HashChain;
 use crate::trace::{Trace, TraceRequest};
@@ -75,13 +75,10 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     config.check_holds_a_request()?;
     // Also checks the settings of a run without a pool.
     let managed = ManagedCache::new(config)?;
+    let hash_block_size = managed.hash_block_size();
     match settings.num_blocks {
-        Some(_) => Run::new(trace, settings, control, managed).finish(),
-        None => {
-            let (alignment, hash_block_size) = granularity(&settings.groups);
-            let unlimited = UnlimitedCache::new(alignment, hash_block_size);
-            Run::new(trace, settings, control, unlimited).finish()
-        }
+        Some(_) => Run::new(trace, settings, control, managed, hash_block_size).finish(),
+        None => Run::new(trace, settings, control, managed.unlimited(), hash_block_size).finish(),
     }
 }
 
@@ -147,7 +144,13 @@ struct Run<'a, C> {
 }
 
 impl<'a, C: Cache> Run<'a, C> {
-    fn new(trace: &'a Trace, settings: &'a Settings, control: &'a Control, cache: C) -> Self {
+    fn new(
+        trace: &'a Trace,
+        settings: &'a Settings,
+        control: &'a Control,
+        cache: C,
+        hash_block_size: usize,
+    ) -> Self {
         let blank = |request: &TraceRequest| RequestReport {
             prompt_tokens: request.prompt.len(),
             ..RequestReport::default()
@@ -157,7 +160,7 @@ impl<'a, C: Cache> Run<'a, C> {
             settings,
             control,
             cache,
-            hash_block_size: granularity(&settings.groups).1,
+            hash_block_size,
             next: 0,
             waiting: VecDeque::new(),
             running: Vec::new(),

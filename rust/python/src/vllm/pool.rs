@@ -10,7 +10,7 @@ use kvoxide_core::{BlockId, Event, GroupId, StoredEvent};
 use super::manager::VllmManager;
 use super::mirror::block_hash;
 use super::views::{VllmBlock, block_list, ids_of, packed_key, unpacked_key};
-use crate::errors::{IntoPyResult, block_error};
+use crate::errors::IntoPyResult;
 use crate::tokens::hash_bytes;
 
 #[pymethods]
@@ -22,10 +22,6 @@ impl VllmManager {
 
     fn num_free_blocks(&self) -> usize {
         self.core.pool().num_free_blocks()
-    }
-
-    fn num_cached_blocks_total(&self) -> usize {
-        self.core.pool().num_cached_blocks()
     }
 
     fn num_pinned_blocks(&self) -> usize {
@@ -146,18 +142,6 @@ impl VllmManager {
     fn free_block_ids(&self) -> Vec<BlockId> {
         let pool = self.core.pool();
         pool.free_blocks().chain(pool.pinned_blocks()).collect()
-    }
-
-    /// Takes one free block out of the middle of its queue.
-    fn unqueue_block(&mut self, py: Python<'_>, block: BlockId) -> PyResult<()> {
-        let is_free = (block as usize) < self.core.pool().num_blocks()
-            && block != kvoxide_core::NULL_BLOCK
-            && self.core.pool().states().ref_count(block) == 0;
-        if !is_free {
-            return Err(block_error(py, &format!("block {block} is not in the free queue")));
-        }
-        self.core.pool_mut().touch([block]);
-        Ok(())
     }
 
     /// The events since the last call, as tuples: `("stored", request's group, hashes, starts,
