@@ -145,6 +145,11 @@ impl BlockStates {
         self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
     }
 
+    /// Prefix tokens of the hash that the block has or had last.
+    pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
+        self.hash_num_tokens[id as usize] as usize
+    }
+
     /// Gives the block its own hash.
     pub fn set_key(&mut self, id: BlockId, key: &CacheKey, num_tokens: usize) {
         let i = id as usize;

@@ -3,7 +3,7 @@
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::event::{Event, StoredEvent};
-use crate::group::GroupHashes;
+use crate::hashes::{GroupHashes, HashWindow};
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestView};
 use crate::retention::ReachableBlocks;
@@ -24,8 +24,11 @@ pub struct CacheTarget<'a> {
 }
 
 impl CacheTarget<'_> {
-    fn hashes(&self) -> GroupHashes<'_> {
-        GroupHashes::new(self.request.block_hashes, self.hash_block_size, self.block_size)
+    fn hashes(&self) -> BlockHashes<'_> {
+        BlockHashes {
+            window: self.request.hashes,
+            per_block: self.block_size / self.hash_block_size,
+        }
     }
 
     fn key(&self, hash: BlockHash) -> CacheKey {
@@ -69,7 +72,7 @@ impl CacheTarget<'_> {
     /// inside `block`. The block keeps longer hashes and loses shorter ones.
     pub fn cache_partial_block(&self, pool: &mut BlockPool, block: BlockId, num_tokens: usize) {
         let boundary = num_tokens / self.hash_block_size;
-        let key = self.key(self.request.block_hashes[boundary - 1]);
+        let key = self.key(self.request.hashes.at(boundary - 1));
         if pool.has_key(block, &key) {
             return;
         }
@@ -79,7 +82,7 @@ impl CacheTarget<'_> {
         pool.insert_key(block, key, num_tokens);
         let start = num_tokens - self.hash_block_size;
         pool.push_event(|| {
-            let parent = (boundary > 1).then(|| self.request.block_hashes[boundary - 2]);
+            let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
             Event::Stored(StoredEvent {
                 request: self.request.id,
                 group: self.group,
@@ -95,7 +98,8 @@ impl CacheTarget<'_> {
 
     /// Checks that the first `num_blocks` blocks have hashes.
     pub fn require_hashes(&self, num_blocks: usize) -> Result<()> {
-        self.hashes().require(num_blocks)
+        GroupHashes::new(&self.request.hashes, self.hash_block_size, self.block_size)
+            .require(num_blocks)
     }
 
     /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
@@ -109,7 +113,7 @@ impl CacheTarget<'_> {
         pool.push_event(|| Event::Stored(event));
     }
 
-    fn new_event(&self, hashes: GroupHashes<'_>, start: usize, end: usize) -> StoredEvent {
+    fn new_event(&self, hashes: BlockHashes<'_>, start: usize, end: usize) -> StoredEvent {
         StoredEvent {
             request: self.request.id,
             group: self.group,
@@ -120,5 +124,18 @@ impl CacheTarget<'_> {
             end_token: end * self.block_size,
             block_size: self.block_size,
         }
+    }
+}
+
+/// The hashes of a request seen at the block size of a group.
+#[derive(Clone, Copy)]
+struct BlockHashes<'a> {
+    window: HashWindow<'a>,
+    per_block: usize,
+}
+
+impl BlockHashes<'_> {
+    fn get(&self, index: usize) -> BlockHash {
+        self.window.of_block(index, self.per_block)
     }
 }

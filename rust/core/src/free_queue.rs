@@ -83,11 +83,35 @@ impl BlockList {
         self.len -= 1;
     }
 
+    /// Takes blocks that stand side by side out of the middle.
+    pub fn remove_run(&mut self, links: &mut Links, run: &Run) {
+        if run.len > 0 {
+            links.join(links.prev(run.front), links.next(run.back));
+            self.len -= run.len;
+        }
+    }
+
     /// Puts one block at the end.
     pub fn push_back(&mut self, links: &mut Links, block: BlockId) {
         links.join(links.prev(self.sentinel), block);
         links.join(block, self.sentinel);
         self.len += 1;
+    }
+
+    /// Puts one block behind the last one of `run`, or at the end if it has none. Until
+    /// [`Self::close_run`], nothing else may touch the list's end.
+    pub fn push_to_back_run(&mut self, links: &mut Links, run: &mut BackRun, block: BlockId) {
+        let last = run.last.unwrap_or_else(|| links.prev(self.sentinel));
+        links.join(last, block);
+        run.last = Some(block);
+        self.len += 1;
+    }
+
+    /// Makes the last block of `run` the last of the list.
+    pub fn close_run(&mut self, links: &mut Links, run: BackRun) {
+        if let Some(last) = run.last {
+            links.join(last, self.sentinel);
+        }
     }
 
     /// Starts a run of blocks at the front; see [`FrontRun`].
@@ -119,11 +143,52 @@ impl BlockList {
     }
 }
 
+/// Blocks that stand side by side in a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    front: u32,
+    back: u32,
+    len: usize,
+}
+
+impl Run {
+    /// A run of one block.
+    pub fn of(block: BlockId) -> Self {
+        Self { front: block, back: block, len: 1 }
+    }
+
+    /// A block of the run, if it has one.
+    pub fn first(&self) -> Option<BlockId> {
+        (self.len > 0).then_some(self.front)
+    }
+
+    /// Adds a block if it stands right before or behind the run.
+    pub fn grow(&mut self, links: &Links, block: BlockId) -> bool {
+        if self.len == 0 {
+            return false;
+        } else if links.prev(self.front) == block {
+            self.front = block;
+        } else if links.next(self.back) == block {
+            self.back = block;
+        } else {
+            return false;
+        }
+        self.len += 1;
+        true
+    }
+}
+
 /// Blocks that are being put at the front of a list one after the other, so that the first one
 /// put stays the first of the list.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontRun {
     last: u32,
+}
+
+/// Blocks that are being put at the end of a list one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackRun {
+    last: Option<u32>,
 }
 
 #[cfg(test)]

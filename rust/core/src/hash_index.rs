@@ -125,16 +125,24 @@ impl HashIndex {
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> bool {
-        if let Some(first) = self.find(fp, is_match) {
-            self.duplicates.entry(first).or_default().push_back(entry);
-            return true;
-        }
         if Self::num_slots(self.len + 1) > self.slots.len() {
             self.grow(fingerprint_of);
         }
-        self.put(fp, entry);
-        self.len += 1;
-        false
+        let slots = &mut *self.slots;
+        let mut i = home(slots, fp);
+        loop {
+            let slot = slots[i];
+            if slot == EMPTY {
+                slots[i] = slot_of(fp, entry);
+                self.len += 1;
+                return false;
+            }
+            if fingerprint_in(slot) == fp && is_match(entry_in(slot)) {
+                self.duplicates.entry(entry_in(slot)).or_default().push_back(entry);
+                return true;
+            }
+            i = after(slots, i);
+        }
     }
 
     /// Removes an entry. Returns the entry that is served in its place from now on, if there is a
@@ -145,13 +153,18 @@ impl HashIndex {
         entry: Entry,
         is_match: impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
-        let slot = self.find_slot(fp, is_match)?;
-        let first = entry_in(self.slots[slot]);
-        if first != entry {
-            self.remove_duplicate(first, entry);
-            return None;
+        let first = self.find(fp, is_match)?;
+        if first == entry {
+            return self.remove_first(fp, entry);
         }
-        let heir = self.next_in_line(first);
+        self.remove_duplicate(first, entry);
+        None
+    }
+
+    /// As [`Self::remove`], for an entry that is no duplicate: found without comparing keys.
+    pub fn remove_first(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
+        let slot = self.find_slot(fp, |other| other == entry)?;
+        let heir = self.next_in_line(entry);
         match heir {
             Some(heir) => self.slots[slot] = slot_of(fp, heir),
             None => self.vacate(slot),

@@ -4,9 +4,11 @@
 //! the others are asked again, until nobody objects (the fixed point of vLLM PR 31707). Lengths
 //! only fall, so this ends.
 
-use crate::block::{BlockHash, GroupId};
+use crate::block::GroupId;
 use crate::error::Result;
-use crate::group::{AttentionKind, GroupHashes, GroupHit, HitQuery};
+use crate::group::{AttentionKind, GroupHit, HitQuery};
+use crate::hashes::{GroupHashes, HashSource};
+use crate::lookup_memo::CachedPrefix;
 use crate::pool::BlockPool;
 use crate::request::GroupBlocks;
 use crate::spec::GroupSpec;
@@ -66,7 +68,7 @@ pub struct SearchResult {
 }
 
 /// One search over all groups.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct HitSearch<'a> {
     /// The pool.
     pub pool: &'a BlockPool,
@@ -75,11 +77,13 @@ pub struct HitSearch<'a> {
     /// The groups to ask, in this order.
     pub lookup_groups: &'a [LookupGroup],
     /// The request's hashes.
-    pub hashes: &'a [BlockHash],
+    pub hashes: &'a dyn HashSource,
     /// Tokens per hash.
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
+    /// What is known of the closed groups' cached prefixes, in the order of `lookup_groups`.
+    pub known_prefixes: Option<&'a [CachedPrefix]>,
 }
 
 impl HitSearch<'_> {
@@ -146,7 +150,35 @@ impl HitSearch<'_> {
         max_length: usize,
         drop_eagle_block: bool,
     ) -> Result<GroupHit> {
-        self.kinds[usize::from(group.groups[0])].longest_hit(&HitQuery {
+        let known = self.known_prefixes.filter(|_| self.is_closed(group));
+        let known_prefix = known.and_then(|known| known.get(self.position_of(group)));
+        let query = self.query(group, max_length, drop_eagle_block);
+        self.kinds[usize::from(group.groups[0])].longest_hit(&HitQuery { known_prefix, ..query })
+    }
+
+    fn position_of(&self, group: &LookupGroup) -> usize {
+        self.lookup_groups.iter().take_while(|other| !std::ptr::eq(*other, group)).count()
+    }
+
+    /// Brings the cached prefixes of the closed groups up to date, as far as a search for
+    /// `max_length` can ask for them.
+    pub fn update_prefixes(&self, prefixes: &mut [CachedPrefix], max_length: usize) -> Result<()> {
+        for (group, prefix) in self.lookup_groups.iter().zip(prefixes) {
+            if self.is_closed(group) {
+                let max_length = self.search_length(group, max_length).max(max_length);
+                prefix.update(&self.query(group, max_length, false))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn query<'a>(
+        &'a self,
+        group: &'a LookupGroup,
+        max_length: usize,
+        drop_eagle_block: bool,
+    ) -> HitQuery<'a> {
+        HitQuery {
             pool: self.pool,
             groups: &group.groups,
             hashes: GroupHashes::new(self.hashes, self.hash_block_size, group.block_size),
@@ -154,7 +186,8 @@ impl HitSearch<'_> {
             max_length,
             drop_eagle_block,
             alignment: self.alignment,
-        })
+            known_prefix: None,
+        }
     }
 }
 

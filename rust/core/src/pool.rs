@@ -8,9 +8,10 @@
 use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::free_queue::{BlockList, FrontRun, Links};
+use crate::free_queue::{BackRun, BlockList, FrontRun, Links, Run};
 use crate::hash_index::{Entry, Fingerprint, HashIndex};
 use crate::policy::{Policy, RecycleOrder};
+use crate::removal_log::{RemovalLog, RemovedKey};
 use crate::request::GroupBlocks;
 
 /// Blocks shared by every KV cache group of a model.
@@ -28,6 +29,7 @@ pub struct BlockPool {
     observations: Option<Vec<Observation>>,
     evictions: u64,
     version: u64,
+    removals: RemovalLog,
 }
 
 /// What befalls a block, for a collector of residency metrics.
@@ -67,6 +69,7 @@ impl BlockPool {
             observations: None,
             evictions: 0,
             version: 0,
+            removals: RemovalLog::default(),
         })
     }
 
@@ -124,6 +127,16 @@ impl BlockPool {
     /// equally.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Starts or stops to keep which keys leave the index.
+    pub fn keep_removals(&mut self, on: bool) {
+        self.removals.keep(on);
+    }
+
+    /// Which keys left the index.
+    pub fn removal_log(&self) -> &RemovalLog {
+        &self.removals
     }
 
     /// What is known of each block.
@@ -199,6 +212,12 @@ impl BlockPool {
         }
     }
 
+    /// As [`Self::insert_key`], for a key from outside whose `num_tokens` may be wrong.
+    pub fn insert_foreign_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
+        self.removals.give_up();
+        self.insert_key(block, key, num_tokens);
+    }
+
     /// Moves the `n` oldest pinned blocks to the end of the free queue (vLLM PR 40676). They keep
     /// their hash until they are reused.
     pub fn demote_n(&mut self, n: usize) {
@@ -212,26 +231,35 @@ impl BlockPool {
 
     /// Adds a reference to each block; a free block leaves its queue.
     pub fn touch(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let mut run = Run::default();
         for block in blocks {
             if block == NULL_BLOCK {
                 continue;
             }
-            if self.states.ref_count(block) == 0 {
-                let list = match self.states.is_pinned(block) {
-                    true => &mut self.pinned,
-                    false => &mut self.free,
-                };
-                list.remove(&mut self.links, block);
+            let count = self.states.ref_count_mut(block);
+            *count += 1;
+            if *count == 1 && !run.grow(&self.links, block) {
+                self.unlink(std::mem::replace(&mut run, Run::of(block)));
             }
-            *self.states.ref_count_mut(block) += 1;
             self.note(|| Observation::Touched(block));
         }
+        self.unlink(run);
+    }
+
+    /// Takes blocks that stand side by side out of the queue that they are in.
+    fn unlink(&mut self, run: Run) {
+        let list = match run.first().is_some_and(|block| self.states.is_pinned(block)) {
+            true => &mut self.pinned,
+            false => &mut self.free,
+        };
+        list.remove_run(&mut self.links, &run);
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         let mut front = self.free.front_run();
+        let mut back = BackRun::default();
         for block in blocks {
             if block == NULL_BLOCK {
                 continue;
@@ -239,16 +267,17 @@ impl BlockPool {
             let count = self.states.ref_count_mut(block);
             *count -= 1;
             if *count == 0 {
-                self.recycle(block, &mut front);
+                self.recycle(block, &mut front, &mut back);
             }
         }
+        self.free.close_run(&mut self.links, back);
     }
 
-    fn recycle(&mut self, block: BlockId, front: &mut FrontRun) {
+    fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
         if self.states.is_pinned(block) {
             self.pinned.push_back(&mut self.links, block);
         } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
-            self.free.push_back(&mut self.links, block);
+            self.free.push_to_back_run(&mut self.links, back, block);
         } else {
             self.free.push_to_run(&mut self.links, front, block);
         }
@@ -292,8 +321,9 @@ impl BlockPool {
         self.states.set_pinned(block, false);
         if self.states.ref_count(block) == 0 {
             self.pinned.remove(&mut self.links, block);
-            let mut front = self.free.front_run();
-            self.recycle(block, &mut front);
+            let mut back = BackRun::default();
+            self.recycle(block, &mut self.free.front_run(), &mut back);
+            self.free.close_run(&mut self.links, back);
         }
     }
 
@@ -311,6 +341,7 @@ impl BlockPool {
         self.extra_keys = ExtraKeys::default();
         self.num_cached = 0;
         self.version += 1;
+        self.removals.restart();
         self.push_event(|| Event::Cleared);
         true
     }
@@ -318,10 +349,11 @@ impl BlockPool {
     /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
     /// `num_tokens` is the length of the prefix that the key stands for.
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
-        if self.has_key(block, &key) {
+        let is_cached = self.states.is_cached(block);
+        if is_cached && self.has_key(block, &key) {
             return;
         }
-        let entry = if self.states.is_cached(block) {
+        let entry = if is_cached {
             self.states.set_has_extra_keys(block, true);
             self.extra_keys.add(block, key)
         } else {
@@ -336,8 +368,8 @@ impl BlockPool {
             |other| entry_has(states, extra, other, &key),
             |other| Fingerprint::of(&entry_key(states, extra, other)),
         );
-        if entry == block {
-            self.states.set_duplicate(block, is_duplicate);
+        if entry == block && is_duplicate {
+            self.states.set_duplicate(block, true);
         }
         self.version += 1;
     }
@@ -345,13 +377,13 @@ impl BlockPool {
     /// Takes every key of a block away and reports each as removed.
     pub fn remove_keys(&mut self, block: BlockId) {
         let Some(own) = self.states.key(block) else { return };
-        self.remove_entry(block, &own);
+        self.remove_entry(block, &own, self.states.is_duplicate(block));
         self.states.clear_key(block);
         self.num_cached -= 1;
         if self.states.has_extra_keys(block) {
             for entry in self.extra_keys.entries_of(block) {
                 let key = self.extra_keys.key(entry);
-                self.remove_entry(entry, &key);
+                self.remove_entry(entry, &key, true);
             }
             self.extra_keys.remove(block);
             self.states.set_has_extra_keys(block, false);
@@ -383,16 +415,24 @@ impl BlockPool {
         self.links.neighbours(block, self.num_blocks())
     }
 
-    fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
+    fn remove_entry(&mut self, entry: Entry, key: &CacheKey, may_be_duplicate: bool) {
         let (states, extra) = (&self.states, &self.extra_keys);
         let fp = Fingerprint::of(key);
         let is_match = |other| entry_has(states, extra, other, key);
-        let heir = self.index.remove(fp, entry, is_match);
+        let heir = match may_be_duplicate {
+            true => self.index.remove(fp, entry, is_match),
+            false => self.index.remove_first(fp, entry),
+        };
         if let Some(heir) = heir.filter(|&heir| !ExtraKeys::is_extra(heir)) {
             self.states.set_duplicate(heir, false);
         }
         self.version += 1;
         let CacheKey { hash, group } = *key;
+        let (states, extra) = (&self.states, &self.extra_keys);
+        self.removals.push(|| {
+            let block = extra.block_of(entry);
+            RemovedKey { block, group, num_tokens: states.last_hash_num_tokens(block) }
+        });
         self.push_event(|| Event::Removed { hash, group });
     }
 
@@ -445,7 +485,12 @@ pub struct ChainCursor {
 impl ChainCursor {
     /// A cursor for one group.
     pub fn new(group: GroupId) -> Self {
-        Self { group, last: NULL_BLOCK, step: 1 }
+        Self::after(group, None)
+    }
+
+    /// A cursor for one group that goes on after a block.
+    pub fn after(group: GroupId, last: Option<BlockId>) -> Self {
+        Self { group, last: last.unwrap_or(NULL_BLOCK), step: 1 }
     }
 
     /// The block that serves the next hash.

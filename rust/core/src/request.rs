@@ -1,6 +1,7 @@
 //! A request as the manager sees it, and the blocks it holds in every group.
 
-use crate::block::{BlockHash, BlockId, NULL_BLOCK};
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::hashes::HashWindow;
 
 /// Names a request. The caller gives each live request a number of its own.
 pub type RequestId = u64;
@@ -10,8 +11,9 @@ pub type RequestId = u64;
 pub struct RequestView<'a> {
     /// The request.
     pub id: RequestId,
-    /// The hash of every full hash block so far, each chained over its prefix.
-    pub block_hashes: &'a [BlockHash],
+    /// The hash of every full hash block so far, each chained over its prefix. An allocation reads
+    /// them from [`crate::Manager::first_hash_needed`] on.
+    pub hashes: HashWindow<'a>,
     /// Prompt and output tokens so far.
     pub num_tokens: usize,
     /// Prompt tokens.

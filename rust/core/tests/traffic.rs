@@ -210,7 +210,9 @@ impl Traffic {
             return;
         }
         let mut request = self.waiting.remove(0);
-        let hit = self.manager.get_computed_blocks(&request.view(true), request.tokens.len() - 1);
+        let view = request.view(true);
+        let max_length = request.tokens.len() - 1;
+        let hit = self.manager.get_computed_blocks(view.id, &view.hashes, max_length);
         let hit = hit.expect("a look-up");
         assert!(hit.length < request.tokens.len());
         assert!(hit.length.is_multiple_of(match self.manager.config().groups.len() {
@@ -291,7 +293,7 @@ impl Request {
     fn view(&self, is_waiting: bool) -> RequestView<'_> {
         RequestView {
             id: self.id,
-            block_hashes: &self.hashes,
+            hashes: self.hashes[..].into(),
             num_tokens: self.tokens.len(),
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,

@@ -1,7 +1,8 @@
 //! The sliding-window search against a scan that looks at every block, from the right.
 
 use kvoxide_core::block::CacheKey;
-use kvoxide_core::group::{GroupHashes, HitQuery, attention_kind};
+use kvoxide_core::group::{HitQuery, attention_kind};
+use kvoxide_core::hashes::{GroupHashes, HashWindow};
 use kvoxide_core::pool::BlockPool;
 use kvoxide_core::{BlockHash, BlockId, GroupSpec, Policy};
 use proptest::prelude::*;
@@ -86,15 +87,17 @@ proptest! {
             pool.insert_key(id, CacheKey { hash: hashes[i], group: 3 }, (i + 1) * case.block_size);
         }
         let spec = GroupSpec::sliding_window(case.block_size, case.window);
+        let chain = HashWindow::from(&hashes[..]);
         let kind = attention_kind(&spec).expect("a sliding window");
         let hit = kind.longest_hit(&HitQuery {
             pool: &pool,
             groups: &[3],
-            hashes: GroupHashes::new(&hashes, case.block_size, case.block_size),
+            hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
             block_size: case.block_size,
             max_length: case.max_blocks * case.block_size,
             drop_eagle_block: case.drop_eagle_block,
             alignment: case.alignment,
+            known_prefix: None,
         }).expect("enough hashes");
         let expected = scan(&case, &ids);
         prop_assert_eq!(hit.length, expected.len() * case.block_size);

@@ -76,8 +76,8 @@ pub fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
         .map_err(|_| request_error(py, format!("{name} is {value}; it must not be negative")))
 }
 
-fn wrap(slf: &Bound<'_, PyManager>, groups: Vec<GroupBlocks>) -> PyBlocks {
-    PyBlocks { manager: slf.clone().unbind(), groups: Arc::new(groups) }
+fn wrap(slf: &Bound<'_, PyManager>, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> PyBlocks {
+    PyBlocks { manager: slf.clone().unbind(), groups: groups.into() }
 }
 
 #[pymethods]
@@ -237,7 +237,7 @@ impl PyManager {
         this.adopt_hash_len(request);
         let view = request.view();
         let hit = this.change(py, Some(request), |core| {
-            let hit = core.get_computed_blocks(&view, max_length)?;
+            let hit = core.get_computed_blocks(view.id, &view.hashes, max_length)?;
             if request.reports_hits {
                 core.report_hit(&view, &hit)?;
             }
@@ -313,8 +313,9 @@ impl PyManager {
         if this.core.knows(request.id) && !this.names.contains_key(&request.request_id) {
             this.names.insert(request.request_id.clone(), request.id);
         }
-        let groups =
-            |ids: Vec<Vec<BlockId>>| ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect();
+        let groups = |ids: Vec<Vec<BlockId>>| {
+            ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
+        };
         Ok(new.map(|new| wrap(slf, groups(new))))
     }
 
@@ -386,7 +387,7 @@ impl PyManager {
         let this = slf.try_borrow()?;
         let id = this.request_id(slf.py(), request_id)?;
         let held = this.core.blocks_of(id).into_py(slf.py())?;
-        Ok(wrap(slf, held.groups.iter().map(|group| group.blocks.clone()).collect()))
+        Ok(wrap(slf, held.groups.iter().map(|group| group.blocks.clone()).collect::<Vec<_>>()))
     }
 
     fn get_block_ids<'py>(
@@ -486,7 +487,7 @@ impl PyManager {
             };
             Ok(GroupBlocks::new(0, group.iter().map(id).collect::<PyResult<_>>()?))
         };
-        Ok(wrap(slf, blocks.into_iter().map(ids).collect::<PyResult<_>>()?))
+        Ok(wrap(slf, blocks.into_iter().map(ids).collect::<PyResult<Vec<_>>>()?))
     }
 
     fn truncate_computed_blocks(

@@ -68,7 +68,7 @@ impl PyRequest {
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
             id: self.id,
-            block_hashes: &self.hashes,
+            hashes: self.hashes[..].into(),
             num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,

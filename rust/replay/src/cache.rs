@@ -77,7 +77,8 @@ impl ManagedCache {
 
 impl Cache for ManagedCache {
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
-        let hit = self.manager.get_computed_blocks(request, request.num_tokens - 1)?;
+        let max_length = request.num_tokens - 1;
+        let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
         Ok(Hit {
             length: hit.length,
             shared_prefix_boundary: hit.shared_prefix_boundary,
@@ -136,15 +137,15 @@ impl UnlimitedCache {
         Self { seen: HashSet::new(), alignment, hashes_per_boundary: alignment / hash_block_size }
     }
 
-    fn boundary<'a>(&self, request: &RequestView<'a>, index: usize) -> &'a BlockHash {
-        &request.block_hashes[(index + 1) * self.hashes_per_boundary - 1]
+    fn boundary(&self, request: &RequestView<'_>, index: usize) -> BlockHash {
+        request.hashes.of_block(index, self.hashes_per_boundary)
     }
 }
 
 impl Cache for UnlimitedCache {
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
         let max_boundaries = (request.num_tokens - 1) / self.alignment;
-        let is_seen = |&index: &usize| self.seen.contains(self.boundary(request, index));
+        let is_seen = |&index: &usize| self.seen.contains(&self.boundary(request, index));
         let num_seen = (0..max_boundaries).take_while(is_seen).count();
         Ok(Hit { length: num_seen * self.alignment, shared_prefix_boundary: 0, blocks: None })
     }
@@ -159,7 +160,7 @@ impl Cache for UnlimitedCache {
         // Generated tokens are unique, so only prompts can be hit.
         let end = (start + num_new_tokens).min(request.num_prompt_tokens);
         let new = start / self.alignment..end / self.alignment;
-        let boundaries: Vec<_> = new.map(|index| *self.boundary(request, index)).collect();
+        let boundaries: Vec<_> = new.map(|index| self.boundary(request, index)).collect();
         self.seen.extend(boundaries);
         Ok(true)
     }

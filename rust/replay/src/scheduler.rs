@@ -110,7 +110,7 @@ impl Active {
     fn view(&self) -> RequestView<'_> {
         RequestView {
             id: self.index as u64,
-            block_hashes: &self.chain.hashes,
+            hashes: self.chain.hashes[..].into(),
             num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,

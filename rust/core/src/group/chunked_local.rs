@@ -33,7 +33,7 @@ impl AttentionKind for ChunkedLocalAttention {
         let mut cursors = query.cursors();
         for i in num_nulls..query.max_blocks() {
             query.hashes.require(i + 1)?;
-            if !query.find(&mut cursors, i, &mut found) {
+            if !query.find(&mut cursors, i, &mut found)? {
                 break;
             }
         }

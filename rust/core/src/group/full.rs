@@ -23,13 +23,8 @@ impl FullAttention {
 
 impl AttentionKind for FullAttention {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
-        let max_blocks = query.max_blocks().min(query.hashes.len());
-        let mut found = vec![Vec::new(); query.groups.len()];
-        let mut cursors = query.cursors();
-        let num_found =
-            (0..max_blocks).take_while(|&i| query.find(&mut cursors, i, &mut found)).count();
-
-        let mut length = num_found * query.block_size;
+        let found = query.cached_prefix()?;
+        let mut length = found[0].len() * query.block_size;
         if query.drop_eagle_block && length > 0 {
             length -= query.alignment.min(query.block_size);
         }

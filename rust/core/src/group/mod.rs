@@ -8,9 +8,12 @@ mod full;
 mod sliding_window;
 
 use std::fmt::Debug;
+use std::ops::Range;
 
-use crate::block::{BlockHash, GroupId};
+use crate::block::{BlockId, GroupId};
 use crate::error::{Error, Result};
+use crate::hashes::GroupHashes;
+use crate::lookup_memo::CachedPrefix;
 use crate::pool::{BlockPool, ChainCursor};
 use crate::request::GroupBlocks;
 use crate::retention::{Reach, ReachableBlocks};
@@ -110,6 +113,8 @@ pub struct HitQuery<'a> {
     pub drop_eagle_block: bool,
     /// The hit is a multiple of this.
     pub alignment: usize,
+    /// The cached prefix as far as anybody can ask for it, if it is known already.
+    pub known_prefix: Option<&'a CachedPrefix>,
 }
 
 /// A hit: its length and, for each group of the query, the blocks that cover it. Blocks that the
@@ -139,59 +144,48 @@ impl HitQuery<'_> {
     }
 
     /// Adds the blocks at `index` to `found`, one per group, if all groups have it.
-    pub fn find(&self, cursors: &mut [ChainCursor], index: usize, found: &mut [Vec<u32>]) -> bool {
-        let hash = self.hashes.get(index);
+    pub fn find(
+        &self,
+        cursors: &mut [ChainCursor],
+        index: usize,
+        found: &mut [Vec<BlockId>],
+    ) -> Result<bool> {
+        let hash = self.hashes.get(index)?;
         for i in 0..cursors.len() {
             let Some(block) = cursors[i].find(self.pool, hash) else {
                 for earlier in &mut found[..i] {
                     earlier.pop();
                 }
-                return false;
+                return Ok(false);
             };
             found[i].push(block);
         }
-        true
-    }
-}
-
-/// The hashes of a request seen at the block size of a group: the hash of a block is that of the
-/// last hash block inside it, since hashes are chained.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupHashes<'a> {
-    hashes: &'a [BlockHash],
-    per_block: usize,
-}
-
-impl<'a> GroupHashes<'a> {
-    /// `hashes` every `hash_block_size` tokens, seen every `block_size` tokens.
-    pub fn new(hashes: &'a [BlockHash], hash_block_size: usize, block_size: usize) -> Self {
-        Self { hashes, per_block: block_size / hash_block_size }
+        Ok(true)
     }
 
-    /// Number of full blocks that have a hash.
-    pub fn len(&self) -> usize {
-        self.hashes.len() / self.per_block
-    }
-
-    /// Whether no block has a hash.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The hash of a block.
-    pub fn get(&self, index: usize) -> BlockHash {
-        self.hashes[(index + 1) * self.per_block - 1]
-    }
-
-    /// Checks that the first `num_blocks` blocks have hashes.
-    pub fn require(&self, num_blocks: usize) -> Result<()> {
-        if num_blocks <= self.len() {
-            return Ok(());
+    /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
+    pub fn find_while_cached(
+        &self,
+        cursors: &mut [ChainCursor],
+        positions: Range<usize>,
+        found: &mut [Vec<BlockId>],
+    ) -> Result<()> {
+        for index in positions {
+            if !self.find(cursors, index, found)? {
+                break;
+            }
         }
-        Err(Error::BlockHash(format!(
-            "the look-up needs the hashes of {num_blocks} blocks, but the request has those of \
-             only {}; hash the request's tokens first, or ask for a shorter hit",
-            self.len()
-        )))
+        Ok(())
+    }
+
+    /// The blocks of the longest cached prefix, one list per group.
+    pub fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
+        let limit = self.max_blocks().min(self.hashes.len());
+        if let Some(known) = self.known_prefix {
+            return Ok(known.first(limit));
+        }
+        let mut found = vec![Vec::new(); self.groups.len()];
+        self.find_while_cached(&mut self.cursors(), 0..limit, &mut found)?;
+        Ok(found)
     }
 }

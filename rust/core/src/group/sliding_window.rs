@@ -38,7 +38,10 @@ impl AttentionKind for SlidingWindowAttention {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         query.hashes.require(query.max_blocks())?;
         let search = WindowSearch { query, need: self.blocks_for_hit(query.drop_eagle_block) };
-        let mut blocks = search.last_run().unwrap_or_else(|| search.leading_run());
+        let mut blocks = match search.last_run()? {
+            Some(blocks) => blocks,
+            None => search.leading_run()?,
+        };
         if query.drop_eagle_block && !blocks[0].is_empty() {
             let mut len = blocks[0].len() - 1;
             while !query.is_aligned(len) {
@@ -81,27 +84,25 @@ struct WindowSearch<'a> {
 
 impl WindowSearch<'_> {
     /// The hit that ends with the last run that is long enough: null blocks, then the run.
-    fn last_run(&self) -> Option<Vec<GroupBlocks>> {
+    fn last_run(&self) -> Result<Option<Vec<GroupBlocks>>> {
         let run_len = self.need.max(1);
         let mut end = self.query.max_blocks();
         while let Some(aligned) = self.aligned_end(end).filter(|&end| end >= run_len) {
-            match self.run(aligned - run_len, aligned) {
-                Ok(blocks) => return Some(blocks),
+            match self.run(aligned - run_len, aligned)? {
+                Run::Complete(blocks) => return Ok(Some(blocks)),
                 // A run that holds the missing block cannot be complete either.
-                Err(missing) => end = missing,
+                Run::Missing(missing) => end = missing,
             }
         }
-        None
+        Ok(None)
     }
 
     /// Where no run is long enough, the prefix itself can be: it needs no block before its start.
-    fn leading_run(&self) -> Vec<GroupBlocks> {
+    fn leading_run(&self) -> Result<Vec<GroupBlocks>> {
         let query = self.query;
         let mut found = vec![Vec::new(); query.groups.len()];
-        let mut cursors = query.cursors();
-        let limit = query.max_blocks();
-        let cached = (0..limit).take_while(|&i| query.find(&mut cursors, i, &mut found)).count();
-        let mut len = self.aligned_end(cached).unwrap_or(0);
+        query.find_while_cached(&mut query.cursors(), 0..query.max_blocks(), &mut found)?;
+        let mut len = self.aligned_end(found[0].len()).unwrap_or(0);
         while !query.is_aligned(len) {
             len -= 1;
         }
@@ -109,7 +110,7 @@ impl WindowSearch<'_> {
             ids.truncate(len);
             GroupBlocks::new(0, ids)
         };
-        found.into_iter().map(cut).collect()
+        Ok(found.into_iter().map(cut).collect())
     }
 
     /// The last end of a run, at most `end`, at which the hit is aligned after EAGLE's drop.
@@ -121,14 +122,23 @@ impl WindowSearch<'_> {
     }
 
     /// The blocks `start..end` with null blocks before them, or the first missing one.
-    fn run(&self, start: usize, end: usize) -> std::result::Result<Vec<GroupBlocks>, usize> {
+    fn run(&self, start: usize, end: usize) -> Result<Run> {
         let mut found = vec![Vec::with_capacity(end - start); self.query.groups.len()];
         let mut cursors = self.query.cursors();
         for i in start..end {
-            if !self.query.find(&mut cursors, i, &mut found) {
-                return Err(i);
+            if !self.query.find(&mut cursors, i, &mut found)? {
+                return Ok(Run::Missing(i));
             }
         }
-        Ok(found.into_iter().map(|ids| GroupBlocks::new(start, ids)).collect())
+        let blocks = found.into_iter().map(|ids| GroupBlocks::new(start, ids));
+        Ok(Run::Complete(blocks.collect()))
     }
+}
+
+/// Blocks in a row.
+enum Run {
+    /// All of them, with null blocks before them, one list per group.
+    Complete(Vec<GroupBlocks>),
+    /// The first position that some group lacks.
+    Missing(usize),
 }

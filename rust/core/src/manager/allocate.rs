@@ -84,6 +84,7 @@ impl Manager {
             return Ok(None);
         }
 
+        self.forget_lookup(request.id);
         if has_blocks(args.new_computed_blocks) || args.num_external_computed_tokens > 0 {
             self.adopt_computed_blocks(request.id, args, num_local);
         }

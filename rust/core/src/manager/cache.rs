@@ -4,7 +4,7 @@ use super::Manager;
 use crate::block::{GroupId, NULL_BLOCK};
 use crate::caching::CacheTarget;
 use crate::error::{Error, Result};
-use crate::request::{GroupBlocks, RequestBlocks, RequestView};
+use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
 use crate::retention::{Reach, ReachableBlocks, replay_boundaries};
 
 impl Manager {
@@ -30,6 +30,30 @@ impl Manager {
         }
         self.cache_up_to(request, num_computed_tokens);
         Ok(())
+    }
+
+    /// The first hash of a request's chain that an allocation or [`Self::cache_blocks`] may read,
+    /// if the request adopts the blocks `hit`.
+    pub fn first_hash_needed(
+        &self,
+        request: RequestId,
+        num_prompt_tokens: usize,
+        num_hashes: usize,
+        hit: &[GroupBlocks],
+    ) -> usize {
+        let held = self.requests.get(&request);
+        let cached_tokens = |group: usize| {
+            let state = held.map(|held| &held.groups[group]);
+            let adopted = hit.get(group).map_or(0, GroupBlocks::len);
+            let cached = state.and_then(|state| state.num_cached_blocks).unwrap_or(adopted);
+            cached * self.config.groups[group].block_size
+        };
+        let cacheable = (0..self.config.groups.len())
+            .filter(|&group| self.config.groups[group].prefix_cacheable);
+        let first = cacheable.map(cached_tokens).min().unwrap_or(0).min(num_prompt_tokens);
+        // The end of the prompt is cached by itself, and events name the hash before what is
+        // stored: at most three hashes below the last one of the prompt.
+        (first / self.plan.hash_block_size).min(num_hashes).saturating_sub(3)
     }
 
     pub(super) fn cache_up_to(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
@@ -70,7 +94,7 @@ impl Manager {
         num_tokens: usize,
     ) {
         let block_size = self.config.groups[group].block_size;
-        let num_hashed = request.block_hashes.len() * self.plan.hash_block_size;
+        let num_hashed = request.hashes.chain_len() * self.plan.hash_block_size;
         let state = &mut held.groups[group];
         let start = state.num_cached_blocks.unwrap_or(0);
         let end = num_tokens.min(num_hashed) / block_size;
@@ -132,7 +156,7 @@ impl Manager {
         // A repeated prompt matches all but its last token; EAGLE reads all of it.
         let recomputed = usize::from(!self.plan.drops_eagle_block[group]);
         let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
-        let boundary = limit.min(request.block_hashes.len()) * hash_block_size;
+        let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
         if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(block_size) {
             return;
         }

@@ -7,20 +7,22 @@
 
 use std::mem;
 
-use crate::block::{BlockHash, BlockId};
+use crate::block::BlockId;
 use crate::config::{ManagerConfig, Plan};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::hit_search::{HitSearch, SearchResult};
+use crate::lookup_memo::LookupMemos;
 use crate::pool::BlockPool;
-use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
+use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 use crate::spec::GroupSpec;
 
 mod allocate;
 mod cache;
+mod lookup;
 mod release;
 
 pub use allocate::{AllocateArgs, BlockDemand};
+pub use lookup::PrefixHit;
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
 
@@ -33,17 +35,7 @@ pub struct Manager {
     pub(crate) requests: RequestMap,
     max_admission_blocks: Vec<Option<usize>>,
     pub(crate) new_block_ids: Vec<Vec<BlockId>>,
-}
-
-/// A prefix found in the cache.
-#[derive(Clone, Debug)]
-pub struct PrefixHit {
-    /// The blocks of each group; null where a group does not need them.
-    pub blocks: Vec<GroupBlocks>,
-    /// Tokens of the hit.
-    pub length: usize,
-    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
-    pub shared_prefix_boundary: usize,
+    memos: LookupMemos,
 }
 
 impl Manager {
@@ -63,81 +55,10 @@ impl Manager {
             new_block_ids: vec![Vec::new(); config.groups.len()],
             pool,
             requests: RequestMap::default(),
+            memos: LookupMemos::default(),
             plan,
             config,
         })
-    }
-
-    /// The longest cached prefix of a request, at most `max_length` tokens long.
-    pub fn get_computed_blocks(
-        &mut self,
-        request: &RequestView<'_>,
-        max_length: usize,
-    ) -> Result<PrefixHit> {
-        let found = self.find_longest_hit(request.block_hashes, max_length)?;
-        let boundary = match found.num_uncached_common_prefix_tokens {
-            0 => 0,
-            uncached => found.length + uncached,
-        };
-        Ok(PrefixHit {
-            blocks: found.blocks,
-            length: found.length,
-            shared_prefix_boundary: boundary,
-        })
-    }
-
-    /// The longest prefix of a chain of hashes that every group can continue from.
-    pub fn find_longest_hit(
-        &self,
-        hashes: &[BlockHash],
-        max_length: usize,
-    ) -> Result<SearchResult> {
-        let search = self.hit_search(hashes);
-        match self.plan.lookup_groups.is_empty() {
-            true => Ok(SearchResult {
-                blocks: self.no_blocks(),
-                length: 0,
-                num_uncached_common_prefix_tokens: 0,
-            }),
-            false if self.is_hybrid() => search.fixed_point(max_length),
-            false => search.unitary(max_length),
-        }
-    }
-
-    /// The longest prefix that each group by itself can continue from: blocks and lengths.
-    pub fn find_longest_hit_per_group(
-        &self,
-        hashes: &[BlockHash],
-        max_length: usize,
-    ) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
-        self.hit_search(hashes).per_group(max_length)
-    }
-
-    fn hit_search<'a>(&'a self, hashes: &'a [BlockHash]) -> HitSearch<'a> {
-        HitSearch {
-            pool: &self.pool,
-            kinds: &self.plan.kinds,
-            lookup_groups: &self.plan.lookup_groups,
-            hashes,
-            hash_block_size: self.plan.hash_block_size,
-            alignment: self.plan.hit_alignment,
-        }
-    }
-
-    /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
-    pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) -> Result<()> {
-        if hit.length == 0 || !self.pool.has_events() {
-            return Ok(());
-        }
-        let reported = || hit.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty());
-        for (group, blocks) in reported() {
-            self.cache_target(request, group, blocks).require_hashes(blocks.len())?;
-        }
-        for (group, blocks) in reported() {
-            let target = self.cache_target(request, group, blocks);
-            target.report_cached_blocks(&mut self.pool, blocks.len());
-        }
-        Ok(())
     }
 
     /// The blocks of a request, per group.

@@ -54,6 +54,7 @@ impl Manager {
 
     /// The end of a request pins what it holds, if the policy has a pinned tier.
     fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
+        self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
         if self.config.policy.pin_min_drop_size.is_some() {
             for group in &held.groups {

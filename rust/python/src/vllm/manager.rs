@@ -1,6 +1,5 @@
 //! One crossing per scheduler call.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::intern;
@@ -10,21 +9,24 @@ use pyo3::types::{
 };
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig, RequestId,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, HashSource, Manager, ManagerConfig,
+    RequestId,
 };
 
-use super::mirror::{Facts, Mirror, block_hashes};
+use super::mirror::{Facts, Mirror, PyHashes, num_tokens};
 use super::views::{VllmBlocks, block_list, groups_of, lists_of, unpacked_key};
 use crate::blocks::id_list;
 use crate::config::{PyConfig, PyPolicy};
 use crate::errors::{IntoPyResult, to_py};
+
+type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
 
 /// The engine of one vLLM manager.
 #[pyclass(module = "kvoxide._core", name = "VllmManager")]
 pub struct VllmManager {
     pub core: Manager,
     pub(super) hash_len: Option<usize>,
-    requests: HashMap<String, Mirror>,
+    requests: Mirrors,
     next_id: RequestId,
     waiting_states: Vec<Py<PyAny>>,
     facade: Option<Py<PyWeakrefReference>>,
@@ -51,7 +53,7 @@ impl VllmManager {
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
         let key = unpacked_key(key, &mut self.hash_len)?;
-        self.core.pool_mut().insert_key(block, key, num_tokens.unwrap_or(0));
+        self.core.pool_mut().insert_foreign_key(block, key, num_tokens.unwrap_or(0));
         Ok(())
     }
 
@@ -73,29 +75,43 @@ impl VllmManager {
     }
 }
 
-/// The mirror of a request, brought up to date.
+/// The mirror of a request, made when the request is first seen.
 fn mirror_of<'a>(
-    requests: &'a mut HashMap<String, Mirror>,
+    requests: &'a mut Mirrors,
     next_id: &mut RequestId,
-    hash_len: &mut Option<usize>,
     request: &Bound<'_, PyAny>,
-) -> PyResult<&'a Mirror> {
-    let py = request.py();
-    let name = request.getattr(intern!(py, "request_id"))?;
+) -> PyResult<&'a mut Mirror> {
+    let name = request.getattr(intern!(request.py(), "request_id"))?;
     let name = name.cast::<PyString>()?.to_str()?;
-    if !requests.contains_key(name) {
+    Ok(requests.entry_ref(name).or_insert_with(|| {
         *next_id += 1;
-        requests.insert(name.to_owned(), Mirror { id: *next_id, hashes: Vec::new() });
-    }
-    let mirror = requests.get_mut(name).ok_or_else(|| {
-        to_py(py, &Error::Internal("a request vanished while it was read".into()))
-    })?;
-    mirror.update(&request.getattr(intern!(py, "block_hashes"))?, hash_len)?;
-    Ok(mirror)
+        Mirror::new(*next_id)
+    }))
 }
 
-fn wrap(slf: &Bound<'_, VllmManager>, groups: Vec<GroupBlocks>) -> VllmBlocks {
-    VllmBlocks { manager: slf.clone().unbind(), groups: Arc::new(groups) }
+fn hashes_of<'py>(request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    request.getattr(intern!(request.py(), "block_hashes"))
+}
+
+/// Copies the hashes that an allocation needs.
+fn update(
+    mirror: &mut Mirror,
+    core: &Manager,
+    request: &Bound<'_, PyAny>,
+    hash_len: &mut Option<usize>,
+    facts: &Facts,
+    hit: &[GroupBlocks],
+) -> PyResult<()> {
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::new(&list, *hash_len)?;
+    let first = core.first_hash_needed(mirror.id, facts.num_prompt_tokens, hashes.len(), hit);
+    hashes.settle(request.py(), mirror.update(&hashes, first))?;
+    *hash_len = hashes.hash_len();
+    Ok(())
+}
+
+fn wrap(slf: &Bound<'_, VllmManager>, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
+    VllmBlocks { manager: slf.clone().unbind(), groups: groups.into() }
 }
 
 #[pymethods]
@@ -145,7 +161,7 @@ impl VllmManager {
         Ok(Self {
             core,
             hash_len: None,
-            requests: HashMap::new(),
+            requests: Mirrors::default(),
             next_id: 0,
             waiting_states: if has_watermark { waiting_states } else { Vec::new() },
             facade: None,
@@ -187,13 +203,21 @@ impl VllmManager {
             let empty = core.no_blocks();
             return Ok((wrap(slf, empty), 0, 0));
         }
-        let facts = Facts::read(request, &[])?;
-        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
-        let max_length = max_cache_hit_length.unwrap_or(facts.num_tokens.saturating_sub(1));
-        let hit = core.get_computed_blocks(&view, max_length).into_py(py)?;
+        let max_length = match max_cache_hit_length {
+            Some(length) => length,
+            None => num_tokens(request)?.saturating_sub(1),
+        };
+        let list = hashes_of(request)?;
+        let hashes = PyHashes::new(&list, *hash_len)?;
+        let mirror = mirror_of(requests, next_id, request)?;
+        let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
+        let hit = hashes.settle(py, hit)?;
         if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
-            core.report_hit(&view, &hit).into_py(py)?;
+            hashes.settle(py, mirror.update(&hashes, 0))?;
+            let facts = Facts::read(request, &[])?;
+            core.report_hit(&mirror.view(&facts), &hit).into_py(py)?;
         }
+        *hash_len = hashes.hash_len();
         Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
     }
 
@@ -223,11 +247,14 @@ impl VllmManager {
         let mut this = slf.try_borrow_mut()?;
         let Self { core, hash_len, requests, next_id, waiting_states, .. } = &mut *this;
         let facts = Facts::read(request, waiting_states)?;
-        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
+        let mirror = mirror_of(requests, next_id, request)?;
+        let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
+        update(mirror, core, request, hash_len, &facts, hit_blocks)?;
+        let view = mirror.view(&facts);
         let args = AllocateArgs {
             num_new_tokens,
             num_new_computed_tokens,
-            new_computed_blocks: hit.as_ref().map_or(&[], |hit| hit.as_slice()),
+            new_computed_blocks: hit_blocks,
             num_lookahead_tokens,
             num_external_computed_tokens,
             delay_cache_blocks,
@@ -237,8 +264,9 @@ impl VllmManager {
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
         let new = core.allocate_slots(&view, &args).into_py(py)?;
-        let groups =
-            |ids: Vec<Vec<BlockId>>| ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect();
+        let groups = |ids: Vec<Vec<BlockId>>| {
+            ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
+        };
         Ok(new.map(|new| wrap(slf, groups(new))))
     }
 
@@ -249,7 +277,9 @@ impl VllmManager {
     ) -> PyResult<()> {
         let Self { core, hash_len, requests, next_id, .. } = self;
         let facts = Facts::read(request, &[])?;
-        let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
+        let mirror = mirror_of(requests, next_id, request)?;
+        update(mirror, core, request, hash_len, &facts, &[])?;
+        let view = mirror.view(&facts);
         core.cache_blocks(&view, num_computed_tokens).into_py(request.py())
     }
 
@@ -351,8 +381,10 @@ impl VllmManager {
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, usize, usize)> {
         let mut this = slf.try_borrow_mut()?;
-        let hashes = block_hashes(hashes, &mut this.hash_len)?;
-        let found = this.core.find_longest_hit(&hashes, max_cache_hit_length).into_py(slf.py())?;
+        let hashes = PyHashes::new(hashes, this.hash_len)?;
+        let found = this.core.find_longest_hit(&hashes, max_cache_hit_length);
+        let found = hashes.settle(slf.py(), found)?;
+        this.hash_len = hashes.hash_len();
         let uncached = found.num_uncached_common_prefix_tokens;
         Ok((wrap(slf, found.blocks), found.length, uncached))
     }
@@ -364,9 +396,10 @@ impl VllmManager {
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, Vec<usize>)> {
         let mut this = slf.try_borrow_mut()?;
-        let hashes = block_hashes(hashes, &mut this.hash_len)?;
+        let hashes = PyHashes::new(hashes, this.hash_len)?;
         let found = this.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
-        let (blocks, lengths) = found.into_py(slf.py())?;
+        let (blocks, lengths) = hashes.settle(slf.py(), found)?;
+        this.hash_len = hashes.hash_len();
         Ok((wrap(slf, blocks), lengths))
     }
 

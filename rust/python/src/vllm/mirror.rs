@@ -1,46 +1,60 @@
-//! What is known of a vLLM request: its hashes, copied once as they grow.
+//! What is read of a vLLM request: its numbers at each call, and of its hashes those that the call
+//! needs.
+
+use std::cell::{Cell, RefCell};
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use kvoxide_core::{BlockHash, RequestId, RequestView};
+use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
 
+use crate::errors::to_py;
 use crate::tokens::hash_error;
 
 /// A request that has been seen and not been freed.
 #[derive(Default)]
 pub struct Mirror {
     pub id: RequestId,
-    pub hashes: Vec<BlockHash>,
+    /// Position of the first hash that was copied.
+    start: usize,
+    hashes: Vec<BlockHash>,
 }
 
 impl Mirror {
-    /// Copies the hashes that are new. Hashes are chained, so an equal last one means that all
-    /// before it are equal; a list that was replaced is copied anew.
-    pub fn update(
-        &mut self,
-        hashes: &Bound<'_, PyAny>,
-        hash_len: &mut Option<usize>,
-    ) -> PyResult<()> {
-        let source = HashSource::new(hashes)?;
-        let known = self.hashes.len();
-        let is_continued = known <= source.len
-            && (known == 0 || source.get(known - 1, hash_len)? == self.hashes[known - 1]);
-        if !is_continued {
+    /// A request of which nothing is known.
+    pub fn new(id: RequestId) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    /// Copies the hashes from `first_needed` on that are new. Hashes are chained, so an equal last
+    /// one means that all before it are equal; a list that was replaced is copied anew.
+    pub fn update(&mut self, source: &PyHashes<'_, '_>, first_needed: usize) -> Result<()> {
+        if first_needed < self.start || !self.is_continued_by(source)? {
+            self.start = first_needed;
             self.hashes.clear();
         }
-        for index in self.hashes.len()..source.len {
-            self.hashes.push(source.get(index, hash_len)?);
+        for index in self.start + self.hashes.len()..source.len() {
+            self.hashes.push(source.get(index)?);
         }
         Ok(())
+    }
+
+    fn is_continued_by(&self, source: &PyHashes<'_, '_>) -> Result<bool> {
+        match self.hashes.last() {
+            None => Ok(false),
+            Some(last) => {
+                let known = self.start + self.hashes.len();
+                Ok(known <= source.len() && source.get(known - 1)? == *last)
+            }
+        }
     }
 
     /// What the core reads.
     pub fn view(&self, facts: &Facts) -> RequestView<'_> {
         RequestView {
             id: self.id,
-            block_hashes: &self.hashes,
+            hashes: HashWindow::new(self.start, &self.hashes),
             num_tokens: facts.num_tokens,
             num_prompt_tokens: facts.num_prompt_tokens,
             num_computed_tokens: facts.num_computed_tokens,
@@ -51,29 +65,58 @@ impl Mirror {
     }
 }
 
-/// The hashes of a request, a list or another sequence.
-struct HashSource<'a, 'py> {
+/// The hashes of a request where Python has them: a list or another sequence of bytes.
+pub struct PyHashes<'a, 'py> {
     hashes: &'a Bound<'py, PyAny>,
     list: Option<&'a Bound<'py, PyList>>,
     len: usize,
+    hash_len: Cell<Option<usize>>,
+    failure: RefCell<Option<PyErr>>,
 }
 
-impl<'a, 'py> HashSource<'a, 'py> {
-    fn new(hashes: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+impl<'a, 'py> PyHashes<'a, 'py> {
+    /// A sequence of hashes of `hash_len` bytes, if that is known.
+    pub fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
         let list = hashes.cast::<PyList>().ok();
         let len = match list {
             Some(list) => list.len(),
             None => hashes.len()?,
         };
-        Ok(Self { hashes, list, len })
+        Ok(Self { hashes, list, len, hash_len: Cell::new(hash_len), failure: RefCell::default() })
     }
 
-    fn get(&self, index: usize, hash_len: &mut Option<usize>) -> PyResult<BlockHash> {
+    /// Bytes per hash, once one has been read.
+    pub fn hash_len(&self) -> Option<usize> {
+        self.hash_len.get()
+    }
+
+    /// A result of the core that read these hashes, with Python's own error where reading failed.
+    pub fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
+        result.map_err(|error| self.failure.take().unwrap_or_else(|| to_py(py, &error)))
+    }
+
+    fn read(&self, index: usize) -> PyResult<BlockHash> {
         let item = match self.list {
             Some(list) => list.get_item(index)?,
             None => self.hashes.get_item(index)?,
         };
-        block_hash(&item, hash_len)
+        let mut hash_len = self.hash_len.get();
+        let hash = block_hash(&item, &mut hash_len);
+        self.hash_len.set(hash_len);
+        hash
+    }
+}
+
+impl HashSource for PyHashes<'_, '_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get(&self, index: usize) -> Result<BlockHash> {
+        self.read(index).map_err(|error| {
+            self.failure.replace(Some(error));
+            Error::BlockHash("a block hash cannot be read".into())
+        })
     }
 }
 
@@ -88,15 +131,6 @@ pub fn block_hash(value: &Bound<'_, PyAny>, hash_len: &mut Option<usize>) -> PyR
         );
         hash_error(value.py(), message)
     })
-}
-
-/// All hashes of a sequence.
-pub fn block_hashes(
-    hashes: &Bound<'_, PyAny>,
-    hash_len: &mut Option<usize>,
-) -> PyResult<Vec<BlockHash>> {
-    let source = HashSource::new(hashes)?;
-    (0..source.len).map(|index| source.get(index, hash_len)).collect()
 }
 
 /// The numbers of a request at the time of a call.
@@ -122,7 +156,7 @@ impl Facts {
             }
         };
         Ok(Self {
-            num_tokens: request.getattr(intern!(py, "num_tokens"))?.extract()?,
+            num_tokens: num_tokens(request)?,
             num_prompt_tokens: request.getattr(intern!(py, "num_prompt_tokens"))?.extract()?,
             num_computed_tokens: request.getattr(intern!(py, "num_computed_tokens"))?.extract()?,
             num_in_flight_tokens: request
@@ -134,4 +168,9 @@ impl Facts {
             is_waiting,
         })
     }
+}
+
+/// Prompt and output tokens of a request.
+pub fn num_tokens(request: &Bound<'_, PyAny>) -> PyResult<usize> {
+    request.getattr(intern!(request.py(), "num_tokens"))?.extract()
 }

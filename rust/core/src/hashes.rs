@@ -1,0 +1,112 @@
+//! The block hashes of a request, as look-ups and caching read them.
+
+use crate::block::BlockHash;
+use crate::error::{Error, Result};
+
+/// A chain of block hashes that is read one at a time: a look-up in a group of large blocks needs
+/// few of them.
+pub trait HashSource {
+    /// Number of hashes.
+    fn len(&self) -> usize;
+
+    /// The hash at a position below [`Self::len`].
+    fn get(&self, index: usize) -> Result<BlockHash>;
+
+    /// Whether there is no hash.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The end of a chain of hashes: what an allocation still needs of it.
+#[derive(Clone, Copy, Debug)]
+pub struct HashWindow<'a> {
+    start: usize,
+    hashes: &'a [BlockHash],
+}
+
+impl<'a> HashWindow<'a> {
+    /// The hashes from position `start` on, to the end of the chain.
+    pub fn new(start: usize, hashes: &'a [BlockHash]) -> Self {
+        Self { start, hashes }
+    }
+
+    /// Number of hashes of the whole chain.
+    pub fn chain_len(&self) -> usize {
+        self.start + self.hashes.len()
+    }
+
+    /// The hash at a position of the chain that lies in the window.
+    pub fn at(&self, index: usize) -> BlockHash {
+        self.hashes[index - self.start]
+    }
+
+    /// The hash of a full block of `per_block` hashes.
+    pub fn of_block(&self, index: usize, per_block: usize) -> BlockHash {
+        self.at((index + 1) * per_block - 1)
+    }
+}
+
+impl<'a> From<&'a [BlockHash]> for HashWindow<'a> {
+    fn from(hashes: &'a [BlockHash]) -> Self {
+        Self::new(0, hashes)
+    }
+}
+
+impl HashSource for HashWindow<'_> {
+    fn len(&self) -> usize {
+        self.chain_len()
+    }
+
+    fn get(&self, index: usize) -> Result<BlockHash> {
+        Ok(self.at(index))
+    }
+}
+
+/// The hashes of a request seen at the block size of a group: the hash of a block is that of the
+/// last hash block inside it, since hashes are chained.
+#[derive(Clone, Copy)]
+pub struct GroupHashes<'a> {
+    hashes: &'a dyn HashSource,
+    per_block: usize,
+}
+
+impl<'a> GroupHashes<'a> {
+    /// `hashes` every `hash_block_size` tokens, seen every `block_size` tokens.
+    pub fn new(hashes: &'a dyn HashSource, hash_block_size: usize, block_size: usize) -> Self {
+        Self { hashes, per_block: block_size / hash_block_size }
+    }
+
+    /// Number of full blocks that have a hash.
+    pub fn len(&self) -> usize {
+        self.hashes.len() / self.per_block
+    }
+
+    /// Whether no block has a hash.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The hash of a block.
+    pub fn get(&self, index: usize) -> Result<BlockHash> {
+        self.hashes.get((index + 1) * self.per_block - 1)
+    }
+
+    /// Checks that the first `num_blocks` blocks have hashes.
+    pub fn require(&self, num_blocks: usize) -> Result<()> {
+        if num_blocks <= self.len() {
+            return Ok(());
+        }
+        Err(Error::BlockHash(format!(
+            "the look-up needs the hashes of {num_blocks} blocks, but the request has those of \
+             only {}; hash the request's tokens first, or ask for a shorter hit",
+            self.len()
+        )))
+    }
+}
+
+impl std::fmt::Debug for GroupHashes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hashes of {} blocks", self.len())
+    }
+}

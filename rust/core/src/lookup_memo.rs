@@ -1,0 +1,192 @@
+//! What the last look-up of each request found. A waiting request is looked up at every step; this
+//! makes the second time cost what changed since the first.
+//!
+//! While nothing entered or left the index, the answer is the last one. Otherwise the groups whose
+//! hits are closed under prefixes, which read the whole prompt, keep the blocks they found: those
+//! that left the index since are asked for again, and the search goes on where it ended.
+
+use crate::block::{BlockHash, BlockId};
+use crate::error::Result;
+use crate::group::HitQuery;
+use crate::hashes::HashSource;
+use crate::manager::PrefixHit;
+use crate::pool::ChainCursor;
+use crate::removal_log::LogPosition;
+use crate::request::RequestId;
+
+type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedState>;
+
+/// The memos of all requests that wait.
+#[derive(Debug, Default)]
+pub struct LookupMemos {
+    by_request: MemoMap,
+    clock: u64,
+    num_ids: usize,
+}
+
+impl LookupMemos {
+    /// Shorter chains are looked up anew: that costs no more than remembering.
+    pub const MIN_HASHES: usize = 64;
+    /// Block ids of all memos together; beyond, the one that rested longest is forgotten. 64 MB.
+    const MAX_IDS: usize = 1 << 24;
+
+    /// Whether there is no memo.
+    pub fn is_empty(&self) -> bool {
+        self.by_request.is_empty()
+    }
+
+    /// Takes a request's memo out, if it is about the chain that starts `hashes`.
+    pub fn take(&mut self, id: RequestId, hashes: &dyn HashSource) -> Result<Option<LookupMemo>> {
+        let Some(memo) = self.by_request.remove(&id) else { return Ok(None) };
+        self.num_ids -= memo.num_ids();
+        Ok(if memo.chain.starts(hashes)? { Some(memo) } else { None })
+    }
+
+    /// Keeps a request's memo.
+    pub fn put(&mut self, id: RequestId, mut memo: LookupMemo) {
+        self.clock += 1;
+        memo.last_used = self.clock;
+        self.num_ids += memo.num_ids();
+        self.by_request.insert(id, memo);
+        while self.num_ids > Self::MAX_IDS {
+            self.forget_oldest();
+        }
+    }
+
+    /// Drops a request's memo.
+    pub fn forget(&mut self, id: RequestId) {
+        if let Some(memo) = self.by_request.remove(&id) {
+            self.num_ids -= memo.num_ids();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.by_request.iter().min_by_key(|(_, memo)| memo.last_used);
+        match oldest.map(|(&id, _)| id) {
+            Some(id) => self.forget(id),
+            None => self.num_ids = 0,
+        }
+    }
+}
+
+/// What one look-up found.
+#[derive(Debug)]
+pub struct LookupMemo {
+    chain: ChainEnd,
+    max_length: usize,
+    version: u64,
+    /// The answer.
+    pub hit: PrefixHit,
+    /// Cached prefixes, one for each set of groups that are looked up together.
+    pub prefixes: Vec<CachedPrefix>,
+    last_used: u64,
+}
+
+impl LookupMemo {
+    /// A memo of the answer to a look-up of at most `max_length` tokens, at a version of the pool.
+    pub fn new(
+        chain: ChainEnd,
+        max_length: usize,
+        version: u64,
+        hit: PrefixHit,
+        prefixes: Vec<CachedPrefix>,
+    ) -> Self {
+        Self { chain, max_length, version, hit, prefixes, last_used: 0 }
+    }
+
+    /// Whether a look-up would find the same again.
+    pub fn answers(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
+        self.chain == *chain && self.max_length == max_length && self.version == version
+    }
+
+    fn num_ids(&self) -> usize {
+        let in_hit: usize = self.hit.blocks.iter().map(|group| group.tail().len()).sum();
+        in_hit + self.prefixes.iter().map(CachedPrefix::num_ids).sum::<usize>()
+    }
+}
+
+/// Length and last hash of a chain: since hashes are chained, they stand for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainEnd {
+    len: usize,
+    last: BlockHash,
+}
+
+impl ChainEnd {
+    /// The end of a chain.
+    pub fn of(hashes: &dyn HashSource) -> Result<Self> {
+        let len = hashes.len();
+        let last = len.checked_sub(1).map(|last| hashes.get(last)).transpose()?;
+        Ok(Self { len, last: last.unwrap_or_default() })
+    }
+
+    fn starts(&self, hashes: &dyn HashSource) -> Result<bool> {
+        Ok(self.len <= hashes.len() && (self.len == 0 || hashes.get(self.len - 1)? == self.last))
+    }
+}
+
+/// The blocks of the longest cached prefix in groups that are looked up together.
+#[derive(Clone, Debug, Default)]
+pub struct CachedPrefix {
+    ids: Vec<Vec<BlockId>>,
+    seen: LogPosition,
+}
+
+impl CachedPrefix {
+    /// The blocks of at most `max_blocks` positions, one list per group.
+    pub fn first(&self, max_blocks: usize) -> Vec<Vec<BlockId>> {
+        self.ids.iter().map(|ids| ids[..max_blocks.min(ids.len())].to_vec()).collect()
+    }
+
+    /// Brings the prefix up to date, at least as far as `query` reads.
+    pub fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
+        if self.ids.len() != query.groups.len() {
+            self.ids = vec![Vec::new(); query.groups.len()];
+        }
+        self.forget_removed(query)?;
+        self.seen = query.pool.removal_log().end();
+        self.extend(query)
+    }
+
+    fn forget_removed(&mut self, query: &HitQuery<'_>) -> Result<()> {
+        let Some(removed) = query.pool.removal_log().since(self.seen) else {
+            self.ids.iter_mut().for_each(Vec::clear);
+            return Ok(());
+        };
+        for key in removed {
+            let group = query.groups.iter().position(|&group| group == key.group);
+            let position = key.num_tokens.saturating_sub(1) / query.block_size;
+            if let Some(i) = group.filter(|&i| self.ids[i].get(position) == Some(&key.block)) {
+                self.ask_again(query, i, position)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another block may serve the key that one has lost.
+    fn ask_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
+        let hash = query.hashes.get(position)?;
+        match ChainCursor::new(query.groups[i]).find(query.pool, hash) {
+            Some(heir) => self.ids[i][position] = heir,
+            None => self.ids.iter_mut().for_each(|ids| ids.truncate(position)),
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, query: &HitQuery<'_>) -> Result<()> {
+        let limit = query.max_blocks().min(query.hashes.len());
+        let last = |ids: &Vec<BlockId>| ids.last().copied();
+        let lasts: Vec<_> = self.ids.iter().map(last).collect();
+        let mut cursors: Vec<_> =
+            query.groups.iter().zip(lasts).map(|(&g, last)| ChainCursor::after(g, last)).collect();
+        query.find_while_cached(&mut cursors, self.len()..limit, &mut self.ids)
+    }
+
+    fn len(&self) -> usize {
+        self.ids.first().map_or(0, Vec::len)
+    }
+
+    fn num_ids(&self) -> usize {
+        self.ids.iter().map(Vec::len).sum()
+    }
+}

@@ -1,0 +1,143 @@
+//! Look-ups: the longest cached prefix of a request.
+
+use std::sync::Arc;
+
+use super::Manager;
+use crate::error::Result;
+use crate::hashes::HashSource;
+use crate::hit_search::{HitSearch, SearchResult};
+use crate::lookup_memo::{CachedPrefix, ChainEnd, LookupMemo, LookupMemos};
+use crate::request::{GroupBlocks, RequestId, RequestView};
+
+/// A prefix found in the cache.
+#[derive(Clone, Debug)]
+pub struct PrefixHit {
+    /// The blocks of each group; null where a group does not need them.
+    pub blocks: Arc<Vec<GroupBlocks>>,
+    /// Tokens of the hit.
+    pub length: usize,
+    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
+    pub shared_prefix_boundary: usize,
+}
+
+impl From<SearchResult> for PrefixHit {
+    fn from(found: SearchResult) -> Self {
+        let shared_prefix_boundary = match found.num_uncached_common_prefix_tokens {
+            0 => 0,
+            uncached => found.length + uncached,
+        };
+        Self { blocks: Arc::new(found.blocks), length: found.length, shared_prefix_boundary }
+    }
+}
+
+impl Manager {
+    /// The longest cached prefix of a request, at most `max_length` tokens long. Asked again, it
+    /// looks at what changed only.
+    pub fn get_computed_blocks(
+        &mut self,
+        request: RequestId,
+        hashes: &dyn HashSource,
+        max_length: usize,
+    ) -> Result<PrefixHit> {
+        if hashes.len() < LookupMemos::MIN_HASHES {
+            return Ok(self.find_longest_hit(hashes, max_length)?.into());
+        }
+        let version = self.pool.version();
+        let chain = ChainEnd::of(hashes)?;
+        let prefixes = match self.memos.take(request, hashes)? {
+            Some(memo) if memo.answers(&chain, max_length, version) => {
+                let hit = memo.hit.clone();
+                self.memos.put(request, memo);
+                return Ok(hit);
+            }
+            Some(memo) => memo.prefixes,
+            None => vec![CachedPrefix::default(); self.plan.lookup_groups.len()],
+        };
+        self.look_up_and_remember(request, hashes, chain, max_length, prefixes)
+    }
+
+    fn look_up_and_remember(
+        &mut self,
+        request: RequestId,
+        hashes: &dyn HashSource,
+        chain: ChainEnd,
+        max_length: usize,
+        mut prefixes: Vec<CachedPrefix>,
+    ) -> Result<PrefixHit> {
+        self.pool.keep_removals(true);
+        self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
+        let search = HitSearch { known_prefixes: Some(&prefixes), ..self.hit_search(hashes) };
+        let hit = PrefixHit::from(self.search(&search, max_length)?);
+        let version = self.pool.version();
+        let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
+        self.memos.put(request, memo);
+        Ok(hit)
+    }
+
+    /// A request that was admitted or ended is not looked up again.
+    pub(super) fn forget_lookup(&mut self, request: RequestId) {
+        if self.memos.is_empty() {
+            return;
+        }
+        self.memos.forget(request);
+        self.pool.keep_removals(!self.memos.is_empty());
+    }
+
+    /// The longest prefix of a chain of hashes that every group can continue from.
+    pub fn find_longest_hit(
+        &self,
+        hashes: &dyn HashSource,
+        max_length: usize,
+    ) -> Result<SearchResult> {
+        self.search(&self.hit_search(hashes), max_length)
+    }
+
+    fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<SearchResult> {
+        match self.plan.lookup_groups.is_empty() {
+            true => Ok(SearchResult {
+                blocks: self.no_blocks(),
+                length: 0,
+                num_uncached_common_prefix_tokens: 0,
+            }),
+            false if self.is_hybrid() => search.fixed_point(max_length),
+            false => search.unitary(max_length),
+        }
+    }
+
+    /// The longest prefix that each group by itself can continue from: blocks and lengths.
+    pub fn find_longest_hit_per_group(
+        &self,
+        hashes: &dyn HashSource,
+        max_length: usize,
+    ) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
+        self.hit_search(hashes).per_group(max_length)
+    }
+
+    fn hit_search<'a>(&'a self, hashes: &'a dyn HashSource) -> HitSearch<'a> {
+        HitSearch {
+            pool: &self.pool,
+            kinds: &self.plan.kinds,
+            lookup_groups: &self.plan.lookup_groups,
+            hashes,
+            hash_block_size: self.plan.hash_block_size,
+            alignment: self.plan.hit_alignment,
+            known_prefixes: None,
+        }
+    }
+
+    /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
+    pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) -> Result<()> {
+        if hit.length == 0 || !self.pool.has_events() {
+            return Ok(());
+        }
+        let reported = || hit.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty());
+        for (group, blocks) in reported() {
+            self.cache_target(request, group, blocks).require_hashes(blocks.len())?;
+        }
+        for (group, blocks) in reported() {
+            let target = self.cache_target(request, group, blocks);
+            target.report_cached_blocks(&mut self.pool, blocks.len());
+        }
+        Ok(())
+    }
+}

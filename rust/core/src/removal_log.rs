@@ -1,0 +1,115 @@
+//! Which keys left the index, in order, for look-ups that remember what they found.
+
+use crate::block::{BlockId, GroupId};
+
+/// A key that left the index.
+#[derive(Clone, Copy, Debug)]
+pub struct RemovedKey {
+    /// The block that had it.
+    pub block: BlockId,
+    /// Its group.
+    pub group: GroupId,
+    /// Prefix tokens that the block's own hash covered.
+    pub num_tokens: usize,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPosition {
+    generation: u64,
+    index: usize,
+}
+
+/// The last removals. It is kept only while somebody reads it, and starts anew when it gets long.
+#[derive(Debug)]
+pub struct RemovalLog {
+    is_kept: bool,
+    /// Whether blocks have keys at positions that nobody told.
+    is_blind: bool,
+    generation: u64,
+    removed: Vec<RemovedKey>,
+}
+
+impl Default for RemovalLog {
+    fn default() -> Self {
+        // The position of a reader that has read nothing is in generation 0.
+        Self { is_kept: false, is_blind: false, generation: 1, removed: Vec::new() }
+    }
+}
+
+impl RemovalLog {
+    const MAX_LEN: usize = 1 << 16;
+
+    /// A key came from outside, perhaps with a wrong position: from now on there is no log.
+    pub fn give_up(&mut self) {
+        self.keep(false);
+        self.is_blind = true;
+    }
+
+    /// Starts or stops keeping removals.
+    pub fn keep(&mut self, on: bool) {
+        let on = on && !self.is_blind;
+        if on != self.is_kept {
+            self.is_kept = on;
+            self.restart();
+        }
+    }
+
+    /// Adds a removal, if they are kept.
+    pub fn push(&mut self, key: impl FnOnce() -> RemovedKey) {
+        if !self.is_kept {
+            return;
+        }
+        if self.removed.len() == Self::MAX_LEN {
+            self.restart();
+        }
+        self.removed.push(key());
+    }
+
+    /// Forgets all: every reader has to start anew.
+    pub fn restart(&mut self) {
+        self.generation += 1;
+        self.removed.clear();
+    }
+
+    /// Where the log ends now.
+    pub fn end(&self) -> LogPosition {
+        LogPosition { generation: self.generation, index: self.removed.len() }
+    }
+
+    /// The removals since a position; `None` if the log does not reach back so far.
+    pub fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
+        let is_reached = self.is_kept && position.generation == self.generation;
+        is_reached.then(|| &self.removed[position.index..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(block: BlockId) -> RemovedKey {
+        RemovedKey { block, group: 0, num_tokens: 1 }
+    }
+
+    #[test]
+    fn a_reader_sees_what_came_after_its_position_until_the_log_starts_anew() {
+        let mut log = RemovalLog::default();
+        assert!(log.since(LogPosition::default()).is_none());
+        log.push(|| key(1));
+        log.keep(true);
+        let start = log.end();
+        log.push(|| key(2));
+        log.push(|| key(3));
+        let blocks = |keys: &[RemovedKey]| keys.iter().map(|key| key.block).collect::<Vec<_>>();
+        assert_eq!(log.since(start).map(blocks), Some(vec![2, 3]));
+        assert_eq!(log.since(log.end()).map(blocks), Some(vec![]));
+        for block in 0..RemovalLog::MAX_LEN as BlockId {
+            log.push(|| key(block));
+        }
+        assert!(log.since(start).is_none());
+        log.give_up();
+        log.keep(true);
+        assert!(log.since(log.end()).is_none());
+    }
+}

@@ -1,0 +1,109 @@
+//! A look-up that is repeated while blocks are cached, evicted and handed on finds what a first
+//! look-up would find.
+
+use std::ops::Range;
+
+use kvoxide_core::hashes::HashWindow;
+use kvoxide_core::{
+    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, RequestId, RequestView,
+};
+use proptest::prelude::*;
+
+const BLOCK_SIZE: usize = 2;
+const NUM_BLOCKS: usize = 400;
+const WAITING: [RequestId; 2] = [1, 2];
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// Computes this much of chain 0 or 1, which part at block 90, and frees it again.
+    Compute {
+        chain: usize,
+        blocks: usize,
+    },
+    /// Takes a range of blocks out of the cache.
+    Evict(Range<u32>),
+    Reset,
+    /// Looks up a prefix of a chain, at most so many tokens.
+    LookUp {
+        waiting: usize,
+        chain: usize,
+        hashes: usize,
+        tokens: usize,
+    },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let block = 1..NUM_BLOCKS as u32;
+    prop_oneof![
+        4 => (0..2_usize, 1..140_usize).prop_map(|(chain, blocks)| Change::Compute { chain, blocks }),
+        3 => (block, 1..20_u32).prop_map(|(first, n)| {
+            Change::Evict(first..(first + n).min(NUM_BLOCKS as u32))
+        }),
+        1 => Just(Change::Reset),
+        8 => (0..2_usize, 0..2_usize, 64..140_usize, 0..280_usize).prop_map(
+            |(waiting, chain, hashes, tokens)| Change::LookUp { waiting, chain, hashes, tokens }
+        ),
+    ]
+}
+
+fn chain(number: usize) -> Vec<BlockHash> {
+    let word = |i: u64| if i < 90 { i + 1 } else { i + 1000 * (number as u64 + 1) };
+    (0..140).map(|i| BlockHash([word(i), 0, 0, 0])).collect()
+}
+
+fn compute(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) {
+    let num_tokens = hashes.len() * BLOCK_SIZE;
+    let view = RequestView {
+        id,
+        hashes: HashWindow::from(hashes),
+        num_tokens,
+        num_prompt_tokens: num_tokens,
+        num_computed_tokens: 0,
+        num_in_flight_tokens: 0,
+        shared_prefix_boundary: 0,
+        is_waiting: true,
+    };
+    let args = AllocateArgs { num_new_tokens: num_tokens, ..AllocateArgs::default() };
+    if manager.allocate_slots(&view, &args).expect("a valid call").is_some() {
+        manager.free(id).expect("a known request");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn a_repeated_look_up_finds_what_a_first_one_would(
+        changes in prop::collection::vec(change(), 1..40),
+        with_window in prop::bool::ANY,
+        use_eagle in prop::bool::ANY,
+    ) {
+        let mut groups = vec![GroupSpec::full(BLOCK_SIZE); 2];
+        groups.truncate(if with_window { 2 } else { 1 });
+        groups.extend(with_window.then(|| GroupSpec::sliding_window(BLOCK_SIZE, 9)));
+        let config = ManagerConfig { use_eagle, ..ManagerConfig::new(NUM_BLOCKS, groups, 1000) };
+        let mut manager = Manager::new(config).expect("a valid configuration");
+        for (i, change) in changes.into_iter().enumerate() {
+            match change {
+                Change::Compute { chain: number, blocks } => {
+                    compute(&mut manager, 100 + i as RequestId, &chain(number)[..blocks]);
+                }
+                Change::Evict(blocks) => {
+                    manager.evict_blocks(&blocks.collect::<Vec<_>>()).expect("blocks of the pool");
+                }
+                Change::Reset => prop_assert!(manager.reset_prefix_cache()),
+                Change::LookUp { waiting, chain: number, hashes, tokens } => {
+                    let chain = &chain(number)[..hashes];
+                    let tokens = tokens.min(hashes * BLOCK_SIZE);
+                    let source = HashWindow::from(chain);
+                    let first = manager.find_longest_hit(&source, tokens).expect("a look-up");
+                    let again = manager
+                        .get_computed_blocks(WAITING[waiting], &source, tokens)
+                        .expect("a look-up");
+                    prop_assert_eq!(again.length, first.length);
+                    prop_assert_eq!(&*again.blocks, &first.blocks);
+                }
+            }
+        }
+    }
+}
