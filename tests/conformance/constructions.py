@@ -75,9 +75,15 @@ def managers_by_test(junit: Path) -> dict[str, Counter[str]]:
 
 def summary(managers: dict[str, Counter[str]]) -> str:
     kinds = Counter(_kind(made) for made in managers.values())
-    reasons = Counter(what for made in managers.values() for what in made if what != "native")
+    reasons = Counter(_shortened(what) for made in managers.values() for what in made)
+    del reasons["native"]
     lines = [f"{count:5} tests: {kind}" for kind, count in kinds.most_common()]
     return "\n".join([*lines, *(f"{n:5} of them with {what}" for what, n in reasons.most_common())])
+
+
+def _shortened(what: str) -> str:
+    """The first reason, without the list of kinds behind it."""
+    return what.split("; ")[0].split(" is not among ")[0]
 
 
 def _kind(made: Counter[str]) -> str:
