@@ -1,6 +1,8 @@
-//! Blocks and what the pool knows of each: hash, group, reference count, flags, side by side in
+//! Blocks and what the pool knows of each: hash, group, reference count, flags, queue links, in
 //! arrays that the operating system hands out zeroed, so that a pool of millions costs nothing
 //! until its blocks are used.
+
+use crate::hash_index::Fingerprint;
 
 /// Index of a block in the pool.
 pub type BlockId = u32;
@@ -77,57 +79,103 @@ mod flag {
     pub const EXTRA_KEYS: u32 = 1 << 19;
 }
 
+/// Words of a block's record. They are used together, so they lie on one cache line.
+mod word {
+    /// Distance to the next block in the queue; see [`crate::free_queue`].
+    pub const NEXT: usize = 0;
+    /// Distance to the block before.
+    pub const PREV: usize = 1;
+    /// References.
+    pub const REF_COUNT: usize = 2;
+    /// Group and flags.
+    pub const META: usize = 3;
+}
+
 /// The pool's knowledge of every block.
 #[derive(Clone, Debug)]
 pub struct BlockStates {
+    /// A record for each block, and one for the sentinel of a second queue.
+    records: Vec<[u32; 4]>,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
-    ref_count: Vec<u32>,
-    meta: Vec<u32>,
 }
 
 impl BlockStates {
     /// `num_blocks` blocks without hash or reference.
     pub fn new(num_blocks: usize) -> Self {
         Self {
+            records: vec![[0; 4]; num_blocks + 1],
             hash: vec![[0; 4]; num_blocks],
             hash_num_tokens: vec![0; num_blocks],
-            ref_count: vec![0; num_blocks],
-            meta: vec![0; num_blocks],
         }
+    }
+
+    /// The distance words of a record: to the next and to the previous block of its queue.
+    pub(crate) fn distances(&self, id: u32) -> (u32, u32) {
+        let record = &self.records[id as usize];
+        (record[word::NEXT], record[word::PREV])
+    }
+
+    pub(crate) fn set_next_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::NEXT] = distance;
+    }
+
+    pub(crate) fn set_prev_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::PREV] = distance;
+    }
+
+    fn meta(&self, id: BlockId) -> u32 {
+        self.records[id as usize][word::META]
+    }
+
+    fn meta_mut(&mut self, id: BlockId) -> &mut u32 {
+        &mut self.records[id as usize][word::META]
     }
 
     /// Number of blocks, the null block included.
     pub fn len(&self) -> usize {
-        self.meta.len()
+        self.hash.len()
     }
 
     /// Whether there is no block at all.
     pub fn is_empty(&self) -> bool {
-        self.meta.is_empty()
+        self.hash.is_empty()
     }
 
     /// How many requests (and other holders) use the block.
     pub fn ref_count(&self, id: BlockId) -> u32 {
-        self.ref_count[id as usize]
+        self.records[id as usize][word::REF_COUNT]
     }
 
     /// The count itself, to change it.
     pub fn ref_count_mut(&mut self, id: BlockId) -> &mut u32 {
-        &mut self.ref_count[id as usize]
+        &mut self.records[id as usize][word::REF_COUNT]
     }
 
     /// The key under which the block itself is cached.
     pub fn key(&self, id: BlockId) -> Option<CacheKey> {
         self.is_cached(id).then(|| CacheKey {
             hash: BlockHash(self.hash[id as usize]),
-            group: self.meta[id as usize] as GroupId,
+            group: self.meta(id) as GroupId,
         })
+    }
+
+    /// The hash and the group of a block that is cached.
+    #[inline]
+    pub fn own_key(&self, id: BlockId) -> (BlockHash, GroupId) {
+        (BlockHash(self.hash[id as usize]), self.meta(id) as GroupId)
+    }
+
+    /// The fingerprint of the hash that the block has or had last.
+    #[inline]
+    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+        let (hash, group) = self.own_key(id);
+        Fingerprint::of_parts(&hash, group)
     }
 
     /// Whether the block is cached under exactly this key as its own.
     pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
-        let meta = self.meta[id as usize];
+        let meta = self.meta(id);
         meta & (flag::CACHED | 0xffff) == flag::CACHED | u32::from(key.group)
             && self.hash[id as usize] == key.hash.0
     }
@@ -135,7 +183,10 @@ impl BlockStates {
     /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
     /// block does.
     pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
-        let meta = self.meta.get(id as usize).copied().unwrap_or(0);
+        if id as usize >= self.len() {
+            return false;
+        }
+        let meta = self.meta(id);
         meta & (flag::CACHED | flag::DUPLICATE | 0xffff) == flag::CACHED | u32::from(key.group)
             && self.hash[id as usize] == key.hash.0
     }
@@ -155,22 +206,29 @@ impl BlockStates {
         let i = id as usize;
         self.hash[i] = key.hash.0;
         self.hash_num_tokens[i] = num_tokens as u32;
-        self.meta[i] = self.meta[i] & !0xffff | u32::from(key.group) | flag::CACHED;
+        let meta = self.meta_mut(id);
+        *meta = *meta & !0xffff | u32::from(key.group) | flag::CACHED;
     }
 
     /// Takes the block's own hash away.
     pub fn clear_key(&mut self, id: BlockId) {
-        self.meta[id as usize] &= !(flag::CACHED | flag::DUPLICATE);
+        *self.meta_mut(id) &= !(flag::CACHED | flag::DUPLICATE);
     }
 
     /// Whether the block is cached under a hash of its own.
     pub fn is_cached(&self, id: BlockId) -> bool {
-        self.meta[id as usize] & flag::CACHED != 0
+        self.meta(id) & flag::CACHED != 0
+    }
+
+    /// Whether the block serves its own hash and has no other: so are nearly all cached blocks.
+    pub fn has_plain_key(&self, id: BlockId) -> bool {
+        let flags = flag::CACHED | flag::DUPLICATE | flag::EXTRA_KEYS;
+        self.meta(id) & flags == flag::CACHED
     }
 
     /// Whether an earlier block with the same key is served instead.
     pub fn is_duplicate(&self, id: BlockId) -> bool {
-        self.meta[id as usize] & flag::DUPLICATE != 0
+        self.meta(id) & flag::DUPLICATE != 0
     }
 
     /// Marks or unmarks the block as a duplicate.
@@ -180,7 +238,7 @@ impl BlockStates {
 
     /// Whether the block goes, or went, to the pinned tier.
     pub fn is_pinned(&self, id: BlockId) -> bool {
-        self.meta[id as usize] & flag::PINNED != 0
+        self.meta(id) & flag::PINNED != 0
     }
 
     /// Marks or unmarks the block for the pinned tier.
@@ -190,7 +248,7 @@ impl BlockStates {
 
     /// Whether the block has keys beside its own hash.
     pub fn has_extra_keys(&self, id: BlockId) -> bool {
-        self.meta[id as usize] & flag::EXTRA_KEYS != 0
+        self.meta(id) & flag::EXTRA_KEYS != 0
     }
 
     /// Marks or unmarks the block as having keys beside its own hash.
@@ -199,7 +257,7 @@ impl BlockStates {
     }
 
     fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
-        let meta = &mut self.meta[id as usize];
+        let meta = self.meta_mut(id);
         *meta = if on { *meta | bit } else { *meta & !bit };
     }
 }

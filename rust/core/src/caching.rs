@@ -1,8 +1,11 @@
 //! What of a request becomes cached: its full blocks, and the end of its prompt inside a block.
 
+use std::ops::Range;
+
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::event::{Event, StoredEvent};
+use crate::hash_index::HashIndex;
 use crate::hashes::{GroupHashes, HashWindow};
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestView};
@@ -47,24 +50,31 @@ impl CacheTarget<'_> {
         let hashes = self.hashes();
         let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
         for run in reachable.runs(start, end) {
-            let (first, tail) = self.blocks.tail_from(run.start);
-            for (i, &block) in (first..run.end).zip(tail) {
-                if block == NULL_BLOCK {
-                    continue;
-                }
-                let hash = hashes.get(i);
-                let covered = (i + 1) * self.block_size;
-                debug_assert!(pool.states().hash_num_tokens(block).is_none_or(|n| n < covered));
-                pool.remove_keys(block);
-                pool.insert_key(block, self.key(hash), covered);
-                if let Some(event) = &mut stored {
-                    event.block_hashes.push(hash);
-                    event.block_starts.push(i * self.block_size);
-                }
+            for batch in batches(run) {
+                pool.expect_keys(self.group, batch.clone().map(|i| hashes.get(i)));
+                self.cache_run(pool, batch, &mut stored);
             }
         }
         if let Some(event) = stored {
             pool.push_event(|| Event::Stored(event));
+        }
+    }
+
+    fn cache_run(&self, pool: &mut BlockPool, run: Range<usize>, stored: &mut Option<StoredEvent>) {
+        let (first, tail) = self.blocks.tail_from(run.start);
+        for (i, &block) in (first..run.end).zip(tail) {
+            if block == NULL_BLOCK {
+                continue;
+            }
+            let hash = self.hashes().get(i);
+            let covered = (i + 1) * self.block_size;
+            debug_assert!(pool.states().hash_num_tokens(block).is_none_or(|n| n < covered));
+            pool.remove_keys(block);
+            pool.insert_key(block, self.key(hash), covered);
+            if let Some(event) = stored {
+                event.block_hashes.push(hash);
+                event.block_starts.push(i * self.block_size);
+            }
         }
     }
 
@@ -125,6 +135,12 @@ impl CacheTarget<'_> {
             block_size: self.block_size,
         }
     }
+}
+
+/// A run in pieces that the index takes at once.
+fn batches(run: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = run.end;
+    run.step_by(HashIndex::BATCH).map(move |start| start..end.min(start + HashIndex::BATCH))
 }
 
 /// The hashes of a request seen at the block size of a group.

@@ -4,52 +4,46 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use crate::block::BlockId;
+use crate::block::{BlockId, BlockStates};
 
-/// The links of every list of a pool. They are stored as differences to the neighbouring id, so
-/// that zeroed memory already is the queue of a fresh pool, in order of block id.
-#[derive(Clone, Debug)]
-pub struct Links {
-    next: Vec<u32>,
-    prev: Vec<u32>,
-}
-
-/// One ring of blocks. `sentinel` is an index of [`Links`] that is no block of the list.
+/// One ring of blocks. `sentinel` is an id that is no block of the list.
 #[derive(Clone, Debug)]
 pub struct BlockList {
     sentinel: u32,
     len: usize,
 }
 
-impl Links {
-    /// Links of `num_blocks` blocks, the list of all free blocks (every block but number 0, in
-    /// order) and an empty second list.
-    pub fn new(num_blocks: usize) -> (Self, BlockList, BlockList) {
-        let mut links = Self { next: vec![0; num_blocks + 1], prev: vec![0; num_blocks + 1] };
+/// The links of every list. They are stored as differences to the neighbouring id, so that zeroed
+/// memory already is the queue of a fresh pool, in order of block id.
+impl BlockStates {
+    /// The list of all free blocks of a fresh pool (every block but number 0, in order) and an
+    /// empty second list.
+    pub fn lists(&mut self) -> (BlockList, BlockList) {
+        let num_blocks = self.len();
         let free = BlockList { sentinel: 0, len: num_blocks - 1 };
         let pinned = BlockList { sentinel: num_blocks as u32, len: 0 };
-        links.join(num_blocks as u32 - 1, free.sentinel);
-        links.join(pinned.sentinel, pinned.sentinel);
-        (links, free, pinned)
+        self.join(num_blocks as u32 - 1, free.sentinel);
+        self.join(pinned.sentinel, pinned.sentinel);
+        (free, pinned)
     }
 
     fn next(&self, id: u32) -> u32 {
-        self.next[id as usize].wrapping_add(id).wrapping_add(1)
+        self.distances(id).0.wrapping_add(id).wrapping_add(1)
     }
 
     fn prev(&self, id: u32) -> u32 {
-        self.prev[id as usize].wrapping_add(id).wrapping_sub(1)
+        self.distances(id).1.wrapping_add(id).wrapping_sub(1)
     }
 
     /// The blocks before and after one in its list; `None` beyond its ends.
-    pub fn neighbours(&self, id: u32, num_blocks: usize) -> (Option<BlockId>, Option<BlockId>) {
-        let block = |id: u32| Some(id).filter(|&id| id != 0 && (id as usize) < num_blocks);
+    pub fn neighbours(&self, id: u32) -> (Option<BlockId>, Option<BlockId>) {
+        let block = |id: u32| Some(id).filter(|&id| id != 0 && (id as usize) < self.len());
         (block(self.prev(id)), block(self.next(id)))
     }
 
     fn join(&mut self, left: u32, right: u32) {
-        self.next[left as usize] = right.wrapping_sub(left).wrapping_sub(1);
-        self.prev[right as usize] = left.wrapping_sub(right).wrapping_add(1);
+        self.set_next_distance(left, right.wrapping_sub(left).wrapping_sub(1));
+        self.set_prev_distance(right, left.wrapping_sub(right).wrapping_add(1));
     }
 }
 
@@ -66,7 +60,7 @@ impl BlockList {
 
     /// Takes the first `n` blocks, in order, to the end of `out`. The caller has checked that
     /// there are so many.
-    pub fn take_front(&mut self, links: &mut Links, n: usize, out: &mut Vec<BlockId>) {
+    pub fn take_front(&mut self, links: &mut BlockStates, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
         let mut block = links.next(self.sentinel);
         for _ in 0..n {
@@ -78,13 +72,13 @@ impl BlockList {
     }
 
     /// Takes one block out of the middle.
-    pub fn remove(&mut self, links: &mut Links, block: BlockId) {
+    pub fn remove(&mut self, links: &mut BlockStates, block: BlockId) {
         links.join(links.prev(block), links.next(block));
         self.len -= 1;
     }
 
     /// Takes blocks that stand side by side out of the middle.
-    pub fn remove_run(&mut self, links: &mut Links, run: &Run) {
+    pub fn remove_run(&mut self, links: &mut BlockStates, run: &Run) {
         if run.len > 0 {
             links.join(links.prev(run.front), links.next(run.back));
             self.len -= run.len;
@@ -92,7 +86,7 @@ impl BlockList {
     }
 
     /// Puts one block at the end.
-    pub fn push_back(&mut self, links: &mut Links, block: BlockId) {
+    pub fn push_back(&mut self, links: &mut BlockStates, block: BlockId) {
         links.join(links.prev(self.sentinel), block);
         links.join(block, self.sentinel);
         self.len += 1;
@@ -100,7 +94,7 @@ impl BlockList {
 
     /// Puts one block behind the last one of `run`, or at the end if it has none. Until
     /// [`Self::close_run`], nothing else may touch the list's end.
-    pub fn push_to_back_run(&mut self, links: &mut Links, run: &mut BackRun, block: BlockId) {
+    pub fn push_to_back_run(&mut self, links: &mut BlockStates, run: &mut BackRun, block: BlockId) {
         let last = run.last.unwrap_or_else(|| links.prev(self.sentinel));
         links.join(last, block);
         run.last = Some(block);
@@ -108,7 +102,7 @@ impl BlockList {
     }
 
     /// Makes the last block of `run` the last of the list.
-    pub fn close_run(&mut self, links: &mut Links, run: BackRun) {
+    pub fn close_run(&mut self, links: &mut BlockStates, run: BackRun) {
         if let Some(last) = run.last {
             links.join(last, self.sentinel);
         }
@@ -120,7 +114,7 @@ impl BlockList {
     }
 
     /// Puts one block behind the last one of `run`.
-    pub fn push_to_run(&mut self, links: &mut Links, run: &mut FrontRun, block: BlockId) {
+    pub fn push_to_run(&mut self, links: &mut BlockStates, run: &mut FrontRun, block: BlockId) {
         let after = links.next(run.last);
         links.join(run.last, block);
         links.join(block, after);
@@ -129,14 +123,14 @@ impl BlockList {
     }
 
     /// The blocks, front first.
-    pub fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn iter<'a>(&'a self, links: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         let first = links.next(self.sentinel);
         std::iter::successors(Some(first), |&block| Some(links.next(block)))
             .take_while(|&block| block != self.sentinel)
     }
 
     /// The blocks, back first, following the other links.
-    pub fn iter_back<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn iter_back<'a>(&'a self, links: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         let last = links.prev(self.sentinel);
         std::iter::successors(Some(last), |&block| Some(links.prev(block)))
             .take_while(|&block| block != self.sentinel)
@@ -163,7 +157,7 @@ impl Run {
     }
 
     /// Adds a block if it stands right before or behind the run.
-    pub fn grow(&mut self, links: &Links, block: BlockId) -> bool {
+    pub fn grow(&mut self, links: &BlockStates, block: BlockId) -> bool {
         if self.len == 0 {
             return false;
         } else if links.prev(self.front) == block {
@@ -195,7 +189,7 @@ pub struct BackRun {
 mod tests {
     use super::*;
 
-    fn ids(list: &BlockList, links: &Links) -> Vec<BlockId> {
+    fn ids(list: &BlockList, links: &BlockStates) -> Vec<BlockId> {
         let forward: Vec<_> = list.iter(links).collect();
         let mut backward: Vec<_> = list.iter_back(links).collect();
         backward.reverse();
@@ -206,21 +200,24 @@ mod tests {
 
     #[test]
     fn a_fresh_queue_is_in_order_of_block_id() {
-        let (links, free, pinned) = Links::new(5);
+        let mut links = BlockStates::new(5);
+        let (free, pinned) = links.lists();
         assert_eq!(ids(&free, &links), [1, 2, 3, 4]);
         assert_eq!(ids(&pinned, &links), [0; 0]);
     }
 
     #[test]
     fn a_pool_of_the_null_block_alone_has_an_empty_queue() {
-        let (links, free, _) = Links::new(1);
+        let mut links = BlockStates::new(1);
+        let (free, _) = links.lists();
         assert!(free.is_empty());
         assert_eq!(ids(&free, &links), [0; 0]);
     }
 
     #[test]
     fn runs_go_to_the_front_in_their_order_and_to_the_back_in_theirs() {
-        let (mut links, mut free, _) = Links::new(8);
+        let mut links = BlockStates::new(8);
+        let (mut free, _) = links.lists();
         let mut taken = Vec::new();
         free.take_front(&mut links, 5, &mut taken);
         assert_eq!(taken, [1, 2, 3, 4, 5]);
@@ -236,7 +233,8 @@ mod tests {
 
     #[test]
     fn an_emptied_queue_takes_runs_at_both_ends() {
-        let (mut links, mut free, _) = Links::new(4);
+        let mut links = BlockStates::new(4);
+        let (mut free, _) = links.lists();
         free.take_front(&mut links, 3, &mut Vec::new());
         let mut run = free.front_run();
         free.push_to_run(&mut links, &mut run, 3);

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::block::{BlockHash, CacheKey};
+use crate::block::{BlockHash, CacheKey, GroupId};
 use crate::slots::Slots;
 
 /// What the index points at: a block, or a further key of a block. Never 0.
@@ -24,13 +24,18 @@ pub struct Fingerprint(u32);
 impl Fingerprint {
     /// The fingerprint of a key. Mixes all bits, since hashes may also come from a caller who
     /// counts 1, 2, 3.
+    #[inline]
     pub fn of(key: &CacheKey) -> Self {
-        let BlockHash([a, b, c, d]) = key.hash;
-        let group = u64::from(key.group).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let low = folded_multiply(a ^ 0x243f_6a88_85a3_08d3 ^ group, b ^ 0x1319_8a2e_0370_7344);
-        let high = folded_multiply(c ^ 0xa409_3822_299f_31d0, d ^ 0x082e_fa98_ec4e_6c89 ^ group);
-        let mixed = folded_multiply(low ^ high.rotate_left(31), 0x4528_21e6_38d0_1377);
-        Self((mixed >> 32) as u32)
+        Self::of_parts(&key.hash, key.group)
+    }
+
+    /// The fingerprint of a hash in a group.
+    #[inline]
+    pub fn of_parts(&BlockHash([a, b, c, d]): &BlockHash, group: GroupId) -> Self {
+        let group = u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let left = a ^ c.rotate_left(23) ^ 0x243f_6a88_85a3_08d3;
+        let right = b ^ d.rotate_left(41) ^ group ^ 0x1319_8a2e_0370_7344;
+        Self((folded_multiply(left, right) >> 32) as u32)
     }
 }
 
@@ -62,8 +67,9 @@ fn after(slots: &[Slot], slot: usize) -> usize {
     if slot + 1 == slots.len() { 0 } else { slot + 1 }
 }
 
-fn distance(slots: &[Slot], from: usize, to: usize) -> usize {
-    if to >= from { to - from } else { to + slots.len() - from }
+/// Whether going up from behind `gap` to `i`, around the end of the table, passes `home`.
+fn lies_behind(gap: usize, home: usize, i: usize) -> bool {
+    if gap <= i { gap < home && home <= i } else { gap < home || home <= i }
 }
 
 /// From fingerprints to entries.
@@ -71,6 +77,7 @@ fn distance(slots: &[Slot], from: usize, to: usize) -> usize {
 pub struct HashIndex {
     slots: Slots,
     len: usize,
+    max_len: usize,
     /// Later entries with the key of the entry in a slot, in the order of insertion.
     duplicates: hashbrown::HashMap<Entry, VecDeque<Entry>, foldhash::fast::FixedState>,
 }
@@ -81,14 +88,20 @@ impl HashIndex {
         Self {
             slots: Slots::zeroed(Self::num_slots(capacity)),
             len: 0,
+            max_len: capacity + 1,
             duplicates: hashbrown::HashMap::default(),
         }
     }
 
-    /// Seven slots for five keys: short probes at 11 bytes a block.
+    /// Two slots a key, for short probes; seven for five keys where the table is large.
     fn num_slots(capacity: usize) -> usize {
-        capacity * 7 / 5 + 8
+        match capacity {
+            0..Self::LARGE => capacity * 2 + 8,
+            _ => capacity * 7 / 5 + 8,
+        }
     }
+
+    const LARGE: usize = 1 << 20;
 
     /// Number of distinct keys.
     pub fn len(&self) -> usize {
@@ -98,6 +111,17 @@ impl HashIndex {
     /// Whether no key is in the index.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How many keys to announce at once.
+    pub const BATCH: usize = 32;
+
+    /// Reads the homes of keys that are about to be looked for, so that the waits for memory
+    /// overlap.
+    #[inline]
+    pub fn warm_up(&self, keys: impl Iterator<Item = Fingerprint>) {
+        let slots = &*self.slots;
+        std::hint::black_box(keys.fold(0, |seen, fp| seen ^ slots[home(slots, fp)]));
     }
 
     /// The first inserted entry for which `is_match` holds, among those with this fingerprint.
@@ -125,7 +149,7 @@ impl HashIndex {
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> bool {
-        if Self::num_slots(self.len + 1) > self.slots.len() {
+        if self.len == self.max_len {
             self.grow(fingerprint_of);
         }
         let slots = &mut *self.slots;
@@ -163,19 +187,37 @@ impl HashIndex {
 
     /// As [`Self::remove`], for an entry that is no duplicate: found without comparing keys.
     pub fn remove_first(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
-        let slot = self.find_slot(fp, |other| other == entry)?;
+        let slots = &mut *self.slots;
+        let wanted = slot_of(fp, entry);
+        let mut i = home(slots, fp);
+        while slots[i] != wanted {
+            if slots[i] == EMPTY {
+                return None;
+            }
+            i = after(slots, i);
+        }
+        if self.duplicates.is_empty() {
+            self.len -= 1;
+            vacate(slots, i);
+            return None;
+        }
+        self.hand_over(i, fp, entry)
+    }
+
+    /// Puts the next entry with the same key in the slot of one that leaves.
+    fn hand_over(&mut self, slot: usize, fp: Fingerprint, entry: Entry) -> Option<Entry> {
         let heir = self.next_in_line(entry);
         match heir {
             Some(heir) => self.slots[slot] = slot_of(fp, heir),
-            None => self.vacate(slot),
+            None => {
+                self.len -= 1;
+                vacate(&mut self.slots, slot);
+            }
         }
         heir
     }
 
     fn next_in_line(&mut self, first: Entry) -> Option<Entry> {
-        if self.duplicates.is_empty() {
-            return None;
-        }
         let mut line = self.duplicates.remove(&first)?;
         let heir = line.pop_front();
         if let (Some(heir), false) = (heir, line.is_empty()) {
@@ -223,35 +265,34 @@ impl HashIndex {
         slots[i] = slot_of(fp, entry);
     }
 
-    /// Empties a slot and closes the gap: entries behind it move up unless that would put them
-    /// before their home.
-    fn vacate(&mut self, slot: usize) {
-        self.len -= 1;
-        let slots = &mut *self.slots;
-        let mut gap = slot;
-        let mut i = gap;
-        loop {
-            i = after(slots, i);
-            let moving = slots[i];
-            if moving == EMPTY {
-                slots[gap] = EMPTY;
-                return;
-            }
-            let home = home(slots, fingerprint_in(moving));
-            if distance(slots, home, i) >= distance(slots, gap, i) {
-                slots[gap] = moving;
-                gap = i;
-            }
-        }
-    }
-
     /// Only further keys of blocks can outnumber the blocks, so this runs at most a few times in
     /// the life of a tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
-        self.slots = Slots::zeroed(Self::num_slots(self.len * 2 + 8));
+        let capacity = self.len * 2 + 8;
+        self.slots = Slots::zeroed(Self::num_slots(capacity));
+        self.max_len = capacity;
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
+        }
+    }
+}
+
+/// Empties a slot and closes the gap: entries behind it move up unless that would put them before
+/// their home.
+fn vacate(slots: &mut [Slot], slot: usize) {
+    let mut gap = slot;
+    let mut i = gap;
+    loop {
+        i = after(slots, i);
+        let moving = slots[i];
+        if moving == EMPTY {
+            slots[gap] = EMPTY;
+            return;
+        }
+        if !lies_behind(gap, home(slots, fingerprint_in(moving)), i) {
+            slots[gap] = moving;
+            gap = i;
         }
     }
 }

@@ -35,9 +35,9 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 
 fn check_rings(pool: &BlockPool) -> Result<(), String> {
     for (name, list) in [("free queue", &pool.free), ("pinned tier", &pool.pinned)] {
-        let forward: Vec<_> = list.iter(&pool.links).take(pool.num_blocks() + 1).collect();
+        let forward: Vec<_> = list.iter(&pool.states).take(pool.num_blocks() + 1).collect();
         let mut backward: Vec<_> =
-            list.iter_back(&pool.links).take(pool.num_blocks() + 1).collect();
+            list.iter_back(&pool.states).take(pool.num_blocks() + 1).collect();
         backward.reverse();
         ensure(forward == backward, || format!("the links of the {name} disagree"))?;
         ensure(forward.len() == list.len(), || {

@@ -8,7 +8,7 @@
 use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::free_queue::{BackRun, BlockList, FrontRun, Links, Run};
+use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
 use crate::hash_index::{Entry, Fingerprint, HashIndex};
 use crate::policy::{Policy, RecycleOrder};
 use crate::removal_log::{RemovalLog, RemovedKey};
@@ -18,7 +18,6 @@ use crate::request::GroupBlocks;
 #[derive(Debug)]
 pub struct BlockPool {
     pub(crate) states: BlockStates,
-    pub(crate) links: Links,
     pub(crate) free: BlockList,
     pub(crate) pinned: BlockList,
     pub(crate) index: HashIndex,
@@ -55,10 +54,10 @@ impl BlockPool {
                 MAX_BLOCKS - 1
             )));
         }
-        let (links, free, pinned) = Links::new(num_blocks);
+        let mut states = BlockStates::new(num_blocks);
+        let (free, pinned) = states.lists();
         Ok(Self {
-            states: BlockStates::new(num_blocks),
-            links,
+            states,
             free,
             pinned,
             index: HashIndex::with_capacity(num_blocks),
@@ -152,12 +151,12 @@ impl BlockPool {
 
     /// The free queue, front first.
     pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.free.iter(&self.links)
+        self.free.iter(&self.states)
     }
 
     /// The pinned tier, oldest first.
     pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.pinned.iter(&self.links)
+        self.pinned.iter(&self.states)
     }
 
     /// The block that serves a key: the first inserted of those that have it.
@@ -201,13 +200,16 @@ impl BlockPool {
             self.demote_n(n - self.free.len());
         }
         let first = out.len();
-        self.free.take_front(&mut self.links, n, out);
-        for &block in &out[first..] {
-            self.note(|| Observation::Taken(block));
-            *self.states.ref_count_mut(block) = 1;
-            if self.states.is_cached(block) {
-                self.evictions += 1;
-                self.remove_keys(block);
+        self.free.take_front(&mut self.states, n, out);
+        for batch in out[first..].chunks(HashIndex::BATCH) {
+            self.index.warm_up(batch.iter().map(|&block| self.states.fingerprint(block)));
+            for &block in batch {
+                self.note(|| Observation::Taken(block));
+                *self.states.ref_count_mut(block) = 1;
+                if self.states.is_cached(block) {
+                    self.evictions += 1;
+                    self.remove_keys(block);
+                }
             }
         }
     }
@@ -222,10 +224,10 @@ impl BlockPool {
     /// their hash until they are reused.
     pub fn demote_n(&mut self, n: usize) {
         let mut demoted = Vec::with_capacity(n);
-        self.pinned.take_front(&mut self.links, n.min(self.pinned.len()), &mut demoted);
+        self.pinned.take_front(&mut self.states, n.min(self.pinned.len()), &mut demoted);
         for block in demoted {
             self.states.set_pinned(block, false);
-            self.free.push_back(&mut self.links, block);
+            self.free.push_back(&mut self.states, block);
         }
     }
 
@@ -238,7 +240,7 @@ impl BlockPool {
             }
             let count = self.states.ref_count_mut(block);
             *count += 1;
-            if *count == 1 && !run.grow(&self.links, block) {
+            if *count == 1 && !run.grow(&self.states, block) {
                 self.unlink(std::mem::replace(&mut run, Run::of(block)));
             }
             self.note(|| Observation::Touched(block));
@@ -252,7 +254,7 @@ impl BlockPool {
             true => &mut self.pinned,
             false => &mut self.free,
         };
-        list.remove_run(&mut self.links, &run);
+        list.remove_run(&mut self.states, &run);
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
@@ -270,16 +272,16 @@ impl BlockPool {
                 self.recycle(block, &mut front, &mut back);
             }
         }
-        self.free.close_run(&mut self.links, back);
+        self.free.close_run(&mut self.states, back);
     }
 
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
         if self.states.is_pinned(block) {
-            self.pinned.push_back(&mut self.links, block);
+            self.pinned.push_back(&mut self.states, block);
         } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
-            self.free.push_to_back_run(&mut self.links, back, block);
+            self.free.push_to_back_run(&mut self.states, back, block);
         } else {
-            self.free.push_to_run(&mut self.links, front, block);
+            self.free.push_to_run(&mut self.states, front, block);
         }
     }
 
@@ -291,7 +293,7 @@ impl BlockPool {
             *count -= 1;
             if *count == 0 {
                 self.states.set_pinned(block, false);
-                self.free.push_back(&mut self.links, block);
+                self.free.push_back(&mut self.states, block);
             }
         }
     }
@@ -320,10 +322,10 @@ impl BlockPool {
     fn unpin(&mut self, block: BlockId) {
         self.states.set_pinned(block, false);
         if self.states.ref_count(block) == 0 {
-            self.pinned.remove(&mut self.links, block);
+            self.pinned.remove(&mut self.states, block);
             let mut back = BackRun::default();
             self.recycle(block, &mut self.free.front_run(), &mut back);
-            self.free.close_run(&mut self.links, back);
+            self.free.close_run(&mut self.states, back);
         }
     }
 
@@ -346,8 +348,14 @@ impl BlockPool {
         true
     }
 
+    /// Prepares to insert keys of a group: their places in the index are fetched together.
+    pub fn expect_keys(&self, group: GroupId, hashes: impl Iterator<Item = BlockHash>) {
+        self.index.warm_up(hashes.map(|hash| Fingerprint::of_parts(&hash, group)));
+    }
+
     /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
     /// `num_tokens` is the length of the prefix that the key stands for.
+    #[inline]
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
         let is_cached = self.states.is_cached(block);
         if is_cached && self.has_key(block, &key) {
@@ -375,15 +383,41 @@ impl BlockPool {
     }
 
     /// Takes every key of a block away and reports each as removed.
+    #[inline]
     pub fn remove_keys(&mut self, block: BlockId) {
-        let Some(own) = self.states.key(block) else { return };
-        self.remove_entry(block, &own, self.states.is_duplicate(block));
+        if self.states.has_plain_key(block) {
+            self.remove_plain_key(block);
+        } else if let Some(own) = self.states.key(block) {
+            self.remove_entry(block, &own);
+            self.remove_extra_keys(block);
+        } else {
+            return;
+        }
         self.states.clear_key(block);
         self.num_cached -= 1;
+    }
+
+    #[inline]
+    fn remove_plain_key(&mut self, block: BlockId) {
+        let heir = self.index.remove_first(self.states.fingerprint(block), block);
+        if heir.is_some() || self.is_watched() {
+            let (hash, group) = self.states.own_key(block);
+            let key = CacheKey { hash, group };
+            self.note_removal(block, &key, heir);
+        } else {
+            self.version += 1;
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        self.events.is_some() || self.removals.is_kept()
+    }
+
+    fn remove_extra_keys(&mut self, block: BlockId) {
         if self.states.has_extra_keys(block) {
             for entry in self.extra_keys.entries_of(block) {
                 let key = self.extra_keys.key(entry);
-                self.remove_entry(entry, &key, true);
+                self.remove_entry(entry, &key);
             }
             self.extra_keys.remove(block);
             self.states.set_has_extra_keys(block, false);
@@ -412,26 +446,29 @@ impl BlockPool {
         if block == NULL_BLOCK || self.states.ref_count(block) > 0 {
             return (None, None);
         }
-        self.links.neighbours(block, self.num_blocks())
+        self.states.neighbours(block)
     }
 
-    fn remove_entry(&mut self, entry: Entry, key: &CacheKey, may_be_duplicate: bool) {
+    fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
         let (states, extra) = (&self.states, &self.extra_keys);
-        let fp = Fingerprint::of(key);
         let is_match = |other| entry_has(states, extra, other, key);
-        let heir = match may_be_duplicate {
-            true => self.index.remove(fp, entry, is_match),
-            false => self.index.remove_first(fp, entry),
-        };
+        let heir = self.index.remove(Fingerprint::of(key), entry, is_match);
+        let block = extra.block_of(entry);
+        self.note_removal(block, key, heir);
+    }
+
+    /// A key of a block left the index, and `heir` is served in its place.
+    fn note_removal(&mut self, block: BlockId, key: &CacheKey, heir: Option<Entry>) {
         if let Some(heir) = heir.filter(|&heir| !ExtraKeys::is_extra(heir)) {
             self.states.set_duplicate(heir, false);
         }
         self.version += 1;
         let CacheKey { hash, group } = *key;
-        let (states, extra) = (&self.states, &self.extra_keys);
-        self.removals.push(|| {
-            let block = extra.block_of(entry);
-            RemovedKey { block, group, num_tokens: states.last_hash_num_tokens(block) }
+        let states = &self.states;
+        self.removals.push(|| RemovedKey {
+            block,
+            group,
+            num_tokens: states.last_hash_num_tokens(block),
         });
         self.push_event(|| Event::Removed { hash, group });
     }

@@ -55,6 +55,11 @@ impl RemovalLog {
         }
     }
 
+    /// Whether removals are kept.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
     /// Adds a removal, if they are kept.
     pub fn push(&mut self, key: impl FnOnce() -> RemovedKey) {
         if !self.is_kept {

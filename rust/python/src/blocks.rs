@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use crate::errors::{block_error, request_error};
+use crate::id_lists::id_list;
 use crate::manager::PyManager;
 use crate::tokens::hash_bytes;
 
@@ -120,34 +121,6 @@ impl PyBlocks {
         ids.into_iter().map(select).collect()
     }
 }
-
-/// Ids of one group as a Python list.
-pub fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
-    PyList::new(py, IdIter { blocks, next: 0 })
-}
-
-/// The ids of a group with their number known, as Python's lists are made of.
-struct IdIter<'a> {
-    blocks: &'a GroupBlocks,
-    next: usize,
-}
-
-impl Iterator for IdIter<'_> {
-    type Item = BlockId;
-
-    fn next(&mut self) -> Option<BlockId> {
-        let id = self.blocks.get(self.next)?;
-        self.next += 1;
-        Some(id)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.blocks.len() - self.next;
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for IdIter<'_> {}
 
 /// Ids as an int32 array; those behind the null head are copied as one piece.
 pub fn id_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray1<i32>> {

@@ -6,6 +6,7 @@ mod config;
 mod errors;
 mod events;
 mod hasher;
+mod id_lists;
 mod manager;
 mod pool;
 mod replay;

@@ -12,10 +12,11 @@ use kvoxide_core::{
     RequestId,
 };
 
-use crate::blocks::{PyBlock, PyBlocks, id_list};
+use crate::blocks::{PyBlock, PyBlocks};
 use crate::config::{PyConfig, PyPolicy, optional_size, size};
 use crate::errors::{IntoPyResult, block_error, request_error, to_py};
 use crate::events::PendingEvent;
+use crate::id_lists::id_list;
 use crate::pool::PyBlockPool;
 use crate::request::PyRequest;
 use crate::stats::PrefixCacheStats;

@@ -15,9 +15,9 @@ use kvoxide_core::{
 
 use super::mirror::{Facts, Mirror, PyHashes, num_tokens};
 use super::views::{VllmBlocks, block_list, groups_of, lists_of, unpacked_key};
-use crate::blocks::id_list;
 use crate::config::{PyConfig, PyPolicy};
 use crate::errors::{IntoPyResult, to_py};
+use crate::id_lists::id_list;
 
 type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
 

@@ -9,8 +9,9 @@ use kvoxide_core::block::CacheKey;
 use kvoxide_core::{BlockId, GroupBlocks, GroupId, NULL_BLOCK};
 
 use super::manager::VllmManager;
-use crate::blocks::{id_array, id_list};
+use crate::blocks::id_array;
 use crate::errors::block_error;
+use crate::id_lists::id_list;
 use crate::tokens::hash_bytes;
 
 /// A view of one block.
