@@ -29,10 +29,10 @@ class Effort:
 
     tokens: int = MILLION
     chunk: int = 8192
-    prefill_rounds: int = 2
-    hit_rounds: int = 6
-    decode_rounds: int = 6
-    short_rounds: int = 10
+    prefill_rounds: int = 3
+    hit_rounds: int = 8
+    decode_rounds: int = 12
+    short_rounds: int = 30
 
     @property
     def decoding_context(self) -> int:
