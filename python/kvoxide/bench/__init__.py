@@ -2,5 +2,5 @@
 
 :mod:`~kvoxide.bench.rows` names what is measured, :mod:`~kvoxide.bench.traffic` makes the calls,
 :mod:`~kvoxide.bench.clock` times them, :mod:`~kvoxide.bench.sides` are the managers.
-``python -m kvoxide.bench`` prints the table.
+``kvoxide bench`` and the regression gate in ``benches`` are two users of it.
 """

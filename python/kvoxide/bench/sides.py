@@ -12,6 +12,10 @@ VLLM: Final = "vLLM"
 KVOXIDE: Final = "kvoxide"
 
 
+class BenchError(_core.KvoxideError):
+    """What was to be measured is not what a manager did."""
+
+
 class Side(ABC):
     """A manager, behind the calls that vLLM's and ours have in common."""
 
@@ -89,7 +93,7 @@ class StockSide(_InVllm):
     def _make_manager(self) -> Any:
         made = super()._make_manager()
         if type(made) is not self._manager_class():
-            raise RuntimeError(
+            raise BenchError(
                 f"vLLM's KVCacheManager is replaced by {type(made).__module__}; nothing to"
                 " compare with"
             )

@@ -12,8 +12,9 @@ from kvoxide.bench.clock import Samples, timed
 from kvoxide.bench.layouts import MILLION, Layout
 from kvoxide.bench.prompts import Prompt, make_prompt
 from kvoxide.bench.rows import SHORT_SIZES
-from kvoxide.bench.sides import Side
+from kvoxide.bench.sides import BenchError, Side
 
+LONGEST_CHUNK: Final = 8192
 DECODING_REQUESTS: Final = 32
 DECODING_CONTEXT: Final = 4096
 DECODE_STEPS: Final = 16
@@ -28,11 +29,15 @@ class Effort:
     """What is measured, how often. Lengths in tokens."""
 
     tokens: int = MILLION
-    chunk: int = 8192
-    prefill_rounds: int = 3
+    prefill_rounds: int = 2
     hit_rounds: int = 8
     decode_rounds: int = 12
-    short_rounds: int = 30
+    short_rounds: int = 60
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of one step of a prefill; a prompt has several."""
+        return min(LONGEST_CHUNK, self.tokens // 4)
 
     @property
     def decoding_context(self) -> int:
@@ -128,7 +133,7 @@ class Traffic:
         blocks, num_hit = found[:2]
         expected = (request.num_tokens - 1) // self.layout.scheduler_block_size
         if num_hit != expected * self.layout.scheduler_block_size:
-            raise AssertionError(f"{side.name} hits {num_hit} of {request.num_tokens} tokens")
+            raise BenchError(f"{side.name} hits {num_hit} of {request.num_tokens} tokens")
         return blocks, num_hit
 
     def _look_up_again(self, side: Side, request: Any) -> None:
@@ -149,7 +154,7 @@ class Traffic:
         )
         self.samples.add("admit", side.name, nanoseconds)
         if admitted is None:
-            raise AssertionError(f"{side.name} does not admit the request")
+            raise BenchError(f"{side.name} does not admit the request")
         side.set_running(request)
         request.num_computed_tokens = request.num_tokens
 
@@ -224,7 +229,7 @@ def _admit(side: Side, request: Any, num_new: int) -> None:
         request, num_new, num_hit, blocks, full_sequence_must_fit=True
     )
     if admitted is None:
-        raise AssertionError(f"{side.name} does not admit a request of {request.num_tokens} tokens")
+        raise BenchError(f"{side.name} does not admit a request of {request.num_tokens} tokens")
     side.set_running(request)
     request.num_computed_tokens = num_hit + num_new
 
