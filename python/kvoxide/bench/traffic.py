@@ -19,6 +19,7 @@ DECODING_REQUESTS: Final = 32
 DECODING_CONTEXT: Final = 4096
 DECODE_STEPS: Final = 16
 SHORT_REQUESTS_PER_BLOCK: Final = 40
+BLOCK_IDS_PER_ROUND: Final = 4
 # A call that changes nothing is repeated for this long where once is too short to be timed.
 _SHORTEST_TIMED_NS: Final = 300_000
 _SPARE_BLOCKS: Final = 64
@@ -120,7 +121,7 @@ class Traffic:
                 self._look_up_again(side, request)
             for (side, request), found in zip(requests, hits, strict=True):
                 self._admit_hit(side, request, *found)
-            for side, request in requests:
+            for side, request in requests * BLOCK_IDS_PER_ROUND:
                 nanoseconds, _ = timed(_whole_block_ids, side, request)
                 self.samples.add("block-ids", side.name, nanoseconds)
             for side, request in requests:
