@@ -1,4 +1,4 @@
-"""How fast traces play: ``python -m pytest benches --benchmark-only``.
+"""How fast traces play: ``python -m pytest benches/test_replay_speed.py``.
 
 The Mooncake trace is read from ``$KVOXIDE_TRACE`` (see the README); without it that part is
 skipped.

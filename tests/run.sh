@@ -27,6 +27,7 @@ main() {
     rust_tests
     install_kvoxide
     python_types
+    [[ $# -gt 0 ]] || speed
     step pytest
     exec env "${pytest_env[@]}" "$venv/bin/python" -m pytest "$@"
 }
@@ -83,6 +84,16 @@ python_types() {
     step 'stubs of the compiled module'
     MYPYPATH=python "$venv/bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml \
         --allowlist tests/stubtest_allowlist.txt kvoxide._core
+}
+
+# Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
+speed() {
+    step 'instructions of hot paths'
+    "$venv/bin/python" -m benches.gate counts
+    if $with_vllm; then
+        step 'speed beside vLLM'
+        env "${pytest_env[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
+    fi
 }
 
 site_packages() {

@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
     raise SystemExit(f"kvoxide: {error.name} is missing; pip install 'kvoxide[cli]'") from None
 
 COMMANDS = {
+    "bench": "kvoxide.bench.command",
     "doctor": "kvoxide.vllm.commands",
     "experiment": "kvoxide.replay.experiment_command",
     "replay": "kvoxide.replay.replay_command",

@@ -1,5 +1,6 @@
 """Command line options that more than one command has, and the values they become."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,4 +87,6 @@ def _checked_output(text: str) -> Path:
 def _checked_plot(text: str) -> Path:
     if Path(text).suffix.lower() not in FORMATS:
         raise ConfigError(f"{text!r} must end in one of {', '.join(FORMATS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("plots need matplotlib; pip install 'kvoxide[cli]'")
     return _checked_output(text)

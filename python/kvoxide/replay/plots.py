@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FORMATS: Final = (".png", ".pdf", ".svg")
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
-_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
 _DOTS_PER_INCH: Final = 150
 _TITLE_WIDTH: Final = 125
 _MOST_TICKS: Final = 12
@@ -29,7 +29,7 @@ _MOVING_SHARE: Final = 0.05
 
 def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
     """Hit share so far and moving, and the pool's occupancy, over one trace and one pool size."""
-    figure = _figure(title, height=7.5)
+    figure = new_figure(title, height=7.5)
     hits, pool = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for outcome, style in zip(outcomes, _styles(_names(outcomes)), strict=True):
         _draw_hit_share(hits, outcome, style)
@@ -46,7 +46,7 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
 
 def draw_hit_shares(shares: HitShares, title: str) -> "Figure":
     """Hit share over a quantity, one line per policy, the unlimited pool as the reference."""
-    figure = _figure(title, height=5)
+    figure = new_figure(title, height=5)
     axes = figure.subplots()
     for (name, row), style in zip(
         shares.by_policy.items(), _styles(list(shares.by_policy)), strict=True
@@ -69,7 +69,8 @@ def save(figure: "Figure", stream: IO[bytes], suffix: str) -> None:
     figure.savefig(stream, format=suffix[1:].lower(), dpi=_DOTS_PER_INCH)
 
 
-def _figure(title: str, height: float) -> "Figure":
+def new_figure(title: str, height: float) -> "Figure":
+    """An empty figure of that height in inches."""
     # Imported here, and without pyplot: matplotlib takes longer to load than a small replay.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ def _names(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A line style per policy. Later lines are thinner, so that lines that coincide all show."""
-    colours = itertools.cycle(_COLOURS)
+    colours = itertools.cycle(COLOURS)
     for index, name in enumerate(names):
         if name == UNLIMITED:
             yield {"color": "black", "linestyle": "--", "linewidth": 1.2, "markersize": 3}

@@ -1,0 +1,70 @@
+"""Instructions that the core's hot paths execute, counted by callgrind: the same in every run."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from .baseline import Values
+
+ROOT: Final = Path(__file__).parent.parent
+_CALLGRIND: Final = (
+    "valgrind",
+    "--tool=callgrind",
+    "--quiet",
+    "--collect-atstart=no",
+    "--toggle-collect=*hot_paths*counted*",
+)
+_SUMMARY: Final = re.compile(r"^(?:summary|totals): *([0-9]+)", re.MULTILINE)
+
+
+def missing_tool() -> str | None:
+    """The tool without which nothing can be counted; None if all are there."""
+    return next((tool for tool in ("cargo", "valgrind") if shutil.which(tool) is None), None)
+
+
+def tools() -> dict[str, str]:
+    """What the counts depend on besides the code."""
+    described = _output(["rustc", "-vV"])
+    fields = dict(line.split(": ", 1) for line in described.splitlines() if ": " in line)
+    return {"rustc": fields["release"], "host": fields["host"]}
+
+
+def count() -> Values:
+    """Instructions by layout and operation."""
+    program = _build()
+    counts: Values = {}
+    for line in _output([str(program)]).splitlines():
+        layout, operation = line.split()
+        counts.setdefault(layout, {})[operation] = _count(program, layout, operation)
+    return counts
+
+
+def _build() -> Path:
+    command = ["cargo", "build", "--locked", "--release", "--quiet", "--package", "kvoxide-core"]
+    messages = _output([*command, "--example", "hot_paths", "--message-format=json"])
+    for message in map(json.loads, messages.splitlines()):
+        if message.get("executable") and message["target"]["name"] == "hot_paths":
+            return Path(message["executable"])
+    raise RuntimeError("cargo built no program hot_paths")
+
+
+def _count(program: Path, layout: str, operation: str) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "counts"
+        _output([*_CALLGRIND, f"--callgrind-out-file={out}", str(program), layout, operation])
+        found = _SUMMARY.search(out.read_text(encoding="utf-8"))
+    count = int(found[1]) if found else 0
+    if count == 0:
+        raise RuntimeError(f"callgrind counted nothing for {layout} {operation}")
+    return count
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed with exit code {done.returncode}")
+    return done.stdout

@@ -1,0 +1,91 @@
+"""Whether speed is still what it was: ``python -m benches.gate``.
+
+Counts instructions of the core's hot paths under callgrind, and measures ratios against the
+installed vLLM's manager; both are compared with ``benches/baseline.json``. Exit status 1 if
+something became slower than the margin allows. ``--renew`` writes the baseline instead.
+"""
+
+import argparse
+import sys
+from typing import Final
+
+from kvoxide.bench.layouts import LAYOUTS
+from kvoxide.bench.vllm_release import find_vllm
+
+from . import baseline, counts, ratios
+from .baseline import HOW_TO_RENEW, Section, Values
+from .verdict import compare, print_verdict
+
+COUNTS_MARGIN: Final = 0.03
+"""Counts do not vary; this is for what changes on purpose elsewhere."""
+RATIOS_MARGIN: Final = 0.18
+"""Beyond the noise of the fastest of several runs, and well below 30 % slower."""
+RETRIES: Final = 4
+RUNS_OF_BASELINE: Final = 3
+
+
+def check_counts(renew: bool) -> bool:
+    """Whether no hot path executes more instructions than its baseline allows."""
+    missing = counts.missing_tool()
+    if missing is not None:
+        print(f"instructions are not counted: {missing} is not installed")
+        return not renew
+    tools = counts.tools()
+    if renew:
+        baseline.write("counts", Section(tools, counts.count()))
+        return True
+    before = baseline.read("counts")
+    if (difference := before.difference(tools)) is not None:
+        print(f"instructions are not counted: {difference}; {HOW_TO_RENEW} counts")
+        return True
+    lines = compare(before.values, counts.count(), more_is_better=False)
+    print_verdict("instructions of the core's hot paths", lines, COUNTS_MARGIN)
+    return not any(line.is_bad(COUNTS_MARGIN) for line in lines)
+
+
+def check_ratios(renew: bool) -> bool:
+    """Whether no row's ratio is further below its baseline than noise explains."""
+    vllm = find_vllm()
+    if vllm.version is None:
+        print(f"ratios are not measured: no vLLM to compare with, {vllm.why_not}")
+        return False
+    tools = ratios.tools(vllm.version)
+    if renew:
+        found = ratios.measure_until(list(LAYOUTS), lambda _: list(LAYOUTS), RUNS_OF_BASELINE - 1)
+        baseline.write("ratios", Section(tools, ratios.values_of(found)))
+        return True
+    before = baseline.read("ratios")
+    if (difference := before.difference(tools)) is not None:
+        print(f"ratios are not comparable: {difference}; {HOW_TO_RENEW}")
+        return False
+
+    def slow_layouts(values: Values) -> list[str]:
+        lines = compare(before.values, values, more_is_better=True)
+        return sorted({line.layout for line in lines if line.is_bad(RATIOS_MARGIN)})
+
+    found = ratios.measure_until(list(LAYOUTS), slow_layouts, RETRIES)
+    lines = compare(before.values, ratios.values_of(found), more_is_better=True)
+    print_verdict(f"vLLM {vllm.version}'s time / kvoxide's", lines, RATIOS_MARGIN)
+    return not any(line.is_bad(RATIOS_MARGIN) for line in lines)
+
+
+CHECKS: Final = {"counts": check_counts, "ratios": check_ratios}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the checks that are named, or all; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benches.gate", description=__doc__)
+    parser.add_argument("checks", nargs="*", metavar="{counts,ratios}", default=[])
+    parser.add_argument("--renew", action="store_true", help="write the baseline")
+    given = parser.parse_args(arguments)
+    unknown = set(given.checks) - CHECKS.keys()
+    if unknown:
+        parser.error(f"no check {', '.join(sorted(unknown))}; checks are {', '.join(CHECKS)}")
+    results = [CHECKS[name](given.renew) for name in given.checks or CHECKS]
+    if not all(results) and not given.renew:
+        print(f"If this is meant to be: {HOW_TO_RENEW}")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Ratios of vLLM's time to ours, with further rounds for those that look slow."""
+
+import platform
+from collections.abc import Callable, Sequence
+
+from kvoxide.bench.comparison import Measurement, measure
+from kvoxide.bench.traffic import Effort
+
+from .baseline import Values
+
+Measurements = dict[tuple[str, str], Measurement]
+
+
+def tools(vllm: str) -> dict[str, str]:
+    """What the ratios depend on besides the code."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"vllm": vllm, "python": python, "machine": platform.machine()}
+
+
+def measure_rows(layouts: Sequence[str]) -> Measurements:
+    """Every row of these layouts, once."""
+    found = measure(layouts, Effort(), with_vllm=True)
+    return {(m.layout, m.row.key): m for m in found}
+
+
+def measure_until(
+    layouts: Sequence[str], slow_layouts: Callable[[Values], Sequence[str]], retries: int
+) -> Measurements:
+    """Every row; layouts that ``slow_layouts`` names of the ratios so far are measured again, and
+    count with their fastest rounds."""
+    found = measure_rows(layouts)
+    for _ in range(retries):
+        again = list(slow_layouts(values_of(found)))
+        if not again:
+            break
+        for key, more in measure_rows(again).items():
+            found[key] = found[key].with_more_rounds(more)
+    return found
+
+
+def values_of(found: Measurements) -> Values:
+    """The ratios alone."""
+    values: Values = {}
+    for (layout, row), measurement in found.items():
+        if measurement.ratio is None:
+            raise ValueError("there is no ratio without vLLM")
+        values.setdefault(layout, {})[row] = round(measurement.ratio, 2)
+    return values

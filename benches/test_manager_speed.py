@@ -1,0 +1,58 @@
+"""The manager's calls, side by side with those of the installed vLLM's own manager:
+``python -m pytest benches/test_manager_speed.py``.
+
+Ratios vary between machines and with what else runs there, so these bounds are loose; the margins
+of ``python -m benches.gate`` are not.
+"""
+
+import os
+
+import pytest
+from kvoxide.bench.layouts import LAYOUTS
+from kvoxide.bench.rows import ROWS
+from kvoxide.bench.vllm_release import find_vllm
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from . import baseline
+from .ratios import Measurements, measure_until, values_of
+
+SLOWEST = 1.0
+"""No call may take longer than vLLM's."""
+SHARE_OF_BASELINE = 0.5
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+_vllm = find_vllm()
+if _vllm.version is None:
+    pytest.skip(f"no vLLM to compare with: {_vllm.why_not}", allow_module_level=True)
+
+
+def floor_of(layout: str, row: str) -> float:
+    """The lowest ratio that passes."""
+    ratio = baseline.read("ratios").values[layout][row]
+    return max(SLOWEST, SHARE_OF_BASELINE * ratio)
+
+
+def too_slow(layout: str, ratios: dict[str, float]) -> list[str]:
+    return [
+        f"{row}: {ratio}, at least {floor_of(layout, row):.2f}"
+        for row, ratio in ratios.items()
+        if ratio < floor_of(layout, row)
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ratio_to_vllm(benchmark: BenchmarkFixture, layout: str) -> None:
+    """Every row, once more if it looks slow. Goals and ratios go to ``extra_info``."""
+
+    def run() -> Measurements:
+        return measure_until(
+            [layout], lambda values: [layout] if too_slow(layout, values[layout]) else [], retries=2
+        )
+
+    found = benchmark.pedantic(run, rounds=1)
+    ratios = values_of(found)[layout]
+    benchmark.extra_info |= {
+        row: {"ratio": ratio, "goal": ROWS[row].goals[layout]} for row, ratio in ratios.items()
+    }
+    assert ratios.keys() == ROWS.keys()
+    assert too_slow(layout, ratios) == []

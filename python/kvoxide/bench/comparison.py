@@ -1,0 +1,75 @@
+"""A whole run: every row of every layout, as times and ratios."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvoxide.bench.clock import collector_paused
+from kvoxide.bench.layouts import LAYOUTS
+from kvoxide.bench.rows import ROWS, Row
+from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, Side, StandaloneSide, StockSide
+from kvoxide.bench.traffic import Effort, Traffic
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of one layout; CPU time in microseconds. Without vLLM there is no ``vllm_us``."""
+
+    row: Row
+    layout: str
+    vllm_us: float | None
+    kvoxide_us: float
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster than vLLM's manager; None without vLLM."""
+        return None if self.vllm_us is None else self.vllm_us / self.kvoxide_us
+
+    def with_more_rounds(self, other: "Measurement") -> "Measurement":
+        """The faster of both, side by side, of another measurement of the same."""
+        vllm = [us for us in (self.vllm_us, other.vllm_us) if us is not None]
+        return Measurement(
+            self.row,
+            self.layout,
+            min(vllm, default=None),
+            min(self.kvoxide_us, other.kvoxide_us),
+        )
+
+    @property
+    def goal(self) -> float:
+        """The ratio that is aimed at."""
+        return self.row.goals[self.layout]
+
+
+def measure(
+    layouts: Sequence[str],
+    effort: Effort,
+    *,
+    with_vllm: bool,
+    on_layout: Callable[[str], None] = lambda name: None,
+) -> list[Measurement]:
+    """Measure the layouts of these names, side by side with the installed vLLM or alone.
+
+    ``on_layout`` is told the name of each before it begins.
+    """
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    measured: list[Measurement] = []
+    for name in layouts:
+        on_layout(name)
+        measured += _measure_layout(name, effort, with_vllm=with_vllm)
+    return measured
+
+
+def _measure_layout(name: str, effort: Effort, *, with_vllm: bool) -> list[Measurement]:
+    layout = LAYOUTS[name]
+    classes: list[type[Side]] = [StockSide, AdapterSide] if with_vllm else [StandaloneSide]
+    sizes = (layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
+    sides = [make(*sizes) for make in classes]
+    with collector_paused():
+        samples = Traffic(layout, sides, effort).run()
+    measured = []
+    for key, row in ROWS.items():
+        ours = samples.microseconds(key, KVOXIDE)
+        if ours is not None:
+            measured.append(Measurement(row, name, samples.microseconds(key, VLLM), ours))
+    return measured

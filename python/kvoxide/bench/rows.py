@@ -1,0 +1,41 @@
+"""What is measured, and how many times faster than vLLM's manager it is meant to be."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+SHORT_SIZES: Final = (16, 32, 64, 128, 256, 512)
+"""Prompt lengths in tokens of the short requests."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured operation. ``goals`` are ratios of vLLM's time to ours, by layout."""
+
+    key: str
+    text: str
+    goals: dict[str, float] = field(hash=False)
+
+
+def _goals(full: float, gemma: float, dsv4: float) -> dict[str, float]:
+    return {"full": full, "gemma": gemma, "dsv4": dsv4}
+
+
+def _short(tokens: int) -> Row:
+    goals = _goals(8, 12, 12) if tokens == 256 else _goals(3, 3, 3)
+    return Row(f"short-{tokens}", f"short request, {tokens} tokens: look up, admit, free", goals)
+
+
+ROWS: Final = {
+    row.key: row
+    for row in (
+        Row("chunk-cold", "prefill chunk, cold pool", _goals(25, 100, 100)),
+        Row("chunk-evicting", "prefill chunk, evicting", _goals(25, 100, 100)),
+        Row("look-up", "look up a whole hit, first time", _goals(40, 40, 20)),
+        Row("look-up-again", "look it up again, unchanged", _goals(1000, 1000, 500)),
+        Row("admit", "admit the hit", _goals(60, 60, 60)),
+        Row("block-ids", "block ids of the request as lists", _goals(3, 3, 3)),
+        Row("free", "free the request", _goals(35, 35, 35)),
+        Row("decode", "decode, per request and step", _goals(5, 12, 12)),
+        *map(_short, SHORT_SIZES),
+    )
+}

@@ -1,0 +1,281 @@
+//! One operation of the manager on a state that is always the same, for counting instructions:
+//!
+//! ```sh
+//! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \
+//!     target/release/examples/hot_paths gemma free
+//! ```
+//!
+//! Everything but the operation is outside of `counted`. `hot_paths` without arguments prints the
+//! names of all layouts and operations, one pair per line.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use kvoxide_core::{
+    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestView, Result,
+};
+
+/// Tokens of a long prompt, and of a step of its prefill.
+const LONG: usize = 128 * 1024;
+const CHUNK: usize = 8192;
+/// Tokens of a short prompt; how many such requests.
+const SHORT: usize = 256;
+const SHORT_REQUESTS: u64 = 64;
+/// Tokens of the prompts of running requests; how many of them, and for how many steps.
+const CONTEXT: usize = 2048;
+const RUNNING: u64 = 16;
+const STEPS: usize = 32;
+
+const LAYOUTS: [&str; 3] = ["full", "gemma", "dsv4"];
+
+type Operation = fn(&mut World) -> Result<()>;
+
+const OPERATIONS: [(&str, Operation); 8] = [
+    ("chunk-cold", chunk_cold),
+    ("chunk-evicting", chunk_evicting),
+    ("look-up", look_up),
+    ("look-up-again", look_up_again),
+    ("admit", admit),
+    ("free", free),
+    ("decode", decode),
+    ("short", short),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [] => {
+            for layout in LAYOUTS {
+                OPERATIONS.iter().for_each(|(name, _)| println!("{layout} {name}"));
+            }
+            ExitCode::SUCCESS
+        }
+        [layout, operation] => run(layout, operation),
+        _ => usage("give a layout and an operation, or nothing for a list"),
+    }
+}
+
+fn run(layout: &str, operation: &str) -> ExitCode {
+    let Some(config) = config(layout) else { return usage("no such layout") };
+    let Some((_, operation)) = OPERATIONS.iter().find(|(name, _)| *name == operation) else {
+        return usage("no such operation");
+    };
+    match World::new(config).and_then(|mut world| operation(&mut world)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => usage(&error.to_string()),
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("hot_paths: {problem}");
+    ExitCode::from(2)
+}
+
+/// The layouts of `kvoxide bench`, with a pool for prompts of [`LONG`] tokens.
+fn config(layout: &str) -> Option<ManagerConfig> {
+    let window = GroupSpec::sliding_window;
+    let (groups, num_blocks) = match layout {
+        "full" => (vec![GroupSpec::full(16)], 8_700),
+        "gemma" => {
+            let mut groups = vec![GroupSpec::full(16)];
+            groups.resize(6, window(16, 1024));
+            (groups, 14_000)
+        }
+        "dsv4" => {
+            (vec![GroupSpec::full(256), window(64, 128), window(4, 8), window(8, 128)], 8_000)
+        }
+        _ => return None,
+    };
+    Some(ManagerConfig {
+        max_in_flight_tokens: Some(CHUNK),
+        ..ManagerConfig::new(num_blocks, groups, LONG + CHUNK)
+    })
+}
+
+/// What callgrind counts. The result is dropped by the caller, uncounted.
+#[inline(never)]
+fn counted<T>(operation: impl FnOnce() -> T) -> T {
+    black_box(operation())
+}
+
+fn chunk_cold(world: &mut World) -> Result<()> {
+    world.prefill(0, true)
+}
+
+fn chunk_evicting(world: &mut World) -> Result<()> {
+    for prompt in 0..3 {
+        world.prefill(prompt, false)?;
+    }
+    world.prefill(3, true)
+}
+
+fn look_up(world: &mut World) -> Result<()> {
+    world.prefill(0, false)?;
+    let request = world.request(0, LONG);
+    counted(|| world.look_up(&request)).map(|hit| require(hit.length > LONG - 1024))
+}
+
+fn look_up_again(world: &mut World) -> Result<()> {
+    world.prefill(0, false)?;
+    let request = world.request(0, LONG);
+    let first = world.look_up(&request)?;
+    counted(|| world.look_up(&request)).map(|hit| require(hit.length == first.length))
+}
+
+fn admit(world: &mut World) -> Result<()> {
+    world.prefill(0, false)?;
+    let mut request = world.request(0, LONG);
+    let hit = world.look_up(&request)?;
+    counted(|| world.admit(&mut request, &hit, LONG))
+}
+
+fn free(world: &mut World) -> Result<()> {
+    world.prefill(0, false)?;
+    let mut request = world.request(0, LONG);
+    let hit = world.look_up(&request)?;
+    world.admit(&mut request, &hit, LONG)?;
+    counted(|| world.manager.free(request.id))
+}
+
+fn decode(world: &mut World) -> Result<()> {
+    let mut running = Vec::new();
+    for prompt in 0..RUNNING {
+        let mut request = world.request(prompt, CONTEXT + STEPS + 1);
+        (request.num_tokens, request.num_prompt_tokens) = (CONTEXT, CONTEXT);
+        let hit = world.look_up(&request)?;
+        world.admit(&mut request, &hit, CONTEXT)?;
+        // The first step gives back what the prefill left behind the window.
+        request.num_tokens += 1;
+        world.next(&mut request, 1)?;
+        running.push(request);
+    }
+    for _ in 0..STEPS {
+        for request in &mut running {
+            request.num_tokens += 1;
+            counted(|| world.next(request, 1))?;
+        }
+    }
+    Ok(())
+}
+
+fn short(world: &mut World) -> Result<()> {
+    world.prefill(0, false)?;
+    for prompt in 1..=SHORT_REQUESTS {
+        let mut request = world.request(prompt, SHORT);
+        counted(|| {
+            let hit = world.look_up(&request)?;
+            world.admit(&mut request, &hit, SHORT)?;
+            world.manager.free(request.id)
+        })?;
+    }
+    Ok(())
+}
+
+fn require(condition: bool) {
+    assert!(condition, "the state is not the one that is to be measured");
+}
+
+/// A request as a scheduler keeps it.
+struct Request {
+    id: u64,
+    hashes: Vec<BlockHash>,
+    hash_block_size: usize,
+    num_prompt_tokens: usize,
+    num_tokens: usize,
+    num_computed_tokens: usize,
+    is_waiting: bool,
+}
+
+impl Request {
+    fn view(&self) -> RequestView<'_> {
+        RequestView {
+            id: self.id,
+            block_hashes: &self.hashes[..self.num_tokens / self.hash_block_size],
+            num_tokens: self.num_tokens,
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed_tokens,
+            num_in_flight_tokens: 0,
+            shared_prefix_boundary: 0,
+            is_waiting: self.is_waiting,
+        }
+    }
+}
+
+/// A manager and the number of requests that it has seen.
+struct World {
+    manager: Manager,
+    num_requests: u64,
+}
+
+impl World {
+    fn new(config: ManagerConfig) -> Result<Self> {
+        Ok(Self { manager: Manager::new(config)?, num_requests: 0 })
+    }
+
+    /// A request with `num_tokens` tokens of a prompt.
+    fn request(&mut self, prompt: u64, num_tokens: usize) -> Request {
+        self.num_requests += 1;
+        let hash_block_size = self.manager.hash_block_size();
+        Request {
+            id: self.num_requests,
+            hashes: (0..num_tokens / hash_block_size).map(|i| hash(prompt, i as u64)).collect(),
+            hash_block_size,
+            num_prompt_tokens: num_tokens,
+            num_tokens,
+            num_computed_tokens: 0,
+            is_waiting: true,
+        }
+    }
+
+    /// A long prompt chunk by chunk, and its end. The first chunk, its admission, is not counted.
+    fn prefill(&mut self, prompt: u64, is_counted: bool) -> Result<()> {
+        let mut request = self.request(prompt, LONG);
+        let hit = self.look_up(&request)?;
+        self.admit(&mut request, &hit, CHUNK)?;
+        while request.num_computed_tokens < LONG {
+            match is_counted {
+                true => counted(|| self.next(&mut request, CHUNK))?,
+                false => self.next(&mut request, CHUNK)?,
+            }
+        }
+        self.manager.free(request.id)
+    }
+
+    fn look_up(&mut self, request: &Request) -> Result<PrefixHit> {
+        self.manager.get_computed_blocks(&request.view(), request.num_tokens - 1)
+    }
+
+    fn admit(&mut self, request: &mut Request, hit: &PrefixHit, most: usize) -> Result<()> {
+        let args = AllocateArgs {
+            num_new_tokens: most.min(request.num_tokens - hit.length),
+            num_new_computed_tokens: hit.length,
+            new_computed_blocks: &hit.blocks,
+            full_sequence_must_fit: true,
+            has_scheduled_reqs: true,
+            ..AllocateArgs::default()
+        };
+        require(self.manager.allocate_slots(&request.view(), &args)?.is_some());
+        request.num_computed_tokens = hit.length + args.num_new_tokens;
+        request.is_waiting = false;
+        Ok(())
+    }
+
+    fn next(&mut self, request: &mut Request, num_new_tokens: usize) -> Result<()> {
+        let args = AllocateArgs { num_new_tokens, ..AllocateArgs::default() };
+        require(self.manager.allocate_slots(&request.view(), &args)?.is_some());
+        request.num_computed_tokens += num_new_tokens;
+        Ok(())
+    }
+}
+
+/// The hash of a block of a prompt; evenly spread, as a cryptographic one is.
+fn hash(prompt: u64, index: u64) -> BlockHash {
+    let mut state = prompt << 32 | index;
+    BlockHash(std::array::from_fn(|_| {
+        // SplitMix64's constants.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }))
+}

@@ -1,0 +1,156 @@
+"""``kvoxide bench``, with small prompts."""
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kvoxide.bench import command
+from kvoxide.bench.layouts import LAYOUTS
+from kvoxide.bench.rows import ROWS
+from kvoxide.bench.vllm_release import UsableVllm, find_vllm
+from kvoxide.cli import main
+from kvoxide.vllm import releases
+
+SMALL = ("--tokens", "4096")
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
+)
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+
+
+def bench(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["bench", *map(str, arguments)])
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(path.read_bytes())["rows"]
+    return rows
+
+
+def require_every_row(rows: Sequence[dict[str, Any]], layouts: Sequence[str]) -> None:
+    expected = [(layout, key) for layout in layouts for key in ROWS]
+    assert [(row["layout"], row["row"]) for row in rows] == expected
+    assert all(row["kvoxide_us"] > 0 for row in rows)
+
+
+def test_alone_gives_times_of_every_layout(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    result = bench(*SMALL, "--alone", "--json", path)
+    assert result.exit_code == 0, result.output
+    assert "no vLLM (left out, as asked): times only" in result.stdout
+    assert "vLLM µs" not in result.stdout
+    rows = rows_in(path)
+    require_every_row(rows, list(LAYOUTS))
+    assert {row["ratio"] for row in rows} == {row["vllm_us"] for row in rows} == {None}
+
+
+@needs_vllm
+def test_beside_vllm_gives_ratios(tmp_path: Path) -> None:
+    vllm = find_vllm()
+    if vllm.version is None:
+        pytest.skip(f"no vLLM to compare with: {vllm.why_not}")
+    path = tmp_path / "bench.json"
+    result = bench(*SMALL, "--layout", "dsv4", "--json", path)
+    assert result.exit_code == 0, result.output
+    assert f"and vLLM {vllm.version};" in result.stdout
+    rows = rows_in(path)
+    require_every_row(rows, ["dsv4"])
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["vllm_us"] / row["kvoxide_us"])
+
+
+def test_without_vllm_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_vllm", lambda: UsableVllm(None, "it is not installed"))
+    result = bench(*SMALL, "--layout", "full")
+    assert result.exit_code == 0, result.output
+    assert "no vLLM (it is not installed): times only" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        (None, "it is not installed"),
+        ("0.31.0", "0.31.0 is installed, supported are 0.33.0 and 0.32.0"),
+    ],
+)
+def test_which_vllm_is_usable(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
+) -> None:
+    monkeypatch.setattr(releases, "installed_version", lambda: version)
+    assert find_vllm() == UsableVllm(None, says)
+
+
+def test_a_changed_release_is_not_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "installed_version", lambda: "0.33.0")
+    monkeypatch.setattr(releases, "drift", lambda release: ("KVCacheManager.free: gone",))
+    found = find_vllm()
+    assert found.version is None
+    assert found.why_not is not None
+    assert "kvoxide doctor" in found.why_not
+
+
+def test_layouts_are_measured_in_the_order_given(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    chosen = ("--layout", "dsv4", "--layout", "full", "--layout", "dsv4")
+    result = bench(*SMALL, "--alone", "--quiet", *chosen, "--json", path)
+    assert (result.exit_code, result.output) == (0, "")
+    require_every_row(rows_in(path), ["dsv4", "full"])
+
+
+@needs_matplotlib
+def test_the_plot_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "bench.svg"
+    result = bench(*SMALL, "--alone", "--plot", path)
+    assert result.exit_code == 0, result.output
+    assert b"<svg" in path.read_bytes()
+
+
+def test_a_plot_without_matplotlib_is_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = bench("--plot", tmp_path / "bench.png")
+    assert result.exit_code == 2
+    assert "pip install 'kvoxide[cli]'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--layout", "llama"), "'llama' is not one of 'full', 'gemma', 'dsv4'"),
+        (("--tokens", "2047"), "2047 is not in the range 2048<=x<=4000000"),
+        (("--tokens", "4000001"), "is not in the range"),
+        (("--tokens", "many"), "'many' is not a valid integer"),
+        (("--plot", "bench.txt"), "must end in one of .png, .pdf, .svg"),
+        (("--json", "no/such/folder/bench.json"), "cannot write"),
+        (("prompt",), "unexpected extra argument"),
+    ],
+)
+def test_bad_options_are_refused(arguments: tuple[str, ...], says: str) -> None:
+    result = bench(*arguments)
+    assert result.exit_code == 2
+    assert says in result.output
+
+
+def test_one_file_for_two_results_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bench.svg"
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed")
+    result = bench("--json", path, "--plot", path)
+    assert result.exit_code == 1
+    assert "is named twice" in result.output
+
+
+def test_a_wrong_policy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_vllm().version is None:
+        pytest.skip("no vLLM to compare with")
+    monkeypatch.setenv("VLLM_PIN_SWA_TOKENS", "perhaps")
+    result = bench(*SMALL, "--layout", "full")
+    assert result.exit_code == 1
+    assert "VLLM_PIN_SWA_TOKENS" in result.output

@@ -1,0 +1,82 @@
+"""What the numbers of ``kvoxide bench`` mean."""
+
+import gc
+
+import pytest
+from kvoxide.bench.clock import Samples, collector_paused, timed
+from kvoxide.bench.comparison import Measurement
+from kvoxide.bench.layouts import LAYOUTS, MILLION
+from kvoxide.bench.prompts import make_prompt
+from kvoxide.bench.rows import ROWS
+from kvoxide.bench.sides import BenchError, StandaloneSide
+from kvoxide.bench.traffic import Effort, Traffic
+
+
+def measurement(vllm_us: float | None, kvoxide_us: float) -> Measurement:
+    return Measurement(ROWS["free"], "full", vllm_us, kvoxide_us)
+
+
+def test_steps_count_with_their_fastest_round_and_are_averaged() -> None:
+    samples = Samples()
+    for step, nanoseconds in ((0, 5_000), (1, 2_000), (0, 3_000), (1, 9_000)):
+        samples.add("decode", "vLLM", nanoseconds, step)
+    assert samples.microseconds("decode", "vLLM") == 2.5
+    assert samples.microseconds("decode", "kvoxide") is None
+
+
+def test_only_work_is_timed() -> None:
+    nanoseconds, result = timed(sum, range(300_000))
+    assert result == sum(range(300_000))
+    assert nanoseconds > 100_000
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_before_afterwards(enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with collector_paused():
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
+def test_more_rounds_can_only_be_faster() -> None:
+    both = measurement(40, 4).with_more_rounds(measurement(50, 2))
+    assert (both.vllm_us, both.kvoxide_us, both.ratio) == (40, 2, 20)
+    assert measurement(None, 4).with_more_rounds(measurement(None, 5)).ratio is None
+
+
+def test_prompts_share_no_block_and_have_hashes_for_their_output() -> None:
+    first, second = (make_prompt(name, 100, 16, num_output_tokens=60) for name in "ab")
+    assert first.num_hashes(100) == 6
+    hashes = first.hashes_between(0, 10)
+    assert {len(h) for h in hashes} == {32}
+    assert len({*hashes, *second.hashes_between(0, 10)}) == 20
+    assert make_prompt("a", 100, 16, 60) == first
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_pool_for_a_million_tokens_has_the_size_that_is_stated(name: str) -> None:
+    layout = LAYOUTS[name]
+    effort = Effort()
+    assert effort.num_blocks(layout) == layout.blocks_per_million
+    assert 60_000 <= layout.blocks_per_million <= 90_000
+    assert layout.blocks_held(MILLION, in_flight=effort.chunk) < layout.blocks_per_million
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_evicting_row_evicts(name: str) -> None:
+    layout, effort = LAYOUTS[name], Effort(tokens=8192, prefill_rounds=1)
+    side = StandaloneSide(layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
+    Traffic(layout, [side], effort).prefill()
+    first = make_prompt("cold", effort.tokens, layout.hash_block_size)
+    hit = side.manager.get_computed_blocks(side.new_request("again", first))
+    assert hit[1] < effort.tokens // 2
+
+
+def test_a_hit_that_is_not_there_is_no_measurement() -> None:
+    layout, effort = LAYOUTS["full"], Effort(tokens=8192)
+    side = StandaloneSide(layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
+    with pytest.raises(BenchError, match="kvoxide hits 0 of 8192 tokens"):
+        Traffic(layout, [side], effort).hit()
