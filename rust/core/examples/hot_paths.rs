@@ -190,7 +190,7 @@ impl Request {
     fn view(&self) -> RequestView<'_> {
         RequestView {
             id: self.id,
-            block_hashes: &self.hashes[..self.num_tokens / self.hash_block_size],
+            hashes: self.hashes[..self.num_tokens / self.hash_block_size].into(),
             num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
@@ -242,7 +242,7 @@ impl World {
     }
 
     fn look_up(&mut self, request: &Request) -> Result<PrefixHit> {
-        self.manager.get_computed_blocks(&request.view(), request.num_tokens - 1)
+        self.manager.get_computed_blocks(request.id, &request.view().hashes, request.num_tokens - 1)
     }
 
     fn admit(&mut self, request: &mut Request, hit: &PrefixHit, most: usize) -> Result<()> {
