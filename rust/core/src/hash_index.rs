@@ -93,10 +93,10 @@ impl HashIndex {
         }
     }
 
-    /// Two slots a key, for short probes; seven for five keys where the table is large.
+    /// Four slots a key: most probes end at the first. Seven for five keys where the table is large.
     fn num_slots(capacity: usize) -> usize {
         match capacity {
-            0..Self::LARGE => capacity * 2 + 8,
+            0..Self::LARGE => capacity * 4 + 8,
             _ => capacity * 7 / 5 + 8,
         }
     }

@@ -1,5 +1,7 @@
 //! The block hashes of a request, as look-ups and caching read them.
 
+use std::ops::Range;
+
 use crate::block::BlockHash;
 use crate::error::{Error, Result};
 
@@ -11,6 +13,15 @@ pub trait HashSource {
 
     /// The hash at a position below [`Self::len`].
     fn get(&self, index: usize) -> Result<BlockHash>;
+
+    /// Adds `n` hashes to `out`: those at `first`, `first + step` and so on, all below
+    /// [`Self::len`].
+    fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
+        for i in 0..n {
+            out.push(self.get(first + i * step)?);
+        }
+        Ok(())
+    }
 
     /// Whether there is no hash.
     fn is_empty(&self) -> bool {
@@ -90,6 +101,12 @@ impl<'a> GroupHashes<'a> {
     /// The hash of a block.
     pub fn get(&self, index: usize) -> Result<BlockHash> {
         self.hashes.get((index + 1) * self.per_block - 1)
+    }
+
+    /// Adds the hashes of blocks to `out`.
+    pub fn read(&self, blocks: Range<usize>, out: &mut Vec<BlockHash>) -> Result<()> {
+        let first = (blocks.start + 1) * self.per_block - 1;
+        self.hashes.read(first, self.per_block, blocks.len(), out)
     }
 
     /// Checks that the first `num_blocks` blocks have hashes.

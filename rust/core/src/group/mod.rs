@@ -10,7 +10,7 @@ mod sliding_window;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use crate::block::{BlockId, GroupId};
+use crate::block::{BlockHash, BlockId, GroupId};
 use crate::error::{Error, Result};
 use crate::hashes::GroupHashes;
 use crate::lookup_memo::CachedPrefix;
@@ -96,6 +96,10 @@ pub trait AttentionKind: Debug + Send + Sync {
     }
 }
 
+/// Hashes are read in pieces: small ones at first, since most look-ups end early.
+const FIRST_READ: usize = 4;
+const LARGEST_READ: usize = 256;
+
 /// One look-up in groups that share a spec.
 #[derive(Clone, Copy, Debug)]
 pub struct HitQuery<'a> {
@@ -150,17 +154,25 @@ impl HitQuery<'_> {
         index: usize,
         found: &mut [Vec<BlockId>],
     ) -> Result<bool> {
-        let hash = self.hashes.get(index)?;
+        Ok(self.find_hash(cursors, self.hashes.get(index)?, found))
+    }
+
+    fn find_hash(
+        &self,
+        cursors: &mut [ChainCursor],
+        hash: BlockHash,
+        found: &mut [Vec<BlockId>],
+    ) -> bool {
         for i in 0..cursors.len() {
             let Some(block) = cursors[i].find(self.pool, hash) else {
                 for earlier in &mut found[..i] {
                     earlier.pop();
                 }
-                return Ok(false);
+                return false;
             };
             found[i].push(block);
         }
-        Ok(true)
+        true
     }
 
     /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
@@ -170,10 +182,18 @@ impl HitQuery<'_> {
         positions: Range<usize>,
         found: &mut [Vec<BlockId>],
     ) -> Result<()> {
-        for index in positions {
-            if !self.find(cursors, index, found)? {
+        let mut hashes = Vec::with_capacity(positions.len().min(LARGEST_READ));
+        let mut start = positions.start;
+        let mut num_read = FIRST_READ;
+        while start < positions.end {
+            let stop = positions.end.min(start + num_read);
+            hashes.clear();
+            self.hashes.read(start..stop, &mut hashes)?;
+            if !hashes.iter().all(|&hash| self.find_hash(cursors, hash, found)) {
                 break;
             }
+            start = stop;
+            num_read = (num_read * 2).min(LARGEST_READ);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyList, PySlice};
 
 use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
 
@@ -34,10 +34,8 @@ impl Mirror {
             self.start = first_needed;
             self.hashes.clear();
         }
-        for index in self.start + self.hashes.len()..source.len() {
-            self.hashes.push(source.get(index)?);
-        }
-        Ok(())
+        let known = self.start + self.hashes.len();
+        source.read(known, 1, source.len() - known, &mut self.hashes)
     }
 
     fn is_continued_by(&self, source: &PyHashes<'_, '_>) -> Result<bool> {
@@ -64,6 +62,9 @@ impl Mirror {
         }
     }
 }
+
+/// Fewer hashes are read one by one: no slice is worth its making.
+const FEW: usize = 16;
 
 /// The hashes of a request where Python has them: a list or another sequence of bytes.
 pub struct PyHashes<'a, 'py> {
@@ -95,15 +96,47 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         result.map_err(|error| self.failure.take().unwrap_or_else(|| to_py(py, &error)))
     }
 
-    fn read(&self, index: usize) -> PyResult<BlockHash> {
-        let item = match self.list {
+    #[inline]
+    fn get_one(&self, index: usize) -> PyResult<BlockHash> {
+        self.hash_of(match self.list {
             Some(list) => list.get_item(index)?,
             None => self.hashes.get_item(index)?,
-        };
+        })
+    }
+
+    /// A slice touches hashes that lie apart in one tight loop, so that the waits for memory
+    /// overlap.
+    fn get_slice(&self, first: usize, step: usize, n: usize) -> PyResult<Vec<BlockHash>> {
+        let [first, step, n] = [first, step, n].map(|number| number as isize);
+        let stop = first + (n - 1) * step + 1;
+        let slice = self.hashes.get_item(PySlice::new(self.hashes.py(), first, stop, step))?;
+        slice.try_iter()?.map(|hash| self.hash_of(hash?)).collect()
+    }
+
+    #[inline]
+    fn hash_of(&self, value: Bound<'py, PyAny>) -> PyResult<BlockHash> {
+        if let (Ok(bytes), Some(BlockHash::MAX_LEN)) =
+            (value.cast::<PyBytes>(), self.hash_len.get())
+            && let Ok(whole) = bytes.as_bytes().try_into()
+        {
+            return Ok(BlockHash::from_bytes(whole));
+        }
+        self.checked_hash_of(&value)
+    }
+
+    #[cold]
+    fn checked_hash_of(&self, value: &Bound<'py, PyAny>) -> PyResult<BlockHash> {
         let mut hash_len = self.hash_len.get();
-        let hash = block_hash(&item, &mut hash_len);
+        let hash = block_hash(value, &mut hash_len);
         self.hash_len.set(hash_len);
         hash
+    }
+
+    fn noted<T>(&self, result: PyResult<T>) -> Result<T> {
+        result.map_err(|error| {
+            self.failure.replace(Some(error));
+            Error::BlockHash("a block hash cannot be read".into())
+        })
     }
 }
 
@@ -113,10 +146,19 @@ impl HashSource for PyHashes<'_, '_> {
     }
 
     fn get(&self, index: usize) -> Result<BlockHash> {
-        self.read(index).map_err(|error| {
-            self.failure.replace(Some(error));
-            Error::BlockHash("a block hash cannot be read".into())
-        })
+        self.noted(self.get_one(index))
+    }
+
+    fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
+        if step == 1 || n < FEW {
+            out.reserve(n);
+            for i in 0..n {
+                out.push(self.noted(self.get_one(first + i * step))?);
+            }
+        } else {
+            out.append(&mut self.noted(self.get_slice(first, step, n))?);
+        }
+        Ok(())
     }
 }
 
