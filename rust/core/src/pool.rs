@@ -98,6 +98,11 @@ impl BlockPool {
         self.free.len() + self.pinned.len()
     }
 
+    /// Whether nobody uses a block.
+    pub fn is_free(&self, block: BlockId) -> bool {
+        self.states.ref_count(block) == 0
+    }
+
     /// Blocks in the pinned tier.
     pub fn num_pinned_blocks(&self) -> usize {
         self.pinned.len()
@@ -275,6 +280,7 @@ impl BlockPool {
         self.free.close_run(&mut self.states, back);
     }
 
+    #[inline]
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
         if self.states.is_pinned(block) {
             self.pinned.push_back(&mut self.states, block);

@@ -4,6 +4,7 @@
 use super::Manager;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
 
 /// What [`Manager::allocate_slots`] is asked for. Counts in tokens unless called blocks.
@@ -59,8 +60,9 @@ impl Manager {
             true => self.plan.watermark_blocks,
             false => 0,
         };
+        let mut counted = CountedHit::default();
         if args.full_sequence_must_fit
-            && self.full_sequence_demand(request, args, total_computed) + watermark
+            && self.full_sequence_demand(request, args, total_computed, &mut counted) + watermark
                 > self.pool.num_free_blocks()
         {
             return Ok(None);
@@ -79,7 +81,7 @@ impl Manager {
             total_computed_tokens: total_computed,
             apply_admission_cap: false,
         };
-        let required = self.get_num_blocks_to_allocate(request.id, &demand) + watermark;
+        let required = self.demand(request.id, &demand, &mut counted) + watermark;
         if required.saturating_add(args.reserved_blocks) > self.pool.num_free_blocks() {
             return Ok(None);
         }
@@ -170,6 +172,7 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
         total_computed: usize,
+        counted: &mut CountedHit,
     ) -> usize {
         let demand = BlockDemand {
             num_tokens: request.num_tokens.min(self.config.max_model_len),
@@ -177,7 +180,7 @@ impl Manager {
             total_computed_tokens: total_computed.min(self.config.max_model_len),
             apply_admission_cap: true,
         };
-        self.get_num_blocks_to_allocate(request.id, &demand)
+        self.demand(request.id, &demand, counted)
     }
 
     /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
@@ -187,8 +190,18 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
     ) -> usize {
+        self.demand(request, demand, &mut CountedHit::default())
+    }
+
+    fn demand(
+        &self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        counted: &mut CountedHit,
+    ) -> usize {
         let held = self.requests.get(&request);
-        (0..self.config.groups.len()).map(|group| self.group_demand(group, held, demand)).sum()
+        let groups = 0..self.config.groups.len();
+        groups.map(|group| self.group_demand(group, held, demand, counted)).sum()
     }
 
     fn group_demand(
@@ -196,6 +209,7 @@ impl Manager {
         group: usize,
         held: Option<&RequestBlocks>,
         demand: &BlockDemand<'_>,
+        counted: &mut CountedHit,
     ) -> usize {
         let block_size = self.config.groups[group].block_size;
         let mut required = demand.num_tokens.div_ceil(block_size);
@@ -213,10 +227,7 @@ impl Manager {
         let num_local = num_held + hit.map_or(0, GroupBlocks::len);
         let new = required.saturating_sub(skipped.max(num_local));
         let adopted = hit.map_or(&[][..], |hit| hit.tail_from(skipped.saturating_sub(num_held)).1);
-        let evictable = adopted
-            .iter()
-            .filter(|&&block| block != NULL_BLOCK && self.pool.states().ref_count(block) == 0);
-        new + evictable.count()
+        new + counted.num_free(group, adopted, &self.pool)
     }
 
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
@@ -314,6 +325,29 @@ impl Manager {
     fn take_request(&mut self, request: RequestId) -> RequestBlocks {
         let num_groups = self.config.groups.len();
         self.requests.remove(&request).unwrap_or_else(|| RequestBlocks::new(num_groups))
+    }
+}
+
+/// How many blocks of a hit are free, which one call asks up to twice.
+#[derive(Default)]
+struct CountedHit {
+    /// Group, number of blocks at the end of its hit, and how many of those are free.
+    counts: Vec<(usize, usize, usize)>,
+}
+
+impl CountedHit {
+    fn num_free(&mut self, group: usize, adopted: &[BlockId], pool: &BlockPool) -> usize {
+        if adopted.is_empty() {
+            return 0;
+        }
+        let known = self.counts.iter().find(|count| (count.0, count.1) == (group, adopted.len()));
+        if let Some(&(_, _, num_free)) = known {
+            return num_free;
+        }
+        let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
+        let num_free = adopted.iter().filter(is_free).count();
+        self.counts.push((group, adopted.len(), num_free));
+        num_free
     }
 }
 
