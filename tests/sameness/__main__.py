@@ -42,8 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "vllm", *FAULTS),
-        help="what vLLM is compared with: kvoxide, itself, or itself with a planted fault",
+        choices=("kvoxide", "adapter", "vllm", *FAULTS),
+        help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
+        "a planted fault",
     )
     return parser
 
@@ -53,6 +54,10 @@ def _other_side(name: str) -> MakeDriver:
         from .kvoxide_driver import KvoxideDriver
 
         return KvoxideDriver
+    if name == "adapter":
+        from .adapter_driver import AdapterDriver
+
+        return AdapterDriver
     return VllmDriver if name == "vllm" else FAULTS[name]
 
 

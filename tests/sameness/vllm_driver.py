@@ -1,4 +1,4 @@
-"""vLLM 0.33.0's own KVCacheManager behind the harness's interface."""
+"""vLLM's KVCacheManager, its own or one with the same interface, behind the harness's interface."""
 
 import logging
 import os
@@ -66,8 +66,10 @@ class ZeroingConfig(KVCacheConfig):  # type: ignore[misc]
 
 
 class VllmDriver:
+    manager_class: type[KVCacheManager] = KVCacheManager
+
     def __init__(self, scenario: Scenario) -> None:
-        self.manager = KVCacheManager(
+        self.manager = self.manager_class(
             kv_cache_config=make_config(scenario),
             max_model_len=scenario.max_model_len,
             scheduler_block_size=scenario.scheduler_block_size,
