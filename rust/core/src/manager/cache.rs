@@ -22,7 +22,7 @@ impl Manager {
             let allocated = held.map_or(0, |held| held.groups[i].blocks.len() * group.block_size);
             let cacheable = num_computed_tokens / group.block_size * group.block_size;
             if allocated < cacheable {
-                return Err(Error::Request(format!(
+                return Err(Error::Precondition(format!(
                     "{num_computed_tokens} tokens are to be cached, but the request has blocks \
                      for {allocated} in group {i}; allocate slots first"
                 )));

@@ -161,11 +161,12 @@ impl VllmManager {
     fn take_observations(&mut self) -> Vec<(&'static str, BlockId)> {
         let observations = self.core.pool_mut().take_observations().into_iter();
         let pair = |observation| match observation {
-            Observation::Taken(id) => ("taken", id),
-            Observation::Touched(id) => ("touched", id),
-            Observation::Evicted(id) => ("evicted", id),
+            Observation::Taking(_) => None,
+            Observation::Taken(id) => Some(("taken", id)),
+            Observation::Touched(id) => Some(("touched", id)),
+            Observation::Evicted(id) => Some(("evicted", id)),
         };
-        observations.map(pair).collect()
+        observations.filter_map(pair).collect()
     }
 }
 
