@@ -80,14 +80,20 @@ impl<'a, 'py> HashSource<'a, 'py> {
 /// A hash from bytes, of the one length that a manager's hashes have.
 pub fn block_hash(value: &Bound<'_, PyAny>, hash_len: &mut Option<usize>) -> PyResult<BlockHash> {
     let bytes = value.cast::<PyBytes>()?.as_bytes();
-    let expected = *hash_len.get_or_insert(bytes.len());
-    BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected).ok_or_else(|| {
-        let message = format!(
-            "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
-            bytes.len()
-        );
-        hash_error(value.py(), message)
-    })
+    let expected = hash_len.unwrap_or(bytes.len());
+    match BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected) {
+        Some(hash) => {
+            *hash_len = Some(expected);
+            Ok(hash)
+        }
+        None => {
+            let message = format!(
+                "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
+                bytes.len()
+            );
+            Err(hash_error(value.py(), message))
+        }
+    }
 }
 
 /// All hashes of a sequence.
