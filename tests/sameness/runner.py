@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from . import releases
 from .compare import Difference
 from .coverage import Coverage
 from .drivers import Driver
@@ -17,6 +18,7 @@ from .world import BothRaised, World
 MakeDriver: TypeAlias = Callable[[Scenario], Driver]
 CALLS_PER_SCENARIO = 1500
 OPERATIONS_PER_CALL = 3
+CONSTRUCTION = "construction"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class DifferenceFound(Exception):
 
 
 def play_random(seed: int, sides: Sides, num_calls: int = CALLS_PER_SCENARIO) -> Coverage:
-    return play(random_scenario(seed), sides, num_calls)
+    return play(releases.fitted(random_scenario(seed)), sides, num_calls)
 
 
 def play(scenario: Scenario, sides: Sides, num_calls: int) -> Coverage:
@@ -64,7 +66,8 @@ def play(scenario: Scenario, sides: Sides, num_calls: int) -> Coverage:
     played: list[Operation] = []
     try:
         world = _make_world(scenario, sides, check_every_call=False)
-        _play_traffic(world, Traffic(scenario), played, num_calls)
+        traffic = Traffic(scenario, with_inside=world.has_vllm_interface)
+        _play_traffic(world, traffic, played, num_calls)
     except Difference as difference:
         raise DifferenceFound(Reproduction(scenario, tuple(played), difference)) from None
     return world.coverage
@@ -74,7 +77,7 @@ def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_c
     world.coverage.note_scenario(world.scenario)
     try:
         while world.num_calls < num_calls and len(played) < num_calls * OPERATIONS_PER_CALL:
-            operation = traffic.next(world)
+            operation = releases.fitted(traffic.next(world))
             played.append(operation)
             _run(operation, world)
         world.check_state("the last call")
@@ -108,7 +111,7 @@ def _make_world(scenario: Scenario, sides: Sides, *, check_every_call: bool) -> 
     try:
         other = sides.other(scenario)
     except Exception as error:
-        raise Difference("construction", "refused", None, repr(error)) from error
+        raise Difference(CONSTRUCTION, "refused", None, repr(error)) from error
     return World(scenario, reference, other, check_every_call=check_every_call)
 
 
