@@ -20,7 +20,7 @@ impl<T> IntoVllmResult<T> for kvoxide_core::Result<T> {
             match error {
                 Error::Request(_) | Error::Block(_) => PyValueError::new_err(message),
                 Error::Precondition(_) => PyAssertionError::new_err(message),
-                Error::BlockHash(_) => PyIndexError::new_err(message),
+                Error::BlockHash(_) | Error::OutOfRange(_) => PyIndexError::new_err(message),
                 Error::UnknownRequest(_) => PyKeyError::new_err(message),
                 Error::Config(_)
                 | Error::UnsupportedGroup { .. }
