@@ -59,6 +59,19 @@ class FreeIdsAfter(Inside):
 
 
 @dataclass(frozen=True)
+class HashOfOtherLength(Inside):
+    """A look-up of what cannot be cached."""
+
+    num_bytes: int = 1
+
+    def run(self, world: World) -> None:
+        world.call(
+            "get_cached_block of another length",
+            lambda d: d.cached_block(bytes(self.num_bytes), [0]),
+        )
+
+
+@dataclass(frozen=True)
 class UnpinHeld(Inside):
     def is_possible(self, world: World) -> bool:
         return world.num_held > 0
@@ -109,7 +122,8 @@ class SetHashTwice(Inside):
 
 @dataclass(frozen=True)
 class HitWhileHolding(InsideOfRequest):
-    """Misuse: a hit for a request that holds blocks."""
+    """Misuse: a hit for a request that holds blocks. Where there is no room for it either, vLLM
+    may say that first."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return model.holds_blocks and not model.is_stopped
@@ -119,7 +133,8 @@ class HitWhileHolding(InsideOfRequest):
         allocation = Allocation(
             num_new_tokens=1, num_new_computed_tokens=hit.num_tokens, hit_form="hit"
         )
-        if hit.num_tokens > 0:
+        room = sum(len(group) + 2 for group in hit.block_ids)
+        if hit.num_tokens > 0 and world.num_free_blocks() - world.watermark_blocks >= room:
             world.call_refused(
                 "allocate_slots with a hit while holding blocks",
                 lambda d: d.allocate(self.request, allocation),
@@ -194,10 +209,11 @@ class HashesMissing(InsideOfRequest):
 
 @dataclass(frozen=True)
 class CacheBeyondBlocks(InsideOfRequest):
-    """Misuse: more tokens are to be cached than the request has blocks for."""
+    """Misuse: more tokens are to be cached than the request has blocks for. Without events vLLM
+    sometimes takes them for cached; kvoxide refuses."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
-        return model.holds_blocks and not model.is_stopped
+        return world.scenario.enable_events and model.holds_blocks and not model.is_stopped
 
     def run_for(self, world: World, model: RequestModel) -> None:
         num_tokens = model.num_tokens

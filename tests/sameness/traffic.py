@@ -13,6 +13,7 @@ from .inside_operations import (
     FreeIdsAfter,
     GroupUnknown,
     HashesMissing,
+    HashOfOtherLength,
     HitFromHeld,
     HitOfHashes,
     HitViewed,
@@ -108,10 +109,13 @@ def _draw_style(rng: random.Random, scenario: Scenario) -> Style:
 
 
 class Traffic:
-    """``with_inside``: also calls that only managers with vLLM's interface have."""
+    """``beginning`` tells several in one scenario apart; ``with_inside``: also calls that only
+    managers with vLLM's interface have."""
 
-    def __init__(self, scenario: Scenario, *, with_inside: bool = False) -> None:
-        self._rng = random.Random(f"traffic {scenario.seed}")
+    def __init__(
+        self, scenario: Scenario, beginning: int = 0, *, with_inside: bool = False
+    ) -> None:
+        self._rng = random.Random(f"traffic {scenario.seed} {beginning}")
         self._scenario = scenario
         self._style = _draw_style(self._rng, scenario)
         if with_inside:
@@ -397,7 +401,7 @@ class Traffic:
     def _look_inside(self, world: World) -> Operation | None:
         model = self._pick(world.requests.values())
         if model is None:
-            return FreeIdsAfter(None)
+            return self._rng.choice((FreeIdsAfter(None), HashOfOtherLength(40)))
         if self._chance(0.3):
             return FreeIdsAfter(self._rng.randrange(self._scenario.num_blocks))
         kind = self._rng.choice((HitViewed, HitOfHashes))

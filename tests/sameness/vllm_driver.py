@@ -301,13 +301,14 @@ class VllmDriver:
 
     def state(self) -> PoolState:
         pool = self._pool
+        blocks = list(pool.blocks)
         return PoolState(
             free_queue=_block_ids(pool.free_block_queue.get_all_free_blocks()),
             num_free_blocks=pool.get_num_free_blocks(),
             usage=self.manager.usage,
-            ref_counts=[b.ref_cnt for b in pool.blocks],
-            block_hashes=[b.block_hash for b in pool.blocks],
-            block_hash_num_tokens=[b.block_hash_num_tokens for b in pool.blocks],
+            ref_counts=[b.ref_cnt for b in blocks],
+            block_hashes=[b.block_hash for b in blocks],
+            block_hash_num_tokens=[b.block_hash_num_tokens for b in blocks],
         )
 
     def state_digest(self) -> bytes:

@@ -24,6 +24,7 @@ from .scenario import Scenario
 T = TypeVar("T")
 
 BLOCKS_COMPARED_PER_CALL = 48
+VIEWS_COMPARED_PER_CALL = 32
 NOT_IN_READY_MADE_HASHES = ("token_ids", "extra_keys", "lookahead_token_ids")
 NOT_IN_STANDALONE_EVENTS = ("lora_id", "locality", "ownership")
 
@@ -121,7 +122,8 @@ class World:
     def _choose_check_interval(self, check_every_call: bool) -> int:
         if check_every_call:
             return 1
-        return max(1, self.scenario.num_blocks // BLOCKS_COMPARED_PER_CALL)
+        compared = VIEWS_COMPARED_PER_CALL if self.has_vllm_interface else BLOCKS_COMPARED_PER_CALL
+        return max(1, self.scenario.num_blocks // compared)
 
     @property
     def num_calls(self) -> int:
@@ -136,6 +138,10 @@ class World:
         """Cached when the state was last compared."""
         hashes = self._last_state.block_hashes if self._last_state else []
         return next((i for i, block_hash in enumerate(hashes) if block_hash is not None), None)
+
+    @property
+    def watermark_blocks(self) -> int:
+        return int(self.scenario.watermark * self.scenario.num_blocks)
 
     def num_free_blocks(self) -> int:
         return self._sides[0].num_free_blocks()

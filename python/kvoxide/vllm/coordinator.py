@@ -124,7 +124,7 @@ class NativeCoordinator:
         return _lists(self.engine.get_blocks(request_id))
 
     def reset_prefix_cache(self) -> bool:
-        return self.block_pool.reset_prefix_cache()
+        return not self.single_type_managers or self.block_pool.reset_prefix_cache()
 
     def new_step_starts(self) -> None:
         pass

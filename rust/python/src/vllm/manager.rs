@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -230,7 +229,7 @@ impl VllmManager {
         let mut this = slf.try_borrow_mut()?;
         let Self { core, hash_len, requests, next_id, waiting_states, .. } = &mut *this;
         if let Some(hit) = &hit {
-            check_num_groups(hit.len(), core.config().groups.len())?;
+            check_num_groups(hit.len(), core.config().groups.len()).into_vllm(py)?;
         }
         let facts = Facts::read(request, waiting_states)?;
         let view = mirror_of(requests, next_id, hash_len, request)?.view(&facts);
@@ -448,11 +447,11 @@ impl VllmManager {
     }
 }
 
-fn check_num_groups(given: usize, expected: usize) -> PyResult<()> {
+fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
     if given >= expected {
         return Ok(());
     }
-    Err(PyIndexError::new_err(format!(
+    Err(Error::OutOfRange(format!(
         "new_computed_blocks has {given} groups; this manager has {expected}"
     )))
 }

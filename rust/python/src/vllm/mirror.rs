@@ -96,6 +96,15 @@ pub fn block_hash(value: &Bound<'_, PyAny>, hash_len: &mut Option<usize>) -> PyR
     }
 }
 
+/// A hash to look up. One of another length than the manager's hashes is cached nowhere.
+pub fn known_hash(
+    value: &Bound<'_, PyAny>,
+    hash_len: Option<usize>,
+) -> PyResult<Option<BlockHash>> {
+    let bytes = value.cast::<PyBytes>()?.as_bytes();
+    Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
+}
+
 /// All hashes of a sequence.
 pub fn block_hashes(
     hashes: &Bound<'_, PyAny>,

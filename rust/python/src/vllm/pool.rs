@@ -10,7 +10,7 @@ use kvoxide_core::{BlockId, Event, GroupId, NULL_BLOCK, StoredEvent};
 
 use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
-use super::mirror::block_hash;
+use super::mirror::known_hash;
 use super::views::{VllmBlock, block_list, ids_of, packed_key, unpacked_key};
 use crate::tokens::hash_bytes;
 
@@ -44,9 +44,9 @@ impl VllmManager {
         groups: Vec<GroupId>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let found = {
-            let mut this = slf.try_borrow_mut()?;
-            let hash = block_hash(hash, &mut this.hash_len)?;
-            let find = |group| this.core.pool().find(&CacheKey { hash, group });
+            let this = slf.try_borrow()?;
+            let hash = known_hash(hash, this.hash_len)?;
+            let find = |group| this.core.pool().find(&CacheKey { hash: hash?, group });
             groups.into_iter().map(find).collect::<Option<Vec<_>>>()
         };
         found.map(|ids| block_list(slf.py(), &slf.clone().unbind(), ids)).transpose()
