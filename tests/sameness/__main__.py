@@ -1,9 +1,12 @@
 """``python -m tests.sameness``: the long run, and the replay of a difference that it printed."""
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
+
+from kvoxide.vllm.releases import installed_version
 
 from .coverage import Coverage
 from .planted import FAULTS
@@ -25,11 +28,11 @@ def main() -> int:
     arguments = _parser().parse_args()
     sides = Sides(VllmDriver, _other_side(arguments.against))
     if arguments.replay:
-        return _replay(arguments.replay, sides)
+        return max(_replay(path, sides) for path in arguments.replay)
     num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)
     seeds = range(arguments.seed, arguments.seed + num_scenarios)
-    calls_per_scenario = arguments.calls // num_scenarios
-    return _run(seeds, calls_per_scenario, sides, keep_going=arguments.keep_going)
+    calls_per_scenario = math.ceil(arguments.calls / num_scenarios)
+    return _run(seeds, calls_per_scenario, sides, arguments.against, arguments.keep_going)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,12 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calls", type=int, default=200_000, help="calls in all")
     parser.add_argument("--scenarios", type=int, help="configurations to spread them over")
     parser.add_argument("--keep-going", action="store_true", help="print every difference")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="play a printed difference")
+    parser.add_argument(
+        "--replay", type=Path, nargs="+", metavar="FILE", help="play printed differences"
+    )
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "vllm", *FAULTS),
-        help="what vLLM is compared with: kvoxide, itself, or itself with a planted fault",
+        choices=("kvoxide", "adapter", "vllm", *FAULTS),
+        help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
+        "a planted fault",
     )
     return parser
 
@@ -53,10 +59,14 @@ def _other_side(name: str) -> MakeDriver:
         from .kvoxide_driver import KvoxideDriver
 
         return KvoxideDriver
+    if name == "adapter":
+        from .adapter_driver import AdapterDriver
+
+        return AdapterDriver
     return VllmDriver if name == "vllm" else FAULTS[name]
 
 
-def _run(seeds: range, calls_per_scenario: int, sides: Sides, *, keep_going: bool) -> int:
+def _run(seeds: range, calls_per_scenario: int, sides: Sides, name: str, keep_going: bool) -> int:
     coverage = Coverage()
     num_differences = 0
     start = time.monotonic()
@@ -70,7 +80,7 @@ def _run(seeds: range, calls_per_scenario: int, sides: Sides, *, keep_going: boo
             if not keep_going:
                 return 1
         _show_progress(seed - seeds.start + 1, len(seeds), coverage, start)
-    print(coverage.report())
+    print(f"vLLM {installed_version()} and {name}: {coverage.report()}")
     print(f"\n{num_differences} differences in {time.monotonic() - start:.0f} s")
     return 1 if num_differences else 0
 
@@ -87,7 +97,7 @@ def _replay(path: Path, sides: Sides) -> int:
     scenario, operations = recording_from_json(path.read_text())
     difference = play_recorded(scenario, operations, sides)
     if difference is None:
-        print("no difference")
+        print(f"{path}: no difference with vLLM {installed_version()}")
         return 0
     _print_difference(Reproduction(scenario, tuple(operations), difference))
     return 1

@@ -15,8 +15,9 @@ BREAKDOWNS = ("PanicException", "InternalError")
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception, by the built-in classes it belongs to."""
+    """An exception: its own class, the built-in ones that it belongs to, and its message."""
 
+    own_class: str
     classes: tuple[str, ...]
     message: str
 
@@ -39,7 +40,8 @@ def outcome_of(action: Callable[[Driver], T], side: Driver) -> T | Raised:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        return Raised(_builtin_classes(type(error)), f"{type(error).__name__}: {error}")
+        own_class = type(error).__name__
+        return Raised(own_class, _builtin_classes(type(error)), f"{own_class}: {error}")
 
 
 def _builtin_classes(error_class: type[BaseException]) -> tuple[str, ...]:
@@ -51,14 +53,20 @@ def _builtin_classes(error_class: type[BaseException]) -> tuple[str, ...]:
     )
 
 
-def require_same(call: str, reference: object, other: object) -> None:
+def require_same(call: str, reference: object, other: object, *, own_classes: bool = False) -> None:
+    """``own_classes``: exceptions have to be of the very class, else of one in common."""
     if isinstance(reference, Raised) and isinstance(other, Raised):
-        if not _same_class(reference, other):
+        is_same = _same_own_class if own_classes else _same_class
+        if not is_same(reference, other):
             raise Difference(call, "exception class", reference, other)
     elif isinstance(reference, Events) and isinstance(other, Events):
         _require_same_events(call, reference, other)
     elif reference != other:
         raise Difference(call, _first_unequal_field(reference, other), reference, other)
+
+
+def _same_own_class(reference: Raised, other: Raised) -> bool:
+    return reference.own_class == other.own_class
 
 
 def _same_class(reference: Raised, other: Raised) -> bool:

@@ -74,6 +74,7 @@ def _features(scenario: Scenario) -> Iterable[str]:
         "needs_zeroing",
         "watermark",
         "ready_made_hashes",
+        "collects_metrics",
     ):
         if getattr(scenario, name):
             yield name

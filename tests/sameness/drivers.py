@@ -1,7 +1,7 @@
 """What the harness asks of a manager, in values that two sides can be compared by."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 BlockIds: TypeAlias = tuple[list[int], ...]
 Event: TypeAlias = dict[str, object]
@@ -22,7 +22,8 @@ STATS_FIELDS = (
 
 @dataclass(frozen=True)
 class NewRequest:
-    """``block_hashes``, where given, replace hashing on the side that takes ready-made hashes."""
+    """``block_hashes``, where given, replace hashing on the side that takes ready-made hashes. An
+    image begins at each token that is a multiple of ``image_interval``, unless that is 0."""
 
     request_id: str
     prompt: list[int]
@@ -31,6 +32,7 @@ class NewRequest:
     session_id: str | None
     skip_lookup: bool
     full_report: bool
+    image_interval: int = 0
     block_hashes: list[bytes] | None = None
 
 
@@ -110,8 +112,37 @@ class PoolState:
     block_hash_num_tokens: list[int | None]
 
 
+@dataclass(frozen=True)
+class HitViews:
+    """The blocks of a look-up, as each method of ``KVCacheBlocks`` shows them."""
+
+    as_blocks: list[list[tuple[int, int, bytes | None, int | None]]]
+    types: list[str]
+    ids_or_none: BlockIds | None
+    unhashed: list[list[int]]
+    is_empty: bool
+    equals_itself_rebuilt: bool
+    differs_from_itself_twice: bool
+    table_with_hit: BlockIds
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What only managers with vLLM's interface show; ``callbacks`` since it was last asked."""
+
+    further_hashes: dict[int, set[bytes]]
+    num_keys: int
+    num_pending_events: int
+    tables: list[dict[str, list[int]]]
+    num_cached_blocks: list[dict[str, int]]
+    callbacks: list[tuple[str, int]]
+
+
 class Driver(Protocol):
     """One side. Blocks of a look-up, popped, held or taken blocks stay with the driver."""
+
+    has_vllm_interface: bool
+    errors_change_nothing: bool
 
     def new_request(self, request: NewRequest) -> list[bytes]: ...
     def append_tokens(
@@ -154,3 +185,22 @@ class Driver(Protocol):
     def num_free_blocks(self) -> int: ...
     def state(self) -> PoolState: ...
     def state_digest(self) -> bytes: ...
+
+
+class InsideDriver(Driver, Protocol):
+    """A side whose manager has vLLM's interface, attributes of pool and coordinator included."""
+
+    def inside(self) -> Inside: ...
+    def hit_views(self, request_id: str) -> HitViews: ...
+    def find_hit(self, request_id: str, num_hashes: int, max_length: int) -> tuple[Any, ...]: ...
+    def find_hit_per_group(
+        self, request_id: str, num_hashes: int, max_length: int
+    ) -> tuple[Any, ...]: ...
+    def unhashed_ids(self, request_id: str) -> list[int]: ...
+    def ids_of_groups(self, request_id: str, group_ids: list[int]) -> BlockIds: ...
+    def free_ids_after(self, block_id: int | None) -> list[int]: ...
+    def unpin_held(self, copies: int) -> None: ...
+    def unpin(self, block_ids: list[int]) -> None: ...
+    def allocate_with_held(self, request_id: str, num_groups: int) -> BlockIds | None: ...
+    def truncate_groups(self, request_id: str, num_groups: int) -> BlockIds: ...
+    def set_hash(self, block_id: int, block_hash: bytes) -> None: ...

@@ -23,6 +23,9 @@ from .scenario import Group, Scenario
 
 
 class KvoxideDriver:
+    has_vllm_interface = False
+    errors_change_nothing = True
+
     def __init__(self, scenario: Scenario) -> None:
         self._ready_made_hashes = scenario.ready_made_hashes
         self.manager = make_manager(scenario)

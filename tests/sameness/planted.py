@@ -122,6 +122,10 @@ class NoExtraKeys(ChangedEvent):
     field = "extra_keys"
 
 
+class NoLoraId(ChangedEvent):
+    field = "lora_id"
+
+
 class NoWindowInEvent(ChangedEvent):
     field = "kv_cache_spec_sliding_window"
 
@@ -191,6 +195,30 @@ class SilentOnNothing(FaultyDriver):
             return None
 
 
+class LateWatchers(FaultyDriver):
+    """Tells the watchers of reused blocks after the metrics collector."""
+
+    def plant(self) -> None:
+        take = self._pool.get_new_blocks
+        watch = self._pool._notify_reuse
+        self._pool._notify_reuse = lambda _: None
+
+        def take_then_watch(num_blocks: int) -> object:
+            blocks = take(num_blocks)
+            watch(blocks)
+            return blocks
+
+        self._pool.get_new_blocks = take_then_watch
+
+
+class OtherError(FaultyDriver):
+    def take_blocks(self, num_blocks: int) -> list[int]:
+        try:
+            return super().take_blocks(num_blocks)
+        except ValueError as error:
+            raise RuntimeError(*error.args) from None
+
+
 FAULTS: dict[str, MakeDriver] = {
     fault.__name__: fault
     for fault in (
@@ -205,6 +233,7 @@ FAULTS: dict[str, MakeDriver] = {
         NoEagleDrop,
         NoParentHash,
         NoExtraKeys,
+        NoLoraId,
         NoWindowInEvent,
         NoRemovedEvents,
         ReversedZeroing,
@@ -218,5 +247,7 @@ FAULTS: dict[str, MakeDriver] = {
         UnsaltedHashes,
         ForgetsPreemption,
         SilentOnNothing,
+        LateWatchers,
+        OtherError,
     )
 }

@@ -33,6 +33,7 @@ class Submit(Operation):
     session_id: str | None = None
     skip_lookup: bool = False
     full_report: bool = False
+    image_interval: int = 0
 
     def applies(self, world: World) -> bool:
         return self.request not in world.requests
@@ -53,6 +54,7 @@ class Submit(Operation):
             session_id=self.session_id,
             skip_lookup=self.skip_lookup,
             full_report=self.full_report,
+            image_interval=self.image_interval,
         )
         world.submit(model, new_request)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from . import releases
 from .compare import Difference
 from .coverage import Coverage
 from .drivers import Driver
@@ -17,6 +18,8 @@ from .world import BothRaised, World
 MakeDriver: TypeAlias = Callable[[Scenario], Driver]
 CALLS_PER_SCENARIO = 1500
 OPERATIONS_PER_CALL = 3
+CONSTRUCTION = "construction"
+ENDED = "traffic ended by an exception"
 
 
 @dataclass(frozen=True)
@@ -56,30 +59,40 @@ class DifferenceFound(Exception):
 
 
 def play_random(seed: int, sides: Sides, num_calls: int = CALLS_PER_SCENARIO) -> Coverage:
-    return play(random_scenario(seed), sides, num_calls)
+    return play(releases.fitted(random_scenario(seed)), sides, num_calls)
 
 
 def play(scenario: Scenario, sides: Sides, num_calls: int) -> Coverage:
-    """Random traffic in one scenario; raises DifferenceFound with the operations so far."""
-    played: list[Operation] = []
-    try:
-        world = _make_world(scenario, sides, check_every_call=False)
-        _play_traffic(world, Traffic(scenario), played, num_calls)
-    except Difference as difference:
-        raise DifferenceFound(Reproduction(scenario, tuple(played), difference)) from None
-    return world.coverage
+    """Random traffic in one scenario, from its beginning again after an exception; raises
+    DifferenceFound with the operations since the last beginning."""
+    coverage = Coverage()
+    coverage.note_scenario(scenario)
+    is_ended = True
+    while is_ended and coverage.num_calls < num_calls:
+        played: list[Operation] = []
+        try:
+            world = _make_world(scenario, sides, check_every_call=False)
+            beginning = coverage.seen[ENDED]
+            traffic = Traffic(scenario, beginning, with_inside=world.has_vllm_interface)
+            is_ended = _play_traffic(world, traffic, played, num_calls - coverage.num_calls)
+        except Difference as difference:
+            raise DifferenceFound(Reproduction(scenario, tuple(played), difference)) from None
+        coverage.add(world.coverage)
+    return coverage
 
 
-def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_calls: int) -> None:
-    world.coverage.note_scenario(world.scenario)
+def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_calls: int) -> bool:
+    """Whether an exception ended it."""
     try:
         while world.num_calls < num_calls and len(played) < num_calls * OPERATIONS_PER_CALL:
-            operation = traffic.next(world)
+            operation = releases.fitted(traffic.next(world))
             played.append(operation)
             _run(operation, world)
         world.check_state("the last call")
     except BothRaised:
-        world.coverage.seen["scenario ended by an exception"] += 1
+        world.coverage.seen[ENDED] += 1
+        return True
+    return False
 
 
 def _run(operation: Operation, world: World) -> None:
@@ -108,11 +121,12 @@ def _make_world(scenario: Scenario, sides: Sides, *, check_every_call: bool) -> 
     try:
         other = sides.other(scenario)
     except Exception as error:
-        raise Difference("construction", "refused", None, repr(error)) from error
+        raise Difference(CONSTRUCTION, "refused", None, repr(error)) from error
     return World(scenario, reference, other, check_every_call=check_every_call)
 
 
 def recording_from_json(text: str) -> tuple[Scenario, list[Operation]]:
     fields = json.loads(text)
-    scenario = Scenario.from_json(fields["scenario"])
-    return scenario, [operation_from_json(operation) for operation in fields["operations"]]
+    scenario = releases.fitted(Scenario.from_json(fields["scenario"]))
+    operations = [operation_from_json(operation) for operation in fields["operations"]]
+    return scenario, [releases.fitted(operation) for operation in operations]

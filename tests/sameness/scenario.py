@@ -55,6 +55,7 @@ class Scenario:
     retention_interval: int | None = None
     hash_algorithm: HashAlgorithm = "sha256_cbor"
     ready_made_hashes: bool = False
+    collects_metrics: bool = False
 
     @property
     def replay_window(self) -> int:
@@ -109,6 +110,7 @@ def random_scenario(seed: int) -> Scenario:
         retention_interval=_draw_retention(rng, groups, scheduler_block_size),
         hash_algorithm=rng.choice(("sha256_cbor", "sha256_cbor", "xxhash_cbor")),
         ready_made_hashes=num_hash_lookahead_tokens > 0 or rng.random() < 0.1,
+        collects_metrics=rng.random() < 0.3,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .compare import Difference
 from .operation import Operation
-from .runner import Reproduction, Sides, play_recorded
+from .runner import CONSTRUCTION, Reproduction, Sides, play_recorded
 from .scenario import Scenario
 
 SECONDS = 90.0
@@ -21,6 +21,7 @@ PLAIN: tuple[dict[str, Any], ...] = (
     {"max_in_flight_tokens": None},
     {"retention_interval": None},
     {"use_eagle": False},
+    {"collects_metrics": False},
 )
 
 
@@ -79,7 +80,13 @@ class _Shrinker:
             self._sides.reference(scenario)
         except Exception:
             return None
-        return play_recorded(scenario, operations, self._sides)
+        difference = play_recorded(scenario, operations, self._sides)
+        if (
+            difference is not None
+            and difference.call == CONSTRUCTION != self.smallest.difference.call
+        ):
+            return None
+        return difference
 
 
 def _simpler_scenarios(scenario: Scenario) -> Iterator[Scenario]:

@@ -3,6 +3,7 @@
 import pytest
 
 from . import vllm_required
+from .adapter_driver import AdapterDriver
 from .compare import Difference
 from .planted import FAULTS
 from .runner import (
@@ -21,6 +22,19 @@ CALLS_PER_SCENARIO = 600
 FEW_OPERATIONS = 40
 
 
+AGAINST_ADAPTER = (
+    "FifoQueue",
+    "NoReachableMask",
+    "LongHit",
+    "NewestDuplicate",
+    "NoRemovedEvents",
+    "NoLoraId",
+    "ReversedZeroing",
+    "LateWatchers",
+    "OtherError",
+)
+
+
 def find(sides: Sides) -> Reproduction:
     for seed in SEEDS:
         try:
@@ -34,6 +48,14 @@ def test_vllm_is_the_same_as_itself() -> None:
     sides = Sides(VllmDriver, VllmDriver)
     num_calls = sum(play_random(seed, sides, CALLS_PER_SCENARIO).num_calls for seed in SEEDS)
     assert num_calls >= len(SEEDS) * CALLS_PER_SCENARIO, vllm_required.RELEASE
+
+
+@pytest.mark.parametrize("name", AGAINST_ADAPTER)
+def test_planted_fault_is_found_against_the_adapter(name: str) -> None:
+    """A fault of vLLM's side is a difference from kvoxide, as one of kvoxide's would be."""
+    found = find(Sides(FAULTS[name], AdapterDriver))
+    sides = Sides(VllmDriver, AdapterDriver)
+    assert play_recorded(found.scenario, found.operations, sides) is None
 
 
 @pytest.mark.parametrize("name", FAULTS)

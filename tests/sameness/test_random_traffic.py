@@ -1,4 +1,5 @@
-"""200,000 random calls without a difference, and the cases of the reachable-block mask."""
+"""200,000 random calls without a difference, for kvoxide's standalone manager and for its adapter,
+and the cases of the reachable-block mask."""
 
 import math
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from . import vllm_required
+from .adapter_driver import AdapterDriver
 from .drivers import Driver
 from .kvoxide_driver import KvoxideDriver
 from .prompts import Segment
@@ -24,7 +26,11 @@ from .shrink import shrink
 from .vllm_driver import VllmDriver
 from .world import World
 
-BOTH = Sides(VllmDriver, KvoxideDriver)
+SIDES = {
+    "standalone": Sides(VllmDriver, KvoxideDriver),
+    "adapter": Sides(VllmDriver, AdapterDriver),
+}
+of_each_side = pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
 SCENARIOS_PER_TEST = 7
 CALLS_PER_SCENARIO = 1430
 NUM_TESTS = 20
@@ -73,29 +79,32 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("part", range(NUM_TESTS))
-def test_same_under_random_traffic(part: int) -> None:
+@of_each_side
+def test_same_under_random_traffic(sides: Sides, part: int) -> None:
     for seed in range(part * SCENARIOS_PER_TEST, (part + 1) * SCENARIOS_PER_TEST):
-        require_same_under_traffic(random_scenario(seed))
+        require_same_under_traffic(random_scenario(seed), sides)
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_same_in_unusual_scenarios(name: str) -> None:
+@of_each_side
+def test_same_in_unusual_scenarios(sides: Sides, name: str) -> None:
     for seed in range(SCENARIOS_PER_TEST):
-        require_same_under_traffic(replace(UNUSUAL[name], seed=seed))
+        require_same_under_traffic(replace(UNUSUAL[name], seed=seed), sides)
 
 
-def require_same_under_traffic(scenario: Scenario) -> None:
+def require_same_under_traffic(scenario: Scenario, sides: Sides) -> None:
     try:
-        play(scenario, BOTH, CALLS_PER_SCENARIO)
+        play(scenario, sides, CALLS_PER_SCENARIO)
     except DifferenceFound as found:
-        text = shrink(found.reproduction, BOTH).to_json()
+        text = shrink(found.reproduction, sides).to_json()
         pytest.fail(f"vLLM {vllm_required.RELEASE} and kvoxide differ:\n{text}")
 
 
 @pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: path.stem)
-def test_difference_found_before(path: Path) -> None:
+@of_each_side
+def test_difference_found_before(sides: Sides, path: Path) -> None:
     scenario, operations = recording_from_json(path.read_text())
-    difference = play_recorded(scenario, operations, BOTH)
+    difference = play_recorded(scenario, operations, sides)
     if difference is not None:
         pytest.fail(Reproduction(scenario, tuple(operations), difference).to_json())
 

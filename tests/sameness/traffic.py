@@ -3,10 +3,30 @@
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .drivers import HitForm
+from .inside_operations import (
+    CacheBeyondBlocks,
+    EvictBeyond,
+    FreeIdsAfter,
+    GroupUnknown,
+    HashesMissing,
+    HashOfOtherLength,
+    HitFromHeld,
+    HitOfHashes,
+    HitViewed,
+    HitWhileHolding,
+    SetHashTwice,
+    TruncateFewerGroups,
+    TruncateUnaligned,
+    UnhashedIds,
+    UnpinHeld,
+    UnpinNotHeld,
+    UnpinTwice,
+    ZeroUnaligned,
+)
 from .operation import Operation
 from .pool_operations import (
     AllocateNothing,
@@ -63,6 +83,7 @@ class Style:
     full_report_share: float
     connector: bool
     echoes: bool
+    image_share: float = 0.0
 
 
 def _draw_style(rng: random.Random, scenario: Scenario) -> Style:
@@ -88,16 +109,24 @@ def _draw_style(rng: random.Random, scenario: Scenario) -> Style:
 
 
 class Traffic:
-    def __init__(self, scenario: Scenario) -> None:
-        self._rng = random.Random(f"traffic {scenario.seed}")
+    """``beginning`` tells several in one scenario apart; ``with_inside``: also calls that only
+    managers with vLLM's interface have."""
+
+    def __init__(
+        self, scenario: Scenario, beginning: int = 0, *, with_inside: bool = False
+    ) -> None:
+        self._rng = random.Random(f"traffic {scenario.seed} {beginning}")
         self._scenario = scenario
         self._style = _draw_style(self._rng, scenario)
+        if with_inside:
+            image_share = self._rng.choice((0.0, 0.0, 0.5, 1.0))
+            self._style = replace(self._style, image_share=image_share)
         self._family = PromptFamily(self._rng, _cuts(scenario), scenario.max_model_len - 1)
         self._num_submitted = 0
         self._planned: deque[Operation] = deque()
-        self._draws, self._weights = self._weighted_draws()
+        self._draws, self._weights = self._weighted_draws(with_inside)
 
-    def _weighted_draws(self) -> tuple[list[Draw], list[float]]:
+    def _weighted_draws(self, with_inside: bool) -> tuple[list[Draw], list[float]]:
         """Weights vary between scenarios: each kind is sometimes rare, sometimes frequent."""
         weighted: list[tuple[Draw, float]] = [
             (self._submit, 8),
@@ -124,6 +153,13 @@ class Traffic:
             (self._drain_and_reset, 0.04),
             (self._misuse, 0.3),
         ]
+        if with_inside:
+            weighted += [
+                (self._look_inside, 2),
+                (self._unpin, 0.5),
+                (self._misuse_inside, 0.3),
+                (self._misuse_for_good, 0.03),
+            ]
         emphasis = (0.3, 1, 1, 1, 3)
         return (
             [draw for draw, _ in weighted],
@@ -171,7 +207,14 @@ class Traffic:
             session_id=f"session {self._num_submitted % 3}" if self._chance(0.3) else None,
             skip_lookup=self._chance(0.04),
             full_report=self._chance(self._style.full_report_share),
+            image_interval=self._image_interval(),
         )
+
+    def _image_interval(self) -> int:
+        """Prompts of a scenario agree on it: else the same tokens would be other images."""
+        if not self._style.image_share or not self._chance(self._style.image_share):
+            return 0
+        return 2 * self._scenario.hash_block_size + 3
 
     def _request_id(self, world: World) -> str:
         """An id may come again once its request is gone."""
@@ -354,6 +397,37 @@ class Traffic:
         if model is None or self._chance(0.3):
             return self._rng.choice((TakeTooMany, EvictOutside))()
         return self._rng.choice((AllocateNothing, TruncateTooLong))(model.request_id)
+
+    def _look_inside(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None:
+            return self._rng.choice((FreeIdsAfter(None), HashOfOtherLength(40)))
+        if self._chance(0.3):
+            return FreeIdsAfter(self._rng.randrange(self._scenario.num_blocks))
+        kind = self._rng.choice((HitViewed, HitOfHashes))
+        if kind is HitViewed:
+            return HitViewed(model.request_id)
+        num_hashes = self._rng.randint(0, len(model.block_hashes))
+        length = self._rng.randint(0, num_hashes * self._scenario.hash_block_size)
+        return HitOfHashes(model.request_id, num_hashes, length, self._chance(0.4))
+
+    def _unpin(self, world: World) -> Operation:
+        return UnpinHeld()
+
+    def _misuse_inside(self, world: World) -> Operation | None:
+        model = self._pick(world.requests.values())
+        if model is None or self._chance(0.3):
+            return self._rng.choice((UnpinNotHeld, SetHashTwice))()
+        misuses = (TruncateUnaligned, TruncateFewerGroups, HashesMissing, UnhashedIds, GroupUnknown)
+        return self._rng.choice(misuses)(model.request_id)
+
+    def _misuse_for_good(self, world: World) -> Operation | None:
+        """What vLLM answers halfway through its work, which ends a scenario."""
+        model = self._pick(world.requests.values())
+        if model is None or self._chance(0.3):
+            return self._rng.choice((EvictBeyond, UnpinTwice))()
+        misuses = (HitWhileHolding, HitFromHeld, ZeroUnaligned, CacheBeyondBlocks)
+        return self._rng.choice(misuses)(model.request_id)
 
     def _chunk(self) -> int:
         if self._chance(0.2):

@@ -1,41 +1,15 @@
-"""vLLM 0.33.0's own KVCacheManager behind the harness's interface."""
+"""vLLM's KVCacheManager, its own or one with the same interface, behind the harness's interface."""
 
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import torch
-from vllm.distributed.kv_events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    KVCacheEvent,
-)
-from vllm.lora.request import LoRARequest
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core import kv_cache_utils
-from vllm.v1.core.kv_cache_manager import (
-    KVCacheBlocks,
-    KVCacheManager,
-)
-from vllm.v1.core.single_type_kv_cache_manager import (
-    register_all_kvcache_specs,
-)
-from vllm.v1.kv_cache_interface import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheSpec,
-    MLAAttentionSpec,
-    SlidingWindowMLASpec,
-    SlidingWindowSpec,
-)
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.request import Request, RequestStatus
 
+from . import releases
 from .drivers import (
     STATS_FIELDS,
     Allocation,
@@ -44,43 +18,77 @@ from .drivers import (
     Event,
     Events,
     Hit,
+    HitViews,
+    Inside,
     NewRequest,
     PoolState,
     Progress,
     TableViews,
 )
-from .scenario import Group, HashAlgorithm, Scenario
+from .scenario import Scenario
+from .vllm_config import make_config, make_hasher, make_request
 
 # Events then carry whole hashes, as the standalone manager's do.
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
 logging.getLogger("vllm").setLevel(logging.ERROR)
-register_all_kvcache_specs(None)
 
-_SEED_VARIABLE = "PYTHONHASHSEED"
+_EVENT_TYPES = {
+    "BlockStored": "stored",
+    "BlockRemoved": "removed",
+    "AllBlocksCleared": "cleared",
+}
 
 
-class ZeroingConfig(KVCacheConfig):  # type: ignore[misc]
-    """vLLM zeroes for mixed precisions only; these groups are to stay equal."""
+class Callbacks:
+    """A metrics collector and a watcher of reused blocks; notes what it is told, in order."""
 
-    needs_kv_cache_zeroing = True
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, int]] = []
+
+    def on_block_allocated(self, block: Any) -> None:
+        self.noted.append(("allocated", block.block_id))
+
+    def on_block_accessed(self, block: Any) -> None:
+        self.noted.append(("accessed", block.block_id))
+
+    def on_block_evicted(self, block: Any) -> None:
+        self.noted.append(("evicted", block.block_id))
+
+    def on_reuse(self, block: Any) -> None:
+        self.noted.append(("reused", block.block_id))
+
+    def reset(self) -> None:
+        self.noted.append(("reset", -1))
+
+    def take(self) -> list[tuple[str, int]]:
+        noted, self.noted = self.noted, []
+        return noted
 
 
 class VllmDriver:
+    has_vllm_interface = True
+    errors_change_nothing = False
+    manager_class: type[KVCacheManager] = KVCacheManager
+
     def __init__(self, scenario: Scenario) -> None:
-        self.manager = KVCacheManager(
-            kv_cache_config=make_config(scenario),
-            max_model_len=scenario.max_model_len,
-            scheduler_block_size=scenario.scheduler_block_size,
-            hash_block_size=scenario.hash_block_size,
-            max_in_flight_tokens=scenario.max_in_flight_tokens,
-            enable_caching=scenario.enable_caching,
-            use_eagle=scenario.use_eagle,
-            num_hash_lookahead_tokens=scenario.num_hash_lookahead_tokens,
-            num_prefill_lookahead=scenario.num_prefill_lookahead,
-            log_stats=scenario.log_stats,
-            enable_kv_cache_events=scenario.enable_events,
-            watermark=scenario.watermark,
+        self._callbacks = Callbacks()
+        arguments = releases.without_missing(
+            {
+                "max_model_len": scenario.max_model_len,
+                "scheduler_block_size": scenario.scheduler_block_size,
+                "hash_block_size": scenario.hash_block_size,
+                "max_in_flight_tokens": scenario.max_in_flight_tokens,
+                "enable_caching": scenario.enable_caching,
+                "use_eagle": scenario.use_eagle,
+                "num_hash_lookahead_tokens": scenario.num_hash_lookahead_tokens,
+                "num_prefill_lookahead": scenario.num_prefill_lookahead,
+                "log_stats": scenario.log_stats,
+                "enable_kv_cache_events": scenario.enable_events,
+                "watermark": scenario.watermark,
+                "metrics_collector": self._callbacks if scenario.collects_metrics else None,
+            }
         )
+        self.manager = self.manager_class(make_config(scenario), **arguments)
         self._pool = self.manager.block_pool
         self._hasher = make_hasher(scenario)
         self._requests: dict[str, Any] = {}
@@ -103,16 +111,7 @@ class VllmDriver:
         self._pool._emit_block_removed_events = emit_and_note
 
     def new_request(self, request: NewRequest) -> list[bytes]:
-        made = Request(
-            request_id=request.request_id,
-            prompt_token_ids=request.prompt,
-            sampling_params=_sampling_params(request),
-            pooling_params=None,
-            lora_request=_lora_request(request.lora),
-            cache_salt=request.cache_salt,
-            block_hasher=self._hasher,
-            session_id=request.session_id,
-        )
+        made = make_request(request, self._hasher)
         self._requests[request.request_id] = made
         return list(made.block_hashes)
 
@@ -140,14 +139,13 @@ class VllmDriver:
         self._hits.pop(request_id, None)
 
     def look_up(self, request_id: str, max_hit: int | None, for_connector: bool) -> Hit:
-        request = self._requests[request_id]
+        arguments = (self._requests[request_id], *(() if max_hit is None else (max_hit,)))
         diverged = False
         if for_connector:
-            blocks, num_tokens, boundary, diverged = self.manager.get_computed_blocks_for_connector(
-                request, max_hit
-            )
+            found = self.manager.get_computed_blocks_for_connector(*arguments)
+            blocks, num_tokens, boundary, diverged = found
         else:
-            blocks, num_tokens, boundary = self.manager.get_computed_blocks(request, max_hit)
+            blocks, num_tokens, boundary = self.manager.get_computed_blocks(*arguments)
         self._hits[request_id] = blocks
         return Hit(blocks.get_block_ids(), num_tokens, boundary, diverged)
 
@@ -303,96 +301,99 @@ class VllmDriver:
 
     def state(self) -> PoolState:
         pool = self._pool
+        blocks = list(pool.blocks)
         return PoolState(
             free_queue=_block_ids(pool.free_block_queue.get_all_free_blocks()),
             num_free_blocks=pool.get_num_free_blocks(),
             usage=self.manager.usage,
-            ref_counts=[b.ref_cnt for b in pool.blocks],
-            block_hashes=[b.block_hash for b in pool.blocks],
-            block_hash_num_tokens=[b.block_hash_num_tokens for b in pool.blocks],
+            ref_counts=[b.ref_cnt for b in blocks],
+            block_hashes=[b.block_hash for b in blocks],
+            block_hash_num_tokens=[b.block_hash_num_tokens for b in blocks],
         )
 
     def state_digest(self) -> bytes:
-        """vLLM has none; its state is compared in full."""
-        return b""
+        """Of what ``state`` and ``inside`` leave out."""
+        groups = self.manager.coordinator.single_type_managers
+        return repr([group.new_block_ids for group in groups]).encode()
 
+    def inside(self) -> Inside:
+        pool = self._pool
+        groups = self.manager.coordinator.single_type_managers
+        return Inside(
+            further_hashes={i: set(h) for i, h in pool.cached_block_hashes_by_block.items()},
+            num_keys=len(pool.cached_block_hash_to_block),
+            num_pending_events=len(pool.kv_event_queue),
+            tables=[{r: _block_ids(t) for r, t in g.req_to_blocks.items() if t} for g in groups],
+            num_cached_blocks=[dict(g.num_cached_block) for g in groups],
+            callbacks=self._callbacks.take(),
+        )
 
-def make_config(scenario: Scenario) -> KVCacheConfig:
-    config_class = ZeroingConfig if scenario.needs_zeroing else KVCacheConfig
-    groups = [
-        KVCacheGroupSpec([f"layer.{i}"], make_spec(g), is_eagle_group=g.is_eagle)
-        for i, g in enumerate(scenario.groups)
-    ]
-    return config_class(
-        num_blocks=scenario.num_blocks,
-        kv_cache_tensors=[],
-        kv_cache_groups=groups,
-        prefix_cache_retention_interval=scenario.retention_interval,
-    )
+    def hit_views(self, request_id: str) -> HitViews:
+        hit, empty = self._hits[request_id], self.manager.empty_kv_cache_blocks
+        return HitViews(
+            as_blocks=[
+                [(b.block_id, b.ref_cnt, b.block_hash, b.block_hash_num_tokens) for b in group]
+                for group in hit.blocks
+            ],
+            types=[type(group).__name__ for group in hit.blocks],
+            ids_or_none=hit.get_block_ids(allow_none=True),
+            unhashed=hit.get_unhashed_block_ids_all_groups(),
+            is_empty=hit == empty,
+            equals_itself_rebuilt=hit == self.manager.create_kv_cache_blocks(hit.blocks),
+            differs_from_itself_twice=hit != empty and hit != hit + hit,
+            table_with_hit=_ids(self.manager.get_blocks(request_id) + hit),
+        )
 
+    def find_hit(self, request_id: str, num_hashes: int, max_length: int) -> tuple[Any, ...]:
+        hashes = self._requests[request_id].block_hashes[:num_hashes]
+        blocks, length, uncached = self.manager.coordinator.find_longest_cache_hit(
+            hashes, max_length
+        )
+        return [_block_ids(group) for group in blocks], length, uncached
 
-def make_spec(group: Group) -> KVCacheSpec:
-    shape = {
-        "block_size": group.block_size,
-        "num_kv_heads": 1,
-        "head_size": 64 + group.layout,
-        "dtype": torch.float16,
-    }
-    window = {
-        "sliding_window": group.window,
-        "extra_retained_tokens": group.extra_retained_tokens,
-    }
-    match group.kind:
-        case "full_attention":
-            return FullAttentionSpec(**shape)
-        case "mla_attention":
-            return MLAAttentionSpec(**shape)
-        case "sliding_window":
-            return SlidingWindowSpec(**shape, **window)
-        case "sliding_window_mla":
-            return SlidingWindowMLASpec(
-                **shape, **window, bounded_replay=not group.prefix_cacheable
-            )
-        case "chunked_local_attention":
-            return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group.window)
+    def find_hit_per_group(
+        self, request_id: str, num_hashes: int, max_length: int
+    ) -> tuple[Any, ...]:
+        hashes = self._requests[request_id].block_hashes[:num_hashes]
+        find = self.manager.coordinator.find_longest_cache_hit_per_group
+        blocks, lengths = find(hashes, max_length)
+        return [_block_ids(group) for group in blocks], lengths
 
+    def unhashed_ids(self, request_id: str) -> list[int]:
+        return list(self._hits[request_id].get_unhashed_block_ids())
 
-def make_hasher(scenario: Scenario) -> Callable[[Request], list[bytes]]:
-    init_none_hash(scenario.hash_algorithm)
-    hasher: Callable[[Request], list[bytes]] = kv_cache_utils.get_request_block_hasher(
-        scenario.hash_block_size,
-        get_hash_fn_by_name(scenario.hash_algorithm),
-        scenario.num_hash_lookahead_tokens,
-    )
-    return hasher
+    def ids_of_groups(self, request_id: str, group_ids: list[int]) -> BlockIds:
+        ids: BlockIds = self._hits[request_id].get_block_ids(group_ids=group_ids)
+        return ids
 
+    def free_ids_after(self, block_id: int | None) -> list[int]:
+        cursor = None if block_id is None else self._pool.blocks[block_id]
+        return _block_ids(self._pool.free_block_queue.iter_blocks_after(cursor))
 
-def init_none_hash(algorithm: HashAlgorithm) -> None:
-    """vLLM draws a random seed for xxhash; a reproduction needs a fixed one."""
-    before = os.environ.get(_SEED_VARIABLE)
-    os.environ[_SEED_VARIABLE] = kv_cache_utils.DEFAULT_NONE_HASH_SEED
-    try:
-        kv_cache_utils.init_none_hash(get_hash_fn_by_name(algorithm))
-    finally:
-        os.environ.pop(_SEED_VARIABLE)
-        if before is not None:
-            os.environ[_SEED_VARIABLE] = before
+    def unpin_held(self, copies: int) -> None:
+        blocks = self._held.popleft()
+        try:
+            self._pool.unpin_blocks(blocks * copies, self._callbacks.on_reuse)
+        except Exception:
+            self._held.appendleft(blocks)
+            raise
 
+    def unpin(self, block_ids: list[int]) -> None:
+        blocks = [self._pool.blocks[block_id] for block_id in block_ids]
+        self._pool.unpin_blocks(blocks, self._callbacks.on_reuse)
 
-def _sampling_params(request: NewRequest) -> SamplingParams:
-    mode = "full" if request.full_report else "incremental"
-    return SamplingParams(
-        max_tokens=1,
-        extra_args={"kv_cache_report_mode": mode},
-        skip_reading_prefix_cache=request.skip_lookup,
-    )
+    def allocate_with_held(self, request_id: str, num_groups: int) -> BlockIds | None:
+        hit = KVCacheBlocks(tuple(list(self._held[0]) for _ in range(num_groups)))
+        num_tokens = len(self._held[0]) * self.manager.coordinator.scheduler_block_size
+        blocks = self.manager.allocate_slots(self._requests[request_id], 1, num_tokens, hit)
+        return None if blocks is None else _ids(blocks)
 
+    def truncate_groups(self, request_id: str, num_groups: int) -> BlockIds:
+        groups = KVCacheBlocks(tuple(self._hits[request_id].blocks[:num_groups]))
+        return _ids(self.manager.truncate_computed_blocks(groups, 0))
 
-def _lora_request(lora: tuple[str, str] | None) -> LoRARequest | None:
-    if lora is None:
-        return None
-    name, path = lora
-    return LoRARequest(lora_name=name, lora_int_id=1, lora_path=path)
+    def set_hash(self, block_id: int, block_hash: bytes) -> None:
+        self._pool.blocks[block_id].set_block_hash(block_hash, 1)
 
 
 def _ids(blocks: KVCacheBlocks) -> BlockIds:
@@ -404,32 +405,8 @@ def _block_ids(blocks: Iterable[Any]) -> list[int]:
     return [block.block_id for block in blocks]
 
 
-def _event(event: KVCacheEvent) -> Event:
-    match event:
-        case BlockStored():
-            return {
-                "type": "stored",
-                "block_hashes": event.block_hashes,
-                "parent_block_hash": event.parent_block_hash,
-                "token_ids": list(event.token_ids),
-                "block_size": event.block_size,
-                "medium": event.medium,
-                "lora_name": event.lora_name,
-                "extra_keys": event.extra_keys,
-                "group_idx": event.group_idx,
-                "kv_cache_spec_kind": event.kv_cache_spec_kind,
-                "kv_cache_spec_sliding_window": event.kv_cache_spec_sliding_window,
-                "session_id": event.session_id,
-                "lookahead_token_ids": event.lookahead_token_ids,
-            }
-        case BlockRemoved():
-            return {
-                "type": "removed",
-                "block_hashes": event.block_hashes,
-                "medium": event.medium,
-                "group_idx": event.group_idx,
-            }
-        case AllBlocksCleared():
-            return {"type": "cleared"}
-        case _:
-            raise TypeError(f"unknown event {event!r}")
+def _event(event: Any) -> Event:
+    fields = {name: getattr(event, name) for name in event.__struct_fields__}
+    if "token_ids" in fields:
+        fields["token_ids"] = list(fields["token_ids"])
+    return {"type": _EVENT_TYPES[type(event).__name__], **fields}

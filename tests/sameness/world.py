@@ -6,14 +6,27 @@ from typing import TypeVar
 
 from .compare import Raised, outcome_of, require_same
 from .coverage import Coverage
-from .drivers import BlockIds, Driver, Event, Events, NewRequest, PoolState, Progress, Status
+from .drivers import (
+    BlockIds,
+    Driver,
+    Event,
+    Events,
+    Inside,
+    InsideDriver,
+    NewRequest,
+    PoolState,
+    Progress,
+    Status,
+)
 from .prompts import Segment, Segments, length_of, tokens_of
 from .scenario import Scenario
 
 T = TypeVar("T")
 
 BLOCKS_COMPARED_PER_CALL = 48
+VIEWS_COMPARED_PER_CALL = 32
 NOT_IN_READY_MADE_HASHES = ("token_ids", "extra_keys", "lookahead_token_ids")
+NOT_IN_STANDALONE_EVENTS = ("lora_id", "locality", "ownership")
 
 
 class BothRaised(Exception):
@@ -100,6 +113,7 @@ class World:
         self.num_popped = 0
         self.num_held = 0
         self.last_refused: str | None = None
+        self.has_vllm_interface = reference.has_vllm_interface and other.has_vllm_interface
         self._sides = (reference, other)
         self._check_interval = self._choose_check_interval(check_every_call)
         self._last_state: PoolState | None = None
@@ -108,7 +122,8 @@ class World:
     def _choose_check_interval(self, check_every_call: bool) -> int:
         if check_every_call:
             return 1
-        return max(1, self.scenario.num_blocks // BLOCKS_COMPARED_PER_CALL)
+        compared = VIEWS_COMPARED_PER_CALL if self.has_vllm_interface else BLOCKS_COMPARED_PER_CALL
+        return max(1, self.scenario.num_blocks // compared)
 
     @property
     def num_calls(self) -> int:
@@ -117,6 +132,16 @@ class World:
     @property
     def holders(self) -> list[RequestModel]:
         return [r for r in self.requests.values() if r.holds_blocks]
+
+    @property
+    def some_cached_block(self) -> int | None:
+        """Cached when the state was last compared."""
+        hashes = self._last_state.block_hashes if self._last_state else []
+        return next((i for i, block_hash in enumerate(hashes) if block_hash is not None), None)
+
+    @property
+    def watermark_blocks(self) -> int:
+        return int(self.scenario.watermark * self.scenario.num_blocks)
 
     def num_free_blocks(self) -> int:
         return self._sides[0].num_free_blocks()
@@ -136,34 +161,53 @@ class World:
             side.set_progress(request.request_id, progress)
         return self.call(name, action)
 
+    def call_inside(self, name: str, action: Callable[[InsideDriver], T]) -> T:
+        """A call that only managers with vLLM's interface have."""
+        return self.call(name, action)  # type: ignore[arg-type]
+
     def call_refused(self, name: str, action: Callable[[Driver], object]) -> None:
-        """A misuse: both sides raise, and stay as they were."""
-        before, digests = self._state(name), self._digests()
+        """A misuse: both sides raise, and the other one stays as it was. Raises BothRaised where
+        vLLM itself was changed by then."""
+        reference, other = self._sides
+        self.check_state(f"before {name}")
+        before, other_before = self._everything(reference), self._everything(other)
         result = self._call(name, action)
         if not isinstance(result, Raised):
             return
-        self.coverage.seen[f"misuse answered by {result.classes[0]}"] += 1
-        require_same(f"{name}, which is to change nothing,", before, self._state(name))
-        require_same(f"digest after {name}", digests, self._digests())
+        self.coverage.seen[f"misuse answered by {result.own_class}"] += 1
+        unchanged = f"{name}, which is to change nothing,"
+        if other.errors_change_nothing:
+            require_same(unchanged, other_before, self._everything(other))
+        if self._everything(reference) != before:
+            self.coverage.seen["misuse that changed vLLM"] += 1
+            raise BothRaised(f"{name}: {result.message}")
+
+    def call_refused_inside(self, name: str, action: Callable[[InsideDriver], object]) -> None:
+        self.call_refused(name, action)  # type: ignore[arg-type]
 
     def _call(self, name: str, action: Callable[[Driver], T]) -> T | Raised:
         self.coverage.calls[name] += 1
         reference, other = (self._comparable(outcome_of(action, side)) for side in self._sides)
-        require_same(name, reference, other)
+        require_same(name, reference, other, own_classes=self.has_vllm_interface)
         if self.num_calls % self._check_interval == 0 and not isinstance(reference, Raised):
             self.check_state(name)
         return reference
 
     def _comparable(self, result: T | Raised) -> T | Raised:
-        if self.scenario.ready_made_hashes and isinstance(result, Events):
-            without_tokens = [_without(e, NOT_IN_READY_MADE_HASHES) for e in result.events]
-            return Events(without_tokens, result.unordered)  # type: ignore[return-value]
-        return result
+        if self.has_vllm_interface or not isinstance(result, Events):
+            return result
+        unknown: tuple[str, ...] = NOT_IN_STANDALONE_EVENTS
+        if self.scenario.ready_made_hashes:
+            unknown += NOT_IN_READY_MADE_HASHES
+        known = [_without(event, unknown) for event in result.events]
+        return Events(known, result.unordered)  # type: ignore[return-value]
 
     def check_state(self, after: str) -> None:
         state = self._state(after)
         self._note_evictions(state)
         self._last_state = state
+        if self.has_vllm_interface:
+            self._require_same_inside(after)
         for request in self.holders:
             self._require_same_table(request.request_id, after)
 
@@ -173,8 +217,16 @@ class World:
         assert not isinstance(reference, Raised), reference.message
         return reference
 
-    def _digests(self) -> list[bytes]:
-        return [side.state_digest() for side in self._sides]
+    def _everything(self, side: Driver) -> tuple[PoolState, bytes, Inside | None]:
+        inside = _inside_of(side) if self.has_vllm_interface else None
+        return side.state(), side.state_digest(), inside
+
+    def _require_same_inside(self, after: str) -> None:
+        reference, other = (outcome_of(_inside_of, side) for side in self._sides)
+        require_same(f"inside after {after}", reference, other)
+        assert isinstance(reference, Inside), reference
+        for callback, _ in reference.callbacks:
+            self.coverage.seen[f"block {callback}"] += 1
 
     def _require_same_table(self, request_id: str, after: str) -> None:
         def table_of(side: Driver) -> BlockIds:
@@ -222,6 +274,10 @@ class World:
 
 def _state_of(side: Driver) -> PoolState:
     return side.state()
+
+
+def _inside_of(side: Driver) -> Inside:
+    return side.inside()  # type: ignore[attr-defined, no-any-return]
 
 
 def _with_hashes(request: NewRequest, hashes: list[bytes]) -> NewRequest:

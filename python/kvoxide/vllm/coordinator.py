@@ -6,7 +6,7 @@ from typing import Any
 from vllm.v1.core import kv_cache_coordinator as stock
 from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
 
-from kvoxide._core import VllmManager
+from kvoxide._core import VllmBlocks, VllmManager
 from kvoxide.vllm.pool import NativeBlockPool
 from kvoxide.vllm.support import known_release
 
@@ -76,7 +76,7 @@ class NativeCoordinator:
         blocks, length, uncached = self.engine.find_longest_cache_hit(
             block_hashes, max_cache_hit_length
         )
-        return blocks.blocks, length, uncached
+        return _lists(blocks), length, uncached
 
     def find_longest_cache_hit_per_group(
         self, block_hashes: Any, max_cache_hit_length: int
@@ -84,7 +84,7 @@ class NativeCoordinator:
         blocks, lengths = self.engine.find_longest_cache_hit_per_group(
             block_hashes, max_cache_hit_length
         )
-        return blocks.blocks, tuple(lengths)
+        return _lists(blocks), tuple(lengths)
 
     def get_num_blocks_to_allocate(
         self,
@@ -121,13 +121,17 @@ class NativeCoordinator:
         self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
 
     def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
-        return self.engine.get_blocks(request_id).blocks
+        return _lists(self.engine.get_blocks(request_id))
 
     def reset_prefix_cache(self) -> bool:
-        return self.block_pool.reset_prefix_cache()
+        return not self.single_type_managers or self.block_pool.reset_prefix_cache()
 
     def new_step_starts(self) -> None:
         pass
+
+
+def _lists(blocks: VllmBlocks) -> tuple[list[Any], ...]:
+    return tuple(list(group) for group in blocks.blocks)
 
 
 def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mapping[str, Any]) -> Any:

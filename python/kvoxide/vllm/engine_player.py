@@ -163,6 +163,7 @@ def _make_engine(configuration: Mapping[str, Json], release: releases.Release) -
         watermark=arguments.watermark,
         policy=Policy(retention_interval=None if interval == 0 and not has_window else interval),
         keep_tail_below_junction=release.keeps_block_below_junction,
+        counts_null_references=release.counts_null_references,
         observe=False,
         waiting_states=["WAITING", "PREEMPTED"],
     )

@@ -35,6 +35,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self.cached_block_hashes_by_block = ExtraKeysByBlock(engine)
         self.kv_event_queue: list[Any] = []
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
+        self._observes = self.metrics_collector is not None
         self.on_first_watcher: Callable[[], None] = lambda: None
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
@@ -60,20 +61,14 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         blocks = list(blocks)
-        assert all(block.ref_cnt > 0 and not block.is_null for block in blocks)
         self.engine.unpin_blocks(blocks)
         self.engine.observe()
+        self._observes = True
         self._reuse_watchers.update((block.block_id, on_reuse) for block in blocks)
         self.on_first_watcher()
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        block_ids = list(block_ids)
-        for block_id in block_ids:
-            assert 0 <= block_id < self.num_gpu_blocks, (
-                f"block id {block_id} is outside the pool of {self.num_gpu_blocks} blocks; a "
-                "connector reported a block that the scheduler never handed out"
-            )
-        self.engine.evict_blocks(block_ids)
+        self.engine.evict_blocks(list(block_ids))
         self.settle()
 
     def reset_prefix_cache(self) -> bool:
@@ -109,18 +104,26 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         if self.enable_kv_cache_events:
             for event in self.engine.take_events():
                 self.kv_event_queue.append(to_vllm_event(self, event, request))
-        if self.metrics_collector or self._reuse_watchers:
-            for what, block_id in self.engine.take_observations():
-                self._observe(what, self.blocks[block_id])
+        if self._observes:
+            observations = self.engine.take_observations()
+            for index, (what, number) in enumerate(observations):
+                if what == "taking":
+                    # vLLM tells the watchers of all of them before it looks at the first.
+                    taken = observations[index + 1 : index + 1 + number]
+                    self._tell_watchers(block_id for _, block_id in taken)
+                elif self.metrics_collector:
+                    self._tell_collector(what, self.blocks[number])
 
-    def _observe(self, what: str, block: Any) -> None:
-        if what == "taken":
-            watcher = self._reuse_watchers.pop(block.block_id, None)
-            if watcher is not None:
-                watcher(block)
-        collector = self.metrics_collector
-        if collector is None:
+    def _tell_watchers(self, block_ids: Iterable[int]) -> None:
+        if not self._reuse_watchers:
             return
+        for block_id in block_ids:
+            watcher = self._reuse_watchers.pop(block_id, None)
+            if watcher is not None:
+                watcher(self.blocks[block_id])
+
+    def _tell_collector(self, what: str, block: Any) -> None:
+        collector = self.metrics_collector
         if what == "touched":
             collector.on_block_accessed(block)
         elif what == "evicted" or self.enable_caching:

@@ -159,6 +159,7 @@ def make_engine(arguments: Mapping[str, Any], settings: Settings) -> VllmManager
         watermark=arguments["watermark"],
         policy=policy_of(config, settings),
         keep_tail_below_junction=release.keeps_block_below_junction,
+        counts_null_references=release.counts_null_references,
         observe=arguments["metrics_collector"] is not None,
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
     )

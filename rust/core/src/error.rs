@@ -21,6 +21,12 @@ pub enum Error {
     /// An argument about a request does not fit the manager's state.
     #[error("{0}")]
     Request(String),
+    /// What is asked for does not go with what the request or the hit holds.
+    #[error("{0}")]
+    Precondition(String),
+    /// A position or a group past what the request, the hit or the manager has.
+    #[error("{0}")]
+    OutOfRange(String),
     /// Nothing is held for this request.
     #[error(
         "request '{0}' is not known to the manager: it was never looked up or allocated, or it \

@@ -26,14 +26,17 @@ pub struct LookupGroup {
 
 impl LookupGroup {
     /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
-    /// bound the search for the others. `drops_eagle_block` tells which groups drop a block.
+    /// bound the search for the others. A group alone is asked even if it takes no part: vLLM
+    /// refuses look-ups past the hashes there too. `drops_eagle_block` tells which groups drop a
+    /// block.
     pub fn gather(
         specs: &[GroupSpec],
         kinds: &[Box<dyn AttentionKind>],
         drops_eagle_block: impl Fn(usize) -> bool,
     ) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
-        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.prefix_cacheable) {
+        let is_asked = |spec: &GroupSpec| spec.prefix_cacheable || specs.len() == 1;
+        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| is_asked(spec)) {
             let use_eagle = drops_eagle_block(i);
             let same = gathered
                 .iter_mut()

@@ -26,6 +26,7 @@ pub struct BlockPool {
     recycle_order: RecycleOrder,
     events: Option<Vec<Event>>,
     observations: Option<Vec<Observation>>,
+    counts_null_references: bool,
     evictions: u64,
     version: u64,
     removals: RemovalLog,
@@ -34,6 +35,8 @@ pub struct BlockPool {
 /// What befalls a block, for a collector of residency metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
+    /// So many blocks are taken from the free queue, as the next observations tell.
+    Taking(usize),
     /// Taken from the free queue.
     Taken(BlockId),
     /// Given one more reference by a hit.
@@ -66,6 +69,7 @@ impl BlockPool {
             recycle_order: policy.recycle_order,
             events: with_events.then(Vec::new),
             observations: None,
+            counts_null_references: false,
             evictions: 0,
             version: 0,
             removals: RemovalLog::default(),
@@ -80,6 +84,34 @@ impl BlockPool {
     /// The observations since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and
+    /// below it, since most of those that are given back were never taken.
+    pub fn count_null_references(&mut self) {
+        self.counts_null_references = true;
+    }
+
+    /// Whether references to the null block are counted.
+    pub fn counts_null_references(&self) -> bool {
+        self.counts_null_references
+    }
+
+    /// Notes that a hit has `n` null blocks.
+    pub fn touch_null(&mut self, n: usize) {
+        if self.counts_null_references {
+            let count = self.states.ref_count_mut(NULL_BLOCK);
+            *count = count.wrapping_add(n as u32);
+            (0..n).for_each(|_| self.note(|| Observation::Touched(NULL_BLOCK)));
+        }
+    }
+
+    /// Notes that a table that is given back has `n` null blocks.
+    pub fn release_null(&mut self, n: usize) {
+        if self.counts_null_references {
+            let count = self.states.ref_count_mut(NULL_BLOCK);
+            *count = count.wrapping_sub(n as u32);
+        }
     }
 
     fn note(&mut self, observation: impl FnOnce() -> Observation) {
@@ -206,6 +238,7 @@ impl BlockPool {
         }
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);
+        self.note(|| Observation::Taking(n));
         for batch in out[first..].chunks(HashIndex::BATCH) {
             self.index.warm_up(batch.iter().map(|&block| self.states.fingerprint(block)));
             for &block in batch {
@@ -241,6 +274,7 @@ impl BlockPool {
         let mut run = Run::default();
         for block in blocks {
             if block == NULL_BLOCK {
+                self.touch_null(1);
                 continue;
             }
             let count = self.states.ref_count_mut(block);
@@ -269,6 +303,7 @@ impl BlockPool {
         let mut back = BackRun::default();
         for block in blocks {
             if block == NULL_BLOCK {
+                self.release_null(1);
                 continue;
             }
             let count = self.states.ref_count_mut(block);

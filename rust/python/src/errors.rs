@@ -99,7 +99,7 @@ pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
     let exception = match error {
         Error::Config(_) => &all.config,
         Error::UnsupportedGroup { .. } => &all.unsupported_group,
-        Error::Request(_) => &all.request,
+        Error::Request(_) | Error::Precondition(_) | Error::OutOfRange(_) => &all.request,
         Error::UnknownRequest(_) => &all.unknown_request,
         Error::DuplicateRequest(_) => &all.duplicate_request,
         Error::BlockHash(_) => &all.block_hash,

@@ -291,6 +291,7 @@ impl PyManager {
         if let Some(hit) = hit {
             hit.check_owner(slf)?;
         }
+        let hit = hit.filter(|hit| hit.groups.iter().any(|group| !group.is_empty()));
         let external = "num_external_computed_tokens";
         let mut this = slf.try_borrow_mut()?;
         let unzeroed = skip_zeroing_group_ids.into_iter().map(|group| this.group_id(py, group));

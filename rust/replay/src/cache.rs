@@ -96,7 +96,9 @@ impl Cache for ManagedCache {
         let args = AllocateArgs {
             num_new_tokens,
             num_new_computed_tokens: adopted.map_or(0, |hit| hit.length),
-            new_computed_blocks: adopted.map_or(&[], |hit| &hit.blocks),
+            new_computed_blocks: adopted
+                .filter(|hit| hit.length > 0)
+                .map_or(&[], |hit| &hit.blocks),
             full_sequence_must_fit: hit.is_some(),
             has_scheduled_reqs: true,
             ..AllocateArgs::default()

@@ -14,7 +14,7 @@ pub struct AllocateArgs<'a> {
     pub num_new_tokens: usize,
     /// Tokens of the hit to adopt.
     pub num_new_computed_tokens: usize,
-    /// The blocks of that hit, per group.
+    /// The blocks of that hit, per group; none at all where nothing is to be adopted.
     pub new_computed_blocks: &'a [GroupBlocks],
     /// Slots for draft tokens beyond `num_new_tokens`.
     pub num_lookahead_tokens: usize,
@@ -87,7 +87,7 @@ impl Manager {
         }
 
         self.forget_lookup(request.id);
-        if has_blocks(args.new_computed_blocks) || args.num_external_computed_tokens > 0 {
+        if !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0 {
             self.adopt_computed_blocks(request.id, args, num_local);
         }
         let new_blocks = self.allocate_new_blocks(request.id, num_slots);
@@ -129,20 +129,21 @@ impl Manager {
     fn check_adoption(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
         let has_hit = has_blocks(args.new_computed_blocks);
         if has_hit && !self.config.enable_caching {
-            return Err(Error::Request(
+            return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
         }
         if let Some(held) = self.requests.get(&request.id) {
             if has_hit && held.is_running() {
-                return Err(Error::Request(
+                return Err(Error::Precondition(
                     "the request holds blocks already and takes no new hit; free it first".into(),
                 ));
             }
-            let adopts = has_hit || args.num_external_computed_tokens > 0;
+            let adopts =
+                !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0;
             let holds_blocks = held.groups.iter().any(|group| !group.blocks.is_empty());
             if adopts && !held.is_running() && holds_blocks {
-                return Err(Error::Request(
+                return Err(Error::Precondition(
                     "computed tokens were given for a request that was allocated without them; \
                      free it first"
                         .into(),
@@ -267,6 +268,7 @@ impl Manager {
         let state = &mut held.groups[group];
         state.blocks.push_nulls(skipped);
         if let Some(hit) = hit {
+            self.pool.touch_null(hit.null_head().saturating_sub(skipped));
             self.pool.touch(hit.tail_from(skipped).1.iter().copied());
             state.blocks.extend_from(hit, skipped);
         }

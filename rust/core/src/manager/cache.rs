@@ -17,15 +17,9 @@ impl Manager {
         if !self.config.enable_caching {
             return Ok(());
         }
-        let held = self.requests.get(&request.id);
-        for (i, group) in self.config.groups.iter().enumerate() {
-            let allocated = held.map_or(0, |held| held.groups[i].blocks.len() * group.block_size);
-            let cacheable = num_computed_tokens / group.block_size * group.block_size;
-            if allocated < cacheable {
-                return Err(Error::Request(format!(
-                    "{num_computed_tokens} tokens are to be cached, but the request has blocks \
-                     for {allocated} in group {i}; allocate slots first"
-                )));
+        for group in 0..self.config.groups.len() {
+            if self.config.groups[group].prefix_cacheable {
+                self.check_blocks_to_cache(group, request, num_computed_tokens)?;
             }
         }
         self.cache_up_to(request, num_computed_tokens);
@@ -54,6 +48,35 @@ impl Manager {
         // The end of the prompt is cached by itself, and events name the hash before what is
         // stored: at most three hashes below the last one of the prompt.
         (first / self.plan.hash_block_size).min(num_hashes).saturating_sub(3)
+    }
+
+    fn check_blocks_to_cache(
+        &self,
+        group: usize,
+        request: &RequestView<'_>,
+        num_computed_tokens: usize,
+    ) -> Result<()> {
+        let num_tokens = self.num_cacheable_tokens(group, num_computed_tokens);
+        let end = self.num_full_blocks(group, request, num_tokens);
+        let state = self.requests.get(&request.id).map(|held| &held.groups[group]);
+        let start = state.and_then(|state| state.num_cached_blocks).unwrap_or(0);
+        let allocated = state.map_or(0, |state| state.blocks.len());
+        if end <= start.max(allocated) {
+            return Ok(());
+        }
+        let message = format!(
+            "{num_computed_tokens} tokens are to be cached, but the request has {allocated} \
+             blocks instead of {end} in group {group}; allocate slots first"
+        );
+        Err(match self.reachable_blocks(group, request, (start, end)) {
+            ReachableBlocks::All => Error::OutOfRange(message),
+            ReachableBlocks::Runs(_) => Error::Precondition(message),
+        })
+    }
+
+    fn num_full_blocks(&self, group: usize, request: &RequestView<'_>, num_tokens: usize) -> usize {
+        let num_hashed = request.hashes.chain_len() * self.plan.hash_block_size;
+        num_tokens.min(num_hashed) / self.config.groups[group].block_size
     }
 
     pub(super) fn cache_up_to(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
@@ -93,29 +116,35 @@ impl Manager {
         held: &mut RequestBlocks,
         num_tokens: usize,
     ) {
-        let block_size = self.config.groups[group].block_size;
-        let num_hashed = request.hashes.chain_len() * self.plan.hash_block_size;
         let state = &mut held.groups[group];
         let start = state.num_cached_blocks.unwrap_or(0);
-        let end = num_tokens.min(num_hashed) / block_size;
+        let end = self.num_full_blocks(group, request, num_tokens);
         if start >= end {
             return;
         }
+        let reachable = self.reachable_blocks(group, request, (start, end));
+        let target = self.cache_target(request, group, &state.blocks);
+        target.cache_full_blocks(&mut self.pool, start, end, reachable);
+        state.num_cached_blocks = Some(end);
+    }
+
+    fn reachable_blocks(
+        &self,
+        group: usize,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+    ) -> ReachableBlocks {
+        if !self.config.policy.reachable_block_mask {
+            return ReachableBlocks::All;
+        }
         let boundaries = self.resume_boundaries(group, request);
-        let reachable = self.plan.kinds[group].reachable_blocks(&Reach {
-            range: (start, end),
+        self.plan.kinds[group].reachable_blocks(&Reach {
+            range,
             alignment: self.plan.scheduler_block_size,
             use_eagle: self.plan.drops_eagle_block[group],
             retention_interval: self.config.policy.retention_interval,
             boundaries: &boundaries,
-        });
-        let reachable = match self.config.policy.reachable_block_mask {
-            true => reachable,
-            false => ReachableBlocks::All,
-        };
-        let target = self.cache_target(request, group, &state.blocks);
-        target.cache_full_blocks(&mut self.pool, start, end, reachable);
-        state.num_cached_blocks = Some(end);
+        })
     }
 
     /// Token positions at which a later request is known to resume: replays of the prompt and the

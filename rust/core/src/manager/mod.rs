@@ -100,7 +100,7 @@ impl Manager {
         if let Some(group) =
             self.config.groups.iter().find(|g| !start_token.is_multiple_of(g.block_size))
         {
-            return Err(Error::Request(format!(
+            return Err(Error::Precondition(format!(
                 "start_token is {start_token}, inside a block of {} tokens, whose beginning would \
                  be wiped; give a multiple of every block size",
                 group.block_size
@@ -155,20 +155,29 @@ impl Manager {
         hit: &[GroupBlocks],
         num_computed_tokens: usize,
     ) -> Result<Vec<GroupBlocks>> {
+        if hit.len() != self.config.groups.len() {
+            return Err(Error::Request(format!(
+                "a hit of {} groups cannot be cut; this manager has {}",
+                hit.len(),
+                self.config.groups.len()
+            )));
+        }
         let cut = |(spec, blocks): (&GroupSpec, &GroupBlocks)| {
             let mut blocks = blocks.clone();
-            if !spec.prefix_cacheable {
-                return Ok(blocks);
-            }
-            let len = num_computed_tokens / spec.block_size;
-            if !num_computed_tokens.is_multiple_of(spec.block_size) || len > blocks.len() {
-                return Err(Error::Request(format!(
+            let is_aligned = num_computed_tokens.is_multiple_of(spec.block_size);
+            let len = match spec.prefix_cacheable {
+                true if is_aligned => Some(num_computed_tokens / spec.block_size),
+                true => None,
+                false => Some(0).filter(|_| blocks.is_empty()),
+            };
+            let Some(len) = len.filter(|&len| len <= blocks.len()) else {
+                return Err(Error::Precondition(format!(
                     "a hit of {} blocks of {} tokens cannot be cut to {num_computed_tokens} \
                      tokens; give a multiple of the block size within the hit",
                     blocks.len(),
                     spec.block_size
                 )));
-            }
+            };
             blocks.truncate(len);
             Ok(blocks)
         };

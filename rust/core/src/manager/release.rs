@@ -41,6 +41,10 @@ impl Manager {
         let held = self.remove_request(request)?;
         for group in &held.groups {
             self.pool.release(group.blocks.iter_held_back());
+            if self.pool.counts_null_references() {
+                let nulls = group.blocks.iter().filter(|&block| block == NULL_BLOCK);
+                self.pool.release_null(nulls.count());
+            }
         }
         Ok(())
     }

@@ -13,8 +13,9 @@ use kvoxide_core::{
     RequestId,
 };
 
+use super::errors::IntoVllmResult;
 use super::mirror::{Facts, Mirror, PyHashes, num_tokens};
-use super::views::{VllmBlocks, block_list, groups_of, lists_of, unpacked_key};
+use super::views::{VllmBlocks, block_list, groups_of, is_no_hit, lists_of, unpacked_key};
 use crate::config::{PyConfig, PyPolicy};
 use crate::errors::{IntoPyResult, to_py};
 use crate::id_lists::id_list;
@@ -111,7 +112,7 @@ fn update(
 }
 
 fn wrap(slf: &Bound<'_, VllmManager>, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
-    VllmBlocks { manager: slf.clone().unbind(), groups: groups.into() }
+    VllmBlocks { manager: slf.clone().unbind(), groups: groups.into(), is_made_by_caller: false }
 }
 
 #[pymethods]
@@ -120,7 +121,7 @@ impl VllmManager {
     #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
         hash_block_size, max_in_flight_tokens, enable_caching, use_eagle,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
-        keep_tail_below_junction, observe, waiting_states))]
+        keep_tail_below_junction, counts_null_references, observe, waiting_states))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -136,6 +137,7 @@ impl VllmManager {
         watermark: f64,
         policy: PyPolicy,
         keep_tail_below_junction: bool,
+        counts_null_references: bool,
         observe: bool,
         waiting_states: Vec<Py<PyAny>>,
     ) -> PyResult<Self> {
@@ -156,7 +158,10 @@ impl VllmManager {
             observe,
             policy: policy.policy,
         };
-        let core = Manager::new(config).into_py(py)?;
+        let mut core = Manager::new(config).into_py(py)?;
+        if counts_null_references {
+            core.pool_mut().count_null_references();
+        }
         let has_watermark = core.watermark_blocks() > 0;
         Ok(Self {
             core,
@@ -215,7 +220,7 @@ impl VllmManager {
         if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
             hashes.settle(py, mirror.update(&hashes, 0))?;
             let facts = Facts::read(request, &[])?;
-            core.report_hit(&mirror.view(&facts), &hit).into_py(py)?;
+            core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
         }
         *hash_len = hashes.hash_len();
         Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
@@ -243,9 +248,13 @@ impl VllmManager {
     ) -> PyResult<Option<VllmBlocks>> {
         let py = slf.py();
         let _ = num_encoder_tokens;
-        let hit = new_computed_blocks.map(|blocks| groups_of(blocks, slf)).transpose()?;
+        let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
+        let hit = hit.map(|blocks| groups_of(blocks, slf)).transpose()?;
         let mut this = slf.try_borrow_mut()?;
         let Self { core, hash_len, requests, next_id, waiting_states, .. } = &mut *this;
+        if let Some(hit) = &hit {
+            check_num_groups(hit.len(), core.config().groups.len()).into_vllm(py)?;
+        }
         let facts = Facts::read(request, waiting_states)?;
         let mirror = mirror_of(requests, next_id, request)?;
         let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
@@ -263,7 +272,7 @@ impl VllmManager {
             has_scheduled_reqs,
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
-        let new = core.allocate_slots(&view, &args).into_py(py)?;
+        let new = core.allocate_slots(&view, &args).into_vllm(py)?;
         let groups = |ids: Vec<Vec<BlockId>>| {
             ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
         };
@@ -280,13 +289,13 @@ impl VllmManager {
         let mirror = mirror_of(requests, next_id, request)?;
         update(mirror, core, request, hash_len, &facts, &[])?;
         let view = mirror.view(&facts);
-        core.cache_blocks(&view, num_computed_tokens).into_py(request.py())
+        core.cache_blocks(&view, num_computed_tokens).into_vllm(request.py())
     }
 
     /// Gives back what a request holds; nothing if it holds nothing.
     fn free(&mut self, py: Python<'_>, request_id: &str) -> PyResult<()> {
         match self.forget(request_id) {
-            Some(id) => self.core.free(id).into_py(py),
+            Some(id) => self.core.free(id).into_vllm(py),
             None => Ok(()),
         }
     }
@@ -303,7 +312,7 @@ impl VllmManager {
             let mut this = slf.try_borrow_mut()?;
             let held = this.blocks_of(request_id);
             if let Some(id) = this.forget(request_id) {
-                this.core.pop_blocks_for_free(id).into_py(py)?;
+                this.core.pop_blocks_for_free(id).into_vllm(py)?;
             }
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
@@ -320,7 +329,9 @@ impl VllmManager {
         processed_computed_tokens: usize,
     ) -> PyResult<()> {
         match self.id_of(request_id) {
-            Some(id) => self.core.remove_skipped_blocks(id, processed_computed_tokens).into_py(py),
+            Some(id) => {
+                self.core.remove_skipped_blocks(id, processed_computed_tokens).into_vllm(py)
+            }
             None => Ok(()),
         }
     }
@@ -336,7 +347,7 @@ impl VllmManager {
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let held = self.id_of(request_id).map(|id| self.core.blocks_of(id)).transpose();
-        let lists = match held.into_py(py)? {
+        let lists = match held.into_vllm(py)? {
             Some(held) => {
                 let lists = held.groups.iter().map(|group| id_list(py, &group.blocks));
                 lists.collect::<PyResult<Vec<_>>>()?
@@ -348,7 +359,7 @@ impl VllmManager {
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
         match self.id_of(request_id) {
-            Some(id) => self.core.estimate_cached_tokens(id).into_py(py),
+            Some(id) => self.core.estimate_cached_tokens(id).into_vllm(py),
             None => Ok(0),
         }
     }
@@ -413,9 +424,11 @@ impl VllmManager {
         request_id: &str,
         start_token: usize,
     ) -> PyResult<()> {
-        match self.id_of(request_id) {
-            Some(id) => self.core.record_blocks_for_zeroing(id, start_token).into_py(py),
-            None => Ok(()),
+        // No request has the id 0: the start is checked even for a request that holds nothing.
+        let id = self.id_of(request_id).unwrap_or(0);
+        match self.core.record_blocks_for_zeroing(id, start_token) {
+            Err(Error::UnknownRequest(_)) => Ok(()),
+            recorded => recorded.into_vllm(py),
         }
     }
 
@@ -430,7 +443,7 @@ impl VllmManager {
     ) -> PyResult<VllmBlocks> {
         let groups = groups_of(blocks, slf)?;
         let cut = slf.try_borrow()?.core.truncated(&groups, num_computed_tokens);
-        Ok(wrap(slf, cut.into_py(slf.py())?))
+        Ok(wrap(slf, cut.into_vllm(slf.py())?))
     }
 
     /// Ids of the requests that hold blocks, or have been looked up and not been freed.
@@ -456,9 +469,23 @@ impl VllmManager {
         Ok(counts)
     }
 
-    fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        kvoxide_core::invariant::check(&self.core).map_err(Error::Internal).into_py(py)
+    /// 32 bytes that change with the state of the engine.
+    fn state_digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &kvoxide_core::digest::digest(&self.core))
     }
+
+    fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
+        kvoxide_core::invariant::check(&self.core).map_err(Error::Internal).into_vllm(py)
+    }
+}
+
+fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
+    if given >= expected {
+        return Ok(());
+    }
+    Err(Error::OutOfRange(format!(
+        "new_computed_blocks has {given} groups; this manager has {expected}"
+    )))
 }
 
 /// Whether a request wants its hits reported as events.

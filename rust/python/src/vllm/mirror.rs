@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 
 use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
 
-use crate::errors::to_py;
+use super::errors::IntoVllmResult;
 use crate::tokens::hash_error;
 
 /// A request that has been seen and not been freed.
@@ -93,7 +93,10 @@ impl<'a, 'py> PyHashes<'a, 'py> {
 
     /// A result of the core that read these hashes, with Python's own error where reading failed.
     pub fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
-        result.map_err(|error| self.failure.take().unwrap_or_else(|| to_py(py, &error)))
+        match self.failure.take() {
+            Some(failure) if result.is_err() => Err(failure),
+            _ => result.into_vllm(py),
+        }
     }
 
     #[inline]
@@ -165,14 +168,29 @@ impl HashSource for PyHashes<'_, '_> {
 /// A hash from bytes, of the one length that a manager's hashes have.
 pub fn block_hash(value: &Bound<'_, PyAny>, hash_len: &mut Option<usize>) -> PyResult<BlockHash> {
     let bytes = value.cast::<PyBytes>()?.as_bytes();
-    let expected = *hash_len.get_or_insert(bytes.len());
-    BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected).ok_or_else(|| {
-        let message = format!(
-            "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
-            bytes.len()
-        );
-        hash_error(value.py(), message)
-    })
+    let expected = hash_len.unwrap_or(bytes.len());
+    match BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected) {
+        Some(hash) => {
+            *hash_len = Some(expected);
+            Ok(hash)
+        }
+        None => {
+            let message = format!(
+                "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
+                bytes.len()
+            );
+            Err(hash_error(value.py(), message))
+        }
+    }
+}
+
+/// A hash to look up. One of another length than the manager's hashes is cached nowhere.
+pub fn known_hash(
+    value: &Bound<'_, PyAny>,
+    hash_len: Option<usize>,
+) -> PyResult<Option<BlockHash>> {
+    let bytes = value.cast::<PyBytes>()?.as_bytes();
+    Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
 }
 
 /// The numbers of a request at the time of a call.

@@ -1,16 +1,17 @@
 //! The block pool's own calls, for vLLM's pool interface.
 
+use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use kvoxide_core::block::CacheKey;
 use kvoxide_core::pool::Observation;
-use kvoxide_core::{BlockId, Event, GroupId, StoredEvent};
+use kvoxide_core::{BlockId, Event, GroupId, NULL_BLOCK, StoredEvent};
 
+use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
-use super::mirror::block_hash;
+use super::mirror::known_hash;
 use super::views::{VllmBlock, block_list, ids_of, packed_key, unpacked_key};
-use crate::errors::IntoPyResult;
 use crate::tokens::hash_bytes;
 
 #[pymethods]
@@ -43,9 +44,9 @@ impl VllmManager {
         groups: Vec<GroupId>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let found = {
-            let mut this = slf.try_borrow_mut()?;
-            let hash = block_hash(hash, &mut this.hash_len)?;
-            let find = |group| this.core.pool().find(&CacheKey { hash, group });
+            let this = slf.try_borrow()?;
+            let hash = known_hash(hash, this.hash_len)?;
+            let find = |group| this.core.pool().find(&CacheKey { hash: hash?, group });
             groups.into_iter().map(find).collect::<Option<Vec<_>>>()
         };
         found.map(|ids| block_list(slf.py(), &slf.clone().unbind(), ids)).transpose()
@@ -107,7 +108,7 @@ impl VllmManager {
         let mut ids = Vec::new();
         {
             let mut this = slf.try_borrow_mut()?;
-            this.core.pool().check_free(num_blocks).into_py(slf.py())?;
+            this.core.pool().check_free(num_blocks).into_vllm(slf.py())?;
             this.core.pool_mut().take(num_blocks, &mut ids);
         }
         block_list(slf.py(), &slf.clone().unbind(), ids)
@@ -115,24 +116,39 @@ impl VllmManager {
 
     fn touch(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks)?;
-        self.core.check_ids(&ids).into_py(blocks.py())?;
+        self.core.check_ids(&ids).into_vllm(blocks.py())?;
         self.core.pool_mut().touch(ids);
         Ok(())
     }
 
     fn free_blocks(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks)?;
-        self.core.release_blocks(&ids).into_py(blocks.py())
+        self.core.release_blocks(&ids).into_vllm(blocks.py())
     }
 
     /// Drops a reference to each block and puts those that lose their last at the queue's end.
     fn unpin_blocks(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks)?;
-        self.core.release_blocks_to_back(&ids).into_py(blocks.py())
+        if ids.contains(&NULL_BLOCK) {
+            return Err(PyAssertionError::new_err("the null block is not held and not unpinned"));
+        }
+        let unpinned = self.core.release_blocks_to_back(&ids);
+        unpinned.map_err(|error| PyAssertionError::new_err(error.to_string()))
     }
 
-    fn evict_blocks(&mut self, py: Python<'_>, block_ids: Vec<BlockId>) -> PyResult<()> {
-        self.core.evict_blocks(&block_ids).into_py(py)
+    fn evict_blocks(&mut self, block_ids: Vec<i64>) -> PyResult<()> {
+        let num_blocks = self.core.pool().num_blocks();
+        let id = |&id: &i64| {
+            let inside = BlockId::try_from(id).ok().filter(|&id| (id as usize) < num_blocks);
+            inside.ok_or_else(|| {
+                PyAssertionError::new_err(format!(
+                    "block id {id} is outside the pool of {num_blocks} blocks; a connector \
+                     reported a block that the scheduler never handed out"
+                ))
+            })
+        };
+        self.core.pool_mut().evict(block_ids.iter().map(id).collect::<PyResult<Vec<_>>>()?);
+        Ok(())
     }
 
     fn reset_prefix_cache(&mut self) -> bool {
@@ -157,10 +173,12 @@ impl VllmManager {
         self.core.pool_mut().observe();
     }
 
-    /// What befell blocks since the last call, in order: `("taken" | "touched" | "evicted", id)`.
+    /// What befell blocks since the last call, in order: `("taken" | "touched" | "evicted", id)`,
+    /// and `("taking", n)` before `n` blocks are taken at once.
     fn take_observations(&mut self) -> Vec<(&'static str, BlockId)> {
         let observations = self.core.pool_mut().take_observations().into_iter();
         let pair = |observation| match observation {
+            Observation::Taking(n) => ("taking", n as BlockId),
             Observation::Taken(id) => ("taken", id),
             Observation::Touched(id) => ("touched", id),
             Observation::Evicted(id) => ("evicted", id),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -49,8 +50,9 @@ impl VllmBlock {
     }
 
     #[getter]
-    fn ref_cnt(&self, py: Python<'_>) -> PyResult<u32> {
-        Ok(self.manager.try_borrow(py)?.core.pool().states().ref_count(self.id))
+    fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
+        // That of the null block may be below zero.
+        Ok(self.manager.try_borrow(py)?.core.pool().states().ref_count(self.id) as i32)
     }
 
     #[setter]
@@ -83,6 +85,12 @@ impl VllmBlock {
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
         let mut manager = self.manager.try_borrow_mut(block_hash.py())?;
+        if manager.core.pool().states().is_cached(self.id) {
+            return Err(PyAssertionError::new_err(format!(
+                "block {} has a hash already; reset it first",
+                self.id
+            )));
+        }
         manager.insert_key(self.id, block_hash, num_tokens)
     }
 
@@ -132,22 +140,39 @@ impl VllmBlock {
 pub struct VllmBlocks {
     pub manager: Py<VllmManager>,
     pub groups: Arc<Vec<GroupBlocks>>,
+    /// Whether a caller put it together, so that it is not the one object that stands for no
+    /// blocks even if it has none.
+    pub is_made_by_caller: bool,
 }
 
 impl VllmBlocks {
-    fn selected(&self, group_ids: Option<Vec<usize>>) -> Vec<&GroupBlocks> {
-        match group_ids {
-            None => self.groups.iter().collect(),
-            Some(ids) => ids.into_iter().map(|id| &self.groups[id]).collect(),
-        }
+    fn is_empty(&self) -> bool {
+        self.groups.iter().all(GroupBlocks::is_empty)
+    }
+
+    /// The groups of a list of ids, which count from the end if negative.
+    fn selected(&self, group_ids: Option<Vec<isize>>) -> PyResult<Vec<&GroupBlocks>> {
+        let Some(ids) = group_ids else { return Ok(self.groups.iter().collect()) };
+        let len = self.groups.len();
+        let group = |id: isize| {
+            let index = if id < 0 { id.checked_add_unsigned(len) } else { Some(id) };
+            let found = index.and_then(|index| self.groups.get(usize::try_from(index).ok()?));
+            found.ok_or_else(|| {
+                PyIndexError::new_err(format!("group id {id} is unknown; there are {len} groups"))
+            })
+        };
+        ids.into_iter().map(group).collect()
     }
 }
 
 #[pymethods]
 impl VllmBlocks {
-    /// A tuple of lists of block views; the empty ones are empty tuples as in vLLM.
+    /// A tuple of lists of block views; without any block one of empty tuples, as in vLLM.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        if self.is_empty() {
+            return PyTuple::new(py, self.groups.iter().map(|_| PyTuple::empty(py)));
+        }
         let lists = self.groups.iter().map(|group| block_list(py, &self.manager, group.iter()));
         PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
     }
@@ -157,12 +182,12 @@ impl VllmBlocks {
         &self,
         py: Python<'py>,
         allow_none: bool,
-        group_ids: Option<Vec<usize>>,
+        group_ids: Option<Vec<isize>>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        if allow_none && group_ids.is_none() && self.groups.iter().all(GroupBlocks::is_empty) {
+        if allow_none && group_ids.is_none() && self.is_empty() {
             return Ok(None);
         }
-        let groups = self.selected(group_ids);
+        let groups = self.selected(group_ids)?;
         if allow_none && groups.iter().all(|group| group.is_empty()) {
             return Ok(None);
         }
@@ -194,15 +219,21 @@ impl VllmBlocks {
         Self {
             manager: self.manager.clone_ref(py),
             groups: Arc::new(vec![GroupBlocks::default(); self.groups.len()]),
+            is_made_by_caller: true,
         }
     }
 
-    fn __add__(&self, py: Python<'_>, other: &Self) -> Self {
+    fn __add__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let manager = self.manager.bind(other.py());
         let mut groups = self.groups.as_ref().clone();
-        for (group, more) in groups.iter_mut().zip(other.groups.iter()) {
+        for (group, more) in groups.iter_mut().zip(groups_of(other, manager)?.iter()) {
             group.extend_from(more, 0);
         }
-        Self { manager: self.manager.clone_ref(py), groups: Arc::new(groups) }
+        Ok(Self {
+            manager: manager.clone().unbind(),
+            groups: Arc::new(groups),
+            is_made_by_caller: true,
+        })
     }
 
     /// Equal to whatever has equal blocks, vLLM's own class included.
@@ -244,6 +275,13 @@ pub fn block_list<'py>(
         null.clone().ok_or_else(|| block_error(py, "the pool has no null block"))
     };
     PyList::new(py, ids.into_iter().map(view).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Whether an allocation with these blocks is one without a hit. vLLM tells that by the identity of
+/// the object that its manager returns where there is no block.
+pub fn is_no_hit(blocks: &Bound<'_, PyAny>) -> bool {
+    let own = blocks.cast::<VllmBlocks>().map(Bound::get);
+    own.is_ok_and(|own| own.is_empty() && !own.is_made_by_caller)
 }
 
 /// The ids of blocks that vLLM's code hands in, group by group: our own lists, or any object with

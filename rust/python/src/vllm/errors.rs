@@ -1,0 +1,32 @@
+//! A refusal by the core as the exception that vLLM's own manager answers such a call with.
+
+use pyo3::exceptions::{PyAssertionError, PyIndexError, PyKeyError, PyValueError};
+use pyo3::prelude::*;
+
+use kvoxide_core::Error;
+
+use crate::errors::to_py;
+
+/// Turns the core's results into what vLLM's caller gets.
+pub trait IntoVllmResult<T> {
+    /// The value, or the exception.
+    fn into_vllm(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> IntoVllmResult<T> for kvoxide_core::Result<T> {
+    fn into_vllm(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| {
+            let message = error.to_string();
+            match error {
+                Error::Request(_) | Error::Block(_) => PyValueError::new_err(message),
+                Error::Precondition(_) => PyAssertionError::new_err(message),
+                Error::BlockHash(_) | Error::OutOfRange(_) => PyIndexError::new_err(message),
+                Error::UnknownRequest(_) => PyKeyError::new_err(message),
+                Error::Config(_)
+                | Error::UnsupportedGroup { .. }
+                | Error::DuplicateRequest(_)
+                | Error::Internal(_) => to_py(py, &error),
+            }
+        })
+    }
+}
