@@ -2,6 +2,7 @@
 //!
 //! Python's `kvoxide.vllm` builds vLLM's classes over what is here.
 
+pub mod hasher;
 pub mod manager;
 mod mirror;
 mod pool;
