@@ -71,7 +71,7 @@ def compare(
 @pytest.mark.parametrize("algorithm", hashing.ALGORITHMS)
 def test_million_token_prompt(benchmark: BenchmarkFixture, algorithm: str, block_size: int) -> None:
     """Goal: 6 times as fast."""
-    ratio = compare(benchmark, algorithm, block_size, request(MILLION), calls=1, rounds=5)
+    ratio = compare(benchmark, algorithm, block_size, request(MILLION), calls=1, rounds=8)
     assert ratio > 5
 
 
@@ -79,7 +79,7 @@ def test_million_token_prompt(benchmark: BenchmarkFixture, algorithm: str, block
 def test_million_token_prompt_with_an_adapter(benchmark: BenchmarkFixture, algorithm: str) -> None:
     """Goal: 6 times as fast."""
     hashed = request(MILLION, lora_request=LoRARequest("adapter", 1, "/adapters/adapter"))
-    assert compare(benchmark, algorithm, 16, hashed, calls=1, rounds=5) > 5
+    assert compare(benchmark, algorithm, 16, hashed, calls=1, rounds=8) > 5
 
 
 @pytest.mark.parametrize("num_tokens", [16, 64, 512])

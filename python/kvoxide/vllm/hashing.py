@@ -153,23 +153,28 @@ class _RequestHasher:
         self._hash_blocks = VllmBlockHasher(block_size, algorithm, num_lookahead_tokens).hash_blocks
 
     def function(self, stock: RequestHasher) -> RequestHasher:
-        """What vLLM calls. Most calls find no new block, so this function is as short for them as
-        vLLM's ``stock``."""
-        from vllm.v1.utils import ConstantList
-
+        """What vLLM calls. Most calls find no new block; for them it is as short as ``stock``."""
         block_size, num_lookahead_tokens = self._block_size, self._num_lookahead_tokens
-        hash_blocks, utils = self._hash_blocks, vars(self._utils)
+        hash_new_blocks = self._new_blocks_function(stock)
 
         def request_block_hasher(request: Any) -> list[bytes]:
-            known = request.block_hashes
-            start = len(known) * block_size
+            start = len(request.block_hashes) * block_size
             num_tokens = request.num_tokens - num_lookahead_tokens
             if start + block_size > num_tokens:
                 return []
+            return hash_new_blocks(request, start, (num_tokens - start) // block_size)
+
+        return request_block_hasher
+
+    def _new_blocks_function(self, stock: RequestHasher) -> Callable[[Any, int, int], list[bytes]]:
+        from vllm.v1.utils import ConstantList
+
+        hash_blocks, utils = self._hash_blocks, vars(self._utils)
+
+        def hash_new_blocks(request: Any, start: int, num_blocks: int) -> list[bytes]:
             tokens = request.all_token_ids
             if type(tokens) is not ConstantList:
                 return stock(request)
-            num_blocks = (num_tokens - start) // block_size
             keys = None
             if (
                 request.mm_features
@@ -178,13 +183,14 @@ class _RequestHasher:
                 or (request.cache_salt and not start)
             ):
                 keys = self._extra_keys(request, start, num_blocks)
+            known = request.block_hashes
             parent = (known[-1] if known else None) or utils.get("NONE_HASH")
             hashes = hash_blocks(parent, tokens._x, start, num_blocks, keys)
             if len(hashes) < num_blocks:
                 self._complete(request, hashes, num_blocks, keys or [None])
             return hashes
 
-        return request_block_hasher
+        return hash_new_blocks
 
     def _extra_keys(self, request: Any, start: int, num_blocks: int) -> list[Any]:
         """The keys of each block, as vLLM makes them; the last ones are those of all blocks behind
