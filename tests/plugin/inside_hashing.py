@@ -161,6 +161,24 @@ def test_the_frame_closes_at_the_same_token(algorithm: str) -> None:
         assert ours(plain) == stock(plain)
 
 
+@pytest.mark.parametrize("lookahead", LOOKAHEADS)
+def test_the_same_key_across_the_end_of_a_frame(lookahead: int) -> None:
+    lora = LoRARequest("n" * 300, 1, "p" * 300)
+    for block_size in range(12_960, 13_100, 9):
+        ours, stock = hashers("sha256", block_size, lookahead)
+        tokens = [token for i in (9, 9, 5, 9, 9, 5, 5) for token in [10**i // 10**4] * block_size]
+        adapted = request(tokens, lora_request=lora)
+        assert ours(adapted) == stock(adapted), block_size
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_keys_of_every_length(algorithm: str) -> None:
+    ours, stock = hashers(algorithm, 4)
+    for length in (1, 23, 24, 254, 255, 256, 257, 65_535, 65_536, 65_537):
+        salted = request([1] * 9, cache_salt="s" * length)
+        assert ours(salted) == stock(salted), length
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(
     "odd",
