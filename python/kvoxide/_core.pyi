@@ -19,7 +19,7 @@ GroupKind: TypeAlias = Literal[
     "chunked_local_attention",
 ]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
-HashAlgorithm: TypeAlias = Literal["sha256_cbor", "xxhash_cbor"]
+HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
 
 __version__: str
@@ -161,9 +161,11 @@ DEFAULT_PIN_MIN_DROP_SIZE: int
 class BlockHasher:
     """Computes the chained block hashes of requests, in Rust, with the GIL released.
 
-    ``block_size`` is the tokens per hash. The bytes are those of vLLM's ``sha256_cbor`` (32) and
-    ``xxhash_cbor`` (16); the chain starts at the hash of ``seed``, whose default is the one vLLM
-    uses for sha256. xxhash is not collision resistant: do not share such a cache between tenants.
+    ``block_size`` is the tokens per hash. The bytes are those of vLLM's algorithms of these names,
+    32 of sha256 and 16 of xxhash; what is hashed is a pickle or, with ``_cbor``, CBOR. The chain
+    starts at the hash of ``seed``, whose default is the one vLLM uses for sha256. xxhash is not
+    collision resistant: do not share such a cache between tenants. Pickles depend on which objects
+    are the same: a request's LoRA name and path are taken for two.
     """
 
     def __new__(
@@ -620,6 +622,33 @@ class VllmBlocks:
     def __add__(self, other: Any, /) -> VllmBlocks: ...
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
+
+@final
+class VllmBlockHasher:
+    """Hashes blocks of vLLM's requests for :mod:`kvoxide.vllm`; long calls release the GIL.
+
+    ``block_size`` is the tokens per hash; each hash covers ``num_lookahead_tokens`` tokens behind
+    its block too. Raises :class:`ConfigError` for a block size below 1 or an unknown algorithm.
+    """
+
+    def __new__(
+        cls, block_size: int, algorithm: HashAlgorithm, num_lookahead_tokens: int = 0
+    ) -> VllmBlockHasher: ...
+    def hash_blocks(
+        self,
+        parent: Any,
+        tokens: Any,
+        start: int,
+        num_blocks: int,
+        keys: list[Any] | None = None,
+    ) -> list[bytes]:
+        """The hashes of ``num_blocks`` blocks of the list ``tokens`` from token ``start`` on, or of
+        fewer: the list ends before the first block that cannot be encoded exactly as vLLM does, or
+        whose tokens or lookahead tokens are missing.
+
+        ``parent`` is the hash before the first block. ``keys`` has the extra keys of each block,
+        the last ones being those of all blocks behind it too.
+        """
 
 @final
 class VllmManager:

@@ -246,7 +246,7 @@ MADE_WRONG: dict[str, tuple[Callable[[], Any], type[KvoxideError], list[str]]] =
     "an unknown algorithm": (
         lambda: hasher(16, "md5"),
         ConfigError,
-        ["md5", "sha256_cbor", "xxhash_cbor"],
+        ["md5", "sha256", "sha256_cbor", "xxhash", "xxhash_cbor"],
     ),
     # tokens
     "tokens of a wrong dtype": (

@@ -1,5 +1,7 @@
 """Block hashes are, byte for byte, those that vLLM computes."""
 
+import hashlib
+import pickle
 from typing import Any
 
 import numpy as np
@@ -93,3 +95,47 @@ def test_xxhash_cbor() -> None:
     hasher = BlockHasher(4, "xxhash_cbor")
     assert hasher.algorithm == "xxhash_cbor"
     assert [block_hash.hex() for block_hash in hasher.hash_tokens(TOKENS)] == XXHASH_CBOR
+
+
+def sha256(value: Any) -> bytes:
+    return hashlib.sha256(pickle.dumps(value, protocol=5)).digest()
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 4, 17])
+@pytest.mark.parametrize("seed", ["", "vllm-none-hash", "s" * 300])
+def test_sha256(block_size: int, seed: str) -> None:
+    tokens = [*TOKENS, 2**31, 2**63 - 1, -1, -(2**63)]
+    hasher = BlockHasher(block_size, "sha256", seed=seed)
+    assert hasher.algorithm == "sha256"
+    parent, expected = sha256(seed), []
+    for start in range(0, len(tokens) - block_size + 1, block_size):
+        parent = sha256((parent, tuple(tokens[start : start + block_size]), None))
+        expected.append(parent)
+    assert hasher.hash_tokens(tokens) == expected
+
+
+def test_sha256_with_extra_keys() -> None:
+    request = Request(
+        "a",
+        TOKENS[:9],
+        block_hasher=BlockHasher(4, "sha256"),
+        cache_salt="salt",
+        lora=("sql", "adapters/sql"),
+    )
+    lora, salt = ("lora", "sql", "adapters/sql"), ("cache_salt", "salt")
+    first = sha256((sha256("vllm-none-hash"), tuple(TOKENS[:4]), (lora, salt)))
+    assert request.block_hashes == [first, sha256((first, tuple(TOKENS[4:8]), (lora,)))]
+
+
+# From vLLM 0.33.0: xxhash with NONE_HASH = xxhash("vllm-none-hash").
+XXHASH = [
+    "dd766973adceead451d07f031671a858",
+    "25f058f17f6d607557468d971dcc47bc",
+    "0adc718ffd8fb1d4b946bf21a03e301d",
+    "85ec4757984cb08743cf01b3035f4163",
+]
+
+
+def test_xxhash() -> None:
+    hashes = BlockHasher(4, "xxhash").hash_tokens(TOKENS)
+    assert [block_hash.hex() for block_hash in hashes] == XXHASH

@@ -190,3 +190,29 @@ def test_package_without_its_compiled_module_imports_and_says_what_is_wrong() ->
         "AttributeError: module 'kvoxide' has no attribute 'Other'"
         in run(code, dict(os.environ)).stderr
     )
+
+
+@release
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_hasher_of_an_engine_imported_before_the_plugin(
+    release: str, mode: str, tmp_path: Path
+) -> None:
+    code = (
+        "import vllm.v1.engine.core as core; from vllm.utils.hashing import sha256;"
+        "from vllm.plugins import load_general_plugins; load_general_plugins();"
+        "print(core.get_request_block_hasher(16, sha256).__module__)"
+    )
+    done = run(code, {**environment_of(release, tmp_path), "KVOXIDE": mode})
+    expected = "kvoxide.vllm.hashing" if mode == "auto" else "vllm.v1.core.kv_cache_utils"
+    assert done.stdout.splitlines()[-1] == expected, done.stderr
+
+
+@release
+def test_hasher_of_an_engine_imported_after_the_plugin(release: str, tmp_path: Path) -> None:
+    code = (
+        "from vllm.plugins import load_general_plugins; load_general_plugins();"
+        "import vllm.v1.engine.core as core; from vllm.utils.hashing import sha256;"
+        "print(core.get_request_block_hasher(16, sha256).__module__)"
+    )
+    done = run(code, environment_of(release, tmp_path))
+    assert done.stdout.splitlines()[-1] == "kvoxide.vllm.hashing", done.stderr

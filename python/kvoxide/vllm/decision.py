@@ -32,7 +32,7 @@ def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     :class:`~kvoxide.vllm.settings.SettingsError` for a retention or pinning value that this model
     cannot have.
     """
-    if _mode() == "off":
+    if mode() == "off":
         return object.__new__(stock)
     try:
         return _ours(stock, args, kwargs)
@@ -49,7 +49,8 @@ def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return object.__new__(stock)
 
 
-def _mode() -> Mode:
+def mode() -> Mode:
+    """The mode that ``KVOXIDE`` chooses; ``auto`` if its value is none of them."""
     try:
         return settings.current().mode
     except (ImportError, SettingsError):
@@ -65,7 +66,7 @@ def refuse(
 ) -> None:
     """Stand aside: an error in mode ``require``, one line otherwise."""
     text = "; ".join(reasons)
-    if _mode() == "require":
+    if mode() == "require":
         raise UnsupportedError(
             f"KVOXIDE=require, but kvoxide cannot manage the KV cache: {text}"
         ) from cause

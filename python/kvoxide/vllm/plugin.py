@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
-from kvoxide.vllm import settings
+from kvoxide.vllm import hashing, settings
 from kvoxide.vllm.decision import UnsupportedError, choose, refuse
 from kvoxide.vllm.on_import import when_imported
 from kvoxide.vllm.settings import Settings, SettingsError, parse_mode
@@ -42,6 +42,8 @@ def register() -> None:
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
+    when_imported(hashing.UTILS_MODULE, hashing.take_over)
+    when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 
 
 def _check_policies() -> None:

@@ -62,6 +62,10 @@ FUNCTIONS: Final = {
     "v1.core.kv_cache_coordinator": ("get_kv_cache_coordinator",),
     "v1.core.kv_cache_utils": (
         "generate_block_hash_extra_keys",
+        "generate_lookahead_block_hash_extra_keys",
+        "get_mm_features_in_window",
+        "get_request_block_hasher",
+        "hash_block_tokens",
         "make_block_hash_with_group_id",
         "maybe_convert_block_hash",
     ),

@@ -20,15 +20,8 @@ impl PyBlockHasher {
     #[new]
     #[pyo3(signature = (block_size, algorithm="sha256_cbor", *, seed=BlockHasher::DEFAULT_SEED))]
     fn new(py: Python<'_>, block_size: i64, algorithm: &str, seed: &str) -> PyResult<Self> {
-        let names = HashAlgorithm::ALL.map(|(name, _)| name).join("' or '");
-        let known = HashAlgorithm::ALL.into_iter().find(|(name, _)| *name == algorithm);
-        let (_, algorithm) = known.ok_or_else(|| {
-            config_error(py, format!("algorithm is '{algorithm}'; it can be '{names}'"))
-        })?;
-        let block_size = size(py, "block_size", block_size)?;
-        if block_size == 0 {
-            return Err(config_error(py, "block_size is 0; it must be at least 1 token".into()));
-        }
+        let algorithm = algorithm_named(py, algorithm)?;
+        let block_size = block_size_in_tokens(py, block_size)?;
         Ok(Self { hasher: BlockHasher::new(algorithm, block_size, seed) })
     }
 
@@ -39,8 +32,7 @@ impl PyBlockHasher {
 
     #[getter]
     fn algorithm(&self) -> &'static str {
-        let own = HashAlgorithm::ALL.into_iter().find(|(_, a)| *a == self.hasher.algorithm());
-        own.map_or("", |(name, _)| name)
+        self.hasher.algorithm().name()
     }
 
     fn hash_tokens<'py>(
@@ -52,5 +44,21 @@ impl PyBlockHasher {
         py.detach(|| self.hasher.extend(&mut hashes, &token_ids, &ExtraKeys::default()));
         let hash_len = self.hasher.algorithm().hash_len();
         hashes.iter().map(|hash| hash_bytes(py, hash, hash_len)).collect()
+    }
+}
+
+/// The algorithm of a name that Python gives.
+pub fn algorithm_named(py: Python<'_>, name: &str) -> PyResult<HashAlgorithm> {
+    HashAlgorithm::named(name).ok_or_else(|| {
+        let names = HashAlgorithm::ALL.map(|(name, _)| format!("'{name}'")).join(", ");
+        config_error(py, format!("algorithm is '{name}'; it can be one of {names}"))
+    })
+}
+
+/// A number of tokens per hash that Python gives.
+pub fn block_size_in_tokens(py: Python<'_>, block_size: i64) -> PyResult<usize> {
+    match size(py, "block_size", block_size)? {
+        0 => Err(config_error(py, "block_size is 0; it must be at least 1 token".into())),
+        block_size => Ok(block_size),
     }
 }

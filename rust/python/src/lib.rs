@@ -42,6 +42,8 @@ mod _core {
     use super::stats::PrefixCacheStats;
 
     #[pymodule_export]
+    use super::vllm::hasher::VllmBlockHasher;
+    #[pymodule_export]
     use super::vllm::manager::VllmManager;
     #[pymodule_export]
     use super::vllm::views::{VllmBlock, VllmBlocks};

@@ -3,6 +3,7 @@
 //! Python's `kvoxide.vllm` builds vLLM's classes over what is here.
 
 mod errors;
+pub mod hasher;
 pub mod manager;
 mod mirror;
 mod pool;

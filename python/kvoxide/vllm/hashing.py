@@ -1,0 +1,248 @@
+"""Block hashes of vLLM's requests, made by the engine: byte for byte those of vLLM's own hasher.
+
+vLLM makes one hasher per engine, with ``get_request_block_hasher``, and asks it after each change
+of a request for the hashes of its new full blocks. :func:`take_over` replaces that function;
+:func:`take_over_engine` does so where it was imported by name before.
+
+What a hash covers can be any Python object. The engine encodes plain ones; a block with anything
+else - a token that is no plain int of 64 bits, say - is hashed by vLLM's function, and the engine
+goes on behind it.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kvoxide.vllm import decision
+
+if TYPE_CHECKING:
+    from kvoxide._core import HashAlgorithm
+
+UTILS_MODULE: Final = "vllm.v1.core.kv_cache_utils"
+ENGINE_MODULE: Final = "vllm.v1.engine.core"
+FUNCTION: Final = "get_request_block_hasher"
+ALGORITHMS: Final[tuple["HashAlgorithm", ...]] = (
+    "sha256",
+    "sha256_cbor",
+    "xxhash",
+    "xxhash_cbor",
+)
+
+# A request with more blocks that the engine cannot encode is vLLM's from there on: each of them
+# makes the engine read the rest of the request again.
+MAX_LEFT_BLOCKS: Final = 16
+
+HashFunction: TypeAlias = Callable[[Any], bytes]
+RequestHasher: TypeAlias = Callable[[Any], list[bytes]]
+
+
+def take_over(utils: ModuleType) -> None:
+    """Replace the function that makes request hashers in vLLM's module."""
+    stock = getattr(utils, FUNCTION, None)
+    if isinstance(stock, FunctionType) and stock.__globals__ is vars(utils):
+        setattr(utils, FUNCTION, _maker(stock, utils))
+
+
+def take_over_engine(engine: ModuleType) -> None:
+    """Replace the function that the engine's module imported before :func:`take_over`."""
+    from vllm.v1.core import kv_cache_utils as utils
+
+    ours = getattr(utils, FUNCTION, None)
+    if vars(engine).get(FUNCTION) is getattr(ours, "__wrapped__", engine):
+        setattr(engine, FUNCTION, ours)
+
+
+def _maker(stock: Callable[..., RequestHasher], utils: ModuleType) -> Callable[..., RequestHasher]:
+    @functools.wraps(stock)
+    def get_request_block_hasher(*args: Any, **kwargs: Any) -> RequestHasher:
+        made = stock(*args, **kwargs)
+        if decision.mode() not in ("auto", "require") or decision.environment_reasons():
+            return made  # the line about the manager says why
+        bound = inspect.signature(stock).bind(*args, **kwargs).arguments
+        return _native(utils, made, **bound) or made
+
+    return get_request_block_hasher
+
+
+def _native(
+    utils: ModuleType,
+    stock: RequestHasher,
+    hash_block_size: Any,
+    caching_hash_fn: Any,
+    num_hash_lookahead_tokens: Any = 0,
+) -> RequestHasher | None:
+    """The engine's hasher; None where vLLM's stays."""
+    algorithm = _algorithm_of(caching_hash_fn)
+    sizes = hash_block_size, num_hash_lookahead_tokens
+    if algorithm is None or not all(type(size) is int and 0 <= size < 2**31 for size in sizes):
+        return None
+    if hash_block_size == 0:
+        return None
+    if not _agree(algorithm, caching_hash_fn):
+        decision.logger.warning(
+            "kvoxide leaves block hashes to vLLM's %s: its own differ in this environment",
+            algorithm,
+        )
+        return None
+    return _RequestHasher(utils, algorithm, caching_hash_fn, *sizes).function(stock)
+
+
+def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
+    """Which of vLLM's four functions this is; None if another."""
+    from vllm.utils import hashing
+
+    if getattr(hash_function, "__globals__", None) is not vars(hashing):
+        return None
+    return next((name for name in ALGORITHMS if name == hash_function.__code__.co_name), None)
+
+
+def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
+    """Whether both hash alike a few values that hold everything the engine encodes: another
+    Python may write other pickles, and xxhash may not be installed."""
+    from kvoxide._core import VllmBlockHasher
+
+    parent, text = b"parent", "text"
+    tokens = [0, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**63 - 1, -1, -(2**31) - 1]
+    key = (("mm", text, -1), (text, b"bytes", text), ("x" * 300, ()))
+    try:
+        for block, extra in ((tokens, key), (tokens[:1], None), (tokens * 1_500, key)):
+            ours = VllmBlockHasher(len(block), algorithm).hash_blocks(parent, block, 0, 1, [extra])
+            if ours != [hash_function((parent, tuple(block), extra))]:
+                return False
+    except Exception:
+        return False
+    return True
+
+
+def _key_function(utils: Any, num_lookahead_tokens: int) -> Callable[..., tuple[Any, int]]:
+    """vLLM's function from (request, start, end, multimodal index) to the keys of a block."""
+    if not num_lookahead_tokens:
+        plain: Callable[..., tuple[Any, int]] = utils.generate_block_hash_extra_keys
+        return plain
+    generate = utils.generate_lookahead_block_hash_extra_keys
+
+    def keys_of_block(request: Any, start: int, end: int, mm_index: int) -> tuple[Any, int]:
+        covered = end + num_lookahead_tokens
+        made: tuple[Any, int] = generate(request, start, end, covered, mm_index)
+        return made
+
+    return keys_of_block
+
+
+class _RequestHasher:
+    """Hashes the new blocks of requests."""
+
+    def __init__(
+        self,
+        utils: ModuleType,
+        algorithm: "HashAlgorithm",
+        hash_function: HashFunction,
+        block_size: int,
+        num_lookahead_tokens: int,
+    ) -> None:
+        from kvoxide._core import VllmBlockHasher
+
+        self._utils = utils
+        self._hash_function = hash_function
+        self._features_in_window = utils.get_mm_features_in_window
+        self._keys_of_block = _key_function(utils, num_lookahead_tokens)
+        self._block_size = block_size
+        self._num_lookahead_tokens = num_lookahead_tokens
+        self._hash_blocks = VllmBlockHasher(block_size, algorithm, num_lookahead_tokens).hash_blocks
+
+    def function(self, stock: RequestHasher) -> RequestHasher:
+        """What vLLM calls. Most calls find no new block; for them it is as short as ``stock``."""
+        block_size, num_lookahead_tokens = self._block_size, self._num_lookahead_tokens
+        hash_new_blocks = self._new_blocks_function(stock)
+
+        def request_block_hasher(request: Any) -> list[bytes]:
+            start = len(request.block_hashes) * block_size
+            num_tokens = request.num_tokens - num_lookahead_tokens
+            if start + block_size > num_tokens:
+                return []
+            return hash_new_blocks(request, start, (num_tokens - start) // block_size)
+
+        return request_block_hasher
+
+    def _new_blocks_function(self, stock: RequestHasher) -> Callable[[Any, int, int], list[bytes]]:
+        from vllm.v1.utils import ConstantList
+
+        hash_blocks, utils = self._hash_blocks, vars(self._utils)
+
+        def hash_new_blocks(request: Any, start: int, num_blocks: int) -> list[bytes]:
+            tokens = request.all_token_ids
+            if type(tokens) is not ConstantList:
+                return stock(request)
+            keys = None
+            if (
+                request.mm_features
+                or request.lora_request
+                or request.prompt_embeds is not None
+                or (request.cache_salt and not start)
+            ):
+                keys = self._extra_keys(request, start, num_blocks)
+            known = request.block_hashes
+            parent = (known[-1] if known else None) or utils.get("NONE_HASH")
+            hashes = hash_blocks(parent, tokens._x, start, num_blocks, keys)
+            if len(hashes) < num_blocks:
+                self._complete(request, hashes, num_blocks, keys or [None])
+            return hashes
+
+        return hash_new_blocks
+
+    def _extra_keys(self, request: Any, start: int, num_blocks: int) -> list[Any]:
+        """The keys of each block, as vLLM makes them; the last ones are those of all blocks behind
+        it too."""
+        block_size, keys_of_block = self._block_size, self._keys_of_block
+        mm_features, mm_end, mm_index = request.mm_features, 0, 0
+        if mm_features:
+            last = mm_features[-1].mm_position
+            mm_end = last.offset + last.length
+            if 0 < start < mm_end:
+                mm_index, _ = self._features_in_window(mm_features, start, start + block_size)
+        keys, mm_index = keys_of_block(request, start, start + block_size, mm_index)
+        all_keys = [keys]
+        if num_blocks == 1:
+            return all_keys
+        stop = start + (num_blocks - 1) * block_size
+        if request.prompt_embeds is None:
+            # The salt and the multimodal inputs lie before; behind them only the adapter stays.
+            stop = min(stop, max(mm_end, 1))
+        while start < stop:
+            start += block_size
+            keys, mm_index = keys_of_block(request, start, start + block_size, mm_index)
+            all_keys.append(keys)
+        return all_keys
+
+    def _complete(
+        self, request: Any, hashes: list[bytes], num_blocks: int, keys: list[Any]
+    ) -> None:
+        """Add the hashes of the blocks that the engine left: the first of them by vLLM's function,
+        then what the engine can hash behind that one, unless it left too many already."""
+        known, tokens = request.block_hashes, request.all_token_ids
+        num_left = 0
+        while (done := len(hashes)) < num_blocks:
+            start = (len(known) + done) * self._block_size
+            parent = hashes[-1] if hashes else known[-1] if known else None
+            keys_of_block = keys[min(done, len(keys) - 1)]
+            hashes.append(self._hash_one_block(parent, tokens, start, keys_of_block))
+            num_left += 1
+            if num_left <= MAX_LEFT_BLOCKS:
+                hashes += self._hash_blocks(
+                    hashes[-1],
+                    tokens._x,
+                    start + self._block_size,
+                    num_blocks - done - 1,
+                    keys[min(done + 1, len(keys) - 1) :],
+                )
+
+    def _hash_one_block(self, parent: Any, tokens: Any, start: int, keys: Any) -> bytes:
+        end = start + self._block_size
+        if self._num_lookahead_tokens:
+            keys = (keys, *tokens[end : end + self._num_lookahead_tokens])
+        made: bytes = self._utils.hash_block_tokens(
+            self._hash_function, parent, tokens[start:end], keys
+        )
+        return made

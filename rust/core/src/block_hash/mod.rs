@@ -1,0 +1,290 @@
+//! The chain of block hashes of a token sequence.
+//!
+//! The bytes are those of vLLM's four algorithms: the digest of the tuple (parent hash, tokens,
+//! extra keys or none), written as Python's pickler ([`pickle`]) or as canonical CBOR ([`cbor`]).
+
+mod buffer;
+mod cbor;
+mod key;
+mod pickle;
+
+use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::block::BlockHash;
+use cbor::CborEncoder;
+use pickle::PickleEncoder;
+
+pub use key::{Identity, Key};
+
+/// How a block hash is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashAlgorithm {
+    /// SHA-256 of a pickle, 32 bytes.
+    Sha256,
+    /// SHA-256 of CBOR, 32 bytes.
+    Sha256Cbor,
+    /// XXH3 of 128 bits of a pickle, 16 bytes. Not collision resistant.
+    Xxhash,
+    /// XXH3 of 128 bits of CBOR, 16 bytes. Not collision resistant.
+    XxhashCbor,
+}
+
+impl HashAlgorithm {
+    /// Every algorithm with its name.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("sha256", Self::Sha256),
+        ("sha256_cbor", Self::Sha256Cbor),
+        ("xxhash", Self::Xxhash),
+        ("xxhash_cbor", Self::XxhashCbor),
+    ];
+
+    /// The algorithm of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+
+    /// Bytes of a hash.
+    pub fn hash_len(self) -> usize {
+        match self {
+            Self::Sha256 | Self::Sha256Cbor => 32,
+            Self::Xxhash | Self::XxhashCbor => 16,
+        }
+    }
+
+    /// The hash of a text that starts chains.
+    pub fn hash_text(self, text: &str) -> BlockHash {
+        match self {
+            Self::Sha256 | Self::Xxhash => self.digest(PickleEncoder::default().text(text)),
+            Self::Sha256Cbor | Self::XxhashCbor => self.digest(CborEncoder::default().text(text)),
+        }
+    }
+
+    fn digest(self, bytes: &[u8]) -> BlockHash {
+        let mut padded = [0; BlockHash::MAX_LEN];
+        match self {
+            Self::Sha256 | Self::Sha256Cbor => padded.copy_from_slice(&Sha256::digest(bytes)),
+            Self::Xxhash | Self::XxhashCbor => {
+                padded[..16].copy_from_slice(&xxh3_128(bytes).to_be_bytes());
+            }
+        }
+        BlockHash::from_bytes(padded)
+    }
+}
+
+/// Consecutive blocks to be hashed.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a> {
+    /// The hash of the block before the first one, or what stands for it.
+    pub parent: &'a [u8],
+    /// The tokens of the blocks and the lookahead tokens behind the last one. The blocks are as
+    /// many as find their lookahead tokens here.
+    pub tokens: &'a [i64],
+    /// Tokens per block, at least 1.
+    pub block_size: usize,
+    /// Tokens behind a block that its hash covers too.
+    pub num_lookahead_tokens: usize,
+    /// The extra keys of each block; the last ones are those of all blocks behind it too.
+    pub keys: &'a [Key],
+}
+
+impl<'a> Chain<'a> {
+    /// The hashes of the blocks, in order.
+    pub fn hash(&self, algorithm: HashAlgorithm) -> Vec<BlockHash> {
+        match algorithm {
+            HashAlgorithm::Sha256 | HashAlgorithm::Xxhash => {
+                self.hash_encoded(algorithm, PickleEncoder::default())
+            }
+            HashAlgorithm::Sha256Cbor | HashAlgorithm::XxhashCbor => {
+                self.hash_encoded(algorithm, CborEncoder::default())
+            }
+        }
+    }
+
+    fn hash_encoded(&self, algorithm: HashAlgorithm, mut encoder: impl Encoder) -> Vec<BlockHash> {
+        let mut hashes: Vec<BlockHash> = Vec::with_capacity(self.num_blocks());
+        let mut parent = [0; BlockHash::MAX_LEN];
+        for i in 0..self.num_blocks() {
+            let block = Block {
+                parent: if i == 0 { self.parent } else { &parent[..algorithm.hash_len()] },
+                ..self.block(i)
+            };
+            let hash = algorithm.digest(encoder.block(&block));
+            parent = hash.to_bytes();
+            hashes.push(hash);
+        }
+        hashes
+    }
+
+    fn num_blocks(&self) -> usize {
+        self.tokens.len().saturating_sub(self.num_lookahead_tokens) / self.block_size
+    }
+
+    fn block(&self, i: usize) -> Block<'a> {
+        let behind = &self.tokens[i * self.block_size..];
+        let (tokens, behind) = behind.split_at(self.block_size);
+        let last = self.keys.len().saturating_sub(1);
+        Block {
+            parent: self.parent,
+            tokens,
+            key: self.keys.get(i.min(last)).unwrap_or(&Key::None),
+            repeats_key: i > last,
+            lookahead: &behind[..self.num_lookahead_tokens],
+        }
+    }
+}
+
+/// What a hash covers: the tuple (parent, tokens, key), or (parent, tokens, (key, lookahead token,
+/// ...)) where there are lookahead tokens.
+#[derive(Clone, Copy, Debug)]
+struct Block<'a> {
+    parent: &'a [u8],
+    tokens: &'a [i64],
+    key: &'a Key,
+    /// Whether the key is that of the block that was encoded before.
+    repeats_key: bool,
+    lookahead: &'a [i64],
+}
+
+/// Writes down what is to be hashed.
+trait Encoder {
+    /// The bytes of a block.
+    fn block(&mut self, block: &Block<'_>) -> &[u8];
+
+    /// The bytes of a text.
+    fn text(&mut self, text: &str) -> &[u8];
+}
+
+/// Text that sets the KV of equal tokens apart, beside the tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraKeys {
+    /// Name and path of the LoRA adapter; part of every block.
+    pub lora: Option<(String, String)>,
+    /// Isolates the caches of tenants; part of the first block, and so of the whole chain.
+    pub cache_salt: Option<String>,
+}
+
+impl ExtraKeys {
+    /// The keys of the block that starts at a token, as vLLM tags them.
+    pub fn of_block(&self, start_token: usize) -> Vec<Vec<&str>> {
+        let lora = self.lora.iter().map(|(name, path)| vec!["lora", name, path]);
+        let salt = self.cache_salt.iter().filter(|salt| start_token == 0 && !salt.is_empty());
+        lora.chain(salt.map(|salt| vec!["cache_salt", salt.as_str()])).collect()
+    }
+
+    /// The keys of the block that starts at a token, and of all blocks behind it.
+    fn of_chain(&self, start_token: usize) -> [Key; 2] {
+        [start_token, start_token + 1].map(|token| {
+            let keys = self
+                .of_block(token)
+                .into_iter()
+                .map(|texts| Key::tuple(texts.into_iter().map(Key::text).collect()));
+            let keys: Vec<Key> = keys.collect();
+            if keys.is_empty() { Key::None } else { Key::tuple(keys) }
+        })
+    }
+}
+
+/// Computes block hashes.
+#[derive(Clone, Debug)]
+pub struct BlockHasher {
+    algorithm: HashAlgorithm,
+    block_size: usize,
+    root: BlockHash,
+}
+
+impl BlockHasher {
+    /// The seed of vLLM's collision-resistant algorithms.
+    pub const DEFAULT_SEED: &'static str = "vllm-none-hash";
+
+    /// A hasher of blocks of `block_size` tokens, whose chains start at the hash of `seed`.
+    pub fn new(algorithm: HashAlgorithm, block_size: usize, seed: &str) -> Self {
+        Self { algorithm, block_size, root: algorithm.hash_text(seed) }
+    }
+
+    /// Tokens per hash.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> HashAlgorithm {
+        self.algorithm
+    }
+
+    /// Adds the hashes of the full blocks of `tokens` that `hashes` lacks.
+    pub fn extend(&self, hashes: &mut Vec<BlockHash>, tokens: &[i64], extra_keys: &ExtraKeys) {
+        let start_token = hashes.len() * self.block_size;
+        let tokens = tokens.get(start_token..).unwrap_or_default();
+        if tokens.len() < self.block_size {
+            return;
+        }
+        let parent = hashes.last().copied().unwrap_or(self.root).to_bytes();
+        let chain = Chain {
+            parent: &parent[..self.algorithm.hash_len()],
+            tokens,
+            block_size: self.block_size,
+            num_lookahead_tokens: 0,
+            keys: &extra_keys.of_chain(start_token),
+        };
+        hashes.extend(chain.hash(self.algorithm));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extending_in_steps_gives_the_hashes_of_extending_at_once() {
+        let tokens: Vec<i64> = (0..100).map(|t| t * 1_000).collect();
+        let keys =
+            ExtraKeys { lora: Some(("a".into(), "b".into())), cache_salt: Some("tenant".into()) };
+        for (_, algorithm) in HashAlgorithm::ALL {
+            let hasher = BlockHasher::new(algorithm, 16, BlockHasher::DEFAULT_SEED);
+            let (mut once, mut steps) = (Vec::new(), Vec::new());
+            hasher.extend(&mut once, &tokens, &keys);
+            for end in [5, 40, 41, 100] {
+                hasher.extend(&mut steps, &tokens[..end], &keys);
+            }
+            assert_eq!(once, steps);
+            assert_eq!(once.len(), 6);
+        }
+    }
+
+    #[test]
+    fn salt_and_adapter_set_chains_apart() {
+        let hasher = BlockHasher::new(HashAlgorithm::Sha256Cbor, 4, BlockHasher::DEFAULT_SEED);
+        let hash = |keys: &ExtraKeys| {
+            let mut hashes = Vec::new();
+            hasher.extend(&mut hashes, &[1; 8], keys);
+            hashes
+        };
+        let plain = hash(&ExtraKeys::default());
+        let salted = hash(&ExtraKeys { cache_salt: Some("x".into()), ..Default::default() });
+        let unsalted = hash(&ExtraKeys { cache_salt: Some("".into()), ..Default::default() });
+        assert_eq!(plain, unsalted);
+        assert!(plain.iter().zip(&salted).all(|(a, b)| a != b));
+    }
+
+    #[test]
+    fn a_chain_ends_where_lookahead_tokens_are_missing() {
+        let tokens = [1; 10];
+        let hashes = |num_lookahead_tokens| {
+            let chain = Chain {
+                parent: b"",
+                tokens: &tokens,
+                block_size: 3,
+                num_lookahead_tokens,
+                keys: &[],
+            };
+            chain.hash(HashAlgorithm::Xxhash).len()
+        };
+        assert_eq!([0, 1, 2, 4, 8, 11].map(hashes), [3, 3, 2, 2, 0, 0]);
+    }
+}
