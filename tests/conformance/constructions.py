@@ -30,7 +30,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def _noting_choose(note: Any) -> Any:
-    original = plugin.choose
+    original = decision.choose
 
     def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made = original(stock, args, kwargs)
