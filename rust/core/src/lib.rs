@@ -7,10 +7,12 @@
 pub mod block;
 pub mod block_hash;
 pub mod caching;
+pub mod chain_cursor;
 pub mod config;
 pub mod digest;
 pub mod error;
 pub mod event;
+pub mod extra_keys;
 pub mod free_queue;
 pub mod group;
 pub mod hash_index;

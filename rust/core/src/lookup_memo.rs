@@ -6,11 +6,11 @@
 //! that left the index since are asked for again, and the search goes on where it ended.
 
 use crate::block::{BlockHash, BlockId};
+use crate::chain_cursor::ChainCursor;
 use crate::error::Result;
 use crate::group::HitQuery;
 use crate::hashes::HashSource;
 use crate::manager::PrefixHit;
-use crate::pool::ChainCursor;
 use crate::removal_log::LogPosition;
 use crate::request::RequestId;
 

@@ -8,6 +8,7 @@
 use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::extra_keys::ExtraKeys;
 use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
 use crate::hash_index::{Entry, Fingerprint, HashIndex};
 use crate::policy::{Policy, RecycleOrder};
@@ -548,90 +549,5 @@ fn entry_key(states: &BlockStates, extra: &ExtraKeys, entry: Entry) -> CacheKey 
     match ExtraKeys::is_extra(entry) {
         true => extra.key(entry),
         false => states.key(entry).unwrap_or(CacheKey { hash: BlockHash::default(), group: 0 }),
-    }
-}
-
-/// Looks a chain of keys up in one group. Blocks that were allocated together have ids a step
-/// apart, so the next block is guessed and checked before the index is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct ChainCursor {
-    group: GroupId,
-    last: BlockId,
-    step: u32,
-}
-
-impl ChainCursor {
-    /// A cursor for one group.
-    pub fn new(group: GroupId) -> Self {
-        Self::after(group, None)
-    }
-
-    /// A cursor for one group that goes on after a block.
-    pub fn after(group: GroupId, last: Option<BlockId>) -> Self {
-        Self { group, last: last.unwrap_or(NULL_BLOCK), step: 1 }
-    }
-
-    /// The block that serves the next hash.
-    pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
-        let key = CacheKey { hash, group: self.group };
-        let guess = self.last.wrapping_add(self.step);
-        let block = if pool.states.serves(guess, &key) { guess } else { pool.find(&key)? };
-        self.step = block.wrapping_sub(self.last);
-        self.last = block;
-        Some(block)
-    }
-}
-
-/// Keys of blocks beside their own hash: the partial tail of a prompt inside a block that is
-/// cached as a whole. Few, so they are kept apart.
-#[derive(Clone, Debug, Default)]
-pub struct ExtraKeys {
-    keys: Vec<(CacheKey, BlockId)>,
-    vacant: Vec<Entry>,
-    by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
-}
-
-impl ExtraKeys {
-    const TAG: Entry = MAX_BLOCKS as Entry;
-
-    fn is_extra(entry: Entry) -> bool {
-        entry & Self::TAG != 0
-    }
-
-    pub(crate) fn block_of(&self, entry: Entry) -> BlockId {
-        match Self::is_extra(entry) {
-            true => self.keys[(entry ^ Self::TAG) as usize].1,
-            false => entry,
-        }
-    }
-
-    fn key(&self, entry: Entry) -> CacheKey {
-        self.keys[(entry ^ Self::TAG) as usize].0
-    }
-
-    fn entries_of(&self, block: BlockId) -> Vec<Entry> {
-        self.by_block.get(&block).cloned().unwrap_or_default()
-    }
-
-    fn of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
-        self.by_block.get(&block).into_iter().flatten().map(|&entry| self.key(entry))
-    }
-
-    pub(crate) fn num_blocks(&self) -> usize {
-        self.by_block.len()
-    }
-
-    fn add(&mut self, block: BlockId, key: CacheKey) -> Entry {
-        let entry = self.vacant.pop().unwrap_or_else(|| {
-            self.keys.push((key, block));
-            (self.keys.len() - 1) as Entry | Self::TAG
-        });
-        self.keys[(entry ^ Self::TAG) as usize] = (key, block);
-        self.by_block.entry(block).or_default().push(entry);
-        entry
-    }
-
-    fn remove(&mut self, block: BlockId) {
-        self.vacant.extend(self.by_block.remove(&block).unwrap_or_default());
     }
 }

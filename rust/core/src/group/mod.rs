@@ -11,10 +11,11 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{BlockHash, BlockId, GroupId};
+use crate::chain_cursor::ChainCursor;
 use crate::error::{Error, Result};
 use crate::hashes::GroupHashes;
 use crate::lookup_memo::CachedPrefix;
-use crate::pool::{BlockPool, ChainCursor};
+use crate::pool::BlockPool;
 use crate::request::GroupBlocks;
 use crate::retention::{Reach, ReachableBlocks};
 use crate::spec::GroupSpec;

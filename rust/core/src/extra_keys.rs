@@ -1,0 +1,67 @@
+//! Keys of blocks beside their own hash.
+
+use crate::block::{BlockId, CacheKey};
+use crate::hash_index::Entry;
+use crate::pool::MAX_BLOCKS;
+
+/// Keys of blocks beside their own hash: the partial tail of a prompt inside a block that is
+/// cached as a whole. Few, so they are kept apart.
+#[derive(Clone, Debug, Default)]
+pub struct ExtraKeys {
+    keys: Vec<(CacheKey, BlockId)>,
+    vacant: Vec<Entry>,
+    by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
+}
+
+impl ExtraKeys {
+    const TAG: Entry = MAX_BLOCKS as Entry;
+
+    /// Whether an entry of the index is a further key.
+    pub fn is_extra(entry: Entry) -> bool {
+        entry & Self::TAG != 0
+    }
+
+    /// The block of an entry, further key or not.
+    pub fn block_of(&self, entry: Entry) -> BlockId {
+        match Self::is_extra(entry) {
+            true => self.keys[(entry ^ Self::TAG) as usize].1,
+            false => entry,
+        }
+    }
+
+    /// The key of an entry.
+    pub fn key(&self, entry: Entry) -> CacheKey {
+        self.keys[(entry ^ Self::TAG) as usize].0
+    }
+
+    /// The further keys of a block, as entries.
+    pub fn entries_of(&self, block: BlockId) -> Vec<Entry> {
+        self.by_block.get(&block).cloned().unwrap_or_default()
+    }
+
+    /// The further keys of a block.
+    pub fn of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
+        self.by_block.get(&block).into_iter().flatten().map(|&entry| self.key(entry))
+    }
+
+    /// Number of blocks that have further keys.
+    pub fn num_blocks(&self) -> usize {
+        self.by_block.len()
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, block: BlockId, key: CacheKey) -> Entry {
+        let entry = self.vacant.pop().unwrap_or_else(|| {
+            self.keys.push((key, block));
+            (self.keys.len() - 1) as Entry | Self::TAG
+        });
+        self.keys[(entry ^ Self::TAG) as usize] = (key, block);
+        self.by_block.entry(block).or_default().push(entry);
+        entry
+    }
+
+    /// Takes all keys of a block away.
+    pub fn remove(&mut self, block: BlockId) {
+        self.vacant.extend(self.by_block.remove(&block).unwrap_or_default());
+    }
+}
