@@ -5,8 +5,6 @@ Ratios vary between machines and with what else runs there, so these bounds are 
 of ``python -m benches.gate`` are not.
 """
 
-import os
-
 import pytest
 from kvoxide.bench.layouts import LAYOUTS
 from kvoxide.bench.rows import ROWS
@@ -20,7 +18,6 @@ SLOWEST = 1.0
 """No call may take longer than vLLM's."""
 SHARE_OF_BASELINE = 0.5
 
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 _vllm = find_vllm()
 if _vllm.version is None:
     pytest.skip(f"no vLLM to compare with: {_vllm.why_not}", allow_module_level=True)

@@ -1,7 +1,8 @@
 """A whole run: every row of every layout, as times and ratios."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kvoxide.bench.clock import collector_paused
@@ -9,6 +10,8 @@ from kvoxide.bench.layouts import LAYOUTS
 from kvoxide.bench.rows import ROWS, Row
 from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, Side, StandaloneSide, StockSide
 from kvoxide.bench.traffic import Effort, Traffic
+
+_LEVEL_VARIABLE = "VLLM_LOGGING_LEVEL"
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,25 @@ def measure(
 
     ``on_layout`` is told the name of each before it begins.
     """
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     measured: list[Measurement] = []
-    for name in layouts:
-        on_layout(name)
-        measured += _measure_layout(name, effort, with_vllm=with_vllm)
+    with _quiet_vllm():
+        for name in layouts:
+            on_layout(name)
+            measured += _measure_layout(name, effort, with_vllm=with_vllm)
     return measured
+
+
+@contextmanager
+def _quiet_vllm() -> Iterator[None]:
+    """vLLM, if it is imported inside, logs errors only, unless the environment says otherwise."""
+    if _LEVEL_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_LEVEL_VARIABLE] = "ERROR"
+    try:
+        yield
+    finally:
+        del os.environ[_LEVEL_VARIABLE]
 
 
 def _measure_layout(name: str, effort: Effort, *, with_vllm: bool) -> list[Measurement]:

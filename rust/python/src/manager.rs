@@ -446,7 +446,7 @@ impl PyManager {
         };
         let this = slf.try_borrow()?;
         this.check_request(py, request)?;
-        Ok(this.core.get_num_blocks_to_allocate(request.id, &demand))
+        this.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request: &PyRequest) -> PyResult<usize> {

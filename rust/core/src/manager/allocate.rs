@@ -54,6 +54,11 @@ impl Manager {
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
         self.check_allocation(request, args)?;
+        let adoption = self.check_adoption(request, args);
+        // A request that holds something changes below; another is refused for want of room first.
+        if adoption.is_err() && self.knows(request.id) {
+            return adoption.map(|()| None);
+        }
         let num_local = request.num_computed_tokens + args.num_new_computed_tokens;
         let total_computed = num_local + args.num_external_computed_tokens;
         let watermark = match args.has_scheduled_reqs && request.is_waiting {
@@ -86,6 +91,7 @@ impl Manager {
             return Ok(None);
         }
 
+        adoption?;
         self.forget_lookup(request.id);
         if !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0 {
             self.adopt_computed_blocks(request.id, args, num_local);
@@ -123,7 +129,11 @@ impl Manager {
                 self.config.groups.len()
             )));
         }
-        self.check_adoption(request, args)
+        let outside = |&block: &BlockId| block as usize >= self.config.num_blocks;
+        if hit.iter().any(|blocks| blocks.tail().iter().any(outside)) {
+            return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
+        }
+        Ok(())
     }
 
     fn check_adoption(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
@@ -135,9 +145,7 @@ impl Manager {
         }
         if let Some(held) = self.requests.get(&request.id) {
             if has_hit && held.is_running() {
-                return Err(Error::Precondition(
-                    "the request holds blocks already and takes no new hit; free it first".into(),
-                ));
+                return Err(takes_no_hit());
             }
             let adopts =
                 !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0;
@@ -158,11 +166,6 @@ impl Manager {
                      multiple of the block size",
                     group.block_size
                 )));
-            }
-            if blocks.tail().iter().any(|&block| block as usize >= self.config.num_blocks) {
-                return Err(Error::Block(
-                    "new_computed_blocks holds blocks outside this pool".into(),
-                ));
             }
         }
         Ok(())
@@ -190,8 +193,13 @@ impl Manager {
         &self,
         request: RequestId,
         demand: &BlockDemand<'_>,
-    ) -> usize {
-        self.demand(request, demand, &mut CountedHit::default())
+    ) -> Result<usize> {
+        let held = self.requests.get(&request).map_or(&[][..], |held| &held.groups);
+        let mut groups = held.iter().zip(demand.new_computed_blocks);
+        if groups.any(|(state, hit)| state.num_cached_blocks.is_some() && !hit.is_empty()) {
+            return Err(takes_no_hit());
+        }
+        Ok(self.demand(request, demand, &mut CountedHit::default()))
     }
 
     fn demand(
@@ -351,6 +359,12 @@ impl CountedHit {
         self.counts.push((group, adopted.len(), num_free));
         num_free
     }
+}
+
+fn takes_no_hit() -> Error {
+    Error::Precondition(
+        "the request holds blocks already and takes no new hit; free it first".into(),
+    )
 }
 
 fn has_blocks(groups: &[GroupBlocks]) -> bool {

@@ -382,7 +382,7 @@ impl VllmManager {
             apply_admission_cap,
         };
         let id = self.requests.get(request_id).map_or(0, |mirror| mirror.id);
-        Ok(self.core.get_num_blocks_to_allocate(id, &demand))
+        self.core.get_num_blocks_to_allocate(id, &demand).into_vllm(new_computed_blocks.py())
     }
 
     /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
