@@ -138,7 +138,7 @@ impl Manager {
 
     fn check_adoption(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
         let has_hit = has_blocks(args.new_computed_blocks);
-        if has_hit && !self.config.enable_caching {
+        if !self.config.enable_caching && self.keeps_hit(request, args) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
@@ -169,6 +169,18 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// Whether any block of a hit lies behind what its group skips.
+    fn keeps_hit(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> bool {
+        let total_computed = request.num_computed_tokens
+            + args.num_new_computed_tokens
+            + args.num_external_computed_tokens;
+        let skipped = |group: usize| {
+            let tokens = self.plan.kinds[group].num_skipped_tokens(total_computed);
+            tokens / self.config.groups[group].block_size
+        };
+        args.new_computed_blocks.iter().enumerate().any(|(i, hit)| hit.len() > skipped(i))
     }
 
     fn full_sequence_demand(
