@@ -61,12 +61,13 @@ impl CacheTarget<'_> {
     }
 
     fn cache_run(&self, pool: &mut BlockPool, run: Range<usize>, stored: &mut Option<StoredEvent>) {
+        let hashes = self.hashes();
         let (first, tail) = self.blocks.tail_from(run.start);
         for (i, &block) in (first..run.end).zip(tail) {
             if block == NULL_BLOCK {
                 continue;
             }
-            let hash = self.hashes().get(i);
+            let hash = hashes.get(i);
             let covered = (i + 1) * self.block_size;
             debug_assert!(pool.states().hash_num_tokens(block).is_none_or(|n| n < covered));
             pool.remove_keys(block);

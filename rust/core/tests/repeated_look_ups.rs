@@ -69,6 +69,21 @@ fn compute(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) {
     }
 }
 
+#[test]
+fn removals_are_kept_only_while_somebody_waits() {
+    let config = ManagerConfig::new(NUM_BLOCKS, vec![GroupSpec::full(BLOCK_SIZE)], 1000);
+    let mut manager = Manager::new(config).expect("a valid configuration");
+    for waiting in WAITING {
+        let chain = chain(0);
+        let look_up = manager.get_computed_blocks(waiting, &HashWindow::from(&chain[..]), 100);
+        assert_eq!(look_up.expect("a look-up").length, 0);
+    }
+    for (waiting, is_kept) in WAITING.into_iter().zip([true, false]) {
+        manager.forget_lookup(waiting);
+        assert_eq!(manager.pool().removal_log().is_kept(), is_kept);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 

@@ -74,8 +74,9 @@ impl Manager {
         Ok(hit)
     }
 
-    /// A request that was admitted or ended is not looked up again.
-    pub(super) fn forget_lookup(&mut self, request: RequestId) {
+    /// Forgets what a request's look-up found. Admission and the end of what a request holds do so
+    /// themselves; one that ends while it waits holds nothing.
+    pub fn forget_lookup(&mut self, request: RequestId) {
         if self.memos.is_empty() {
             return;
         }

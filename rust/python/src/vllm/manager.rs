@@ -72,6 +72,7 @@ impl VllmManager {
 
     fn forget(&mut self, request_id: &str) -> Option<RequestId> {
         let id = self.requests.remove(request_id)?.id;
+        self.core.forget_lookup(id);
         self.core.knows(id).then_some(id)
     }
 }
