@@ -2,7 +2,7 @@
 //! arrays that the operating system hands out zeroed, so that a pool of millions costs nothing
 //! until its blocks are used.
 
-use crate::hash_index::Fingerprint;
+use crate::key_layout::{Fingerprint, KeyLayout};
 
 /// Index of a block in the pool.
 pub type BlockId = u32;
@@ -67,17 +67,20 @@ pub struct CacheKey {
     pub group: GroupId,
 }
 
-/// Flags of a block, in the bits above its group.
+/// Flags of a block, in the bits above its references.
 mod flag {
     /// The block is in the prefix cache under its own hash.
-    pub const CACHED: u32 = 1 << 16;
+    pub const CACHED: u32 = 1 << 28;
     /// An earlier block with the same key is served instead of this one.
-    pub const DUPLICATE: u32 = 1 << 17;
+    pub const DUPLICATE: u32 = 1 << 29;
     /// The block goes to the pinned tier when it loses its last reference.
-    pub const PINNED: u32 = 1 << 18;
+    pub const PINNED: u32 = 1 << 30;
     /// The block has further keys beside its own hash.
-    pub const EXTRA_KEYS: u32 = 1 << 19;
+    pub const EXTRA_KEYS: u32 = 1 << 31;
 }
+
+/// The most references that a block can have.
+pub const MAX_REFERENCES: u32 = flag::CACHED - 1;
 
 /// Words of a block's record. They are used together, so they lie on one cache line.
 mod word {
@@ -85,15 +88,26 @@ mod word {
     pub const NEXT: usize = 0;
     /// Distance to the block before.
     pub const PREV: usize = 1;
-    /// References.
-    pub const REF_COUNT: usize = 2;
-    /// Group and flags.
-    pub const META: usize = 3;
+    /// References and flags.
+    pub const USE: usize = 2;
+    /// Fingerprint of the key that the block has or had last: an eviction needs no more of it.
+    pub const FINGERPRINT: usize = 3;
+}
+
+/// What a block cached when it is taken from the free queue.
+pub(crate) enum Reuse {
+    /// Nothing.
+    Uncached,
+    /// A key that it served alone, as nearly all cached blocks do. It has lost it.
+    Plain(Fingerprint),
+    /// A duplicate's key, or several.
+    Other,
 }
 
 /// The pool's knowledge of every block.
 #[derive(Clone, Debug)]
 pub struct BlockStates {
+    layout: KeyLayout,
     /// A record for each block, and one for the sentinel of a second queue.
     records: Vec<[u32; 4]>,
     hash: Vec<[u64; 4]>,
@@ -102,11 +116,12 @@ pub struct BlockStates {
 
 impl BlockStates {
     /// `num_blocks` blocks without hash or reference.
-    pub fn new(num_blocks: usize) -> Self {
+    pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
         Self {
-            records: vec![[0; 4]; num_blocks + 1],
-            hash: vec![[0; 4]; num_blocks],
-            hash_num_tokens: vec![0; num_blocks],
+            layout,
+            records: made_present(vec![[0; 4]; num_blocks + 1]),
+            hash: made_present(vec![[0; 4]; num_blocks]),
+            hash_num_tokens: made_present(vec![0; num_blocks]),
         }
     }
 
@@ -124,12 +139,17 @@ impl BlockStates {
         self.records[id as usize][word::PREV] = distance;
     }
 
-    fn meta(&self, id: BlockId) -> u32 {
-        self.records[id as usize][word::META]
+    /// Reads the record of a block that is perhaps needed soon.
+    pub(crate) fn read_ahead(&self, id: u32) {
+        std::hint::black_box(self.records.get(id as usize).map_or(0, |record| record[word::NEXT]));
     }
 
-    fn meta_mut(&mut self, id: BlockId) -> &mut u32 {
-        &mut self.records[id as usize][word::META]
+    fn usage(&self, id: BlockId) -> u32 {
+        self.records[id as usize][word::USE]
+    }
+
+    fn usage_mut(&mut self, id: BlockId) -> &mut u32 {
+        &mut self.records[id as usize][word::USE]
     }
 
     /// Number of blocks, the null block included.
@@ -144,51 +164,75 @@ impl BlockStates {
 
     /// How many requests (and other holders) use the block.
     pub fn ref_count(&self, id: BlockId) -> u32 {
-        self.records[id as usize][word::REF_COUNT]
+        self.usage(id) & MAX_REFERENCES
     }
 
-    /// The count itself, to change it.
-    pub fn ref_count_mut(&mut self, id: BlockId) -> &mut u32 {
-        &mut self.records[id as usize][word::REF_COUNT]
+    /// Sets how many holders use the block, up to [`MAX_REFERENCES`].
+    pub fn set_ref_count(&mut self, id: BlockId, count: u32) {
+        debug_assert!(count <= MAX_REFERENCES);
+        let usage = self.usage_mut(id);
+        *usage = *usage & !MAX_REFERENCES | count;
+    }
+
+    /// Makes a free block's taker its only holder. A key that needs no further care is taken away.
+    #[inline]
+    pub(crate) fn take(&mut self, id: BlockId) -> Reuse {
+        let record = &mut self.records[id as usize];
+        let flags = record[word::USE] & !MAX_REFERENCES;
+        record[word::USE] = 1;
+        match flags {
+            0 => Reuse::Uncached,
+            flag::CACHED => Reuse::Plain(Fingerprint(record[word::FINGERPRINT])),
+            _ => {
+                record[word::USE] = flags | 1;
+                Reuse::Other
+            }
+        }
+    }
+
+    /// One more holder; returns how many there are now.
+    pub fn add_reference(&mut self, id: BlockId) -> u32 {
+        let usage = self.usage_mut(id);
+        *usage += 1;
+        *usage & MAX_REFERENCES
+    }
+
+    /// One holder less; returns how many are left.
+    pub fn drop_reference(&mut self, id: BlockId) -> u32 {
+        let usage = self.usage_mut(id);
+        debug_assert!(*usage & MAX_REFERENCES > 0);
+        *usage -= 1;
+        *usage & MAX_REFERENCES
     }
 
     /// The key under which the block itself is cached.
     pub fn key(&self, id: BlockId) -> Option<CacheKey> {
-        self.is_cached(id).then(|| CacheKey {
-            hash: BlockHash(self.hash[id as usize]),
-            group: self.meta(id) as GroupId,
-        })
+        self.is_cached(id).then(|| self.last_key(id))
     }
 
-    /// The hash and the group of a block that is cached.
-    #[inline]
-    pub fn own_key(&self, id: BlockId) -> (BlockHash, GroupId) {
-        (BlockHash(self.hash[id as usize]), self.meta(id) as GroupId)
+    /// The key that the block has or had last.
+    pub fn last_key(&self, id: BlockId) -> CacheKey {
+        let hash = BlockHash(self.hash[id as usize]);
+        CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
     }
 
-    /// The fingerprint of the hash that the block has or had last.
+    /// The fingerprint of the key that the block has or had last.
     #[inline]
     pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
-        let (hash, group) = self.own_key(id);
-        Fingerprint::of_parts(&hash, group)
+        Fingerprint(self.records[id as usize][word::FINGERPRINT])
     }
 
     /// Whether the block is cached under exactly this key as its own.
     pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
-        let meta = self.meta(id);
-        meta & (flag::CACHED | 0xffff) == flag::CACHED | u32::from(key.group)
+        self.is_cached(id)
+            && self.layout.group_of(self.fingerprint(id)) == key.group
             && self.hash[id as usize] == key.hash.0
     }
 
     /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
     /// block does.
     pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
-        if id as usize >= self.len() {
-            return false;
-        }
-        let meta = self.meta(id);
-        meta & (flag::CACHED | flag::DUPLICATE | 0xffff) == flag::CACHED | u32::from(key.group)
-            && self.hash[id as usize] == key.hash.0
+        (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
     }
 
     /// Prefix tokens that the block's own hash covers.
@@ -201,34 +245,46 @@ impl BlockStates {
         self.hash_num_tokens[id as usize] as usize
     }
 
-    /// Gives the block its own hash.
-    pub fn set_key(&mut self, id: BlockId, key: &CacheKey, num_tokens: usize) {
-        let i = id as usize;
-        self.hash[i] = key.hash.0;
-        self.hash_num_tokens[i] = num_tokens as u32;
-        let meta = self.meta_mut(id);
-        *meta = *meta & !0xffff | u32::from(key.group) | flag::CACHED;
+    /// Gives the block its own hash, whose fingerprint the caller has at hand. A block that has
+    /// one already keeps it, and the answer is `false`.
+    #[inline]
+    pub fn set_key(
+        &mut self,
+        id: BlockId,
+        hash: &BlockHash,
+        fingerprint: Fingerprint,
+        num_tokens: usize,
+    ) -> bool {
+        let record = &mut self.records[id as usize];
+        if record[word::USE] & flag::CACHED != 0 {
+            return false;
+        }
+        record[word::USE] |= flag::CACHED;
+        record[word::FINGERPRINT] = fingerprint.0;
+        self.hash[id as usize] = hash.0;
+        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        true
     }
 
     /// Takes the block's own hash away.
     pub fn clear_key(&mut self, id: BlockId) {
-        *self.meta_mut(id) &= !(flag::CACHED | flag::DUPLICATE);
+        *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE);
     }
 
     /// Whether the block is cached under a hash of its own.
     pub fn is_cached(&self, id: BlockId) -> bool {
-        self.meta(id) & flag::CACHED != 0
+        self.usage(id) & flag::CACHED != 0
     }
 
     /// Whether the block serves its own hash and has no other: so are nearly all cached blocks.
     pub fn has_plain_key(&self, id: BlockId) -> bool {
         let flags = flag::CACHED | flag::DUPLICATE | flag::EXTRA_KEYS;
-        self.meta(id) & flags == flag::CACHED
+        self.usage(id) & flags == flag::CACHED
     }
 
     /// Whether an earlier block with the same key is served instead.
     pub fn is_duplicate(&self, id: BlockId) -> bool {
-        self.meta(id) & flag::DUPLICATE != 0
+        self.usage(id) & flag::DUPLICATE != 0
     }
 
     /// Marks or unmarks the block as a duplicate.
@@ -238,7 +294,7 @@ impl BlockStates {
 
     /// Whether the block goes, or went, to the pinned tier.
     pub fn is_pinned(&self, id: BlockId) -> bool {
-        self.meta(id) & flag::PINNED != 0
+        self.usage(id) & flag::PINNED != 0
     }
 
     /// Marks or unmarks the block for the pinned tier.
@@ -248,7 +304,7 @@ impl BlockStates {
 
     /// Whether the block has keys beside its own hash.
     pub fn has_extra_keys(&self, id: BlockId) -> bool {
-        self.meta(id) & flag::EXTRA_KEYS != 0
+        self.usage(id) & flag::EXTRA_KEYS != 0
     }
 
     /// Marks or unmarks the block as having keys beside its own hash.
@@ -257,7 +313,18 @@ impl BlockStates {
     }
 
     fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
-        let meta = self.meta_mut(id);
-        *meta = if on { *meta | bit } else { *meta & !bit };
+        let usage = self.usage_mut(id);
+        *usage = if on { *usage | bit } else { *usage & !bit };
     }
+}
+
+/// Up to so many blocks, the memory of a pool is made present when the pool is: 52 bytes a block,
+/// at about 0.3 ms per MB, which the first requests would pay for otherwise.
+const MAX_PRESENT: usize = 1 << 20;
+
+fn made_present<T: Copy>(mut zeros: Vec<T>) -> Vec<T> {
+    if let Some(&zero) = zeros.first().filter(|_| zeros.len() <= MAX_PRESENT) {
+        std::hint::black_box(&mut zeros).fill(zero);
+    }
+    zeros
 }

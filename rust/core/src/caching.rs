@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::event::{Event, StoredEvent};
 use crate::hash_index::HashIndex;
 use crate::hashes::{GroupHashes, HashWindow};
-use crate::pool::BlockPool;
+use crate::pool::{BlockPool, FullBlocks};
 use crate::request::{GroupBlocks, RequestView};
 use crate::retention::ReachableBlocks;
 
@@ -50,9 +50,14 @@ impl CacheTarget<'_> {
         let hashes = self.hashes();
         let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
         for run in reachable.runs(start, end) {
-            for batch in batches(run) {
-                pool.expect_keys(self.group, batch.clone().map(|i| hashes.get(i)));
-                self.cache_run(pool, batch, &mut stored);
+            let (first, tail) = self.blocks.tail_from(run.start);
+            let held = first.min(run.end)..run.end.min(first + tail.len());
+            for batch in batches(held) {
+                let blocks = &tail[batch.start - first..batch.end - first];
+                self.cache_batch(pool, batch.start, blocks);
+                if let Some(event) = &mut stored {
+                    self.tell(event, batch.start, blocks);
+                }
             }
         }
         if let Some(event) = stored {
@@ -60,22 +65,21 @@ impl CacheTarget<'_> {
         }
     }
 
-    fn cache_run(&self, pool: &mut BlockPool, run: Range<usize>, stored: &mut Option<StoredEvent>) {
-        let hashes = self.hashes();
-        let (first, tail) = self.blocks.tail_from(run.start);
-        for (i, &block) in (first..run.end).zip(tail) {
-            if block == NULL_BLOCK {
-                continue;
-            }
-            let hash = hashes.get(i);
-            let covered = (i + 1) * self.block_size;
-            debug_assert!(pool.states().hash_num_tokens(block).is_none_or(|n| n < covered));
-            pool.remove_keys(block);
-            pool.insert_key(block, self.key(hash), covered);
-            if let Some(event) = stored {
-                event.block_hashes.push(hash);
-                event.block_starts.push(i * self.block_size);
-            }
+    fn cache_batch(&self, pool: &mut BlockPool, first: usize, blocks: &[BlockId]) {
+        pool.cache_batch(&FullBlocks {
+            group: self.group,
+            blocks,
+            hashes: self.hashes().from(first),
+            per_block: self.block_size / self.hash_block_size,
+            first_num_tokens: (first + 1) * self.block_size,
+            block_size: self.block_size,
+        });
+    }
+
+    fn tell(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
+        for (i, _) in (first..).zip(blocks).filter(|(_, block)| **block != NULL_BLOCK) {
+            event.block_hashes.push(self.hashes().get(i));
+            event.block_starts.push(i * self.block_size);
         }
     }
 
@@ -151,8 +155,13 @@ struct BlockHashes<'a> {
     per_block: usize,
 }
 
-impl BlockHashes<'_> {
+impl<'a> BlockHashes<'a> {
     fn get(&self, index: usize) -> BlockHash {
         self.window.of_block(index, self.per_block)
+    }
+
+    /// The hashes from that of a block on.
+    fn from(&self, index: usize) -> &'a [BlockHash] {
+        self.window.from_block(index, self.per_block)
     }
 }

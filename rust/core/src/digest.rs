@@ -16,7 +16,7 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
     put(u64::MAX);
     pool.pinned_blocks().for_each(|block| put(u64::from(block)));
     for block in 0..pool.num_blocks() as BlockId {
-        put(u64::from(pool.states().ref_count(block)));
+        put(pool.ref_count(block) as u64);
         put(u64::from(pool.states().is_pinned(block)));
         put(pool.states().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
         for key in pool.keys_of(block) {

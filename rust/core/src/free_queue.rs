@@ -47,6 +47,14 @@ impl BlockStates {
     }
 }
 
+/// A block that a walk from one block to the next probably meets soon: blocks that are freed
+/// together mostly stand in the queue in steps of one. Each link is known only once the one before
+/// is read, so without a guess a walk waits for memory at every cache line.
+fn guess(block: u32, next: u32) -> u32 {
+    const READ_AHEAD: u32 = 32;
+    block.wrapping_add(next.wrapping_sub(block).wrapping_mul(READ_AHEAD))
+}
+
 impl BlockList {
     /// Number of blocks in the list.
     pub fn len(&self) -> usize {
@@ -63,9 +71,12 @@ impl BlockList {
     pub fn take_front(&mut self, links: &mut BlockStates, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
         let mut block = links.next(self.sentinel);
+        out.reserve(n);
         for _ in 0..n {
             out.push(block);
-            block = links.next(block);
+            let next = links.next(block);
+            links.read_ahead(guess(block, next));
+            block = next;
         }
         links.join(self.sentinel, block);
         self.len -= n;
@@ -188,6 +199,11 @@ pub struct BackRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_layout::KeyLayout;
+
+    fn states(num_blocks: usize) -> BlockStates {
+        BlockStates::new(num_blocks, KeyLayout::new(1))
+    }
 
     fn ids(list: &BlockList, links: &BlockStates) -> Vec<BlockId> {
         let forward: Vec<_> = list.iter(links).collect();
@@ -200,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_fresh_queue_is_in_order_of_block_id() {
-        let mut links = BlockStates::new(5);
+        let mut links = states(5);
         let (free, pinned) = links.lists();
         assert_eq!(ids(&free, &links), [1, 2, 3, 4]);
         assert_eq!(ids(&pinned, &links), [0; 0]);
@@ -208,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_pool_of_the_null_block_alone_has_an_empty_queue() {
-        let mut links = BlockStates::new(1);
+        let mut links = states(1);
         let (free, _) = links.lists();
         assert!(free.is_empty());
         assert_eq!(ids(&free, &links), [0; 0]);
@@ -216,7 +232,7 @@ mod tests {
 
     #[test]
     fn runs_go_to_the_front_in_their_order_and_to_the_back_in_theirs() {
-        let mut links = BlockStates::new(8);
+        let mut links = states(8);
         let (mut free, _) = links.lists();
         let mut taken = Vec::new();
         free.take_front(&mut links, 5, &mut taken);
@@ -233,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_emptied_queue_takes_runs_at_both_ends() {
-        let mut links = BlockStates::new(4);
+        let mut links = states(4);
         let (mut free, _) = links.lists();
         free.take_front(&mut links, 3, &mut Vec::new());
         let mut run = free.front_run();

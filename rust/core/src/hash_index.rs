@@ -1,81 +1,34 @@
 //! The prefix cache's hash table: from a key to the entries that have it, the first inserted
 //! first.
 //!
-//! A slot holds the upper half of the key's hash beside the entry, so that a probe reads one array
-//! only; the caller compares the full key of the one or two entries that a look-up yields. The
+//! A line of eight slots is one cache line; each slot holds an entry and the fingerprint of its
+//! key, so that a probe reads one line only, and the caller compares the full key of the one or
+//! two entries that a look-up yields. The keys of one hash in several groups share a line. The
 //! table has room for every block from the start and never grows while it serves blocks: no call
 //! pays for a rehash.
 //!
 //! Between calls: each entry is either in exactly one slot or in the queue of duplicates behind
-//! the entry that is; no slot on the way from an entry's home to its slot is empty.
+//! the entry that is; each line counts the entries that passed it for want of room.
 
 use std::collections::VecDeque;
 
-use crate::block::{BlockHash, CacheKey, GroupId};
-use crate::slots::Slots;
+use crate::key_layout::{Fingerprint, KeyLayout, LINE_LEN};
+use crate::lines::{Line, Lines};
 
 /// What the index points at: a block, or a further key of a block. Never 0.
 pub type Entry = u32;
 
-/// The part of a key's hash that a slot holds, and that says where its home is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fingerprint(u32);
-
-impl Fingerprint {
-    /// The fingerprint of a key. Mixes all bits, since hashes may also come from a caller who
-    /// counts 1, 2, 3.
-    #[inline]
-    pub fn of(key: &CacheKey) -> Self {
-        Self::of_parts(&key.hash, key.group)
-    }
-
-    /// The fingerprint of a hash in a group.
-    #[inline]
-    pub fn of_parts(&BlockHash([a, b, c, d]): &BlockHash, group: GroupId) -> Self {
-        let group = u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let left = a ^ c.rotate_left(23) ^ 0x243f_6a88_85a3_08d3;
-        let right = b ^ d.rotate_left(41) ^ group ^ 0x1319_8a2e_0370_7344;
-        Self((folded_multiply(left, right) >> 32) as u32)
-    }
-}
-
-fn folded_multiply(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
-}
-
-type Slot = u64;
-const EMPTY: Slot = 0;
-
-fn slot_of(fingerprint: Fingerprint, entry: Entry) -> Slot {
-    u64::from(fingerprint.0) << 32 | u64::from(entry)
-}
-
-fn entry_in(slot: Slot) -> Entry {
-    slot as u32
-}
-
-fn fingerprint_in(slot: Slot) -> Fingerprint {
-    Fingerprint((slot >> 32) as u32)
-}
-
-fn home(slots: &[Slot], fp: Fingerprint) -> usize {
-    ((u64::from(fp.0) * slots.len() as u64) >> 32) as usize
-}
-
-fn after(slots: &[Slot], slot: usize) -> usize {
-    if slot + 1 == slots.len() { 0 } else { slot + 1 }
-}
-
-/// Whether going up from behind `gap` to `i`, around the end of the table, passes `home`.
-fn lies_behind(gap: usize, home: usize, i: usize) -> bool {
-    if gap <= i { gap < home && home <= i } else { gap < home || home <= i }
-}
+/// What stands in an empty slot.
+const NONE: Entry = 0;
 
 /// From fingerprints to entries.
 #[derive(Debug)]
 pub struct HashIndex {
-    slots: Slots,
+    layout: KeyLayout,
+    lines: Lines,
+    /// For each line, the entries that stand behind it although they belong to it or to one
+    /// before it. [`CROWDED`] means that many or more, for good.
+    passed: Vec<u8>,
     len: usize,
     max_len: usize,
     /// Later entries with the key of the entry in a slot, in the order of insertion.
@@ -84,21 +37,25 @@ pub struct HashIndex {
 
 impl HashIndex {
     /// A table for up to `capacity` distinct keys without growth.
-    pub fn with_capacity(capacity: usize) -> Self {
+    pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
+        let num_lines = Self::num_lines(capacity);
         Self {
-            slots: Slots::zeroed(Self::num_slots(capacity)),
+            layout,
+            lines: Lines::zeroed(num_lines),
+            passed: vec![0; num_lines],
             len: 0,
             max_len: capacity + 1,
             duplicates: hashbrown::HashMap::default(),
         }
     }
 
-    /// Four slots a key: most probes end at the first. Seven for five keys where the table is large.
-    fn num_slots(capacity: usize) -> usize {
-        match capacity {
+    /// Four slots a key: hardly a line is full. Seven for five keys where the table is large.
+    fn num_lines(capacity: usize) -> usize {
+        let num_slots = match capacity {
             0..Self::LARGE => capacity * 4 + 8,
             _ => capacity * 7 / 5 + 8,
-        }
+        };
+        num_slots.div_ceil(LINE_LEN)
     }
 
     const LARGE: usize = 1 << 20;
@@ -116,17 +73,31 @@ impl HashIndex {
     /// How many keys to announce at once.
     pub const BATCH: usize = 32;
 
-    /// Reads the homes of keys that are about to be looked for, so that the waits for memory
+    /// Reads the lines of keys that are about to be looked for, so that the waits for memory
     /// overlap.
     #[inline]
     pub fn warm_up(&self, keys: impl Iterator<Item = Fingerprint>) {
-        let slots = &*self.slots;
-        std::hint::black_box(keys.fold(0, |seen, fp| seen ^ slots[home(slots, fp)]));
+        let lines = &*self.lines;
+        let first = |fp| lines[self.layout.line(fp, lines.len())].fingerprints[0];
+        std::hint::black_box(keys.fold(0, |seen, fp| seen ^ first(fp)));
     }
 
     /// The first inserted entry for which `is_match` holds, among those with this fingerprint.
+    #[inline]
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
-        self.find_slot(fp, is_match).map(|i| entry_in(self.slots[i]))
+        let lines = &*self.lines;
+        let mut line = self.layout.line(fp, lines.len());
+        loop {
+            if lines[line].may_have(fp)
+                && let Some(entry) = lines[line].entry_with(fp, &is_match)
+            {
+                return Some(entry);
+            }
+            if self.passed[line] == 0 {
+                return None;
+            }
+            line = after(lines, line);
+        }
     }
 
     /// Every entry with the key of `first`, which is in a slot: the first inserted first.
@@ -137,11 +108,12 @@ impl HashIndex {
 
     /// Every entry that is served, in no particular order.
     pub fn first_entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.slots.iter().filter(|&&slot| slot != EMPTY).map(|&slot| entry_in(slot))
+        self.lines.iter().flat_map(|line| line.entries).filter(|&entry| entry != NONE)
     }
 
     /// Adds an entry. `is_match` tells whether an entry has the same key. Returns whether the
     /// entry is a duplicate, standing behind an earlier one.
+    #[inline]
     pub fn insert(
         &mut self,
         fp: Fingerprint,
@@ -149,23 +121,60 @@ impl HashIndex {
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> bool {
+        let lines = &mut *self.lines;
+        let home = self.layout.line(fp, lines.len());
+        let line = &mut lines[home];
+        let is_simple = !line.may_have(fp) && self.passed[home] == 0 && self.len < self.max_len;
+        if is_simple && let Some(slot) = line.empty_slot(fp) {
+            line.put(slot, fp, entry);
+            self.len += 1;
+            return false;
+        }
+        self.insert_with_care(fp, entry, is_match, fingerprint_of)
+    }
+
+    #[cold]
+    fn insert_with_care(
+        &mut self,
+        fp: Fingerprint,
+        entry: Entry,
+        is_match: impl Fn(Entry) -> bool,
+        fingerprint_of: impl Fn(Entry) -> Fingerprint,
+    ) -> bool {
+        if let Some(first) = self.find(fp, is_match) {
+            self.duplicates.entry(first).or_default().push_back(entry);
+            return true;
+        }
         if self.len == self.max_len {
             self.grow(fingerprint_of);
         }
-        let slots = &mut *self.slots;
-        let mut i = home(slots, fp);
+        self.put(fp, entry);
+        self.len += 1;
+        false
+    }
+
+    /// Puts an entry in the first line with an empty slot.
+    fn put(&mut self, fp: Fingerprint, entry: Entry) {
+        let lines = &mut *self.lines;
+        let home = self.layout.line(fp, lines.len());
+        let mut line = home;
         loop {
-            let slot = slots[i];
-            if slot == EMPTY {
-                slots[i] = slot_of(fp, entry);
-                self.len += 1;
-                return false;
+            if let Some(slot) = lines[line].empty_slot(fp) {
+                lines[line].put(slot, fp, entry);
+                return self.count_passed(home, line, |passed| *passed += 1);
             }
-            if fingerprint_in(slot) == fp && is_match(entry_in(slot)) {
-                self.duplicates.entry(entry_in(slot)).or_default().push_back(entry);
-                return true;
+            line = after(lines, line);
+        }
+    }
+
+    /// Changes the counts of the lines from `home` to the one before `end`.
+    fn count_passed(&mut self, home: usize, end: usize, change: impl Fn(&mut u8)) {
+        let mut line = home;
+        while line != end {
+            if self.passed[line] != CROWDED {
+                change(&mut self.passed[line]);
             }
-            i = after(slots, i);
+            line = after(&self.lines, line);
         }
     }
 
@@ -186,33 +195,35 @@ impl HashIndex {
     }
 
     /// As [`Self::remove`], for an entry that is no duplicate: found without comparing keys.
+    #[inline]
     pub fn remove_first(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
-        let slots = &mut *self.slots;
-        let wanted = slot_of(fp, entry);
-        let mut i = home(slots, fp);
-        while slots[i] != wanted {
-            if slots[i] == EMPTY {
-                return None;
-            }
-            i = after(slots, i);
-        }
-        if self.duplicates.is_empty() {
+        let lines = &mut *self.lines;
+        let home = self.layout.line(fp, lines.len());
+        let best = &mut lines[home].entries[fp.slot()];
+        if *best == entry && self.duplicates.is_empty() {
+            *best = NONE;
             self.len -= 1;
-            vacate(slots, i);
             return None;
         }
-        self.hand_over(i, fp, entry)
+        self.remove_with_care(home, entry)
     }
 
-    /// Puts the next entry with the same key in the slot of one that leaves.
-    fn hand_over(&mut self, slot: usize, fp: Fingerprint, entry: Entry) -> Option<Entry> {
-        let heir = self.next_in_line(entry);
-        match heir {
-            Some(heir) => self.slots[slot] = slot_of(fp, heir),
-            None => {
-                self.len -= 1;
-                vacate(&mut self.slots, slot);
+    fn remove_with_care(&mut self, home: usize, entry: Entry) -> Option<Entry> {
+        let mut line = home;
+        let slot = loop {
+            if let Some(slot) = self.lines[line].slot_of(entry) {
+                break slot;
             }
+            if self.passed[line] == 0 {
+                return None;
+            }
+            line = after(&self.lines, line);
+        };
+        let heir = if self.duplicates.is_empty() { None } else { self.next_in_line(entry) };
+        self.lines[line].entries[slot] = heir.unwrap_or(NONE);
+        if heir.is_none() {
+            self.len -= 1;
+            self.count_passed(home, line, |passed| *passed -= 1);
         }
         heir
     }
@@ -236,70 +247,83 @@ impl HashIndex {
 
     /// Forgets every entry.
     pub fn clear(&mut self) {
-        self.slots.fill(EMPTY);
+        self.lines.fill(Line::default());
+        self.passed.fill(0);
         self.duplicates.clear();
         self.len = 0;
-    }
-
-    fn find_slot(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<usize> {
-        let slots = &*self.slots;
-        let mut i = home(slots, fp);
-        loop {
-            let slot = slots[i];
-            if slot == EMPTY {
-                return None;
-            }
-            if fingerprint_in(slot) == fp && is_match(entry_in(slot)) {
-                return Some(i);
-            }
-            i = after(slots, i);
-        }
-    }
-
-    fn put(&mut self, fp: Fingerprint, entry: Entry) {
-        let slots = &mut *self.slots;
-        let mut i = home(slots, fp);
-        while slots[i] != EMPTY {
-            i = after(slots, i);
-        }
-        slots[i] = slot_of(fp, entry);
     }
 
     /// Only further keys of blocks can outnumber the blocks, so this runs at most a few times in
     /// the life of a tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
-        let capacity = self.len * 2 + 8;
-        self.slots = Slots::zeroed(Self::num_slots(capacity));
-        self.max_len = capacity;
+        self.max_len = self.len * 2 + 8;
+        let num_lines = Self::num_lines(self.max_len);
+        self.lines = Lines::zeroed(num_lines);
+        self.passed = vec![0; num_lines];
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
         }
     }
 }
 
-/// Empties a slot and closes the gap: entries behind it move up unless that would put them before
-/// their home.
-fn vacate(slots: &mut [Slot], slot: usize) {
-    let mut gap = slot;
-    let mut i = gap;
-    loop {
-        i = after(slots, i);
-        let moving = slots[i];
-        if moving == EMPTY {
-            slots[gap] = EMPTY;
-            return;
+/// A line that so many entries have passed is never again known to be passed by none.
+const CROWDED: u8 = u8::MAX;
+
+fn after(lines: &[Line], line: usize) -> usize {
+    if line + 1 == lines.len() { 0 } else { line + 1 }
+}
+
+/// The searches compare all slots at once, without a branch for each.
+impl Line {
+    /// Whether any slot has, or had last, an entry with this fingerprint.
+    #[inline]
+    fn may_have(&self, fp: Fingerprint) -> bool {
+        self.fingerprints.iter().fold(false, |any, &other| any | (other == fp.0))
+    }
+
+    #[inline(never)]
+    fn entry_with(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
+        let slots = self.fingerprints.iter().zip(self.entries);
+        let mut candidates = slots.filter(|(other, entry)| **other == fp.0 && *entry != NONE);
+        candidates.find(|&(_, entry)| is_match(entry)).map(|(_, entry)| entry)
+    }
+
+    /// An empty slot: the one that the key likes best, or one that few keys like.
+    #[inline]
+    fn empty_slot(&self, fp: Fingerprint) -> Option<usize> {
+        match self.entries[fp.slot()] {
+            NONE => Some(fp.slot()),
+            _ => self.slot_of(NONE),
         }
-        if !lies_behind(gap, home(slots, fingerprint_in(moving)), i) {
-            slots[gap] = moving;
-            gap = i;
-        }
+    }
+
+    /// The last slot with this entry.
+    fn slot_of(&self, entry: Entry) -> Option<usize> {
+        let later = |last, (slot, &other)| if other == entry { slot } else { last };
+        let last = self.entries.iter().enumerate().fold(LINE_LEN, later);
+        (last < LINE_LEN).then_some(last)
+    }
+
+    #[inline]
+    fn put(&mut self, slot: usize, Fingerprint(fingerprint): Fingerprint, entry: Entry) {
+        self.fingerprints[slot] = fingerprint;
+        self.entries[slot] = entry;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::BlockHash;
+
+    fn fingerprint(key: u64) -> Fingerprint {
+        KeyLayout::new(1).fingerprint(&BlockHash([key, 0, 0, 0]), 0)
+    }
+
+    fn index(capacity: usize) -> HashIndex {
+        HashIndex::with_capacity(capacity, KeyLayout::new(1))
+    }
 
     /// An index over keys that are small numbers; entry `e` has key `keys[e]`.
     struct Fixture {
@@ -309,32 +333,28 @@ mod tests {
 
     impl Fixture {
         fn new(keys: &[u64], capacity: usize) -> Self {
-            Self { keys: keys.to_vec(), index: HashIndex::with_capacity(capacity) }
-        }
-
-        fn fp(key: u64) -> Fingerprint {
-            Fingerprint::of(&CacheKey { hash: BlockHash([key, 0, 0, 0]), group: 0 })
+            Self { keys: keys.to_vec(), index: index(capacity) }
         }
 
         fn insert(&mut self, entry: Entry) -> bool {
             let keys = &self.keys;
             let key = keys[entry as usize];
             self.index.insert(
-                Self::fp(key),
+                fingerprint(key),
                 entry,
                 |e| keys[e as usize] == key,
-                |e| Self::fp(keys[e as usize]),
+                |e| fingerprint(keys[e as usize]),
             )
         }
 
         fn remove(&mut self, entry: Entry) -> Option<Entry> {
             let keys = &self.keys;
             let key = keys[entry as usize];
-            self.index.remove(Self::fp(key), entry, |e| keys[e as usize] == key)
+            self.index.remove(fingerprint(key), entry, |e| keys[e as usize] == key)
         }
 
         fn find(&self, key: u64) -> Option<Entry> {
-            self.index.find(Self::fp(key), |e| self.keys[e as usize] == key)
+            self.index.find(fingerprint(key), |e| self.keys[e as usize] == key)
         }
     }
 
@@ -368,6 +388,39 @@ mod tests {
             let expected = (e % 3 != 1).then_some(e);
             assert_eq!(t.find(u64::from(e)), expected, "entry {e}");
         }
+    }
+
+    #[test]
+    fn lines_that_are_full_pass_entries_on_and_take_the_next_ones() {
+        let mut index = index(100);
+        let fp = fingerprint(1);
+        let find = |index: &HashIndex, wanted| index.find(fp, |entry| entry == wanted);
+        for entry in 1..=60 {
+            assert!(!index.insert(fp, entry, |other| other == entry, |_| fp));
+        }
+        assert!((1..=60).all(|entry| find(&index, entry) == Some(entry)));
+        for entry in (1..=60).filter(|entry| entry % 3 > 0) {
+            assert_eq!(index.remove(fp, entry, |other| other == entry), None);
+        }
+        assert!((1..=60).all(|entry| find(&index, entry) == (entry % 3 == 0).then_some(entry)));
+        for entry in (3..=60).step_by(3) {
+            index.remove_first(fp, entry);
+        }
+        assert!(index.is_empty() && index.passed.iter().all(|&passed| passed == 0));
+    }
+
+    #[test]
+    fn a_crowded_line_stays_crowded() {
+        let mut index = index(1000);
+        let fp = fingerprint(1);
+        for entry in 1..=300 {
+            index.insert(fp, entry, |other| other == entry, |_| fp);
+        }
+        for entry in 1..300 {
+            index.remove_first(fp, entry);
+        }
+        assert_eq!(index.find(fp, |entry| entry == 300), Some(300));
+        assert_eq!(index.len(), 1);
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl<'a> HashWindow<'a> {
         self.hashes[index - self.start]
     }
 
+    /// The hashes from that of a full block of `per_block` hashes on.
+    pub fn from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
+        &self.hashes[(index + 1) * per_block - 1 - self.start..]
+    }
+
     /// The hash of a full block of `per_block` hashes.
     pub fn of_block(&self, index: usize, per_block: usize) -> BlockHash {
         self.at((index + 1) * per_block - 1)

@@ -15,7 +15,6 @@
 use std::collections::HashMap;
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::hash_index::Fingerprint;
 use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks};
@@ -90,7 +89,8 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
             keys += 1;
             let is_found = pool.find(&key).is_some_and(|found| pool.has_key(found, &key));
             ensure(is_found, || format!("a key of block {block} is not found"))?;
-            let first = pool.index.find(Fingerprint::of(&key), |e| pool.entry_has(e, &key));
+            let first =
+                pool.index.find(pool.layout.fingerprint_of(&key), |e| pool.entry_has(e, &key));
             let stands_in_line = first.is_some_and(|first| {
                 pool.index.entries_of(first).any(|e| pool.extra_keys.block_of(e) == block)
             });

@@ -19,6 +19,8 @@ pub mod hash_index;
 pub mod hashes;
 pub mod hit_search;
 pub mod invariant;
+pub mod key_layout;
+pub mod lines;
 pub mod lookup_memo;
 pub mod manager;
 pub mod policy;
@@ -26,7 +28,6 @@ pub mod pool;
 pub mod removal_log;
 pub mod request;
 pub mod retention;
-pub mod slots;
 pub mod spec;
 
 pub use block::{BlockHash, BlockId, GroupId, NULL_BLOCK};

@@ -5,12 +5,15 @@
 //! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
 //! pinned blocks are cached.
 
-use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
+use crate::block::{
+    BlockHash, BlockId, BlockStates, CacheKey, GroupId, MAX_REFERENCES, NULL_BLOCK, Reuse,
+};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
 use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
-use crate::hash_index::{Entry, Fingerprint, HashIndex};
+use crate::hash_index::{Entry, HashIndex};
+use crate::key_layout::{Fingerprint, KeyLayout};
 use crate::policy::{Policy, RecycleOrder};
 use crate::removal_log::{RemovalLog, RemovedKey};
 use crate::request::GroupBlocks;
@@ -21,13 +24,14 @@ pub struct BlockPool {
     pub(crate) states: BlockStates,
     pub(crate) free: BlockList,
     pub(crate) pinned: BlockList,
+    pub(crate) layout: KeyLayout,
     pub(crate) index: HashIndex,
     pub(crate) extra_keys: ExtraKeys,
     pub(crate) num_cached: usize,
     recycle_order: RecycleOrder,
     events: Option<Vec<Event>>,
     observations: Option<Vec<Observation>>,
-    counts_null_references: bool,
+    null_references: Option<i32>,
     evictions: u64,
     version: u64,
     removals: RemovalLog,
@@ -46,31 +50,65 @@ pub enum Observation {
     Evicted(BlockId),
 }
 
+/// Full blocks of one request in one group, side by side, that are to be cached.
+#[derive(Clone, Copy, Debug)]
+pub struct FullBlocks<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The blocks.
+    pub blocks: &'a [BlockId],
+    /// The request's hashes, from the one of the first block on.
+    pub hashes: &'a [BlockHash],
+    /// Hashes per block.
+    pub per_block: usize,
+    /// Prefix tokens that end with the first block.
+    pub first_num_tokens: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+}
+
+impl FullBlocks<'_> {
+    fn hash(&self, i: usize) -> &BlockHash {
+        &self.hashes[i * self.per_block]
+    }
+
+    fn num_tokens(&self, i: usize) -> usize {
+        self.first_num_tokens + i * self.block_size
+    }
+}
+
 /// The most blocks a pool can have; ids above name further keys of blocks in the index.
 pub const MAX_BLOCKS: usize = 1 << 31;
 
 impl BlockPool {
-    /// A pool of `num_blocks` blocks, the null block included.
-    pub fn new(num_blocks: usize, policy: &Policy, with_events: bool) -> Result<Self> {
+    /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups.
+    pub fn new(
+        num_blocks: usize,
+        num_groups: usize,
+        policy: &Policy,
+        with_events: bool,
+    ) -> Result<Self> {
         if !(1..MAX_BLOCKS).contains(&num_blocks) {
             return Err(Error::Config(format!(
                 "num_blocks is {num_blocks}; it must be from 1 to {}",
                 MAX_BLOCKS - 1
             )));
         }
-        let mut states = BlockStates::new(num_blocks);
+        let layout = KeyLayout::new(num_groups);
+        let mut states = BlockStates::new(num_blocks, layout);
         let (free, pinned) = states.lists();
         Ok(Self {
             states,
             free,
             pinned,
-            index: HashIndex::with_capacity(num_blocks),
+            index: HashIndex::with_capacity(num_blocks, layout),
+            layout,
             extra_keys: ExtraKeys::default(),
             num_cached: 0,
             recycle_order: policy.recycle_order,
             events: with_events.then(Vec::new),
             observations: None,
-            counts_null_references: false,
+            null_references: None,
             evictions: 0,
             version: 0,
             removals: RemovalLog::default(),
@@ -90,28 +128,34 @@ impl BlockPool {
     /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and
     /// below it, since most of those that are given back were never taken.
     pub fn count_null_references(&mut self) {
-        self.counts_null_references = true;
+        self.null_references.get_or_insert_default();
     }
 
     /// Whether references to the null block are counted.
     pub fn counts_null_references(&self) -> bool {
-        self.counts_null_references
+        self.null_references.is_some()
+    }
+
+    /// References to a block: those to the null block are 0 unless they are counted.
+    pub fn ref_count(&self, block: BlockId) -> i32 {
+        match (block, self.null_references) {
+            (NULL_BLOCK, Some(count)) => count,
+            _ => self.states.ref_count(block) as i32,
+        }
     }
 
     /// Notes that a hit has `n` null blocks.
     pub fn touch_null(&mut self, n: usize) {
-        if self.counts_null_references {
-            let count = self.states.ref_count_mut(NULL_BLOCK);
-            *count = count.wrapping_add(n as u32);
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_add(n as i32);
             (0..n).for_each(|_| self.note(|| Observation::Touched(NULL_BLOCK)));
         }
     }
 
     /// Notes that a table that is given back has `n` null blocks.
     pub fn release_null(&mut self, n: usize) {
-        if self.counts_null_references {
-            let count = self.states.ref_count_mut(NULL_BLOCK);
-            *count = count.wrapping_sub(n as u32);
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_sub(n as i32);
         }
     }
 
@@ -199,7 +243,11 @@ impl BlockPool {
 
     /// The block that serves a key: the first inserted of those that have it.
     pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
-        let entry = self.index.find(Fingerprint::of(key), |entry| self.entry_has(entry, key))?;
+        if !self.layout.has_group(key.group) {
+            return None;
+        }
+        let fingerprint = self.layout.fingerprint_of(key);
+        let entry = self.index.find(fingerprint, |entry| self.entry_has(entry, key))?;
         Some(self.extra_keys.block_of(entry))
     }
 
@@ -244,19 +292,37 @@ impl BlockPool {
             self.index.warm_up(batch.iter().map(|&block| self.states.fingerprint(block)));
             for &block in batch {
                 self.note(|| Observation::Taken(block));
-                *self.states.ref_count_mut(block) = 1;
-                if self.states.is_cached(block) {
-                    self.evictions += 1;
-                    self.remove_keys(block);
-                }
+                self.reuse(block);
             }
         }
     }
 
+    #[inline]
+    fn reuse(&mut self, block: BlockId) {
+        match self.states.take(block) {
+            Reuse::Uncached => return,
+            Reuse::Plain(fingerprint) => self.forget_plain_key(block, fingerprint),
+            Reuse::Other => self.remove_keys(block),
+        }
+        self.evictions += 1;
+    }
+
     /// As [`Self::insert_key`], for a key from outside whose `num_tokens` may be wrong.
-    pub fn insert_foreign_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
+    pub fn insert_foreign_key(
+        &mut self,
+        block: BlockId,
+        key: CacheKey,
+        num_tokens: usize,
+    ) -> Result<()> {
+        if !self.layout.has_group(key.group) {
+            return Err(Error::Block(format!(
+                "a block cannot be cached in group {}, which this pool does not have",
+                key.group
+            )));
+        }
         self.removals.give_up();
         self.insert_key(block, key, num_tokens);
+        Ok(())
     }
 
     /// Moves the `n` oldest pinned blocks to the end of the free queue (vLLM PR 40676). They keep
@@ -278,9 +344,8 @@ impl BlockPool {
                 self.touch_null(1);
                 continue;
             }
-            let count = self.states.ref_count_mut(block);
-            *count += 1;
-            if *count == 1 && !run.grow(&self.states, block) {
+            let count = self.states.add_reference(block);
+            if count == 1 && !run.grow(&self.states, block) {
                 self.unlink(std::mem::replace(&mut run, Run::of(block)));
             }
             self.note(|| Observation::Touched(block));
@@ -307,9 +372,7 @@ impl BlockPool {
                 self.release_null(1);
                 continue;
             }
-            let count = self.states.ref_count_mut(block);
-            *count -= 1;
-            if *count == 0 {
+            if self.states.drop_reference(block) == 0 {
                 self.recycle(block, &mut front, &mut back);
             }
         }
@@ -331,9 +394,7 @@ impl BlockPool {
     /// free queue, cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
-            let count = self.states.ref_count_mut(block);
-            *count -= 1;
-            if *count == 0 {
+            if self.states.drop_reference(block) == 0 {
                 self.states.set_pinned(block, false);
                 self.free.push_back(&mut self.states, block);
             }
@@ -390,62 +451,92 @@ impl BlockPool {
         true
     }
 
-    /// Prepares to insert keys of a group: their places in the index are fetched together.
-    pub fn expect_keys(&self, group: GroupId, hashes: impl Iterator<Item = BlockHash>) {
-        self.index.warm_up(hashes.map(|hash| Fingerprint::of_parts(&hash, group)));
+    /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
+    /// them; what they were cached under before is forgotten. Null blocks are passed over.
+    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
+        let mut fingerprints = [Fingerprint::default(); HashIndex::BATCH];
+        let fingerprints = &mut fingerprints[..batch.blocks.len()];
+        for (i, fingerprint) in fingerprints.iter_mut().enumerate() {
+            *fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);
+        }
+        self.index.warm_up(fingerprints.iter().copied());
+        for (i, (&block, &fingerprint)) in batch.blocks.iter().zip(&*fingerprints).enumerate() {
+            if block != NULL_BLOCK {
+                self.cache_full_block(block, batch.hash(i), fingerprint, batch.num_tokens(i));
+            }
+        }
+    }
+
+    #[inline]
+    fn cache_full_block(
+        &mut self,
+        block: BlockId,
+        hash: &BlockHash,
+        fingerprint: Fingerprint,
+        num_tokens: usize,
+    ) {
+        if !self.states.set_key(block, hash, fingerprint, num_tokens) {
+            self.remove_keys(block);
+            self.states.set_key(block, hash, fingerprint, num_tokens);
+        }
+        self.num_cached += 1;
+        self.version += 1;
+        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
+        let is_duplicate = self.index.insert(
+            fingerprint,
+            block,
+            |other| entry_has(states, extra, other, &states.last_key(block)),
+            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
+        );
+        if is_duplicate {
+            self.states.set_duplicate(block, true);
+        }
     }
 
     /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
     /// `num_tokens` is the length of the prefix that the key stands for.
-    #[inline]
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
-        let is_cached = self.states.is_cached(block);
-        if is_cached && self.has_key(block, &key) {
-            return;
-        }
-        let entry = if is_cached {
+        if !self.states.is_cached(block) {
+            let fingerprint = self.layout.fingerprint_of(&key);
+            self.cache_full_block(block, &key.hash, fingerprint, num_tokens);
+        } else if !self.has_key(block, &key) {
             self.states.set_has_extra_keys(block, true);
-            self.extra_keys.add(block, key)
-        } else {
-            self.states.set_key(block, &key, num_tokens);
-            self.num_cached += 1;
-            block
-        };
-        let (states, extra) = (&self.states, &self.extra_keys);
-        let is_duplicate = self.index.insert(
-            Fingerprint::of(&key),
-            entry,
-            |other| entry_has(states, extra, other, &key),
-            |other| Fingerprint::of(&entry_key(states, extra, other)),
-        );
-        if entry == block && is_duplicate {
-            self.states.set_duplicate(block, true);
+            let entry = self.extra_keys.add(block, key);
+            self.index_extra_key(entry, &key);
+            self.version += 1;
         }
-        self.version += 1;
+    }
+
+    fn index_extra_key(&mut self, entry: Entry, key: &CacheKey) {
+        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
+        self.index.insert(
+            layout.fingerprint_of(key),
+            entry,
+            |other| entry_has(states, extra, other, key),
+            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
+        );
     }
 
     /// Takes every key of a block away and reports each as removed.
-    #[inline]
     pub fn remove_keys(&mut self, block: BlockId) {
         if self.states.has_plain_key(block) {
-            self.remove_plain_key(block);
+            self.states.clear_key(block);
+            self.forget_plain_key(block, self.states.fingerprint(block));
         } else if let Some(own) = self.states.key(block) {
             self.remove_entry(block, &own);
             self.remove_extra_keys(block);
-        } else {
-            return;
+            self.states.clear_key(block);
+            self.num_cached -= 1;
         }
-        self.states.clear_key(block);
-        self.num_cached -= 1;
     }
 
+    /// The index forgets the only key of a block, which served it.
     #[inline]
-    fn remove_plain_key(&mut self, block: BlockId) {
-        let heir = self.index.remove_first(self.states.fingerprint(block), block);
+    fn forget_plain_key(&mut self, block: BlockId, fingerprint: Fingerprint) {
+        let heir = self.index.remove_first(fingerprint, block);
+        self.num_cached -= 1;
         if heir.is_some() || self.is_watched() {
-            let (hash, group) = self.states.own_key(block);
-            let key = CacheKey { hash, group };
-            self.note_removal(block, &key, heir);
+            self.note_removal(block, &self.states.last_key(block), heir);
         } else {
             self.version += 1;
         }
@@ -479,8 +570,17 @@ impl BlockPool {
     }
 
     /// Sets a reference count and nothing else: the block stays in its queue or out of it.
-    pub fn set_ref_count(&mut self, block: BlockId, count: u32) {
-        *self.states.ref_count_mut(block) = count;
+    pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
+        if count > MAX_REFERENCES {
+            return Err(Error::Block(format!(
+                "a block cannot have {count} references; at most {MAX_REFERENCES}"
+            )));
+        }
+        match (block, &mut self.null_references) {
+            (NULL_BLOCK, Some(references)) => *references = count as i32,
+            _ => self.states.set_ref_count(block, count),
+        }
+        Ok(())
     }
 
     /// The blocks before and after a free block in its queue.
@@ -494,7 +594,7 @@ impl BlockPool {
     fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
         let (states, extra) = (&self.states, &self.extra_keys);
         let is_match = |other| entry_has(states, extra, other, key);
-        let heir = self.index.remove(Fingerprint::of(key), entry, is_match);
+        let heir = self.index.remove(self.layout.fingerprint_of(key), entry, is_match);
         let block = extra.block_of(entry);
         self.note_removal(block, key, heir);
     }
@@ -548,6 +648,6 @@ fn entry_has(states: &BlockStates, extra: &ExtraKeys, entry: Entry, key: &CacheK
 fn entry_key(states: &BlockStates, extra: &ExtraKeys, entry: Entry) -> CacheKey {
     match ExtraKeys::is_extra(entry) {
         true => extra.key(entry),
-        false => states.key(entry).unwrap_or(CacheKey { hash: BlockHash::default(), group: 0 }),
+        false => states.last_key(entry),
     }
 }

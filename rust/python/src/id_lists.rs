@@ -13,7 +13,7 @@ const PAGE: usize = 1 << 12;
 const NUM_PAGES: usize = 64;
 
 /// A list this short is made of new ints as fast: theirs is memory that was just in use.
-const FEW: usize = 1 << 11;
+const FEW: usize = 1 << 6;
 
 static PAGES: [PyOnceLock<Vec<Py<PyInt>>>; NUM_PAGES] = [const { PyOnceLock::new() }; NUM_PAGES];
 

@@ -46,7 +46,8 @@ impl Manager {
         let cap = |group: usize| {
             plan.kinds[group].max_admission_blocks(max_in_flight, config.max_model_len)
         };
-        let mut pool = BlockPool::new(config.num_blocks, &config.policy, config.enable_events)?;
+        let ManagerConfig { num_blocks, ref groups, ref policy, enable_events, .. } = config;
+        let mut pool = BlockPool::new(num_blocks, groups.len(), policy, enable_events)?;
         if config.observe {
             pool.observe();
         }

@@ -50,12 +50,12 @@ impl VllmManager {
     pub fn insert_key(
         &mut self,
         block: BlockId,
-        key: &Bound<'_, PyBytes>,
+        packed: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
-        let key = unpacked_key(key, &mut self.hash_len)?;
-        self.core.pool_mut().insert_foreign_key(block, key, num_tokens.unwrap_or(0));
-        Ok(())
+        let key = unpacked_key(packed, &mut self.hash_len)?;
+        let num_tokens = num_tokens.unwrap_or(0);
+        self.core.pool_mut().insert_foreign_key(block, key, num_tokens).into_vllm(packed.py())
     }
 
     fn id_of(&self, request_id: &str) -> Option<RequestId> {

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use kvoxide_core::block::CacheKey;
 use kvoxide_core::{BlockId, GroupBlocks, GroupId, NULL_BLOCK};
 
+use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
 use crate::blocks::id_array;
 use crate::errors::block_error;
@@ -52,13 +53,13 @@ impl VllmBlock {
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
         // That of the null block may be below zero.
-        Ok(self.manager.try_borrow(py)?.core.pool().states().ref_count(self.id) as i32)
+        Ok(self.manager.try_borrow(py)?.core.pool().ref_count(self.id))
     }
 
     #[setter]
     fn set_ref_cnt(&self, py: Python<'_>, count: u32) -> PyResult<()> {
-        self.manager.try_borrow_mut(py)?.core.pool_mut().set_ref_count(self.id, count);
-        Ok(())
+        let mut manager = self.manager.try_borrow_mut(py)?;
+        manager.core.pool_mut().set_ref_count(self.id, count).into_vllm(py)
     }
 
     #[getter]

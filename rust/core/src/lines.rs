@@ -6,28 +6,41 @@
 
 use std::ops::{Deref, DerefMut};
 
+use bytemuck::{Pod, Zeroable};
 use memmap2::MmapMut;
 
-/// A fixed number of 64-bit slots, zero at first.
+use crate::key_layout::LINE_LEN;
+
+/// Eight slots of a hash table: one cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Line {
+    /// Of the keys of the entries.
+    pub fingerprints: [u32; LINE_LEN],
+    /// Entries; 0 where a slot is empty.
+    pub entries: [u32; LINE_LEN],
+}
+
+/// A fixed number of lines, empty at first.
 #[derive(Debug)]
-pub enum Slots {
+pub enum Lines {
     /// Small tables, and systems without such a mapping.
-    Heap(Vec<u64>),
+    Heap(Vec<Line>),
     /// Large tables.
     Mapped(MmapMut),
 }
 
-impl Slots {
+impl Lines {
     /// Below this size, in bytes, page faults are too few to matter.
     const MIN_MAPPED: usize = 1 << 20;
 
-    /// `len` slots.
+    /// `len` lines.
     pub fn zeroed(len: usize) -> Self {
-        let size = len * size_of::<u64>();
+        let size = len * size_of::<Line>();
         let mapped = (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)?.made_present());
         match mapped {
             Some(Ok(map)) => Self::Mapped(map),
-            Some(Err(_)) | None => Self::Heap(vec![0; len]),
+            Some(Err(_)) | None => Self::Heap(vec![Line::default(); len]),
         }
     }
 }
@@ -51,21 +64,23 @@ impl MadePresent for MmapMut {
     }
 }
 
-impl Deref for Slots {
-    type Target = [u64];
+impl Deref for Lines {
+    type Target = [Line];
 
-    fn deref(&self) -> &[u64] {
+    #[inline]
+    fn deref(&self) -> &[Line] {
         match self {
-            Self::Heap(slots) => slots,
+            Self::Heap(lines) => lines,
             Self::Mapped(map) => bytemuck::cast_slice(map),
         }
     }
 }
 
-impl DerefMut for Slots {
-    fn deref_mut(&mut self) -> &mut [u64] {
+impl DerefMut for Lines {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Line] {
         match self {
-            Self::Heap(slots) => slots,
+            Self::Heap(lines) => lines,
             Self::Mapped(map) => bytemuck::cast_slice_mut(map),
         }
     }
@@ -76,15 +91,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_and_large_tables_are_zero_and_writable() {
-        for len in [0, 3, 1 << 18] {
-            let mut slots = Slots::zeroed(len);
-            assert_eq!(matches!(slots, Slots::Mapped(_)), len == 1 << 18);
-            assert_eq!(slots.len(), len);
-            assert!(slots.iter().all(|&slot| slot == 0));
-            if let Some(last) = slots.last_mut() {
-                *last = 7;
-                assert_eq!(slots.last(), Some(&7));
+    fn small_and_large_tables_are_empty_and_writable() {
+        for len in [0, 3, 1 << 15] {
+            let mut lines = Lines::zeroed(len);
+            assert_eq!(matches!(lines, Lines::Mapped(_)), len == 1 << 15);
+            assert_eq!(lines.len(), len);
+            assert!(lines.iter().all(|line| *line == Line::default()));
+            if let Some(last) = lines.last_mut() {
+                last.entries[7] = 7;
+                assert_eq!(lines.last().map(|line| line.entries[7]), Some(7));
             }
         }
     }
