@@ -87,6 +87,10 @@ impl HashIndex {
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
         let mut line = self.layout.line(fp, lines.len());
+        let best = lines[line].entries[fp.slot()];
+        if lines[line].fingerprints[fp.slot()] == fp.0 && best != NONE && is_match(best) {
+            return Some(best);
+        }
         loop {
             if lines[line].may_have(fp)
                 && let Some(entry) = lines[line].entry_with(fp, &is_match)
