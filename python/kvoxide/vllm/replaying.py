@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvoxide.vllm import settings
 from kvoxide.vllm.recording import (
@@ -23,6 +23,10 @@ from kvoxide.vllm.recording import (
 from kvoxide.vllm.settings import Settings
 
 Make: TypeAlias = Callable[["Recording"], "Player"]
+
+
+# What reading a file that is no recording, or a damaged one, ends in.
+_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 class RecordingError(ValueError):
@@ -47,11 +51,26 @@ class Recording:
                 raise RecordingError(
                     f"{path} has format {content['format']}; this kvoxide reads format {FORMAT}"
                 )
-            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, RecordingError):
-                raise
+            recording = cls(**{name: content[name] for name in cls.__dataclass_fields__})
+            recording._check()
+        except RecordingError:
+            raise
+        except _DAMAGE as error:
             raise RecordingError(f"{path} is not a kvoxide shadow recording: {error!r}") from None
+        return recording
+
+    def _check(self) -> None:
+        """Raise one of ``_DAMAGE`` unless the parts are there that every reader asks for."""
+        for name in ("kvoxide", "vllm", "num_blocks", "groups", "arguments"):
+            self.configuration[name]
+        len(self.configuration["groups"])
+        for name in ("what", "call", "vllm", "kvoxide"):
+            self.difference[name]
+        for call in self.calls:
+            call["call"].partition(".")
+            call["arguments"].items()
+            call["outcome"]
+        int(self.dropped_calls)
 
 
 @dataclass(frozen=True)
@@ -68,7 +87,7 @@ class Finding:
 def replay(recording: Recording, make: Make) -> Finding | None:
     """Play all calls on a new manager; None if it does what vLLM's manager had done.
 
-    Raises :class:`RecordingError` if the first calls are no longer in the file.
+    Raises :class:`RecordingError` if the first calls are no longer in the file, or it is damaged.
     """
     if recording.dropped_calls:
         raise RecordingError(
@@ -76,9 +95,15 @@ def replay(recording: Recording, make: Make) -> Finding | None:
             "played; set KVOXIDE_SHADOW_CALLS higher and record again"
         )
     with settings.using(Settings("shadow")):
-        player = make(recording)
+        try:
+            player = make(recording)
+        except (KeyError, TypeError) as error:
+            raise RecordingError(f"its configuration is damaged: {error!r}") from error
     for index, call in enumerate(recording.calls):
-        outcome = player.play(call)
+        try:
+            outcome = player.play(call)
+        except _DAMAGE as error:
+            raise RecordingError(f"call {index + 1} of the file is damaged: {error!r}") from error
         if not player.agrees(call, outcome):
             return Finding(index, call, outcome)
     return None
