@@ -177,7 +177,7 @@ impl Manager {
                     .into(),
             ));
         }
-        if !adopts && request.num_computed_tokens > 0 && !is_running() {
+        if !adopts && total_computed > 0 && !is_running() {
             self.check_lacking_blocks(held, total_computed, num_slots)?;
         }
         let num_local = args.num_local(request);
@@ -265,7 +265,8 @@ impl Manager {
     ) -> usize {
         let held = self.requests.get(&request);
         let groups = 0..self.config.groups.len();
-        groups.map(|group| self.group_demand(group, held, demand, counted)).sum()
+        let demands = groups.map(|group| self.group_demand(group, held, demand, counted));
+        demands.fold(0, usize::saturating_add)
     }
 
     fn group_demand(
