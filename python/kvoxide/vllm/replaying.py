@@ -28,6 +28,19 @@ Make: TypeAlias = Callable[["Recording"], "Player"]
 # What reading a file that is no recording, or a damaged one, ends in.
 _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
+# What a recording may name: a file decides over no other attribute.
+_ROLES: Final = ("manager", "block_pool", "coordinator")
+_KINDS: Final = (
+    "hash",
+    "block",
+    "block_list",
+    "blocks",
+    "request",
+    "request_id",
+    "set",
+    "callback",
+)
+
 
 class RecordingError(ValueError):
     """The file is not a recording, is damaged, or cannot be played from its start."""
@@ -67,7 +80,9 @@ class Recording:
         for name in ("what", "call", "vllm", "kvoxide"):
             self.difference[name]
         for call in self.calls:
-            call["call"].partition(".")
+            role, _, name = call["call"].partition(".")
+            if role not in _ROLES or not name.isidentifier() or name.startswith("_"):
+                raise RecordingError(f"{call['call']!r} is no call of a scheduler or a connector")
             call["arguments"].items()
             call["outcome"]
         int(self.dropped_calls)
@@ -161,6 +176,8 @@ class Player:
         if not isinstance(value, dict):
             return value
         (kind, content), *_ = value.items()
+        if kind not in _KINDS:
+            raise ValueError(f"{kind!r} is no kind of argument")
         return getattr(self, f"_{kind}")(content)
 
     def _hash(self, content: str) -> bytes:
