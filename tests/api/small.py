@@ -94,9 +94,3 @@ def free_ids(manager: KVCacheManager) -> list[int]:
 
 def pinned_ids(manager: KVCacheManager) -> list[int]:
     return list(map(int, manager.block_pool.get_pinned_block_ids()))
-
-
-def assert_names(error: BaseException, named: list[str]) -> None:
-    """The message of an error names the value at fault and what is allowed."""
-    message = str(error)
-    assert [name for name in named if name not in message] == [], message

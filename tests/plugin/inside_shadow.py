@@ -178,7 +178,7 @@ def test_short_ring_says_that_it_cannot_be_played(
     traffic(manager, num_requests=400)
     assert manager.shadow is not None
     assert manager.shadow.recorder.num_dropped > 0
-    file = manager.shadow.recorder.write({"what": "result"})
+    file = manager.shadow.recorder.write({"what": "result", "call": {}, "vllm": {}, "kvoxide": {}})
     with pytest.raises(RecordingError, match="KVOXIDE_SHADOW_CALLS"):
         replay(Recording.read(file), stock_in_vllm)
 

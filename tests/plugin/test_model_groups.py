@@ -56,6 +56,11 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
         {"is_encoder_decoder": True, "num_hidden_layers": 4},
         [("full_attention", 4, True), ("cross_attention", None, False)],
     ),
+    (
+        "a number in words",
+        {"num_hidden_layers": "many", "sliding_window": 64},
+        [("sliding_window", None, True)],
+    ),
     ("news", {"layer_types": ["quantum"]}, [("quantum", 1, False)]),
 ]
 

@@ -122,7 +122,7 @@ def _state_space(config: Mapping[str, Any]) -> list[GroupKind]:
 
 
 def _attention(config: Mapping[str, Any]) -> list[GroupKind]:
-    layers = config.get("num_hidden_layers")
+    layers = _number_of_layers(config)
     if _has_latent_attention(config):
         return [GroupKind("mla_attention", layers, "kv_lora_rank", False)]
     if config.get("attention_chunk_size"):
@@ -130,6 +130,11 @@ def _attention(config: Mapping[str, Any]) -> list[GroupKind]:
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         return _mixed("sliding_window", "sliding_window", layers, _period(config, 0))
     return [GroupKind("full_attention", layers, "no window, chunks or latent attention", False)]
+
+
+def _number_of_layers(config: Mapping[str, Any]) -> int | None:
+    layers = config.get("num_hidden_layers")
+    return layers if isinstance(layers, int) else None
 
 
 def _period(config: Mapping[str, Any], default: int) -> int:
@@ -141,7 +146,7 @@ def _period(config: Mapping[str, Any], default: int) -> int:
     )
     if config.get("model_type") == "gemma2":
         return 2
-    return period if isinstance(period, int) else default
+    return period if isinstance(period, int) and period > 0 else default
 
 
 def _mixed(kind: str, field: str, layers: int | None, period: int) -> list[GroupKind]:

@@ -21,6 +21,7 @@ DEFAULT_MAX_CALLS: Final = 1_000_000
 CALLS_VARIABLE: Final = "KVOXIDE_SHADOW_CALLS"
 DIRECTORY_VARIABLE: Final = "KVOXIDE_SHADOW_DIR"
 _CHUNK: Final = 1_000
+_MAX_DIGITS: Final = 18
 
 REQUEST_NUMBERS: Final = (
     "num_tokens",
@@ -107,7 +108,8 @@ class Recorder:
 def max_calls() -> int:
     """How many calls are kept: ``KVOXIDE_SHADOW_CALLS``, or the default if that is no number."""
     value = os.environ.get(CALLS_VARIABLE, "")
-    return int(value) if value.isdigit() and int(value) else DEFAULT_MAX_CALLS
+    is_number = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
+    return int(value) if is_number and int(value) else DEFAULT_MAX_CALLS
 
 
 def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvoxide.vllm import settings
 from kvoxide.vllm.recording import (
@@ -23,6 +23,23 @@ from kvoxide.vllm.recording import (
 from kvoxide.vllm.settings import Settings
 
 Make: TypeAlias = Callable[["Recording"], "Player"]
+
+
+# What reading a file that is no recording, or a damaged one, ends in.
+_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+# What a recording may name: a file decides over no other attribute.
+_ROLES: Final = ("manager", "block_pool", "coordinator")
+_KINDS: Final = (
+    "hash",
+    "block",
+    "block_list",
+    "blocks",
+    "request",
+    "request_id",
+    "set",
+    "callback",
+)
 
 
 class RecordingError(ValueError):
@@ -47,11 +64,28 @@ class Recording:
                 raise RecordingError(
                     f"{path} has format {content['format']}; this kvoxide reads format {FORMAT}"
                 )
-            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, RecordingError):
-                raise
+            recording = cls(**{name: content[name] for name in cls.__dataclass_fields__})
+            recording._check()
+        except RecordingError:
+            raise
+        except _DAMAGE as error:
             raise RecordingError(f"{path} is not a kvoxide shadow recording: {error!r}") from None
+        return recording
+
+    def _check(self) -> None:
+        """Raise one of ``_DAMAGE`` unless the parts are there that every reader asks for."""
+        for name in ("kvoxide", "vllm", "num_blocks", "groups", "arguments"):
+            self.configuration[name]
+        len(self.configuration["groups"])
+        for name in ("what", "call", "vllm", "kvoxide"):
+            self.difference[name]
+        for call in self.calls:
+            role, _, name = call["call"].partition(".")
+            if role not in _ROLES or not name.isidentifier() or name.startswith("_"):
+                raise RecordingError(f"{call['call']!r} is no call of a scheduler or a connector")
+            call["arguments"].items()
+            call["outcome"]
+        int(self.dropped_calls)
 
 
 @dataclass(frozen=True)
@@ -68,7 +102,7 @@ class Finding:
 def replay(recording: Recording, make: Make) -> Finding | None:
     """Play all calls on a new manager; None if it does what vLLM's manager had done.
 
-    Raises :class:`RecordingError` if the first calls are no longer in the file.
+    Raises :class:`RecordingError` if the first calls are no longer in the file, or it is damaged.
     """
     if recording.dropped_calls:
         raise RecordingError(
@@ -76,9 +110,15 @@ def replay(recording: Recording, make: Make) -> Finding | None:
             "played; set KVOXIDE_SHADOW_CALLS higher and record again"
         )
     with settings.using(Settings("shadow")):
-        player = make(recording)
+        try:
+            player = make(recording)
+        except (KeyError, TypeError) as error:
+            raise RecordingError(f"its configuration is damaged: {error!r}") from error
     for index, call in enumerate(recording.calls):
-        outcome = player.play(call)
+        try:
+            outcome = player.play(call)
+        except _DAMAGE as error:
+            raise RecordingError(f"call {index + 1} of the file is damaged: {error!r}") from error
         if not player.agrees(call, outcome):
             return Finding(index, call, outcome)
     return None
@@ -136,6 +176,8 @@ class Player:
         if not isinstance(value, dict):
             return value
         (kind, content), *_ = value.items()
+        if kind not in _KINDS:
+            raise ValueError(f"{kind!r} is no kind of argument")
         return getattr(self, f"_{kind}")(content)
 
     def _hash(self, content: str) -> bytes:

@@ -28,6 +28,8 @@ PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
 PIN_MIN_DROP_VARIABLE: Final = "VLLM_PIN_MIN_DROP_SIZE"
 POLICY_VARIABLES: Final = (INTERVAL_VARIABLE, PIN_VARIABLE, PIN_MIN_DROP_VARIABLE)
 
+# What the engine counts with has 64 bits.
+_MAX_DIGITS: Final = 18
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -151,7 +153,7 @@ def _value(environ: Mapping[str, str], variable: str) -> str | None:
 
 
 def _is_decimal(value: str) -> bool:
-    return value.isascii() and value.isdigit()
+    return value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
 
 
 _override: ContextVar[Settings | None] = ContextVar("kvoxide_settings", default=None)

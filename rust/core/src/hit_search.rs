@@ -140,7 +140,7 @@ impl HitSearch<'_> {
         if !group.use_eagle {
             return max_length;
         }
-        (max_length + group.block_size).min(self.hashes.len() * self.hash_block_size)
+        max_length.saturating_add(group.block_size).min(self.hashes.len() * self.hash_block_size)
     }
 
     fn is_closed(&self, group: &LookupGroup) -> bool {

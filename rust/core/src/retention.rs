@@ -90,7 +90,8 @@ impl Reach<'_> {
     ) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = self.range;
         self.boundaries.iter().map(move |boundary| {
-            let tail_end = boundary / self.alignment * self.alignment / block_size + shift;
+            let aligned = boundary / self.alignment * self.alignment;
+            let tail_end = (aligned / block_size).saturating_add(shift);
             tail_end.saturating_sub(need).max(start)..tail_end.min(end)
         })
     }

@@ -188,6 +188,7 @@ impl PyManager {
             let known = id.extract::<BlockId>().ok().filter(|&id| (id as usize) < num_blocks);
             known.ok_or_else(|| {
                 let last = num_blocks - 1;
+                let id = id.repr().map_or_else(|_| "?".into(), |id| id.to_string());
                 block_error(py, &format!("block id {id} is outside the pool; ids are 0 to {last}"))
             })
         };

@@ -9,9 +9,10 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use kvoxide_core::Error;
 use kvoxide_replay::report::{Report, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
-use kvoxide_replay::trace::{LineError, Prompt, Trace, TraceRequest};
+use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
 
 use crate::config::{PyGroupSpec, PyPolicy, optional_size, size};
 use crate::errors::{Exceptions, request_error, to_py};
@@ -49,6 +50,10 @@ impl PyTrace {
             return Err(request_error(py, message.into()));
         }
         let output_length = size(py, "output_length", output_length)?;
+        if output_length > MAX_LENGTH {
+            let message = format!("output_length is {output_length}; at most {MAX_LENGTH} tokens");
+            return Err(to_py(py, &Error::Config(message)));
+        }
         let prompt = Prompt::Tokens(prompt_token_ids);
         Arc::make_mut(&mut self.trace).requests.push(TraceRequest { prompt, output_length });
         Ok(())

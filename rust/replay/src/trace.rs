@@ -74,7 +74,7 @@ pub struct LineError {
 }
 
 /// The longest prompt and output, in tokens.
-const MAX_LENGTH: u64 = 1 << 28;
+pub const MAX_LENGTH: usize = 1 << 28;
 
 impl TraceRequest {
     /// Reads one line: a JSON object with `output_length` and either `input_length` and
@@ -119,10 +119,10 @@ fn hash_ids_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
     Ok(Prompt::HashIds { length, hash_ids })
 }
 
-fn length(fields: &Map<String, Value>, name: &str, least: u64) -> Result<usize, LineError> {
+fn length(fields: &Map<String, Value>, name: &str, least: usize) -> Result<usize, LineError> {
     let value = field(fields, name)?;
-    match value.as_u64() {
-        Some(length) if (least..=MAX_LENGTH).contains(&length) => Ok(length as usize),
+    match value.as_u64().and_then(|length| usize::try_from(length).ok()) {
+        Some(length) if (least..=MAX_LENGTH).contains(&length) => Ok(length),
         _ => {
             let message = format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
             Err(wrong(name, message))

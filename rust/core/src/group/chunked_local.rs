@@ -51,7 +51,7 @@ impl AttentionKind for ChunkedLocalAttention {
         max_in_flight_tokens: usize,
         max_model_len: usize,
     ) -> Option<usize> {
-        let held = (self.chunk + max_in_flight_tokens).min(max_model_len);
+        let held = self.chunk.saturating_add(max_in_flight_tokens).min(max_model_len);
         Some(held.div_ceil(self.block_size))
     }
 

@@ -57,7 +57,8 @@ impl AttentionKind for SlidingWindowAttention {
     }
 
     fn num_skipped_tokens(&self, num_computed_tokens: usize) -> usize {
-        (num_computed_tokens + 1).saturating_sub(self.window + self.extra_retained_tokens)
+        let retained = self.window.saturating_add(self.extra_retained_tokens);
+        num_computed_tokens.saturating_add(1).saturating_sub(retained)
     }
 
     fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
@@ -70,7 +71,8 @@ impl AttentionKind for SlidingWindowAttention {
         max_in_flight_tokens: usize,
         max_model_len: usize,
     ) -> Option<usize> {
-        let held = self.window - 1 + self.extra_retained_tokens + max_in_flight_tokens;
+        let retained = (self.window - 1).saturating_add(self.extra_retained_tokens);
+        let held = retained.saturating_add(max_in_flight_tokens);
         // One more, since the window may start inside a block.
         Some(held.min(max_model_len).div_ceil(self.block_size) + 1)
     }

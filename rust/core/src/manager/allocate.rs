@@ -32,6 +32,23 @@ pub struct AllocateArgs<'a> {
     pub skip_zeroing_group_ids: &'a [usize],
 }
 
+impl AllocateArgs<'_> {
+    /// Whether the request is to take over blocks, or to get blocks for what a connector brings.
+    fn adopts(&self) -> bool {
+        !self.new_computed_blocks.is_empty() || self.num_external_computed_tokens > 0
+    }
+
+    /// Computed tokens whose blocks this manager has.
+    fn num_local(&self, request: &RequestView<'_>) -> usize {
+        request.num_computed_tokens.saturating_add(self.num_new_computed_tokens)
+    }
+
+    /// Computed tokens, external ones included.
+    fn total_computed(&self, request: &RequestView<'_>) -> usize {
+        self.num_local(request).saturating_add(self.num_external_computed_tokens)
+    }
+}
+
 /// What [`Manager::get_num_blocks_to_allocate`] is asked for, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockDemand<'a> {
@@ -53,14 +70,17 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
-        self.check_allocation(request, args)?;
-        let adoption = self.check_adoption(request, args);
+        let computed = args.total_computed(request);
+        self.check_allocation(computed, args)?;
+        let max_model_len = self.config.max_model_len;
+        let total_computed = computed.min(max_model_len);
+        let num_final = computed.saturating_add(args.num_new_tokens);
+        let num_slots = num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len);
+        let adoption = self.check_adoption(request, args, total_computed, num_slots);
         // A request that holds something changes below; another is refused for want of room first.
         if adoption.is_err() && self.knows(request.id) {
             return adoption.map(|()| None);
         }
-        let num_local = request.num_computed_tokens + args.num_new_computed_tokens;
-        let total_computed = num_local + args.num_external_computed_tokens;
         let watermark = match args.has_scheduled_reqs && request.is_waiting {
             true => self.plan.watermark_blocks,
             false => 0,
@@ -73,8 +93,6 @@ impl Manager {
             return Ok(None);
         }
 
-        let num_slots = (total_computed + args.num_new_tokens + args.num_lookahead_tokens)
-            .min(self.config.max_model_len);
         // In-flight steps still read below the optimistic boundary.
         self.release_skipped(
             request.id,
@@ -93,28 +111,25 @@ impl Manager {
 
         adoption?;
         self.forget_lookup(request.id);
-        if !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0 {
-            self.adopt_computed_blocks(request.id, args, num_local);
+        if args.adopts() {
+            self.adopt_computed_blocks(request.id, args, total_computed);
         }
         let new_blocks = self.allocate_new_blocks(request.id, num_slots);
         if !args.delay_cache_blocks {
             // Draft tokens may be rejected: only final ones are cached.
-            let num_final = (total_computed + args.num_new_tokens).min(request.num_tokens);
-            self.cache_up_to(request, num_final);
+            self.cache_up_to(request, num_final.min(request.num_tokens).min(max_model_len));
         }
         Ok(Some(new_blocks))
     }
 
-    fn check_allocation(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
+    fn check_allocation(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {
         let AllocateArgs { num_new_computed_tokens, num_external_computed_tokens, .. } = *args;
-        if args.num_new_tokens + num_new_computed_tokens + num_external_computed_tokens == 0 {
+        if args.num_new_tokens.max(num_new_computed_tokens).max(num_external_computed_tokens) == 0 {
             return Err(Error::Request(
                 "num_new_tokens is 0; it must be positive when no computed tokens are adopted"
                     .into(),
             ));
         }
-        let computed =
-            request.num_computed_tokens + num_new_computed_tokens + num_external_computed_tokens;
         if num_external_computed_tokens > 0 && computed > self.config.max_model_len {
             return Err(Error::Request(format!(
                 "{computed} tokens would be computed, more than max_model_len {}",
@@ -136,30 +151,37 @@ impl Manager {
         Ok(())
     }
 
-    fn check_adoption(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> Result<()> {
+    fn check_adoption(
+        &self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+        total_computed: usize,
+        num_slots: usize,
+    ) -> Result<()> {
         let has_hit = has_blocks(args.new_computed_blocks);
-        if !self.config.enable_caching && self.keeps_hit(request, args) {
+        if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
         }
-        if let Some(held) = self.requests.get(&request.id) {
-            if has_hit && held.is_running() {
-                return Err(takes_no_hit());
-            }
-            let adopts =
-                !args.new_computed_blocks.is_empty() || args.num_external_computed_tokens > 0;
-            let holds_blocks = held.groups.iter().any(|group| !group.blocks.is_empty());
-            if adopts && !held.is_running() && holds_blocks {
-                return Err(Error::Precondition(
-                    "computed tokens were given for a request that was allocated without them; \
-                     free it first"
-                        .into(),
-                ));
-            }
+        let held = self.requests.get(&request.id);
+        let adopts = args.adopts();
+        let is_running = || held.is_some_and(RequestBlocks::is_running);
+        if has_hit && is_running() {
+            return Err(takes_no_hit());
         }
+        if adopts && !is_running() && held.is_some_and(RequestBlocks::holds_blocks) {
+            return Err(Error::Precondition(
+                "computed tokens were given for a request that was allocated without them; free \
+                 it first"
+                    .into(),
+            ));
+        }
+        if !adopts && total_computed > 0 && !is_running() {
+            self.check_lacking_blocks(held, total_computed, num_slots)?;
+        }
+        let num_local = args.num_local(request);
         for (group, blocks) in self.config.groups.iter().zip(args.new_computed_blocks) {
-            let num_local = request.num_computed_tokens + args.num_new_computed_tokens;
             if !blocks.is_empty() && !num_local.is_multiple_of(group.block_size) {
                 return Err(Error::Request(format!(
                     "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
@@ -171,16 +193,37 @@ impl Manager {
         Ok(())
     }
 
+    /// Checks that there are blocks for a request that counts tokens as computed without holding
+    /// theirs. The demand leaves out what a window skips; its table is filled nevertheless.
+    #[cold]
+    fn check_lacking_blocks(
+        &self,
+        held: Option<&RequestBlocks>,
+        total_computed: usize,
+        num_slots: usize,
+    ) -> Result<()> {
+        let groups = 0..self.config.groups.len();
+        let num_held = |group: usize| held.map_or(0, |held| held.groups[group].blocks.len());
+        if groups
+            .clone()
+            .all(|group| self.num_skipped_blocks(group, total_computed) <= num_held(group))
+        {
+            return Ok(());
+        }
+        let required = |group: usize| num_slots.div_ceil(self.config.groups[group].block_size);
+        self.pool.check_free(groups.map(|g| required(g).saturating_sub(num_held(g))).sum())
+    }
+
+    /// Leading blocks of a table that no token after `total_computed` attends to.
+    fn num_skipped_blocks(&self, group: usize, total_computed: usize) -> usize {
+        let tokens = self.plan.kinds[group].num_skipped_tokens(total_computed);
+        tokens / self.config.groups[group].block_size
+    }
+
     /// Whether any block of a hit lies behind what its group skips.
-    fn keeps_hit(&self, request: &RequestView<'_>, args: &AllocateArgs<'_>) -> bool {
-        let total_computed = request.num_computed_tokens
-            + args.num_new_computed_tokens
-            + args.num_external_computed_tokens;
-        let skipped = |group: usize| {
-            let tokens = self.plan.kinds[group].num_skipped_tokens(total_computed);
-            tokens / self.config.groups[group].block_size
-        };
-        args.new_computed_blocks.iter().enumerate().any(|(i, hit)| hit.len() > skipped(i))
+    fn keeps_hit(&self, args: &AllocateArgs<'_>, total_computed: usize) -> bool {
+        let mut hits = args.new_computed_blocks.iter().enumerate();
+        hits.any(|(group, hit)| hit.len() > self.num_skipped_blocks(group, total_computed))
     }
 
     fn full_sequence_demand(
@@ -222,7 +265,8 @@ impl Manager {
     ) -> usize {
         let held = self.requests.get(&request);
         let groups = 0..self.config.groups.len();
-        groups.map(|group| self.group_demand(group, held, demand, counted)).sum()
+        let demands = groups.map(|group| self.group_demand(group, held, demand, counted));
+        demands.fold(0, usize::saturating_add)
     }
 
     fn group_demand(
@@ -242,8 +286,7 @@ impl Manager {
         if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
             return required.saturating_sub(num_held);
         }
-        let skipped =
-            self.plan.kinds[group].num_skipped_tokens(demand.total_computed_tokens) / block_size;
+        let skipped = self.num_skipped_blocks(group, demand.total_computed_tokens);
         let hit = demand.new_computed_blocks.get(group);
         let num_local = num_held + hit.map_or(0, GroupBlocks::len);
         let new = required.saturating_sub(skipped.max(num_local));
@@ -253,16 +296,10 @@ impl Manager {
 
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
     /// is taken before any block is allocated, so that no allocation evicts another group's hit.
-    fn adopt_computed_blocks(
-        &mut self,
-        request: RequestId,
-        args: &AllocateArgs<'_>,
-        num_local: usize,
-    ) {
+    fn adopt_computed_blocks(&mut self, request: RequestId, args: &AllocateArgs<'_>, total: usize) {
         let num_groups = self.config.groups.len();
         let mut held = self.take_request(request);
         if !held.is_running() {
-            let total = num_local + args.num_external_computed_tokens;
             for group in 0..num_groups {
                 self.adopt_hit(group, &mut held, args.new_computed_blocks.get(group), total);
             }
@@ -283,8 +320,7 @@ impl Manager {
         hit: Option<&GroupBlocks>,
         total_computed: usize,
     ) {
-        let block_size = self.config.groups[group].block_size;
-        let skipped = self.plan.kinds[group].num_skipped_tokens(total_computed) / block_size;
+        let skipped = self.num_skipped_blocks(group, total_computed);
         let state = &mut held.groups[group];
         state.blocks.push_nulls(skipped);
         if let Some(hit) = hit {

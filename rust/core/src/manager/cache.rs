@@ -104,7 +104,9 @@ impl Manager {
         let align = |tokens: usize| tokens - tokens % self.plan.scheduler_block_size;
         let aligned = align(num_computed_tokens);
         match self.plan.drops_eagle_block[group] && aligned > 0 {
-            true => settled.min(align(settled) + self.config.groups[group].block_size),
+            true => {
+                settled.min(align(settled).saturating_add(self.config.groups[group].block_size))
+            }
             false => aligned,
         }
     }

@@ -9,15 +9,15 @@ use pyo3::types::{
 };
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, HashSource, Manager, ManagerConfig,
-    RequestId,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, GroupSpec, HashSource, Manager,
+    ManagerConfig, RequestId,
 };
 
 use super::errors::IntoVllmResult;
 use super::mirror::{Facts, Mirror, PyHashes, num_tokens};
 use super::views::{VllmBlocks, block_list, groups_of, is_no_hit, lists_of, unpacked_key};
 use crate::config::{PyConfig, PyPolicy};
-use crate::errors::{IntoPyResult, to_py};
+use crate::errors::{IntoPyResult, block_error, to_py};
 use crate::id_lists::id_list;
 
 type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
@@ -53,9 +53,18 @@ impl VllmManager {
         packed: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
+        let py = packed.py();
+        self.core.check_ids(&[block]).into_vllm(py)?;
+        if let Some(num_tokens) = num_tokens.filter(|&n| n > GroupSpec::MAX_TOKENS) {
+            let message = format!(
+                "num_tokens is {num_tokens}; a hash covers at most {} tokens",
+                GroupSpec::MAX_TOKENS
+            );
+            return Err(block_error(py, &message));
+        }
         let key = unpacked_key(packed, &mut self.hash_len)?;
         let num_tokens = num_tokens.unwrap_or(0);
-        self.core.pool_mut().insert_foreign_key(block, key, num_tokens).into_vllm(packed.py())
+        self.core.pool_mut().insert_foreign_key(block, key, num_tokens).into_vllm(py)
     }
 
     fn id_of(&self, request_id: &str) -> Option<RequestId> {
@@ -368,22 +377,23 @@ impl VllmManager {
     #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
         apply_admission_cap=false))]
     fn get_num_blocks_to_allocate(
-        &self,
+        slf: &Bound<'_, Self>,
         request_id: &str,
         num_tokens: usize,
         new_computed_blocks: &Bound<'_, PyAny>,
         total_computed_tokens: usize,
         apply_admission_cap: bool,
     ) -> PyResult<usize> {
-        let hit = lists_of(new_computed_blocks)?;
+        let hit = lists_of(new_computed_blocks, slf)?;
+        let this = slf.try_borrow()?;
         let demand = BlockDemand {
             num_tokens,
             new_computed_blocks: &hit,
             total_computed_tokens,
             apply_admission_cap,
         };
-        let id = self.requests.get(request_id).map_or(0, |mirror| mirror.id);
-        self.core.get_num_blocks_to_allocate(id, &demand).into_vllm(new_computed_blocks.py())
+        let id = this.requests.get(request_id).map_or(0, |mirror| mirror.id);
+        this.core.get_num_blocks_to_allocate(id, &demand).into_vllm(slf.py())
     }
 
     /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
@@ -434,7 +444,7 @@ impl VllmManager {
     }
 
     fn wrap_blocks(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
-        Ok(wrap(slf, lists_of(blocks)?))
+        Ok(wrap(slf, lists_of(blocks, slf)?))
     }
 
     fn truncate_computed_blocks(

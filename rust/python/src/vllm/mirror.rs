@@ -113,7 +113,13 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         let [first, step, n] = [first, step, n].map(|number| number as isize);
         let stop = first + (n - 1) * step + 1;
         let slice = self.hashes.get_item(PySlice::new(self.hashes.py(), first, stop, step))?;
-        slice.try_iter()?.map(|hash| self.hash_of(hash?)).collect()
+        let read = slice.try_iter()?.map(|hash| self.hash_of(hash?));
+        let read = read.collect::<PyResult<Vec<_>>>()?;
+        if read.len() == n as usize {
+            return Ok(read);
+        }
+        let message = format!("a slice of {n} block hashes has {}", read.len());
+        Err(hash_error(slice.py(), message))
     }
 
     #[inline]

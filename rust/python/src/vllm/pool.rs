@@ -59,12 +59,14 @@ impl VllmManager {
     }
 
     fn block_has_key(&mut self, block: BlockId, key: &Bound<'_, PyBytes>) -> PyResult<bool> {
+        self.core.check_ids(&[block]).into_vllm(key.py())?;
         let key = unpacked_key(key, &mut self.hash_len)?;
         Ok(self.core.pool().has_key(block, &key))
     }
 
     /// Every packed key of a block, its own hash first.
     fn keys_of_block<'py>(&self, py: Python<'py>, block: BlockId) -> PyResult<Bound<'py, PyList>> {
+        self.core.check_ids(&[block]).into_vllm(py)?;
         let keys = self.core.pool().keys_of(block);
         PyList::new(py, keys.map(|key| packed_key(py, &key, self.hash_len())).collect::<Vec<_>>())
     }
@@ -114,25 +116,24 @@ impl VllmManager {
         block_list(slf.py(), &slf.clone().unbind(), ids)
     }
 
-    fn touch(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks)?;
-        self.core.check_ids(&ids).into_vllm(blocks.py())?;
-        self.core.pool_mut().touch(ids);
+    fn touch(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = ids_of(blocks, slf)?;
+        slf.try_borrow_mut()?.core.pool_mut().touch(ids);
         Ok(())
     }
 
-    fn free_blocks(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks)?;
-        self.core.release_blocks(&ids).into_vllm(blocks.py())
+    fn free_blocks(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = ids_of(blocks, slf)?;
+        slf.try_borrow_mut()?.core.release_blocks(&ids).into_vllm(slf.py())
     }
 
     /// Drops a reference to each block and puts those that lose their last at the queue's end.
-    fn unpin_blocks(&mut self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks)?;
+    fn unpin_blocks(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = ids_of(blocks, slf)?;
         if ids.contains(&NULL_BLOCK) {
             return Err(PyAssertionError::new_err("the null block is not held and not unpinned"));
         }
-        let unpinned = self.core.release_blocks_to_back(&ids);
+        let unpinned = slf.try_borrow_mut()?.core.release_blocks_to_back(&ids);
         unpinned.map_err(|error| PyAssertionError::new_err(error.to_string()))
     }
 

@@ -298,23 +298,33 @@ pub fn groups_of(
         };
     }
     let groups = blocks.getattr(pyo3::intern!(blocks.py(), "blocks"))?;
-    lists_of(&groups).map(Arc::new)
+    lists_of(&groups, manager).map(Arc::new)
 }
 
 /// The ids of a sequence of sequences of block views.
-pub fn lists_of(groups: &Bound<'_, PyAny>) -> PyResult<Vec<GroupBlocks>> {
-    let lists = groups.try_iter()?.map(|group| Ok(GroupBlocks::new(0, ids_of(&group?)?)));
+pub fn lists_of(
+    groups: &Bound<'_, PyAny>,
+    manager: &Bound<'_, VllmManager>,
+) -> PyResult<Vec<GroupBlocks>> {
+    let lists = groups.try_iter()?.map(|group| Ok(GroupBlocks::new(0, ids_of(&group?, manager)?)));
     lists.collect()
 }
 
-/// The ids of block views.
-pub fn ids_of(blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+/// The ids of block views, which must be those of `manager`.
+pub fn ids_of(
+    blocks: &Bound<'_, PyAny>,
+    manager: &Bound<'_, VllmManager>,
+) -> PyResult<Vec<BlockId>> {
+    let py = blocks.py();
     let id = |block: PyResult<Bound<'_, PyAny>>| {
         let block = block?;
         match block.cast::<VllmBlock>() {
-            Ok(view) => Ok(view.get().id),
-            Err(_) => block.getattr(pyo3::intern!(block.py(), "block_id"))?.extract(),
+            Ok(view) if view.get().manager.is(manager) => Ok(view.get().id),
+            Ok(_) => Err(block_error(py, "a block is of another manager")),
+            Err(_) => block.getattr(pyo3::intern!(py, "block_id"))?.extract(),
         }
     };
-    blocks.try_iter()?.map(id).collect()
+    let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
+    manager.try_borrow()?.core.check_ids(&ids).into_vllm(py)?;
+    Ok(ids)
 }

@@ -1,0 +1,33 @@
+//! The manager under any calls: after each of them every invariant holds, one that is refused has
+//! changed nothing, and in the end every block is free again.
+
+mod call;
+mod config;
+mod request;
+mod traffic;
+
+use arbitrary::{Arbitrary, Unstructured};
+use kvoxide_core::Manager;
+
+use call::Call;
+use config::Config;
+use traffic::Traffic;
+
+const MAX_CALLS: usize = 200;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    config: Config,
+    calls: Vec<Call>,
+}
+
+/// Makes the calls that `data` describes, if its configuration can work.
+pub fn run(data: &[u8]) {
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let Ok(manager) = Manager::new(input.config.manager_config()) else { return };
+    let mut traffic = Traffic::new(manager);
+    for call in input.calls.iter().take(MAX_CALLS) {
+        traffic.make(call);
+    }
+    traffic.end();
+}

@@ -1,0 +1,84 @@
+//! Requests of the traffic: numbers, and hashes that belong to their tokens.
+
+use kvoxide_core::{BlockHash, RequestId, RequestView};
+
+/// The longest request, in tokens.
+const MAX_TOKENS: usize = 900;
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A request as a scheduler keeps it.
+#[derive(Debug)]
+pub struct Request {
+    /// Its id.
+    pub id: RequestId,
+    /// Prompt and output.
+    pub tokens: Vec<u64>,
+    /// The hash of each full hash block.
+    pub hashes: Vec<BlockHash>,
+    /// Tokens of the prompt.
+    pub num_prompt_tokens: usize,
+    /// Tokens that count as computed.
+    pub num_computed_tokens: usize,
+    /// Tokens of steps that are not settled.
+    pub num_in_flight_tokens: usize,
+    /// What the look-up said.
+    pub boundary: usize,
+    /// Whether it waits.
+    pub is_waiting: bool,
+}
+
+impl Request {
+    /// A request of `len` tokens, the first `shared` of which others of its family have too.
+    pub fn new(id: RequestId, family: u8, len: u16, shared: u16, hash_block_size: usize) -> Self {
+        let len = 1 + usize::from(len) % MAX_TOKENS;
+        let shared = usize::from(shared) % (len + 1);
+        let own = 1_000 + id;
+        let token = |t: usize| if t < shared { u64::from(family % 4) } else { own };
+        let mut request = Self {
+            id,
+            tokens: (0..len).map(token).collect(),
+            hashes: Vec::new(),
+            num_prompt_tokens: len,
+            num_computed_tokens: 0,
+            num_in_flight_tokens: 0,
+            boundary: 0,
+            is_waiting: true,
+        };
+        request.hash(hash_block_size);
+        request
+    }
+
+    /// Adds tokens of its own.
+    pub fn append(&mut self, n: usize, hash_block_size: usize) {
+        let more = n.min(MAX_TOKENS.saturating_sub(self.tokens.len()));
+        let first = self.tokens.len() as u64;
+        self.tokens.extend((first..first + more as u64).map(|t| t * 31 + self.id));
+        self.hash(hash_block_size);
+    }
+
+    /// A chain: each hash is made of the one before and the tokens.
+    fn hash(&mut self, hash_block_size: usize) {
+        let blocks = self.tokens.chunks_exact(hash_block_size).skip(self.hashes.len());
+        for block in blocks {
+            let parent = self.hashes.last().map_or(7, |hash| hash.0[0]);
+            let mix =
+                |state: u64, &token: &u64| (state ^ token).wrapping_mul(MULTIPLIER).rotate_left(23);
+            let digest = block.iter().fold(parent, mix);
+            self.hashes.push(BlockHash([digest, digest ^ 1, 0, 0]));
+        }
+    }
+
+    /// What the manager reads.
+    pub fn view(&self) -> RequestView<'_> {
+        RequestView {
+            id: self.id,
+            hashes: self.hashes[..].into(),
+            num_tokens: self.tokens.len(),
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed_tokens,
+            num_in_flight_tokens: self.num_in_flight_tokens,
+            shared_prefix_boundary: self.boundary,
+            is_waiting: self.is_waiting,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Makes calls on a manager and checks what they leave behind.
+
+use kvoxide_core::digest::digest;
+use kvoxide_core::invariant::check;
+use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result};
+
+use super::call::{Amount, Call};
+use super::request::Request;
+
+/// Requests at a time.
+const NUM_REQUESTS: usize = 6;
+
+/// A manager, the requests that it serves, and blocks that no request holds.
+pub struct Traffic {
+    manager: Manager,
+    requests: Vec<Request>,
+    kept: Vec<BlockId>,
+}
+
+impl Traffic {
+    /// Traffic that starts with one short request per id.
+    pub fn new(manager: Manager) -> Self {
+        let size = manager.hash_block_size();
+        let request = |id: usize| Request::new(id as u64 + 1, id as u8, 90, 60, size);
+        Self { requests: (0..NUM_REQUESTS).map(request).collect(), manager, kept: Vec::new() }
+    }
+
+    /// Makes one call.
+    pub fn make(&mut self, call: &Call) {
+        let before = digest(&self.manager);
+        if self.apply(call).is_err() {
+            assert_eq!(digest(&self.manager), before, "refused, but not without effect: {call:?}");
+        }
+        if let Err(broken) = check(&self.manager) {
+            panic!("after {call:?}: {broken}");
+        }
+    }
+
+    /// Gives everything back.
+    pub fn end(mut self) {
+        for request in &self.requests {
+            if self.manager.knows(request.id) {
+                self.manager.free(request.id).expect("a request that is known");
+            }
+        }
+        self.manager.release_blocks(&self.kept).expect("blocks with a reference");
+        assert_eq!(check(&self.manager), Ok(()));
+        let pool = self.manager.pool();
+        assert_eq!(pool.num_free_blocks(), pool.num_blocks() - 1);
+        assert!(self.manager.reset_prefix_cache());
+        assert_eq!(check(&self.manager), Ok(()));
+    }
+
+    fn apply(&mut self, call: &Call) -> Result<()> {
+        match *call {
+            Call::Step { which, tokens, lookahead, delay } => {
+                self.step(index(which), usize::from(tokens), usize::from(lookahead), delay)
+            }
+            Call::Replace { which, family, len, shared, num_prompt_tokens } => {
+                self.replace(index(which), family, len, shared, num_prompt_tokens)
+            }
+            Call::Append { which, tokens } => {
+                let size = self.manager.hash_block_size();
+                self.requests[index(which)].append(usize::from(tokens), size);
+                Ok(())
+            }
+            Call::Count { which, computed, in_flight, boundary } => {
+                let request = &mut self.requests[index(which)];
+                request.num_computed_tokens = computed.tokens(request.num_computed_tokens);
+                request.num_in_flight_tokens = in_flight.tokens(0);
+                request.boundary = boundary.tokens(request.boundary);
+                Ok(())
+            }
+            Call::LookUp { which, max_length } => {
+                let fitting = self.requests[index(which)].tokens.len() - 1;
+                self.look_up(index(which), max_length.tokens(fitting)).map(|_| ())
+            }
+            Call::Allocate { .. } => self.allocate(call),
+            Call::Truncate { which, tokens } => {
+                let hit = self.look_up(index(which), usize::MAX)?;
+                self.manager.truncated(&hit.blocks, tokens.tokens(hit.length / 2)).map(|_| ())
+            }
+            Call::Demand { which, tokens, computed, cap, with_hit } => {
+                self.demand(index(which), tokens, computed, cap, with_hit)
+            }
+            Call::CacheBlocks { which, computed } => {
+                let request = &self.requests[index(which)];
+                let computed = computed.tokens(request.num_computed_tokens);
+                self.manager.cache_blocks(&request.view(), computed)
+            }
+            Call::Free { which } => {
+                self.manager.free(self.requests[index(which)].id)?;
+                self.wait(index(which));
+                Ok(())
+            }
+            Call::Pop { which } => {
+                let blocks = self.manager.pop_blocks_for_free(self.requests[index(which)].id)?;
+                self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
+                self.wait(index(which));
+                Ok(())
+            }
+            Call::Release { blocks, to_back } => self.release(usize::from(blocks), to_back),
+            Call::ReleaseAny { ref blocks } => self.release_any(blocks),
+            Call::Take { blocks } => {
+                let n = blocks.tokens(1);
+                self.manager.pool().check_free(n)?;
+                self.manager.pool_mut().take(n, &mut self.kept);
+                Ok(())
+            }
+            Call::Touch { ref blocks } => self.touch(blocks),
+            Call::Skip { which, computed } => {
+                let request = &self.requests[index(which)];
+                let computed = computed.tokens(request.num_computed_tokens);
+                self.manager.remove_skipped_blocks(request.id, computed)
+            }
+            Call::Evict { ref blocks } => self.manager.evict_blocks(&self.ids(blocks)),
+            Call::Reset => {
+                let done = self.manager.reset_prefix_cache();
+                assert!(!done || self.manager.pool().num_cached_blocks() == 0);
+                Ok(())
+            }
+            Call::Zero { which, start } => {
+                self.manager
+                    .record_blocks_for_zeroing(self.requests[index(which)].id, start.tokens(0))?;
+                let num_blocks = self.manager.pool().num_blocks();
+                let listed = self.manager.take_new_block_ids();
+                assert!(listed.iter().all(|&block| (block as usize) < num_blocks));
+                Ok(())
+            }
+            Call::Read { which } => {
+                self.manager.estimate_cached_tokens(self.requests[index(which)].id)?;
+                self.manager.take_events();
+                self.manager.pool_mut().take_observations();
+                Ok(())
+            }
+        }
+    }
+
+    /// What a scheduler does with a request at a step.
+    fn step(&mut self, i: usize, tokens: usize, lookahead: usize, delay: bool) -> Result<()> {
+        let is_new = !self.manager.knows(self.requests[i].id);
+        if is_new {
+            self.wait(i);
+        }
+        let hit = match is_new {
+            true => self.look_up(i, self.requests[i].tokens.len() - 1)?,
+            false => no_hit(),
+        };
+        let request = &mut self.requests[i];
+        request.boundary = hit.shared_prefix_boundary.max(request.boundary);
+        let left = request.tokens.len().saturating_sub(request.num_computed_tokens + hit.length);
+        let num_new_tokens = left.min(1 + tokens);
+        let args = AllocateArgs {
+            num_new_tokens,
+            num_new_computed_tokens: hit.length,
+            new_computed_blocks: &hit.blocks,
+            num_lookahead_tokens: lookahead % 4,
+            delay_cache_blocks: delay,
+            has_scheduled_reqs: true,
+            ..AllocateArgs::default()
+        };
+        if self.manager.allocate_slots(&request.view(), &args)?.is_some() {
+            request.num_computed_tokens += hit.length + num_new_tokens;
+            request.is_waiting = false;
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        i: usize,
+        family: u8,
+        len: u16,
+        shared: u16,
+        num_prompt_tokens: Amount,
+    ) -> Result<()> {
+        let id = self.requests[i].id;
+        if self.manager.knows(id) {
+            self.manager.free(id)?;
+        }
+        let request = Request::new(id, family, len, shared, self.manager.hash_block_size());
+        let num_prompt_tokens = num_prompt_tokens.tokens(request.tokens.len());
+        self.requests[i] = Request { num_prompt_tokens, ..request };
+        Ok(())
+    }
+
+    fn wait(&mut self, i: usize) {
+        self.requests[i].num_computed_tokens = 0;
+        self.requests[i].num_in_flight_tokens = 0;
+        self.requests[i].boundary = 0;
+        self.requests[i].is_waiting = true;
+    }
+
+    /// The hit of a request, which the memo must not change.
+    fn look_up(&mut self, i: usize, max_length: usize) -> Result<PrefixHit> {
+        let view = self.requests[i].view();
+        let afresh = self.manager.find_longest_hit(&view.hashes, max_length);
+        let found = self.manager.get_computed_blocks(view.id, &view.hashes, max_length);
+        assert_eq!(afresh.is_err(), found.is_err());
+        let (afresh, found) = (PrefixHit::from(afresh?), found?);
+        assert_eq!((afresh.length, &afresh.blocks), (found.length, &found.blocks));
+        assert_eq!(afresh.shared_prefix_boundary, found.shared_prefix_boundary);
+        assert!(found.length <= max_length);
+        Ok(found)
+    }
+
+    fn allocate(&mut self, call: &Call) -> Result<()> {
+        let Call::Allocate {
+            which,
+            with_hit,
+            new,
+            hit: hit_tokens,
+            lookahead,
+            external,
+            reserved,
+            switches: [delay_cache_blocks, full_sequence_must_fit, has_scheduled_reqs, is_waiting],
+            skip_zeroing,
+        } = *call
+        else {
+            return Ok(());
+        };
+        let i = index(which);
+        let max_length = self.requests[i].tokens.len() - 1;
+        let hit = if with_hit { self.look_up(i, max_length)? } else { no_hit() };
+        let request = &mut self.requests[i];
+        request.is_waiting = is_waiting;
+        let left = request.tokens.len().saturating_sub(hit.length);
+        let skip_zeroing_group_ids: Vec<_> = skip_zeroing.into_iter().map(usize::from).collect();
+        let args = AllocateArgs {
+            num_new_tokens: new.tokens(left.min(16)),
+            num_new_computed_tokens: hit_tokens.tokens(hit.length),
+            new_computed_blocks: &hit.blocks,
+            num_lookahead_tokens: lookahead.tokens(0),
+            num_external_computed_tokens: external.tokens(0),
+            delay_cache_blocks,
+            full_sequence_must_fit,
+            reserved_blocks: reserved.tokens(0),
+            has_scheduled_reqs,
+            skip_zeroing_group_ids: &skip_zeroing_group_ids,
+        };
+        self.manager.allocate_slots(&request.view(), &args).map(|_| ())
+    }
+
+    fn demand(
+        &mut self,
+        i: usize,
+        tokens: Amount,
+        computed: Amount,
+        apply_admission_cap: bool,
+        with_hit: bool,
+    ) -> Result<()> {
+        let hit = if with_hit { self.look_up(i, usize::MAX)? } else { no_hit() };
+        let request = &self.requests[i];
+        let demand = BlockDemand {
+            num_tokens: tokens.tokens(request.tokens.len()),
+            new_computed_blocks: &hit.blocks,
+            total_computed_tokens: computed.tokens(request.num_computed_tokens),
+            apply_admission_cap,
+        };
+        self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())
+    }
+
+    fn release(&mut self, n: usize, to_back: bool) -> Result<()> {
+        let blocks = self.kept.split_off(self.kept.len().saturating_sub(n));
+        match to_back {
+            true => self.manager.release_blocks_to_back(&blocks),
+            false => self.manager.release_blocks(&blocks),
+        }
+    }
+
+    /// Blocks that somebody holds are not given back on their behalf.
+    fn release_any(&mut self, blocks: &[u16]) -> Result<()> {
+        let ids = self.ids(blocks);
+        let states = self.manager.pool().states();
+        let num_blocks = self.manager.pool().num_blocks();
+        let is_held = |&id: &BlockId| (id as usize) < num_blocks && states.ref_count(id) > 0;
+        if ids.iter().any(is_held) {
+            return Ok(());
+        }
+        self.manager.release_blocks(&ids)
+    }
+
+    fn touch(&mut self, blocks: &[u16]) -> Result<()> {
+        let ids = self.ids(blocks);
+        self.manager.check_ids(&ids)?;
+        // A block that a request writes to is its own.
+        let can_share = |&id: &BlockId| id != 0 && self.manager.pool().states().is_cached(id);
+        let ids: Vec<BlockId> = ids.into_iter().filter(can_share).collect();
+        self.manager.pool_mut().touch(ids.iter().copied());
+        self.kept.extend(ids);
+        Ok(())
+    }
+
+    /// Ids of the pool, and now and then one behind its end.
+    fn ids(&self, blocks: &[u16]) -> Vec<BlockId> {
+        let len = self.manager.pool().num_blocks() as u32 + 1;
+        blocks.iter().take(8).map(|&block| u32::from(block) % len).collect()
+    }
+}
+
+fn index(which: u8) -> usize {
+    usize::from(which) % NUM_REQUESTS
+}
+
+fn no_hit() -> PrefixHit {
+    PrefixHit { blocks: Vec::new().into(), length: 0, shared_prefix_boundary: 0 }
+}
