@@ -103,8 +103,7 @@ class NativeCoordinator:
         )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        self.engine.cache_blocks(request, num_computed_tokens)
-        self.block_pool.settle(request)
+        self.block_pool.observed(request, self.engine.cache_blocks, request, num_computed_tokens)
 
     def free(self, request_id: str) -> None:
         self.engine.free(request_id)

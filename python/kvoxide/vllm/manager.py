@@ -84,14 +84,14 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
     def get_computed_blocks(
         self, request: Any, max_cache_hit_length: int | None = None
     ) -> tuple[Any, int, int]:
-        found = self.engine.get_computed_blocks(request, max_cache_hit_length)
-        self.block_pool.settle(request)
-        return found
+        return self.block_pool.observed(
+            request, self.engine.get_computed_blocks, request, max_cache_hit_length
+        )
 
     def allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        blocks = self.engine.allocate_slots(request, *args, **kwargs)
-        self.block_pool.settle(request)
-        return blocks
+        return self.block_pool.observed(
+            request, self.engine.allocate_slots, request, *args, **kwargs
+        )
 
     def free(self, request: Any) -> None:
         self.engine.free(request.request_id)
@@ -118,8 +118,7 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         if self.enable_caching:
-            self.engine.cache_blocks(request, num_computed_tokens)
-            self.block_pool.settle(request)
+            self.coordinator.cache_blocks(request, num_computed_tokens)
 
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[Any]]) -> Any:
         return self.engine.wrap_blocks(blocks) if any(blocks) else self.empty_kv_cache_blocks

@@ -1,7 +1,7 @@
 """vLLM's block pool over the engine: the same calls and attributes, no object per block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
@@ -9,9 +9,13 @@ from vllm.v1.core.block_pool import BlockPool
 from kvoxide._core import VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
+from kvoxide.vllm.turn import Turn
 
 # A server shows the loggers under vLLM's name.
 logger = init_logger("vllm.kvoxide")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class NativeBlockPool(BlockPool):  # type: ignore[misc]
@@ -37,53 +41,59 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
         self._observes = self.metrics_collector is not None
         self.on_first_watcher: Callable[[], None] = lambda: None
+        self._turn = Turn()
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
         return self.engine.get_cached_block(block_hash, kv_cache_group_ids)
 
     def get_new_blocks(self, num_blocks: int) -> list[Any]:
-        blocks = self.engine.get_new_blocks(num_blocks)
-        self.settle()
-        return blocks
+        return self.observed(None, self.engine.get_new_blocks, num_blocks)
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        self.engine.touch(blocks)
-        self.settle()
+        self.observed(None, self.engine.touch, blocks)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         own: list[Any] = []
         others: list[Any] = []
         for block in ordered_blocks:
             (own if type(block) is VllmBlock else others).append(block)
+        elsewhere: dict[Any, list[Any]] = {}
+        for block in others:
+            if not block.is_null:
+                elsewhere.setdefault(block.pool, []).append(block)
         self.engine.free_blocks(own)
-        for pool in dict.fromkeys(block.pool for block in others if not block.is_null):
-            pool.free_blocks([block for block in others if block.pool is pool])
+        for pool, blocks in elsewhere.items():
+            pool.free_blocks(blocks)
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         blocks = list(blocks)
+        watchers = [(block.block_id, on_reuse) for block in blocks]
         self.engine.unpin_blocks(blocks)
         self.engine.observe()
         self._observes = True
-        self._reuse_watchers.update((block.block_id, on_reuse) for block in blocks)
+        self._reuse_watchers.update(watchers)
         self.on_first_watcher()
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        self.engine.evict_blocks(list(block_ids))
-        self.settle()
+        self.observed(None, self.engine.evict_blocks, list(block_ids))
 
     def reset_prefix_cache(self) -> bool:
-        if not self.engine.reset_prefix_cache():
-            in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
-            logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
-            return False
+        with self._turn:
+            if not self.engine.reset_prefix_cache():
+                in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
+                logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
+                return False
+            self._or_poison(self._tell_of_reset)
+        logger.info("The prefix cache was reset")
+        return True
+
+    def _tell_of_reset(self) -> None:
         watchers, self._reuse_watchers = self._reuse_watchers, {}
         for block_id, on_reuse in watchers.items():
             on_reuse(self.blocks[block_id])
         if self.metrics_collector:
             self.metrics_collector.reset()
-        self.settle()
-        logger.info("The prefix cache was reset")
-        return True
+        self._tell(None)
 
     def get_num_free_blocks(self) -> int:
         return self.engine.num_free_blocks()
@@ -98,12 +108,39 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         events, self.kv_event_queue = self.kv_event_queue, []
         return events
 
-    def settle(self, request: Any = None) -> None:
-        """Turn what the engine did since the last call into vLLM's events, metrics and
-        callbacks. ``request`` is the one that the call was about."""
+    def observed(
+        self, request: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call the engine, and tell what it did before it is called again: as vLLM's events,
+        metrics and callbacks. ``request`` is the one that the call is about.
+
+        What an observer raises is raised here. The engine is poisoned then: what it did was not
+        told to everybody, and its answer is lost.
+        """
+        with self._turn:
+            result = call(*args, **kwargs)
+            if self.enable_kv_cache_events or self._observes:
+                self._or_poison(self._tell, request)
+            return result
+
+    def settle(self) -> None:
+        """Tell what the engine did since the last call."""
+        self.observed(None, lambda: None)
+
+    def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
+        try:
+            tell(*args)
+        except BaseException as error:
+            self.engine.poison(
+                "what a call did could not be told to an observer "
+                f"({type(error).__name__}: {error})"
+            )
+            raise
+
+    def _tell(self, request: Any) -> None:
         if self.enable_kv_cache_events:
-            for event in self.engine.take_events():
-                self.kv_event_queue.append(to_vllm_event(self, event, request))
+            events = self.engine.take_events()
+            self.kv_event_queue += [to_vllm_event(self, event, request) for event in events]
         if self._observes:
             observations = self.engine.take_observations()
             for index, (what, number) in enumerate(observations):
@@ -141,8 +178,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def _maybe_evict_cached_block(self, block: Any) -> bool:
         was_cached = block.block_hash is not None
-        self.engine.evict_blocks([block.block_id])
-        self.settle()
+        self.observed(None, self.engine.evict_blocks, [block.block_id])
         return was_cached
 
 

@@ -1,8 +1,10 @@
 //! Every invariant of the engine, checked by one function.
 //!
-//! 1. The free queue and the pinned tier are rings that read the same in both directions.
+//! 1. The free queue and the pinned tier are rings that read the same in both directions, and are
+//!    as long as they say.
 //! 2. Every block but the null block is in exactly one place: in use (referenced), in the free
-//!    queue, or in the pinned tier. The null block is in none and has no key.
+//!    queue, or in the pinned tier. Nothing is lost: together they are all blocks. The null block
+//!    is in none of them and has no key.
 //! 3. Blocks in the pinned tier are flagged and cached; blocks in the free queue are not flagged.
 //! 4. The index serves, for each key of each block, exactly one block that has the key; the
 //!    blocks with a key stand in one line, and all but the first are marked as duplicates.
@@ -10,7 +12,8 @@
 //! 6. A request holds only blocks that are in the pool, and each block has at least as many
 //!    references as requests hold it. Blocks beyond those cached for a request are held by it
 //!    alone and carry no hash of a full block: no hash stands on a block that a writer owns.
-//! 7. A request's cached blocks do not outnumber its blocks.
+//! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
+//! 8. What is listed for zeroing are blocks of the pool.
 
 use std::collections::HashMap;
 
@@ -20,13 +23,18 @@ use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks};
 
-/// Checks every invariant; the error says which one is broken, and where.
+/// Checks every invariant; the error says what is broken, where, and which of the above that is.
 pub fn check(manager: &Manager) -> Result<(), String> {
     let pool = manager.pool();
-    check_rings(pool)?;
-    check_places(pool)?;
-    check_index(pool)?;
-    check_requests(manager)
+    numbered("1", check_rings(pool))?;
+    numbered("2 or 3", check_places(pool))?;
+    numbered("4 or 5", check_index(pool))?;
+    numbered("6 or 7", check_requests(manager))?;
+    numbered("8", check_zeroing(manager))
+}
+
+fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
+    checked.map_err(|broken| format!("{broken} (invariant {which})"))
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
@@ -128,6 +136,10 @@ fn check_request(
     held: &RequestBlocks,
     holders: &HashMap<BlockId, u32>,
 ) -> Result<(), String> {
+    let num_groups = manager.config().groups.len();
+    ensure(held.groups.len() == num_groups, || {
+        format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
+    })?;
     for (group, state) in held.groups.iter().enumerate() {
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
@@ -144,4 +156,12 @@ fn check_request(
         }
     }
     Ok(())
+}
+
+fn check_zeroing(manager: &Manager) -> Result<(), String> {
+    let mut listed = manager.new_block_ids.iter().flatten();
+    match listed.find(|&&block| block as usize >= manager.pool().num_blocks()) {
+        None => Ok(()),
+        Some(block) => Err(format!("block {block} is listed for zeroing, outside the pool")),
+    }
 }
