@@ -54,13 +54,13 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         own: list[Any] = []
-        others: list[Any] = []
-        for block in ordered_blocks:
-            (own if type(block) is VllmBlock else others).append(block)
         elsewhere: dict[Any, list[Any]] = {}
-        for block in others:
-            if not block.is_null:
-                elsewhere.setdefault(block.pool, []).append(block)
+        for block in ordered_blocks:
+            if type(block) is VllmBlock:
+                own.append(block)
+            elif not block.is_null:
+                pool = block.pool
+                (own if pool is self else elsewhere.setdefault(pool, [])).append(block)
         self.engine.free_blocks(own)
         for pool, blocks in elsewhere.items():
             pool.free_blocks(blocks)
