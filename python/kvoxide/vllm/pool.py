@@ -1,20 +1,24 @@
 """vLLM's block pool over the engine: the same calls and attributes, no object per block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from threading import Lock
+from typing import Any, TypeVar, overload
 
 from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
 
-from kvoxide._core import VllmBlock, VllmManager
+from kvoxide._core import BusyError, VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
-from kvoxide.vllm.turn import Turn
 
 # A server shows the loggers under vLLM's name.
 logger = init_logger("vllm.kvoxide")
 
-P = ParamSpec("P")
+BUSY = (
+    "the manager is in the middle of another call; call it from one thread at a time, and not from "
+    "code that its calls run or that is told of them"
+)
+
 T = TypeVar("T")
 
 
@@ -41,16 +45,16 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
         self._observes = self.metrics_collector is not None
         self.on_first_watcher: Callable[[], None] = lambda: None
-        self._turn = Turn()
+        self._turn = Lock()
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
         return self.engine.get_cached_block(block_hash, kv_cache_group_ids)
 
     def get_new_blocks(self, num_blocks: int) -> list[Any]:
-        return self.observed(None, self.engine.get_new_blocks, num_blocks)
+        return self._observed(self.engine.get_new_blocks, num_blocks)
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        self.observed(None, self.engine.touch, blocks)
+        self._observed(self.engine.touch, blocks)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         own: list[Any] = []
@@ -75,16 +79,20 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self.on_first_watcher()
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        self.observed(None, self.engine.evict_blocks, list(block_ids))
+        self._observed(self.engine.evict_blocks, list(block_ids))
 
     def reset_prefix_cache(self) -> bool:
-        with self._turn:
-            if not self.engine.reset_prefix_cache():
-                in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
-                logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
-                return False
-            self._or_poison(self._tell_of_reset)
+        if not self._observed(self._reset):
+            in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
+            logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
+            return False
         logger.info("The prefix cache was reset")
+        return True
+
+    def _reset(self) -> bool:
+        if not self.engine.reset_prefix_cache():
+            return False
+        self._or_poison(self._tell_of_reset)
         return True
 
     def _tell_of_reset(self) -> None:
@@ -93,7 +101,6 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
             on_reuse(self.blocks[block_id])
         if self.metrics_collector:
             self.metrics_collector.reset()
-        self._tell(None)
 
     def get_num_free_blocks(self) -> int:
         return self.engine.num_free_blocks()
@@ -108,24 +115,37 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         events, self.kv_event_queue = self.kv_event_queue, []
         return events
 
-    def observed(
-        self, request: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Call the engine, and tell what it did before it is called again: as vLLM's events,
-        metrics and callbacks. ``request`` is the one that the call is about.
+    def observing(self, call: Callable[..., T]) -> Callable[..., T]:
+        """A call of the engine about a request, its first argument, as one that tells what it did
+        before the engine is called again: as vLLM's events, metrics and callbacks.
 
-        What an observer raises is raised here. The engine is poisoned then: what it did was not
-        told to everybody, and its answer is lost.
+        What an observer raises is raised by the call. The engine is poisoned then: what it did was
+        not told to everybody, and its answer is lost.
         """
-        with self._turn:
-            result = call(*args, **kwargs)
-            if self.enable_kv_cache_events or self._observes:
-                self._or_poison(self._tell, request)
-            return result
+
+        def observed(request: Any, *args: Any, **kwargs: Any) -> T:
+            if not self._turn.acquire(False):
+                raise BusyError(BUSY)
+            try:
+                result = call(request, *args, **kwargs)
+                if self.enable_kv_cache_events:
+                    events = self.engine.take_events()
+                    if events:
+                        self._or_poison(self._queue_events, events, request)
+                if self._observes:
+                    self._or_poison(self._tell_observations)
+                return result
+            finally:
+                self._turn.release()
+
+        return observed
+
+    def _observed(self, call: Callable[..., T], *args: Any) -> T:
+        return self.observing(lambda _: call(*args))(None)
 
     def settle(self) -> None:
         """Tell what the engine did since the last call."""
-        self.observed(None, lambda: None)
+        self._observed(lambda: None)
 
     def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
         try:
@@ -137,19 +157,18 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
             )
             raise
 
-    def _tell(self, request: Any) -> None:
-        if self.enable_kv_cache_events:
-            events = self.engine.take_events()
-            self.kv_event_queue += [to_vllm_event(self, event, request) for event in events]
-        if self._observes:
-            observations = self.engine.take_observations()
-            for index, (what, number) in enumerate(observations):
-                if what == "taking":
-                    # vLLM tells the watchers of all of them before it looks at the first.
-                    taken = observations[index + 1 : index + 1 + number]
-                    self._tell_watchers(block_id for _, block_id in taken)
-                elif self.metrics_collector:
-                    self._tell_collector(what, self.blocks[number])
+    def _queue_events(self, events: list[Any], request: Any) -> None:
+        self.kv_event_queue += [to_vllm_event(self, event, request) for event in events]
+
+    def _tell_observations(self) -> None:
+        observations = self.engine.take_observations()
+        for index, (what, number) in enumerate(observations):
+            if what == "taking":
+                # vLLM tells the watchers of all of them before it looks at the first.
+                taken = observations[index + 1 : index + 1 + number]
+                self._tell_watchers(block_id for _, block_id in taken)
+            elif self.metrics_collector:
+                self._tell_collector(what, self.blocks[number])
 
     def _tell_watchers(self, block_ids: Iterable[int]) -> None:
         if not self._reuse_watchers:
@@ -178,7 +197,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def _maybe_evict_cached_block(self, block: Any) -> bool:
         was_cached = block.block_hash is not None
-        self.observed(None, self.engine.evict_blocks, [block.block_id])
+        self._observed(self.engine.evict_blocks, [block.block_id])
         return was_cached
 
 
