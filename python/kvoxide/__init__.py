@@ -11,7 +11,8 @@ with :class:`Policy`, and each request with :class:`Request`; then look up, allo
     manager.free(request)
 
 Lengths and positions are in tokens, block ids and counts in blocks. Every error that kvoxide
-raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call.
+raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call; a
+:class:`PoisonedError` says that it is not, and that it cannot be used any more.
 """
 
 from kvoxide._broken_install import raiser
