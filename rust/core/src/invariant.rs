@@ -214,10 +214,13 @@ mod tests {
         assert_eq!(manager().pool().num_pinned_blocks(), 2);
     }
 
+    /// What is reported, which invariant that is, and how to break it.
+    type Plant = (&'static str, &'static str, fn(&mut Manager, CacheKey));
+
     #[test]
     fn every_planted_violation_is_found_and_named() {
         let key = CacheKey { hash: BlockHash([7, 0, 0, 0]), group: 0 };
-        let plants: [(&str, &str, fn(&mut Manager, CacheKey)); 15] = [
+        let plants: [Plant; 15] = [
             ("the free queue counts 5 blocks and links 4", "1", |m, _| {
                 let before = m.pool.free.clone();
                 m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
