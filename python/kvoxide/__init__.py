@@ -11,7 +11,8 @@ with :class:`Policy`, and each request with :class:`Request`; then look up, allo
     manager.free(request)
 
 Lengths and positions are in tokens, block ids and counts in blocks. Every error that kvoxide
-raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call.
+raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call; a
+:class:`PoisonedError` says that it is not, and that it cannot be used any more.
 """
 
 from kvoxide._broken_install import raiser
@@ -25,6 +26,7 @@ __all__ = [
     "BlockPool",
     "BlockRemoved",
     "BlockStored",
+    "BusyError",
     "ConfigError",
     "DuplicateRequestError",
     "InternalError",
@@ -34,6 +36,7 @@ __all__ = [
     "KVCacheGroupSpec",
     "KVCacheManager",
     "KvoxideError",
+    "PoisonedError",
     "Policy",
     "PrefixCacheStats",
     "Request",
@@ -58,6 +61,7 @@ try:
         BlockPool,
         BlockRemoved,
         BlockStored,
+        BusyError,
         ConfigError,
         DuplicateRequestError,
         InternalError,
@@ -67,6 +71,7 @@ try:
         KVCacheGroupSpec,
         KVCacheManager,
         KvoxideError,
+        PoisonedError,
         Policy,
         PrefixCacheStats,
         Request,

@@ -48,8 +48,16 @@ class BlockHashError(KvoxideError, ValueError):
 class BlockError(KvoxideError, ValueError):
     """A block id outside the pool, or a block in a state that forbids the call."""
 
+class BusyError(KvoxideError, RuntimeError):
+    """The manager is in the middle of another call: of another thread, or of one whose own Python
+    code (an attribute of a request, say) called it again. Nothing was changed."""
+
 class InternalError(KvoxideError, AssertionError):
     """The engine found its own state broken. Please report it."""
+
+class PoisonedError(InternalError):
+    """The manager refuses this call and every further one, because its state can no longer be
+    trusted; the message says what happened. Please report it."""
 
 @final
 class KVCacheGroupSpec:
@@ -656,7 +664,9 @@ class VllmManager:
 
     ``waiting_states`` are the request states that the watermark applies to. Requests are known by
     their id; of a request only the hashes that are new are read. Refusals are exceptions of the
-    built-in classes that vLLM raises: ``ValueError``, ``AssertionError``, ``IndexError``.
+    built-in classes that vLLM raises: ``ValueError``, ``AssertionError``, ``IndexError``. Every
+    invariant is checked after each ``check_every``-th call that may change something, 0 for never;
+    a broken one is a :class:`PoisonedError`.
     """
 
     def __new__(
@@ -677,6 +687,7 @@ class VllmManager:
         counts_null_references: bool,
         observe: bool,
         waiting_states: Sequence[Any],
+        check_every: int = 0,
     ) -> VllmManager: ...
     @property
     def usage(self) -> float: ...
@@ -685,7 +696,10 @@ class VllmManager:
     @property
     def num_blocks(self) -> int: ...
     def set_facade(self, pool: Any) -> None:
-        """Name the object that stands for the block pool; only a weak reference is kept."""
+        """Name the object that stands for the block pool; only a weak reference is kept. Raises
+        :class:`BlockError` where there is one already."""
+    def poison(self, reason: str) -> None:
+        """Refuse every further call with :class:`PoisonedError`, which gives ``reason``."""
     def empty_blocks(self) -> VllmBlocks: ...
     def get_computed_blocks(
         self, request: Any, max_cache_hit_length: int | None = None
@@ -754,4 +768,5 @@ class VllmManager:
     def observe(self) -> None: ...
     def take_observations(self) -> list[tuple[str, int]]: ...
     def state_digest(self) -> bytes: ...
-    def check_invariants(self) -> None: ...
+    def check_invariants(self) -> None:
+        """Check every invariant of the engine; :class:`InternalError` names what is broken."""

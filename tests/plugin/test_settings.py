@@ -36,6 +36,12 @@ def test_pinning(value: str, size: int | None) -> None:
     assert parse(VLLM_PIN_SWA_TOKENS=value).pin_min_drop_size == size
 
 
+@pytest.mark.parametrize(("value", "every"), [("", 0), ("0", 0), ("1", 1), (" 1000 ", 1000)])
+def test_checks(value: str, every: int) -> None:
+    assert parse(KVOXIDE_CHECK=value).check_every == every
+    assert not parse(KVOXIDE_CHECK=value).changes_policy
+
+
 def test_min_drop_size_counts_only_with_pinning() -> None:
     assert parse(VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size is None
     assert parse(VLLM_PIN_SWA_TOKENS="1", VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size == 4
@@ -50,6 +56,9 @@ def test_min_drop_size_counts_only_with_pinning() -> None:
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "none", "unset (vLLM's own configuration)"),
         ("VLLM_PIN_SWA_TOKENS", "2", "1, true, 0, false"),
         ("VLLM_PIN_MIN_DROP_SIZE", "0", "a number of blocks, 1 or more"),
+        ("KVOXIDE_CHECK", "-1", "0 (no check), 1 (after every call)"),
+        ("KVOXIDE_CHECK", "on", "a number n of calls (after every n-th)"),
+        ("KVOXIDE_CHECK", "9223372036854775808", "a number n of calls"),
         ("VLLM_PIN_MIN_DROP_SIZE", "²", "a number of blocks, 1 or more"),
     ],
 )

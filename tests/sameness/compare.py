@@ -10,7 +10,7 @@ from .drivers import Driver, Event, Events
 T = TypeVar("T")
 
 INTERNAL_CHECKS = ("AssertionError", "IndexError", "KeyError", "RuntimeError")
-BREAKDOWNS = ("PanicException", "InternalError")
+BREAKDOWNS = ("PanicException", "InternalError", "PoisonedError")
 
 
 @dataclass(frozen=True)

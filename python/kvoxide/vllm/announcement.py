@@ -24,6 +24,8 @@ def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
             settings.pin_min_drop_size,
             pinned_capacity(groups, config.num_blocks, arguments["max_model_len"]),
         )
+    if settings.check_every:
+        line += f"; every invariant is checked after every {settings.check_every} calls"
     return line
 
 

@@ -38,6 +38,7 @@ class NativeCoordinator:
         """A view of ``engine``, made with vLLM's ``arguments``."""
         self.engine = engine
         self.block_pool = pool
+        self._cache_blocks = pool.observing(engine.cache_blocks)
         self.kv_cache_config = arguments["kv_cache_config"]
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
@@ -103,8 +104,7 @@ class NativeCoordinator:
         )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        self.engine.cache_blocks(request, num_computed_tokens)
-        self.block_pool.settle(request)
+        self._cache_blocks(request, num_computed_tokens)
 
     def free(self, request_id: str) -> None:
         self.engine.free(request_id)

@@ -94,7 +94,8 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise _NotOurs(reasons)
     wanted = settings.current()
     if wanted.mode == "shadow":
-        wanted = Settings("shadow")  # vLLM's manager decides, and it has no other policy
+        # vLLM's manager decides, and it has no other policy.
+        wanted = Settings("shadow", check_every=wanted.check_every)
     from kvoxide.vllm import manager
 
     try:

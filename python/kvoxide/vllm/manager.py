@@ -14,7 +14,8 @@ from kvoxide.vllm.coordinator import make_coordinator
 from kvoxide.vllm.pool import NativeBlockPool
 from kvoxide.vllm.support import make_engine
 
-_DIRECT = ("allocate_slots", "get_computed_blocks", "get_block_ids")
+_OBSERVED = ("allocate_slots", "get_computed_blocks")
+_DIRECT = (*_OBSERVED, "get_block_ids")
 _SIGNATURE = inspect.signature(StockManager.__init__)
 
 
@@ -64,34 +65,23 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
             for g in config.kv_cache_groups
         )
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
-        self.block_pool.on_first_watcher = self._call_through_python
-        if not (self.enable_kv_cache_events or self.metrics_collector):
-            self._call_engine_directly()
+        self.block_pool.on_first_watcher = self._tell_observers
+        self._call_engine_directly()
+        if self.enable_kv_cache_events or self.metrics_collector:
+            self._tell_observers()
 
     def _call_engine_directly(self) -> None:
-        """Without observers the engine's methods are this object's: no Python frame between."""
+        """The engine's methods are this object's: no Python frame between."""
         for name in _DIRECT:
             self.__dict__[name] = getattr(self.engine, name)
 
-    def _call_through_python(self) -> None:
-        for name in _DIRECT:
-            self.__dict__.pop(name, None)
+    def _tell_observers(self) -> None:
+        for name in _OBSERVED:
+            self.__dict__[name] = self.block_pool.observing(getattr(self.engine, name))
 
     @property
     def usage(self) -> float:
         return self.engine.usage
-
-    def get_computed_blocks(
-        self, request: Any, max_cache_hit_length: int | None = None
-    ) -> tuple[Any, int, int]:
-        found = self.engine.get_computed_blocks(request, max_cache_hit_length)
-        self.block_pool.settle(request)
-        return found
-
-    def allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        blocks = self.engine.allocate_slots(request, *args, **kwargs)
-        self.block_pool.settle(request)
-        return blocks
 
     def free(self, request: Any) -> None:
         self.engine.free(request.request_id)
@@ -110,16 +100,12 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
     def get_blocks(self, request_id: str) -> Any:
         return self.engine.get_blocks(request_id)
 
-    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]:
-        return self.engine.get_block_ids(request_id)
-
     def estimate_cached_tokens(self, request: Any) -> int:
         return self.engine.estimate_cached_tokens(request.request_id)
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         if self.enable_caching:
-            self.engine.cache_blocks(request, num_computed_tokens)
-            self.block_pool.settle(request)
+            self.coordinator.cache_blocks(request, num_computed_tokens)
 
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[Any]]) -> Any:
         return self.engine.wrap_blocks(blocks) if any(blocks) else self.empty_kv_cache_blocks

@@ -1,17 +1,25 @@
 """vLLM's block pool over the engine: the same calls and attributes, no object per block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from threading import Lock
+from typing import Any, TypeVar, overload
 
 from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
 
-from kvoxide._core import VllmBlock, VllmManager
+from kvoxide._core import BusyError, VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
 
 # A server shows the loggers under vLLM's name.
 logger = init_logger("vllm.kvoxide")
+
+BUSY = (
+    "the manager is in the middle of another call; call it from one thread at a time, and not from "
+    "code that its calls run or that is told of them"
+)
+
+T = TypeVar("T")
 
 
 class NativeBlockPool(BlockPool):  # type: ignore[misc]
@@ -37,53 +45,62 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
         self._observes = self.metrics_collector is not None
         self.on_first_watcher: Callable[[], None] = lambda: None
+        self._turn = Lock()
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
         return self.engine.get_cached_block(block_hash, kv_cache_group_ids)
 
     def get_new_blocks(self, num_blocks: int) -> list[Any]:
-        blocks = self.engine.get_new_blocks(num_blocks)
-        self.settle()
-        return blocks
+        return self._observed(self.engine.get_new_blocks, num_blocks)
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        self.engine.touch(blocks)
-        self.settle()
+        self._observed(self.engine.touch, blocks)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         own: list[Any] = []
-        others: list[Any] = []
+        elsewhere: dict[Any, list[Any]] = {}
         for block in ordered_blocks:
-            (own if type(block) is VllmBlock else others).append(block)
+            if type(block) is VllmBlock:
+                own.append(block)
+            elif not block.is_null:
+                pool = block.pool
+                (own if pool is self else elsewhere.setdefault(pool, [])).append(block)
         self.engine.free_blocks(own)
-        for pool in dict.fromkeys(block.pool for block in others if not block.is_null):
-            pool.free_blocks([block for block in others if block.pool is pool])
+        for pool, blocks in elsewhere.items():
+            pool.free_blocks(blocks)
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         blocks = list(blocks)
+        watchers = [(block.block_id, on_reuse) for block in blocks]
         self.engine.unpin_blocks(blocks)
         self.engine.observe()
         self._observes = True
-        self._reuse_watchers.update((block.block_id, on_reuse) for block in blocks)
+        self._reuse_watchers.update(watchers)
         self.on_first_watcher()
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        self.engine.evict_blocks(list(block_ids))
-        self.settle()
+        self._observed(self.engine.evict_blocks, list(block_ids))
 
     def reset_prefix_cache(self) -> bool:
-        if not self.engine.reset_prefix_cache():
+        if not self._observed(self._reset):
             in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
             logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
             return False
+        logger.info("The prefix cache was reset")
+        return True
+
+    def _reset(self) -> bool:
+        if not self.engine.reset_prefix_cache():
+            return False
+        self._or_poison(self._tell_of_reset)
+        return True
+
+    def _tell_of_reset(self) -> None:
         watchers, self._reuse_watchers = self._reuse_watchers, {}
         for block_id, on_reuse in watchers.items():
             on_reuse(self.blocks[block_id])
         if self.metrics_collector:
             self.metrics_collector.reset()
-        self.settle()
-        logger.info("The prefix cache was reset")
-        return True
 
     def get_num_free_blocks(self) -> int:
         return self.engine.num_free_blocks()
@@ -98,21 +115,60 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         events, self.kv_event_queue = self.kv_event_queue, []
         return events
 
-    def settle(self, request: Any = None) -> None:
-        """Turn what the engine did since the last call into vLLM's events, metrics and
-        callbacks. ``request`` is the one that the call was about."""
-        if self.enable_kv_cache_events:
-            for event in self.engine.take_events():
-                self.kv_event_queue.append(to_vllm_event(self, event, request))
-        if self._observes:
-            observations = self.engine.take_observations()
-            for index, (what, number) in enumerate(observations):
-                if what == "taking":
-                    # vLLM tells the watchers of all of them before it looks at the first.
-                    taken = observations[index + 1 : index + 1 + number]
-                    self._tell_watchers(block_id for _, block_id in taken)
-                elif self.metrics_collector:
-                    self._tell_collector(what, self.blocks[number])
+    def observing(self, call: Callable[..., T]) -> Callable[..., T]:
+        """A call of the engine about a request, its first argument, as one that tells what it did
+        before the engine is called again: as vLLM's events, metrics and callbacks.
+
+        What an observer raises is raised by the call. The engine is poisoned then: what it did was
+        not told to everybody, and its answer is lost.
+        """
+
+        def observed(request: Any, *args: Any, **kwargs: Any) -> T:
+            if not self._turn.acquire(False):
+                raise BusyError(BUSY)
+            try:
+                result = call(request, *args, **kwargs)
+                if self.enable_kv_cache_events:
+                    events = self.engine.take_events()
+                    if events:
+                        self._or_poison(self._queue_events, events, request)
+                if self._observes:
+                    self._or_poison(self._tell_observations)
+                return result
+            finally:
+                self._turn.release()
+
+        return observed
+
+    def _observed(self, call: Callable[..., T], *args: Any) -> T:
+        return self.observing(lambda _: call(*args))(None)
+
+    def settle(self) -> None:
+        """Tell what the engine did since the last call."""
+        self._observed(lambda: None)
+
+    def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
+        try:
+            tell(*args)
+        except BaseException as error:
+            self.engine.poison(
+                "what a call did could not be told to an observer "
+                f"({type(error).__name__}: {error})"
+            )
+            raise
+
+    def _queue_events(self, events: list[Any], request: Any) -> None:
+        self.kv_event_queue += [to_vllm_event(self, event, request) for event in events]
+
+    def _tell_observations(self) -> None:
+        observations = self.engine.take_observations()
+        for index, (what, number) in enumerate(observations):
+            if what == "taking":
+                # vLLM tells the watchers of all of them before it looks at the first.
+                taken = observations[index + 1 : index + 1 + number]
+                self._tell_watchers(block_id for _, block_id in taken)
+            elif self.metrics_collector:
+                self._tell_collector(what, self.blocks[number])
 
     def _tell_watchers(self, block_ids: Iterable[int]) -> None:
         if not self._reuse_watchers:
@@ -141,8 +197,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def _maybe_evict_cached_block(self, block: Any) -> bool:
         was_cached = block.block_hash is not None
-        self.engine.evict_blocks([block.block_id])
-        self.settle()
+        self._observed(self.engine.evict_blocks, [block.block_id])
         return was_cached
 
 

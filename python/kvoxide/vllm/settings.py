@@ -5,6 +5,7 @@
   configuration is followed.
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
 - ``VLLM_PIN_MIN_DROP_SIZE``: blocks, 1 or more; ``kvoxide.DEFAULT_PIN_MIN_DROP_SIZE`` if unset.
+- ``KVOXIDE_CHECK``: calls from one check of all invariants to the next, 0 (default) for none.
 
 An empty value counts as unset; letter case does not matter.
 """
@@ -23,6 +24,7 @@ AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 
 MODE_VARIABLE: Final = "KVOXIDE"
+CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
 INTERVAL_VARIABLE: Final = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
 PIN_MIN_DROP_VARIABLE: Final = "VLLM_PIN_MIN_DROP_SIZE"
@@ -30,6 +32,8 @@ POLICY_VARIABLES: Final = (INTERVAL_VARIABLE, PIN_VARIABLE, PIN_MIN_DROP_VARIABL
 
 # What the engine counts with has 64 bits.
 _MAX_DIGITS: Final = 18
+MAX_CHECK_EVERY: Final = 2**63 - 1
+
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -50,12 +54,14 @@ class Settings:
     """The adapter's settings.
 
     ``retention_interval`` is in tokens, None to follow vLLM's own configuration;
-    ``pin_min_drop_size`` is in blocks, None for no pinned tier.
+    ``pin_min_drop_size`` is in blocks, None for no pinned tier. ``check_every`` is in calls that
+    change the manager, 0 for no check of invariants.
     """
 
     mode: Mode = "auto"
     retention_interval: int | None = None
     pin_min_drop_size: int | None = None
+    check_every: int = 0
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -68,6 +74,7 @@ class Settings:
             mode=parse_mode(environ),
             retention_interval=_parse_interval(environ),
             pin_min_drop_size=_parse_pinning(environ),
+            check_every=_parse_check(environ),
         )
 
     @property
@@ -137,6 +144,17 @@ def _parse_min_drop_size(environ: Mapping[str, str]) -> int | None:
     if not _is_decimal(value) or int(value) == 0:
         raise SettingsError(
             PIN_MIN_DROP_VARIABLE, environ[PIN_MIN_DROP_VARIABLE], "a number of blocks, 1 or more"
+        )
+    return int(value)
+
+
+def _parse_check(environ: Mapping[str, str]) -> int:
+    value = _value(environ, CHECK_VARIABLE) or "0"
+    if not _is_decimal(value) or int(value) > MAX_CHECK_EVERY:
+        raise SettingsError(
+            CHECK_VARIABLE,
+            environ[CHECK_VARIABLE],
+            "0 (no check), 1 (after every call), or a number n of calls (after every n-th)",
         )
     return int(value)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 
-from kvoxide._core import __version__
+from kvoxide._core import InternalError, __version__
 from kvoxide.vllm import manager, releases, settings
 from kvoxide.vllm.decision import logger, lost_policies
 from kvoxide.vllm.recording import (
@@ -114,7 +114,7 @@ class Shadow:
         native = native or manager.native_class()
         # vLLM's own manager counts for the collector.
         own = {k: v for k, v in arguments.items() if k not in ("self", "metrics_collector")}
-        with settings.using(Settings("shadow")):
+        with settings.using(Settings("shadow", check_every=settings.current().check_every)):
             self.native: Any = native(**own)
         self.stock = stock
         self.recorder = Recorder(configuration_of(arguments))
@@ -159,7 +159,7 @@ class Shadow:
             difference = compare()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic of the engine is not an Exception
+        except BaseException as error:  # nothing may reach the server
             difference = {"what": "shadow", "vllm": None, "kvoxide": _raised(error), "call": None}
         if difference is not None:
             self.stock.stop_shadow()
@@ -282,7 +282,8 @@ class _Step:
             kwargs = {key: self._for_native(value) for key, value in self._kwargs.items()}
             result = getattr(target, self._name)(*args, **kwargs)
         except Exception as error:
-            if self._outcome == {"raises": exception_name(error)}:
+            is_broken = isinstance(error, InternalError)
+            if self._outcome == {"raises": exception_name(error)} and not is_broken:
                 return dict(self._outcome)
             return {"raises": _raised(error)}
         return {"result": self._described(result)}

@@ -162,4 +162,5 @@ def make_engine(arguments: Mapping[str, Any], settings: Settings) -> VllmManager
         counts_null_references=release.counts_null_references,
         observe=arguments["metrics_collector"] is not None,
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
+        check_every=settings.check_every,
     )

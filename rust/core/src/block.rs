@@ -197,12 +197,13 @@ impl BlockStates {
         *usage & MAX_REFERENCES
     }
 
-    /// One holder less; returns how many are left.
-    pub fn drop_reference(&mut self, id: BlockId) -> u32 {
+    /// One holder less; tells whether that was the last one. A count that was set to 0 by hand
+    /// stays 0: below it are flags.
+    pub fn drop_reference(&mut self, id: BlockId) -> bool {
         let usage = self.usage_mut(id);
-        debug_assert!(*usage & MAX_REFERENCES > 0);
-        *usage -= 1;
-        *usage & MAX_REFERENCES
+        let count = *usage & MAX_REFERENCES;
+        *usage -= u32::from(count > 0);
+        count == 1
     }
 
     /// The key under which the block itself is cached.

@@ -1,8 +1,10 @@
 //! Every invariant of the engine, checked by one function.
 //!
-//! 1. The free queue and the pinned tier are rings that read the same in both directions.
+//! 1. The free queue and the pinned tier are rings that read the same in both directions, and are
+//!    as long as they say.
 //! 2. Every block but the null block is in exactly one place: in use (referenced), in the free
-//!    queue, or in the pinned tier. The null block is in none and has no key.
+//!    queue, or in the pinned tier. Nothing is lost: together they are all blocks. The null block
+//!    is in none of them and has no key.
 //! 3. Blocks in the pinned tier are flagged and cached; blocks in the free queue are not flagged.
 //! 4. The index serves, for each key of each block, exactly one block that has the key; the
 //!    blocks with a key stand in one line, and all but the first are marked as duplicates.
@@ -10,7 +12,8 @@
 //! 6. A request holds only blocks that are in the pool, and each block has at least as many
 //!    references as requests hold it. Blocks beyond those cached for a request are held by it
 //!    alone and carry no hash of a full block: no hash stands on a block that a writer owns.
-//! 7. A request's cached blocks do not outnumber its blocks.
+//! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
+//! 8. What is listed for zeroing are blocks of the pool.
 
 use std::collections::HashMap;
 
@@ -19,13 +22,18 @@ use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks};
 
-/// Checks every invariant; the error says which one is broken, and where.
+/// Checks every invariant; the error says what is broken, where, and which of the above that is.
 pub fn check(manager: &Manager) -> Result<(), String> {
     let pool = manager.pool();
-    check_rings(pool)?;
-    check_places(pool)?;
-    check_index(pool)?;
-    check_requests(manager)
+    numbered("1", check_rings(pool))?;
+    numbered("2 or 3", check_places(pool))?;
+    numbered("4 or 5", check_index(pool))?;
+    numbered("6 or 7", check_requests(manager))?;
+    numbered("8", check_zeroing(manager))
+}
+
+fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
+    checked.map_err(|broken| format!("{broken} (invariant {which})"))
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
@@ -128,6 +136,10 @@ fn check_request(
     held: &RequestBlocks,
     holders: &HashMap<BlockId, u32>,
 ) -> Result<(), String> {
+    let num_groups = manager.config().groups.len();
+    ensure(held.groups.len() == num_groups, || {
+        format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
+    })?;
     for (group, state) in held.groups.iter().enumerate() {
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
@@ -144,4 +156,121 @@ fn check_request(
         }
     }
     Ok(())
+}
+
+fn check_zeroing(manager: &Manager) -> Result<(), String> {
+    let mut listed = manager.new_block_ids.iter().flatten();
+    match listed.find(|&&block| block as usize >= manager.pool().num_blocks()) {
+        None => Ok(()),
+        Some(block) => Err(format!("block {block} is listed for zeroing, outside the pool")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BlockHash, CacheKey};
+    use crate::{AllocateArgs, GroupSpec, ManagerConfig, Policy, RequestView};
+
+    const RUNNING: u64 = 1;
+    /// A cached block and the one that request 1 writes to, of 11 blocks.
+    const CACHED: BlockId = 1;
+    const WRITTEN: BlockId = 3;
+    const FREE: BlockId = 9;
+
+    /// A manager whose first request has two full blocks and one that it writes to; the blocks of
+    /// the second one are in the pinned tier.
+    fn manager() -> Manager {
+        let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
+        let config =
+            ManagerConfig { policy, ..ManagerConfig::new(11, vec![GroupSpec::full(4)], 40) };
+        let mut manager = Manager::new(config).expect("a configuration that can work");
+        for id in [RUNNING, 2] {
+            let hashes = [BlockHash([id, 0, 0, 0]), BlockHash([id, 1, 0, 0])];
+            let request = RequestView {
+                id,
+                hashes: hashes[..].into(),
+                num_tokens: 10,
+                num_prompt_tokens: 10,
+                num_computed_tokens: 0,
+                num_in_flight_tokens: 0,
+                shared_prefix_boundary: 0,
+                is_waiting: true,
+            };
+            let args = AllocateArgs { num_new_tokens: 10, ..AllocateArgs::default() };
+            manager.allocate_slots(&request, &args).expect("slots").expect("room");
+        }
+        manager.free(2).expect("a request that runs");
+        manager
+    }
+
+    fn held(manager: &mut Manager) -> &mut RequestBlocks {
+        manager.requests.get_mut(&RUNNING).expect("a request that runs")
+    }
+
+    #[test]
+    fn a_manager_that_is_right_is_found_right() {
+        assert_eq!(check(&manager()), Ok(()));
+        assert_eq!(manager().pool().num_pinned_blocks(), 2);
+    }
+
+    /// What is reported, which invariant that is, and how to break it.
+    type Plant = (&'static str, &'static str, fn(&mut Manager, CacheKey));
+
+    #[test]
+    fn every_planted_violation_is_found_and_named() {
+        let key = CacheKey { hash: BlockHash([7, 0, 0, 0]), group: 0 };
+        let plants: [Plant; 15] = [
+            ("the free queue counts 5 blocks and links 4", "1", |m, _| {
+                let before = m.pool.free.clone();
+                m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
+                m.pool.free = before;
+            }),
+            ("block 9 is in 2 places", "2 or 3", |m, _| m.pool.states.set_ref_count(FREE, 1)),
+            ("block 3 is in 0 places", "2 or 3", |m, _| m.pool.states.set_ref_count(WRITTEN, 0)),
+            ("is in 0 places", "2 or 3", |m, _| {
+                m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
+            }),
+            ("the null block is queued or cached", "2 or 3", |m, key| {
+                m.pool.insert_key(NULL_BLOCK, key, 4);
+            }),
+            ("free block 9 is flagged", "2 or 3", |m, _| m.pool.states.set_pinned(FREE, true)),
+            ("pinned block 4 is not flagged", "2 or 3", |m, _| m.pool.states.set_pinned(4, false)),
+            ("block 1 is wrongly marked", "4 or 5", |m, _| {
+                m.pool.states.set_duplicate(CACHED, true)
+            }),
+            ("cached blocks are counted wrongly", "4 or 5", |m, _| m.pool.num_cached += 1),
+            ("", "4 or 5", |m, _| m.pool.states.clear_key(CACHED)),
+            ("block 1 has 1 references but 2 holders", "6 or 7", |m, _| {
+                held(m).groups[0].blocks.ids_mut().push(CACHED);
+            }),
+            ("writes to block 3, which is shared or cached", "6 or 7", |m, key| {
+                m.pool.insert_key(WRITTEN, key, 12);
+            }),
+            ("block 99 has 0 references", "6 or 7", |m, _| {
+                held(m).groups[0].blocks.ids_mut().push(99);
+            }),
+            ("has 4 of 3 blocks cached", "6 or 7", |m, _| {
+                held(m).groups[0].num_cached_blocks = Some(4);
+            }),
+            ("block 11 is listed for zeroing", "8", |m, _| m.new_block_ids[0].push(11)),
+        ];
+        for (what, number, plant) in plants {
+            let mut manager = manager();
+            plant(&mut manager, key);
+            let found = check(&manager).expect_err(what);
+            assert!(found.contains(what), "{found} instead of {what}");
+            assert!(found.ends_with(&format!("(invariant {number})")), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_missing_table_is_found() {
+        let mut manager = manager();
+        held(&mut manager).groups.clear();
+        assert_eq!(
+            check(&manager),
+            Err("request 1 has 0 tables for 1 groups (invariant 6 or 7)".into())
+        );
+    }
 }

@@ -372,7 +372,7 @@ impl BlockPool {
                 self.release_null(1);
                 continue;
             }
-            if self.states.drop_reference(block) == 0 {
+            if self.states.drop_reference(block) {
                 self.recycle(block, &mut front, &mut back);
             }
         }
@@ -394,7 +394,7 @@ impl BlockPool {
     /// free queue, cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
-            if self.states.drop_reference(block) == 0 {
+            if self.states.drop_reference(block) {
                 self.states.set_pinned(block, false);
                 self.free.push_back(&mut self.states, block);
             }

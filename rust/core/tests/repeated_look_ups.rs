@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use kvoxide_core::hashes::HashWindow;
+use kvoxide_core::invariant::check;
 use kvoxide_core::{
     AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, RequestId, RequestView,
 };
@@ -119,6 +120,7 @@ proptest! {
                     prop_assert_eq!(&*again.blocks, &first.blocks);
                 }
             }
+            prop_assert_eq!(check(&manager), Ok(()));
         }
     }
 }

@@ -11,6 +11,8 @@ use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 use crate::errors::{block_error, request_error};
 use crate::id_lists::id_list;
 use crate::manager::PyManager;
+use crate::panics::contained;
+use crate::state::State;
 use crate::tokens::hash_bytes;
 
 /// A view of one block.
@@ -32,8 +34,8 @@ impl PyBlock {
         PyList::new(py, views)
     }
 
-    fn with<T>(&self, py: Python<'_>, read: impl FnOnce(&PyManager, BlockId) -> T) -> PyResult<T> {
-        Ok(read(&*self.manager.try_borrow(py)?, self.id))
+    fn with<T>(&self, py: Python<'_>, read: impl FnOnce(&State, BlockId) -> T) -> PyResult<T> {
+        self.manager.get().gate.read(py, |state| Ok(read(state, self.id)))
     }
 }
 
@@ -46,14 +48,14 @@ impl PyBlock {
 
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<u32> {
-        self.with(py, |manager, id| manager.core.pool().states().ref_count(id))
+        self.with(py, |state, id| state.core.pool().states().ref_count(id))
     }
 
     #[getter]
     fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.with(py, |manager, id| {
-            let key = manager.core.pool().states().key(id)?;
-            let mut bytes = hash_bytes(py, &key.hash, manager.hash_len()).as_bytes().to_vec();
+        self.with(py, |state, id| {
+            let key = state.core.pool().states().key(id)?;
+            let mut bytes = hash_bytes(py, &key.hash, state.hash_len()).as_bytes().to_vec();
             bytes.extend(u32::from(key.group).to_be_bytes());
             Some(PyBytes::new(py, &bytes))
         })
@@ -61,7 +63,7 @@ impl PyBlock {
 
     #[getter]
     fn block_hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.with(py, |manager, id| manager.core.pool().states().hash_num_tokens(id))
+        self.with(py, |state, id| state.core.pool().states().hash_num_tokens(id))
     }
 
     #[getter]
@@ -71,7 +73,7 @@ impl PyBlock {
 
     #[getter]
     fn is_pinned(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |manager, id| manager.core.pool().states().is_pinned(id))
+        self.with(py, |state, id| state.core.pool().states().is_pinned(id))
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -137,8 +139,11 @@ pub fn id_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArra
 impl PyBlocks {
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let lists = self.groups.iter().map(|group| PyBlock::list(py, &self.manager, group.iter()));
-        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        contained(py, || {
+            let lists =
+                self.groups.iter().map(|group| PyBlock::list(py, &self.manager, group.iter()));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     #[pyo3(signature = (allow_none=false, *, group_ids=None))]
@@ -152,8 +157,10 @@ impl PyBlocks {
         if allow_none && groups.iter().all(|group| group.is_empty()) {
             return Ok(None);
         }
-        let lists = groups.into_iter().map(|group| id_list(py, group));
-        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?).map(Some)
+        contained(py, || {
+            let lists = groups.into_iter().map(|group| id_list(py, group));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?).map(Some)
+        })
     }
 
     #[pyo3(signature = (*, group_ids=None))]
@@ -163,7 +170,10 @@ impl PyBlocks {
         group_ids: Option<Vec<isize>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let groups = self.selected(py, group_ids)?;
-        PyTuple::new(py, groups.into_iter().map(|group| id_array(py, group)).collect::<Vec<_>>())
+        contained(py, || {
+            let arrays = groups.into_iter().map(|group| id_array(py, group));
+            PyTuple::new(py, arrays.collect::<Vec<_>>())
+        })
     }
 
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
@@ -175,14 +185,16 @@ impl PyBlocks {
             );
             return Err(request_error(py, message));
         };
-        let manager = self.manager.try_borrow(py)?;
-        let states = manager.core.pool().states();
-        Ok(group.iter().filter(|&id| !states.is_cached(id)).collect())
+        self.manager.get().gate.read(py, |state| {
+            let states = state.core.pool().states();
+            Ok(group.iter().filter(|&id| !states.is_cached(id)).collect())
+        })
     }
 
     fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
-        let manager = self.manager.try_borrow(py)?;
-        Ok(self.groups.iter().map(|group| manager.core.pool().unhashed(group)).collect())
+        self.manager.get().gate.read(py, |state| {
+            Ok(self.groups.iter().map(|group| state.core.pool().unhashed(group)).collect())
+        })
     }
 
     fn new_empty(&self, py: Python<'_>) -> Self {

@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use kvoxide_core::{AllocateArgs, Error, GroupBlocks, GroupId};
 
 use crate::errors::{request_error, to_py};
-use crate::manager::PyManager;
 use crate::request::PyRequest;
+use crate::state::State;
 use crate::tokens::hash_error;
 
-impl PyManager {
+impl State {
     /// Checks that a request can be told from every other and that its hashes are of the kind in
     /// use.
     pub fn check_request(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {

@@ -1,6 +1,6 @@
 //! The exceptions, made in one place, and what of the core becomes which.
 
-use pyo3::exceptions::{PyAssertionError, PyException, PyKeyError, PyValueError};
+use pyo3::exceptions::{PyAssertionError, PyException, PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -17,7 +17,9 @@ pub struct Exceptions {
     pub duplicate_request: Py<PyType>,
     pub block_hash: Py<PyType>,
     pub block: Py<PyType>,
+    pub busy: Py<PyType>,
     pub internal: Py<PyType>,
+    pub poisoned: Py<PyType>,
     pub trace: Py<PyType>,
 }
 
@@ -25,7 +27,7 @@ static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
 
 impl Exceptions {
     /// The exception types, made on first use.
-    pub fn get(py: Python<'_>) -> PyResult<&Self> {
+    pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
         EXCEPTIONS.get_or_try_init(py, || Self::new(py))
     }
 
@@ -36,14 +38,18 @@ impl Exceptions {
         let config = of_value(c"ConfigError")?;
         let request = of_value(c"RequestError")?;
         let key_error = py.get_type::<PyKeyError>();
-        let assertion_error = py.get_type::<PyAssertionError>();
+        let internal =
+            new_type(py, c"InternalError", &[base.bind(py), &py.get_type::<PyAssertionError>()])?;
+        let runtime_error = py.get_type::<PyRuntimeError>();
         Ok(Self {
             unsupported_group: new_type(py, c"UnsupportedGroupError", &[config.bind(py)])?,
             unknown_request: new_type(py, c"UnknownRequestError", &[request.bind(py), &key_error])?,
             duplicate_request: new_type(py, c"DuplicateRequestError", &[request.bind(py)])?,
             block_hash: of_value(c"BlockHashError")?,
             block: of_value(c"BlockError")?,
-            internal: new_type(py, c"InternalError", &[base.bind(py), &assertion_error])?,
+            busy: new_type(py, c"BusyError", &[base.bind(py), &runtime_error])?,
+            poisoned: new_type(py, c"PoisonedError", &[internal.bind(py)])?,
+            internal,
             trace: of_value(c"TraceError")?,
             config,
             request,
@@ -64,7 +70,9 @@ impl Exceptions {
             &all.duplicate_request,
             &all.block_hash,
             &all.block,
+            &all.busy,
             &all.internal,
+            &all.poisoned,
             &all.trace,
         ] {
             let exception = exception.bind(py);
@@ -92,11 +100,7 @@ fn new_type(
 
 /// The Python exception for a refusal by the core.
 pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
-    let all = match Exceptions::get(py) {
-        Ok(all) => all,
-        Err(error) => return error,
-    };
-    let exception = match error {
+    let exception = |all: &'static Exceptions| match error {
         Error::Config(_) => &all.config,
         Error::UnsupportedGroup { .. } => &all.unsupported_group,
         Error::Request(_) | Error::Precondition(_) | Error::OutOfRange(_) => &all.request,
@@ -106,7 +110,7 @@ pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
         Error::Block(_) => &all.block,
         Error::Internal(_) => &all.internal,
     };
-    PyErr::from_type(exception.bind(py).clone(), error.to_string())
+    made(py, exception, error.to_string())
 }
 
 /// Turns the core's results into Python's.
@@ -118,6 +122,36 @@ pub trait IntoPyResult<T> {
 impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
     fn into_py(self, py: Python<'_>) -> PyResult<T> {
         self.map_err(|error| to_py(py, &error))
+    }
+}
+
+/// The refusal of a call while another one runs.
+#[cold]
+pub fn busy_error(py: Python<'_>) -> PyErr {
+    made(py, |all| &all.busy, BUSY.to_owned())
+}
+
+const BUSY: &str = "the manager is in the middle of another call; call it from one thread at a \
+                    time, and not from code that its calls run";
+
+/// The refusal of a manager that cannot be trusted any more.
+#[cold]
+pub fn poisoned_error(py: Python<'_>, reason: &str) -> PyErr {
+    let message = format!(
+        "the manager is poisoned and refuses every call: {reason}; its blocks can no longer be \
+         trusted: make a new manager or restart the server, and please report it"
+    );
+    made(py, |all| &all.poisoned, message)
+}
+
+fn made(
+    py: Python<'_>,
+    exception: impl FnOnce(&'static Exceptions) -> &'static Py<PyType>,
+    message: String,
+) -> PyErr {
+    match Exceptions::get(py) {
+        Ok(all) => PyErr::from_type(exception(all).bind(py).clone(), message),
+        Err(error) => error,
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::types::PyBytes;
 use kvoxide_core::block_hash::{BlockHasher, ExtraKeys, HashAlgorithm};
 
 use crate::config::{config_error, size};
+use crate::panics::contained;
 use crate::tokens::{hash_bytes, token_ids};
 
 /// Computes block hashes.
@@ -39,11 +40,13 @@ impl PyBlockHasher {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = token_ids)] token_ids: Vec<i64>,
-    ) -> Vec<Bound<'py, PyBytes>> {
-        let mut hashes = Vec::new();
-        py.detach(|| self.hasher.extend(&mut hashes, &token_ids, &ExtraKeys::default()));
-        let hash_len = self.hasher.algorithm().hash_len();
-        hashes.iter().map(|hash| hash_bytes(py, hash, hash_len)).collect()
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        contained(py, || {
+            let mut hashes = Vec::new();
+            py.detach(|| self.hasher.extend(&mut hashes, &token_ids, &ExtraKeys::default()));
+            let hash_len = self.hasher.algorithm().hash_len();
+            Ok(hashes.iter().map(|hash| hash_bytes(py, hash, hash_len)).collect())
+        })
     }
 }
 

@@ -9,66 +9,25 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use kvoxide_core::digest::digest;
 use kvoxide_core::{
     AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, Manager, ManagerConfig, Policy,
-    RequestId,
+    invariant,
 };
 
 use crate::blocks::{PyBlock, PyBlocks};
 use crate::config::{PyConfig, PyPolicy, optional_size, size};
-use crate::errors::{IntoPyResult, block_error, request_error, to_py};
-use crate::events::PendingEvent;
+use crate::errors::{IntoPyResult, block_error, request_error};
+use crate::gate::Gate;
 use crate::id_lists::id_list;
+use crate::panics::panic_midway;
 use crate::pool::PyBlockPool;
 use crate::request::PyRequest;
+use crate::state::State;
 use crate::stats::PrefixCacheStats;
 
 /// The KV cache manager of a scheduler.
-#[pyclass(module = "kvoxide", name = "KVCacheManager")]
+#[pyclass(module = "kvoxide", name = "KVCacheManager", frozen)]
 pub struct PyManager {
-    pub core: Manager,
+    pub gate: Gate<State>,
     config: PyConfig,
-    pub(crate) hash_len: Option<usize>,
-    pub(crate) names: HashMap<String, RequestId>,
-    events: Vec<PendingEvent>,
-    stats: Option<PrefixCacheStats>,
-    num_hash_lookahead_tokens: usize,
-}
-
-impl PyManager {
-    /// Bytes of the block hashes in use.
-    pub fn hash_len(&self) -> usize {
-        self.hash_len.unwrap_or(0)
-    }
-
-    /// Runs a call that may change the core, and keeps the events it causes.
-    pub fn change<T>(
-        &mut self,
-        py: Python<'_>,
-        request: Option<&PyRequest>,
-        call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
-    ) -> PyResult<T> {
-        let result = call(&mut self.core).into_py(py);
-        let lookahead = self.num_hash_lookahead_tokens;
-        let events = self.core.take_events().into_iter();
-        self.events.extend(events.map(|event| PendingEvent::new(event, request, lookahead)));
-        result
-    }
-
-    fn adopt_hash_len(&mut self, request: &PyRequest) {
-        if self.hash_len.is_none() && !request.hashes.is_empty() {
-            self.hash_len = Some(request.hash_len);
-        }
-    }
-
-    fn request_id(&self, py: Python<'_>, name: &str) -> PyResult<RequestId> {
-        let id = self.names.get(name).copied();
-        id.ok_or_else(|| to_py(py, &Error::UnknownRequest(name.to_owned())))
-    }
-
-    /// Checks that a request is held by this manager.
-    fn held(&self, py: Python<'_>, request: &PyRequest) -> PyResult<RequestId> {
-        self.check_request(py, request)?;
-        self.request_id(py, &request.request_id)
-    }
 }
 
 /// A count of tokens or blocks that a caller gives.
@@ -124,19 +83,16 @@ impl PyManager {
             policy: policy.map_or_else(Policy::default, |policy| policy.policy),
         };
         config.check_holds_a_request().into_py(py)?;
-        Ok(Self {
+        let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
+        let state = State {
             core: Manager::new(config).into_py(py)?,
-            config: kv_cache_config,
             hash_len: None,
             names: HashMap::new(),
-            events: Vec::new(),
             stats: log_stats.then(PrefixCacheStats::default),
-            num_hash_lookahead_tokens: size(
-                py,
-                "num_hash_lookahead_tokens",
-                num_hash_lookahead_tokens,
-            )?,
-        })
+            num_hash_lookahead_tokens: lookahead,
+            events: Vec::new(),
+        };
+        Ok(Self { gate: Gate::new(state), config: kv_cache_config })
     }
 
     #[getter]
@@ -145,38 +101,38 @@ impl PyManager {
     }
 
     #[getter]
-    fn policy(&self) -> PyPolicy {
-        PyPolicy { policy: self.core.config().policy.clone() }
+    fn policy(&self, py: Python<'_>) -> PyResult<PyPolicy> {
+        self.gate.read(py, |state| Ok(PyPolicy { policy: state.core.config().policy.clone() }))
     }
 
     #[getter]
-    fn max_model_len(&self) -> usize {
-        self.core.config().max_model_len
+    fn max_model_len(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.config().max_model_len))
     }
 
     #[getter]
-    fn scheduler_block_size(&self) -> usize {
-        self.core.scheduler_block_size()
+    fn scheduler_block_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.scheduler_block_size()))
     }
 
     #[getter]
-    fn hash_block_size(&self) -> usize {
-        self.core.hash_block_size()
+    fn hash_block_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.hash_block_size()))
     }
 
     #[getter]
-    fn enable_caching(&self) -> bool {
-        self.core.config().enable_caching
+    fn enable_caching(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.read(py, |state| Ok(state.core.config().enable_caching))
     }
 
     #[getter]
-    fn num_kv_cache_groups(&self) -> usize {
-        self.core.config().groups.len()
+    fn num_kv_cache_groups(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.config().groups.len()))
     }
 
     #[getter]
-    fn watermark_blocks(&self) -> usize {
-        self.core.watermark_blocks()
+    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.watermark_blocks()))
     }
 
     #[getter]
@@ -185,37 +141,40 @@ impl PyManager {
     }
 
     #[getter]
-    fn empty_kv_cache_blocks(slf: &Bound<'_, Self>) -> PyBlocks {
-        let empty = slf.borrow().core.no_blocks();
-        wrap(slf, empty)
+    fn empty_kv_cache_blocks(slf: &Bound<'_, Self>) -> PyResult<PyBlocks> {
+        slf.get().gate.read(slf.py(), |state| Ok(wrap(slf, state.core.no_blocks())))
     }
 
     #[getter]
-    fn usage(&self) -> f64 {
-        self.core.pool().usage()
+    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
+        self.gate.read(py, |state| Ok(state.core.pool().usage()))
     }
 
-    fn make_prefix_cache_stats(&mut self) -> Option<PrefixCacheStats> {
-        self.stats.as_mut().map(std::mem::take)
+    fn make_prefix_cache_stats(&self, py: Python<'_>) -> PyResult<Option<PrefixCacheStats>> {
+        self.gate.change(py, "make_prefix_cache_stats", |state| {
+            Ok(state.stats.as_mut().map(std::mem::take))
+        })
     }
 
-    fn prefix_cache_lookup_enabled(&self, request: &PyRequest) -> bool {
-        self.core.config().enable_caching && !request.skip_reading_prefix_cache
+    fn prefix_cache_lookup_enabled(&self, py: Python<'_>, request: &PyRequest) -> PyResult<bool> {
+        self.gate.read(py, |state| Ok(state.looks_up(request)))
     }
 
     fn record_prefix_cache_stats(
-        &mut self,
+        &self,
         py: Python<'_>,
         request: &PyRequest,
         num_hits: i64,
     ) -> PyResult<()> {
         let num_hits = count(py, "num_hits", num_hits)?;
-        if self.prefix_cache_lookup_enabled(request)
-            && let Some(stats) = &mut self.stats
-        {
-            stats.record(request.num_tokens, num_hits, request.num_preemptions > 0);
-        }
-        Ok(())
+        self.gate.change(py, "record_prefix_cache_stats", |state| {
+            if state.looks_up(request)
+                && let Some(stats) = &mut state.stats
+            {
+                stats.record(request.num_tokens, num_hits, request.num_preemptions > 0);
+            }
+            Ok(())
+        })
     }
 
     #[pyo3(signature = (request, max_cache_hit_length=None))]
@@ -225,26 +184,26 @@ impl PyManager {
         max_cache_hit_length: Option<i64>,
     ) -> PyResult<(PyBlocks, usize, usize)> {
         let py = slf.py();
-        let mut this = slf.try_borrow_mut()?;
-        this.check_request(py, request)?;
-        if !this.prefix_cache_lookup_enabled(request) {
-            let empty = this.core.no_blocks();
-            return Ok((wrap(slf, empty), 0, 0));
-        }
         let max_length = match max_cache_hit_length {
             Some(length) => count(py, "max_cache_hit_length", length)?,
             None => request.num_tokens - 1,
         };
-        this.adopt_hash_len(request);
-        let view = request.view();
-        let hit = this.change(py, Some(request), |core| {
-            let hit = core.get_computed_blocks(view.id, &view.hashes, max_length)?;
-            if request.reports_hits {
-                core.report_hit(&view, &hit)?;
+        slf.get().gate.change(py, "get_computed_blocks", |state| {
+            state.check_request(py, request)?;
+            if !state.looks_up(request) {
+                return Ok((wrap(slf, state.core.no_blocks()), 0, 0));
             }
-            Ok(hit)
-        })?;
-        Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
+            let view = request.view();
+            let hit = state.change(py, Some(request), |core| {
+                let hit = core.get_computed_blocks(view.id, &view.hashes, max_length)?;
+                if request.reports_hits {
+                    core.report_hit(&view, &hit)?;
+                }
+                Ok(hit)
+            })?;
+            state.adopt_hash_len(request);
+            Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
+        })
     }
 
     #[pyo3(signature = (request, max_cache_hit_length=None))]
@@ -264,8 +223,8 @@ impl PyManager {
         delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
         reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
-    fn allocate_slots(
-        slf: &Bound<'_, Self>,
+    fn allocate_slots<'py>(
+        slf: &Bound<'py, Self>,
         request: &PyRequest,
         num_new_tokens: i64,
         num_new_computed_tokens: i64,
@@ -278,7 +237,7 @@ impl PyManager {
         reserved_blocks: i64,
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Vec<i64>,
-    ) -> PyResult<Option<PyBlocks>> {
+    ) -> PyResult<Option<Bound<'py, PyBlocks>>> {
         let py = slf.py();
         if num_encoder_tokens != 0 {
             let message = format!(
@@ -293,9 +252,6 @@ impl PyManager {
         }
         let hit = hit.filter(|hit| hit.groups.iter().any(|group| !group.is_empty()));
         let external = "num_external_computed_tokens";
-        let mut this = slf.try_borrow_mut()?;
-        let unzeroed = skip_zeroing_group_ids.into_iter().map(|group| this.group_id(py, group));
-        let unzeroed = unzeroed.map(|id| Ok(usize::from(id?))).collect::<PyResult<Vec<_>>>()?;
         let args = AllocateArgs {
             num_new_tokens: count(py, "num_new_tokens", num_new_tokens)?,
             num_new_computed_tokens: count(py, "num_new_computed_tokens", num_new_computed_tokens)?,
@@ -306,40 +262,47 @@ impl PyManager {
             full_sequence_must_fit,
             reserved_blocks: count(py, "reserved_blocks", reserved_blocks)?,
             has_scheduled_reqs,
-            skip_zeroing_group_ids: &unzeroed,
+            skip_zeroing_group_ids: &[],
         };
-        this.check_allocation(py, request, &args)?;
-        let new =
-            this.change(py, Some(request), |core| core.allocate_slots(&request.view(), &args))?;
-        this.adopt_hash_len(request);
-        if this.core.knows(request.id) && !this.names.contains_key(&request.request_id) {
-            this.names.insert(request.request_id.clone(), request.id);
-        }
-        let groups = |ids: Vec<Vec<BlockId>>| {
-            ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
-        };
-        Ok(new.map(|new| wrap(slf, groups(new))))
+        slf.get().gate.change(py, "allocate_slots", |state| {
+            let unzeroed = skip_zeroing_group_ids.into_iter().map(|id| state.group_id(py, id));
+            let unzeroed = unzeroed.map(|id| Ok(usize::from(id?))).collect::<PyResult<Vec<_>>>()?;
+            let new = state.allocate(
+                py,
+                request,
+                &AllocateArgs { skip_zeroing_group_ids: &unzeroed, ..args },
+            )?;
+            let groups = |ids: Vec<Vec<BlockId>>| {
+                ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
+            };
+            let made = new.map(|new| Bound::new(py, wrap(slf, groups(new)))).transpose();
+            slf.get().gate.handed_out(py, made)
+        })
     }
 
-    fn free(&mut self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
-        let id = self.held(py, request)?;
-        self.change(py, None, |core| core.free(id))?;
-        self.names.remove(&request.request_id);
-        Ok(())
+    fn free(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
+        self.gate.change(py, "free", |state| {
+            let id = state.held(py, request)?;
+            state.change(py, None, |core| core.free(id))?;
+            state.names.remove(&request.request_id);
+            Ok(())
+        })
     }
 
     #[pyo3(signature = (request_id, processed_computed_tokens, num_prompt_tokens=None))]
     fn remove_skipped_blocks(
-        &mut self,
+        &self,
         py: Python<'_>,
         request_id: &str,
         processed_computed_tokens: i64,
         num_prompt_tokens: Option<i64>,
     ) -> PyResult<()> {
         let _ = num_prompt_tokens;
-        let id = self.request_id(py, request_id)?;
         let processed = count(py, "processed_computed_tokens", processed_computed_tokens)?;
-        self.change(py, None, |core| core.remove_skipped_blocks(id, processed))
+        self.gate.change(py, "remove_skipped_blocks", |state| {
+            let id = state.request_id(py, request_id)?;
+            state.change(py, None, |core| core.remove_skipped_blocks(id, processed))
+        })
     }
 
     fn pop_blocks_for_free<'py>(
@@ -347,24 +310,27 @@ impl PyManager {
         request: &PyRequest,
     ) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
-        let mut this = slf.try_borrow_mut()?;
-        let id = this.held(py, request)?;
-        let ids = this.change(py, None, |core| core.pop_blocks_for_free(id))?;
-        this.names.remove(&request.request_id);
-        PyBlock::list(py, &slf.clone().unbind(), ids)
+        slf.get().gate.change(py, "pop_blocks_for_free", |state| {
+            let id = state.held(py, request)?;
+            let ids = state.change(py, None, |core| core.pop_blocks_for_free(id))?;
+            state.names.remove(&request.request_id);
+            slf.get().gate.handed_out(py, PyBlock::list(py, slf.as_unbound(), ids))
+        })
     }
 
     #[pyo3(name = "evict_blocks")]
-    fn py_evict_blocks(&mut self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn py_evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         self.evict_blocks(block_ids)
     }
 
-    fn reset_prefix_cache(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let done = self.reset_pool(py)?;
-        if let (true, Some(stats)) = (done, &mut self.stats) {
-            stats.reset = true;
-        }
-        Ok(done)
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.change(py, "reset_prefix_cache", |state| {
+            let done = state.reset_pool(py)?;
+            if let (true, Some(stats)) = (done, &mut state.stats) {
+                stats.reset = true;
+            }
+            Ok(done)
+        })
     }
 
     fn get_num_common_prefix_blocks(
@@ -372,53 +338,52 @@ impl PyManager {
         py: Python<'_>,
         running_request_id: &str,
     ) -> PyResult<Vec<usize>> {
-        self.request_id(py, running_request_id)?;
-        Ok(vec![0; self.core.config().groups.len()])
+        self.gate.read(py, |state| {
+            state.request_id(py, running_request_id)?;
+            Ok(vec![0; state.core.config().groups.len()])
+        })
     }
 
-    /// The events since the last call.
-    pub fn take_events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let hash_len = self.hash_len();
-        let groups = &self.core.config().groups;
-        let events = std::mem::take(&mut self.events).into_iter();
-        let events = events.map(|event| event.into_py(py, hash_len, groups));
-        PyList::new(py, events.collect::<PyResult<Vec<_>>>()?)
+    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.gate.change(py, "take_events", |state| self.gate.handed_out(py, state.take_events(py)))
     }
 
     fn get_blocks(slf: &Bound<'_, Self>, request_id: &str) -> PyResult<PyBlocks> {
-        let this = slf.try_borrow()?;
-        let id = this.request_id(slf.py(), request_id)?;
-        let held = this.core.blocks_of(id).into_py(slf.py())?;
-        Ok(wrap(slf, held.groups.iter().map(|group| group.blocks.clone()).collect::<Vec<_>>()))
+        slf.get().gate.read(slf.py(), |state| {
+            let held = state.blocks_of(slf.py(), request_id)?;
+            Ok(wrap(slf, held.groups.iter().map(|group| group.blocks.clone()).collect::<Vec<_>>()))
+        })
     }
 
     fn get_block_ids<'py>(
-        slf: &Bound<'py, Self>,
+        &self,
+        py: Python<'py>,
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let this = slf.try_borrow()?;
-        let id = this.request_id(slf.py(), request_id)?;
-        let held = this.core.blocks_of(id).into_py(slf.py())?;
-        let lists = held.groups.iter().map(|group| id_list(slf.py(), &group.blocks));
-        PyTuple::new(slf.py(), lists.collect::<PyResult<Vec<_>>>()?)
+        self.gate.read(py, |state| {
+            let held = state.blocks_of(py, request_id)?;
+            let lists = held.groups.iter().map(|group| id_list(py, &group.blocks));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     fn get_block_ids_for_computed_tokens<'py>(
-        slf: &Bound<'py, Self>,
+        &self,
+        py: Python<'py>,
         request_id: &str,
         num_computed_tokens: i64,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let py = slf.py();
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        let this = slf.try_borrow()?;
-        let id = this.request_id(py, request_id)?;
-        let held = this.core.blocks_of(id).into_py(py)?;
-        let lists = held.groups.iter().zip(&this.core.config().groups).map(|(state, group)| {
-            let mut blocks = state.blocks.clone();
-            blocks.truncate(num_computed.div_ceil(group.block_size).min(blocks.len()));
-            id_list(py, &blocks)
-        });
-        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        self.gate.read(py, |state| {
+            let held = state.blocks_of(py, request_id)?;
+            let groups = held.groups.iter().zip(&state.core.config().groups);
+            let lists = groups.map(|(held, group)| {
+                let mut blocks = held.blocks.clone();
+                blocks.truncate(num_computed.div_ceil(group.block_size).min(blocks.len()));
+                id_list(py, &blocks)
+            });
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     #[pyo3(signature = (request, num_tokens, *, new_computed_blocks=None,
@@ -444,40 +409,47 @@ impl PyManager {
             total_computed_tokens: count(py, "total_computed_tokens", total_computed_tokens)?,
             apply_admission_cap,
         };
-        let this = slf.try_borrow()?;
-        this.check_request(py, request)?;
-        this.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
+        slf.get().gate.read(py, |state| {
+            state.check_request(py, request)?;
+            state.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
+        })
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request: &PyRequest) -> PyResult<usize> {
-        let id = self.held(py, request)?;
-        self.core.estimate_cached_tokens(id).into_py(py)
+        self.gate.read(py, |state| {
+            let id = state.held(py, request)?;
+            state.core.estimate_cached_tokens(id).into_py(py)
+        })
     }
 
     fn cache_blocks(
-        &mut self,
+        &self,
         py: Python<'_>,
         request: &PyRequest,
         num_computed_tokens: i64,
     ) -> PyResult<()> {
-        self.held(py, request)?;
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        if num_computed > request.num_tokens {
-            let message = format!(
-                "{num_computed} tokens are to be cached, but the request has {}",
-                request.num_tokens
-            );
-            return Err(request_error(py, message));
-        }
-        self.adopt_hash_len(request);
-        self.change(py, Some(request), |core| core.cache_blocks(&request.view(), num_computed))
+        self.gate.change(py, "cache_blocks", |state| {
+            state.held(py, request)?;
+            if num_computed > request.num_tokens {
+                let message = format!(
+                    "{num_computed} tokens are to be cached, but the request has {}",
+                    request.num_tokens
+                );
+                return Err(request_error(py, message));
+            }
+            let view = request.view();
+            state.change(py, Some(request), |core| core.cache_blocks(&view, num_computed))?;
+            state.adopt_hash_len(request);
+            Ok(())
+        })
     }
 
     fn create_kv_cache_blocks(
         slf: &Bound<'_, Self>,
         blocks: Vec<Vec<Bound<'_, PyBlock>>>,
     ) -> PyResult<PyBlocks> {
-        let num_groups = slf.try_borrow()?.core.config().groups.len();
+        let num_groups = Self::num_kv_cache_groups(slf.get(), slf.py())?;
         if blocks.len() != num_groups {
             let message = format!("{} groups were given, {num_groups} exist", blocks.len());
             return Err(request_error(slf.py(), message));
@@ -500,24 +472,29 @@ impl PyManager {
         let py = slf.py();
         blocks.get().check_owner(slf)?;
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        let this = slf.try_borrow()?;
-        let cut = this.core.truncated(&blocks.get().groups, num_computed).into_py(py)?;
-        Ok(wrap(slf, cut))
+        slf.get().gate.read(py, |state| {
+            let cut = state.core.truncated(&blocks.get().groups, num_computed).into_py(py)?;
+            Ok(wrap(slf, cut))
+        })
     }
 
-    fn take_new_block_ids(&mut self) -> Vec<BlockId> {
-        self.core.take_new_block_ids()
+    fn take_new_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.gate.change(py, "take_new_block_ids", |state| {
+            self.gate.handed_out(py, PyList::new(py, state.core.take_new_block_ids()))
+        })
     }
 
     fn record_blocks_for_zeroing(
-        &mut self,
+        &self,
         py: Python<'_>,
         request_id: &str,
         start_token: i64,
     ) -> PyResult<()> {
-        let id = self.request_id(py, request_id)?;
         let start = count(py, "start_token", start_token)?;
-        self.core.record_blocks_for_zeroing(id, start).into_py(py)
+        self.gate.change(py, "record_blocks_for_zeroing", |state| {
+            let id = state.request_id(py, request_id)?;
+            state.core.record_blocks_for_zeroing(id, start).into_py(py)
+        })
     }
 
     /// Copies belong to recurrent-state groups; there are none.
@@ -544,14 +521,23 @@ impl PyManager {
     fn new_step_starts(&self) {}
 
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        kvoxide_core::invariant::check(&self.core).map_err(Error::Internal).into_py(py)
+        self.gate
+            .read(py, |state| invariant::check(&state.core).map_err(Error::Internal).into_py(py))
     }
 
-    fn state_digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let mut state = digest(&self.core);
-        for (byte, pending) in state.iter_mut().zip(self.events.len().to_le_bytes()) {
-            *byte ^= pending;
-        }
-        PyBytes::new(py, &state)
+    fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.gate.read(py, |state| {
+            let mut digest = digest(&state.core);
+            for (byte, pending) in digest.iter_mut().zip(state.events.len().to_le_bytes()) {
+                *byte ^= pending;
+            }
+            Ok(PyBytes::new(py, &digest))
+        })
+    }
+
+    /// Panics with a block that nobody holds. A build of its own with such a method would test
+    /// another module than the one that ships.
+    fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.change(py, "_panic_for_tests", |state| panic_midway(&mut state.core))
     }
 }

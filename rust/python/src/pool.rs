@@ -10,8 +10,10 @@ use kvoxide_core::{BlockId, NULL_BLOCK};
 
 use crate::blocks::PyBlock;
 use crate::errors::block_error;
+use crate::gate::Gate;
 use crate::manager::PyManager;
-use crate::tokens::Hashes;
+use crate::state::State;
+use crate::tokens::{Hashes, or_raised};
 
 /// The blocks behind a manager.
 #[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
@@ -20,6 +22,10 @@ pub struct PyBlockPool {
 }
 
 impl PyBlockPool {
+    fn gate(&self) -> &Gate<State> {
+        &self.manager.get().gate
+    }
+
     fn view(&self, py: Python<'_>, id: BlockId) -> PyBlock {
         PyBlock { manager: self.manager.clone_ref(py), id }
     }
@@ -42,7 +48,7 @@ impl PyBlockPool {
 impl PyBlockPool {
     #[getter]
     fn num_gpu_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.manager.try_borrow(py)?.core.pool().num_blocks())
+        self.gate().read(py, |state| Ok(state.core.pool().num_blocks()))
     }
 
     #[getter]
@@ -57,31 +63,27 @@ impl PyBlockPool {
     }
 
     fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.manager.try_borrow(py)?.core.pool().num_free_blocks())
+        self.gate().read(py, |state| Ok(state.core.pool().num_free_blocks()))
     }
 
     fn get_num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.manager.try_borrow(py)?.core.pool().num_pinned_blocks())
+        self.gate().read(py, |state| Ok(state.core.pool().num_pinned_blocks()))
     }
 
     fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.manager.try_borrow(py)?.core.pool().num_cached_blocks())
+        self.gate().read(py, |state| Ok(state.core.pool().num_cached_blocks()))
     }
 
     fn get_usage(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(self.manager.try_borrow(py)?.core.pool().usage())
+        self.gate().read(py, |state| Ok(state.core.pool().usage()))
     }
 
     fn get_free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        let manager = self.manager.try_borrow(py)?;
-        let ids: Vec<i32> = manager.core.pool().free_blocks().map(|id| id as i32).collect();
-        Ok(ids.into_pyarray(py))
+        self.gate().read(py, |state| Ok(id_array(py, state.core.pool().free_blocks())))
     }
 
     fn get_pinned_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        let manager = self.manager.try_borrow(py)?;
-        let ids: Vec<i32> = manager.core.pool().pinned_blocks().map(|id| id as i32).collect();
-        Ok(ids.into_pyarray(py))
+        self.gate().read(py, |state| Ok(id_array(py, state.core.pool().pinned_blocks())))
     }
 
     fn get_cached_block<'py>(
@@ -90,15 +92,15 @@ impl PyBlockPool {
         block_hash: &Bound<'py, PyBytes>,
         kv_cache_group_ids: Vec<i64>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
-        let hashes = Hashes::extract(PyList::new(py, [block_hash])?.as_any())?;
-        let manager = self.manager.try_borrow(py)?;
-        let groups = kv_cache_group_ids.into_iter().map(|group| manager.group_id(py, group));
-        let groups = groups.collect::<PyResult<Vec<_>>>()?;
-        let found = groups
-            .into_iter()
-            .map(|group| manager.core.pool().find(&CacheKey { hash: hashes.hashes[0], group }));
-        let Some(ids) = found.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        PyBlock::list(py, &self.manager, ids).map(Some)
+        let hashes = Hashes::of_one(block_hash)?;
+        self.gate().read(py, |state| {
+            let groups = kv_cache_group_ids.into_iter().map(|group| state.group_id(py, group));
+            let groups = groups.collect::<PyResult<Vec<_>>>()?;
+            let hash = hashes.hashes[0];
+            let find = |group| state.core.pool().find(&CacheKey { hash, group });
+            let found = groups.into_iter().map(find).collect::<Option<Vec<_>>>();
+            found.map(|ids| PyBlock::list(py, &self.manager, ids)).transpose()
+        })
     }
 
     fn get_new_blocks<'py>(
@@ -109,38 +111,45 @@ impl PyBlockPool {
         let num_blocks = usize::try_from(num_blocks).map_err(|_| {
             block_error(py, &format!("num_blocks is {num_blocks}; it must not be negative"))
         })?;
-        let mut ids = Vec::new();
-        self.manager.try_borrow_mut(py)?.change(py, None, |core| {
-            core.pool().check_free(num_blocks)?;
-            core.pool_mut().take(num_blocks, &mut ids);
-            Ok(())
-        })?;
-        PyBlock::list(py, &self.manager, ids)
+        self.gate().change(py, "get_new_blocks", |state| {
+            let mut ids = Vec::new();
+            state.change(py, None, |core| {
+                core.pool().check_free(num_blocks)?;
+                core.pool_mut().take(num_blocks, &mut ids);
+                Ok(())
+            })?;
+            self.gate().handed_out(py, PyBlock::list(py, &self.manager, ids))
+        })
     }
 
     fn touch(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.ids(blocks)?;
-        self.manager.try_borrow_mut(py)?.change(py, None, |core| {
-            core.pool_mut().touch(ids);
-            Ok(())
+        self.gate().change(py, "touch", |state| {
+            state.change(py, None, |core| {
+                core.pool_mut().touch(ids);
+                Ok(())
+            })
         })
     }
 
     fn free_blocks(&self, py: Python<'_>, ordered_blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.ids(ordered_blocks)?;
-        self.manager.try_borrow_mut(py)?.change(py, None, |core| core.release_blocks(&ids))
+        self.gate().change(py, "free_blocks", |state| {
+            state.change(py, None, |core| core.release_blocks(&ids))
+        })
     }
 
-    fn evict_blocks(&self, py: Python<'_>, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.manager.try_borrow_mut(py)?.evict_blocks(block_ids)
+    fn evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.manager.get().evict_blocks(block_ids)
     }
 
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        self.manager.try_borrow_mut(py)?.reset_pool(py)
+        self.gate().change(py, "reset_prefix_cache", |state| state.reset_pool(py))
     }
 
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.manager.try_borrow_mut(py)?.take_events(py)
+        self.gate()
+            .change(py, "take_events", |state| self.gate().handed_out(py, state.take_events(py)))
     }
 }
 
@@ -169,30 +178,30 @@ impl BlockSequence {
 }
 
 impl PyManager {
-    /// Empties the prefix cache unless a block is in use.
-    pub fn reset_pool(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let mut done = false;
-        self.change(py, None, |core| {
-            done = core.reset_prefix_cache();
-            Ok(())
-        })?;
-        Ok(done)
-    }
-
     /// Takes blocks out of the prefix cache.
-    pub fn evict_blocks(&mut self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = block_ids.py();
-        let num_blocks = self.core.config().num_blocks;
+        let num_blocks = self.gate.read(py, |state| Ok(state.core.config().num_blocks))?;
         let id_of = |id: PyResult<Bound<'_, PyAny>>| {
             let id = id?;
-            let known = id.extract::<BlockId>().ok().filter(|&id| (id as usize) < num_blocks);
-            known.ok_or_else(|| {
+            let refusal = || {
                 let last = num_blocks - 1;
                 let id = id.repr().map_or_else(|_| "?".into(), |id| id.to_string());
                 block_error(py, &format!("block id {id} is outside the pool; ids are 0 to {last}"))
-            })
+            };
+            match id.extract::<BlockId>() {
+                Ok(id) if (id as usize) < num_blocks => Ok(id),
+                Ok(_) => Err(refusal()),
+                Err(error) => Err(or_raised(error, py, refusal)),
+            }
         };
         let ids = block_ids.try_iter()?.map(id_of).collect::<PyResult<Vec<_>>>()?;
-        self.change(py, None, |core| core.evict_blocks(&ids))
+        self.gate.change(py, "evict_blocks", |state| {
+            state.change(py, None, |core| core.evict_blocks(&ids))
+        })
     }
+}
+
+fn id_array(py: Python<'_>, ids: impl Iterator<Item = BlockId>) -> Bound<'_, PyArray1<i32>> {
+    ids.map(|id| id as i32).collect::<Vec<_>>().into_pyarray(py)
 }

@@ -16,6 +16,7 @@ use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
 
 use crate::config::{PyGroupSpec, PyPolicy, optional_size, size};
 use crate::errors::{Exceptions, request_error, to_py};
+use crate::panics::contained;
 use crate::tokens::token_ids;
 
 /// Requests of a trace in arrival order. Runs share what was there when they were made.
@@ -33,7 +34,7 @@ impl PyTrace {
     }
 
     fn push_line(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
-        let request = TraceRequest::from_line(line.as_bytes());
+        let request = contained(py, || Ok(TraceRequest::from_line(line.as_bytes())))?;
         let request = request.map_err(|error| trace_error(py, &error))?;
         Arc::make_mut(&mut self.trace).requests.push(request);
         Ok(())
@@ -125,7 +126,8 @@ impl PySimulation {
     }
 
     fn run(&self, py: Python<'_>) -> PyResult<SimulationResult> {
-        match py.detach(|| run(&self.trace, &self.settings, &self.control)) {
+        let play = || Ok(py.detach(|| run(&self.trace, &self.settings, &self.control)));
+        match contained(py, play)? {
             Ok(report) => Ok(SimulationResult { report }),
             Err(Stopped::Refused(error)) => Err(to_py(py, &error)),
             Err(stopped @ Stopped::Cancelled) => {

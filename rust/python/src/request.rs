@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::PyList;
 
 use kvoxide_core::block_hash::ExtraKeys;
 use kvoxide_core::{BlockHash, RequestId, RequestView};
@@ -12,6 +12,7 @@ use kvoxide_core::{BlockHash, RequestId, RequestView};
 use crate::errors::request_error;
 use crate::hasher::PyBlockHasher;
 use crate::manager::count;
+use crate::panics::contained;
 use crate::tokens::{Hashes, hash_bytes, hash_error, one_or_more_token_ids, token_ids};
 
 /// Where a request is in the scheduler.
@@ -78,11 +79,13 @@ impl PyRequest {
         }
     }
 
-    fn hash_new_tokens(&mut self, py: Python<'_>) {
+    fn hash_new_tokens(&mut self, py: Python<'_>) -> PyResult<()> {
         let Self { hasher, hashes, tokens, extra_keys, .. } = self;
-        if let Some(hasher) = hasher {
+        let Some(hasher) = hasher else { return Ok(()) };
+        contained(py, || {
             py.detach(|| hasher.hasher.extend(hashes, tokens, extra_keys));
-        }
+            Ok(())
+        })
     }
 }
 
@@ -145,13 +148,16 @@ impl PyRequest {
             session_id,
             reports_hits,
         };
-        request.hash_new_tokens(py);
+        request.hash_new_tokens(py)?;
         Ok(request)
     }
 
     #[getter]
-    fn block_hashes<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        self.hashes.iter().map(|hash| hash_bytes(py, hash, self.hash_len)).collect()
+    fn block_hashes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        contained(py, || {
+            let hashes = self.hashes.iter().map(|hash| hash_bytes(py, hash, self.hash_len));
+            PyList::new(py, hashes.collect::<Vec<_>>())
+        })
     }
 
     #[getter]
@@ -194,8 +200,7 @@ impl PyRequest {
         }
         self.num_tokens += token_ids.len();
         self.tokens.extend(token_ids);
-        self.hash_new_tokens(py);
-        Ok(())
+        self.hash_new_tokens(py)
     }
 
     fn append_block_hashes(

@@ -1,6 +1,7 @@
 //! Token ids and block hashes, as Python gives them.
 
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
 
@@ -34,7 +35,18 @@ pub fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
         return Err(not_token_ids(value));
     }
-    value.extract::<Vec<i64>>().map_err(|_| name_bad_token(value))
+    value
+        .extract::<Vec<i64>>()
+        .map_err(|error| or_raised(error, value.py(), || name_bad_token(value)))
+}
+
+/// The error of a value that is of a wrong type or too large; what the value's own code raised is
+/// passed on.
+pub fn or_raised(error: PyErr, py: Python<'_>, refusal: impl FnOnce() -> PyErr) -> PyErr {
+    let is_of_value = error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyOverflowError>(py)
+        || error.is_instance_of::<PyAttributeError>(py);
+    if is_of_value { refusal() } else { error }
 }
 
 /// Names the first element that is no token id, where the value is a sequence at all.
@@ -92,10 +104,18 @@ impl Hashes {
             );
             return Err(request_error(value.py(), message));
         }
-        let hashes = value.extract::<Vec<Bound<'_, PyBytes>>>().map_err(|_| {
-            request_error(value.py(), "block hashes must be a sequence of bytes or an array".into())
+        let py = value.py();
+        let hashes = value.extract::<Vec<Bound<'_, PyBytes>>>().map_err(|error| {
+            or_raised(error, py, || {
+                request_error(py, "block hashes must be a sequence of bytes or an array".into())
+            })
         })?;
         Self::new(value.py(), hashes.iter().map(|hash| hash.as_bytes()))
+    }
+
+    /// A single hash.
+    pub fn of_one(hash: &Bound<'_, PyBytes>) -> PyResult<Self> {
+        Self::new(hash.py(), std::iter::once(hash.as_bytes()))
     }
 
     fn new(py: Python<'_>, rows: impl Iterator<Item = impl AsRef<[u8]>>) -> PyResult<Self> {

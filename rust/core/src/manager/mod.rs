@@ -72,6 +72,11 @@ impl Manager {
         self.requests.contains_key(&request)
     }
 
+    /// How many requests hold blocks.
+    pub fn num_requests(&self) -> usize {
+        self.requests.len()
+    }
+
     /// Prefix tokens of a request that every cacheable group has cached.
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;

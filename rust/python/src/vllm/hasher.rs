@@ -7,6 +7,7 @@ use kvoxide_core::BlockHash;
 use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
 use crate::hasher::{algorithm_named, block_size_in_tokens};
+use crate::panics::contained;
 use crate::tokens::hash_bytes;
 
 /// From this many tokens on, hashing takes longer than another thread may take to give the GIL
@@ -71,13 +72,15 @@ impl VllmBlockHasher {
             num_lookahead_tokens: self.num_lookahead_tokens,
             keys: &keys.keys,
         };
-        let hashes = if tokens.len() < MIN_TOKENS_WITHOUT_GIL {
-            chain.hash(self.algorithm)
-        } else {
-            py.detach(|| chain.hash(self.algorithm))
-        };
-        let hash_len = self.algorithm.hash_len();
-        PyList::new(py, hashes.iter().map(|hash: &BlockHash| hash_bytes(py, hash, hash_len)))
+        contained(py, || {
+            let hashes = if tokens.len() < MIN_TOKENS_WITHOUT_GIL {
+                chain.hash(self.algorithm)
+            } else {
+                py.detach(|| chain.hash(self.algorithm))
+            };
+            let hash_len = self.algorithm.hash_len();
+            PyList::new(py, hashes.iter().map(|hash: &BlockHash| hash_bytes(py, hash, hash_len)))
+        })
     }
 }
 

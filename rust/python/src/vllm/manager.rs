@@ -4,100 +4,39 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBytes, PyDict, PyList, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference,
-};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, GroupSpec, HashSource, Manager,
-    ManagerConfig, RequestId,
+    AllocateArgs, BlockDemand, BlockId, Error, GroupBlocks, HashSource, Manager, ManagerConfig,
+    PrefixHit,
 };
 
 use super::errors::IntoVllmResult;
 use super::mirror::{Facts, Mirror, PyHashes, num_tokens};
-use super::views::{VllmBlocks, block_list, groups_of, is_no_hit, lists_of, unpacked_key};
+use super::state::VllmState;
+use super::views::{VllmBlocks, block_list, groups_of, is_no_hit, lists_of};
 use crate::config::{PyConfig, PyPolicy};
 use crate::errors::{IntoPyResult, block_error, to_py};
+use crate::gate::Gate;
 use crate::id_lists::id_list;
-
-type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
+use crate::panics::panic_midway;
 
 /// The engine of one vLLM manager.
-#[pyclass(module = "kvoxide._core", name = "VllmManager")]
+#[pyclass(module = "kvoxide._core", name = "VllmManager", frozen)]
 pub struct VllmManager {
-    pub core: Manager,
-    pub(super) hash_len: Option<usize>,
-    requests: Mirrors,
-    next_id: RequestId,
+    pub gate: Gate<VllmState>,
     waiting_states: Vec<Py<PyAny>>,
-    facade: Option<Py<PyWeakrefReference>>,
+    facade: PyOnceLock<Py<PyWeakrefReference>>,
 }
 
 impl VllmManager {
-    /// Bytes of the block hashes in use.
-    pub fn hash_len(&self) -> usize {
-        self.hash_len.unwrap_or(0)
-    }
-
     /// The Python object that stands for the block pool.
     pub fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let facade = self.facade.as_ref().and_then(|facade| facade.bind(py).upgrade());
+        let facade = self.facade.get(py).and_then(|facade| facade.bind(py).upgrade());
         facade
             .ok_or_else(|| to_py(py, &Error::Block("the block pool of this block is gone".into())))
     }
-
-    /// Adds a key, given as vLLM packs it, to a block.
-    pub fn insert_key(
-        &mut self,
-        block: BlockId,
-        packed: &Bound<'_, PyBytes>,
-        num_tokens: Option<usize>,
-    ) -> PyResult<()> {
-        let py = packed.py();
-        self.core.check_ids(&[block]).into_vllm(py)?;
-        if let Some(num_tokens) = num_tokens.filter(|&n| n > GroupSpec::MAX_TOKENS) {
-            let message = format!(
-                "num_tokens is {num_tokens}; a hash covers at most {} tokens",
-                GroupSpec::MAX_TOKENS
-            );
-            return Err(block_error(py, &message));
-        }
-        let key = unpacked_key(packed, &mut self.hash_len)?;
-        let num_tokens = num_tokens.unwrap_or(0);
-        self.core.pool_mut().insert_foreign_key(block, key, num_tokens).into_vllm(py)
-    }
-
-    fn id_of(&self, request_id: &str) -> Option<RequestId> {
-        self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
-    }
-
-    fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
-        let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
-        match held {
-            Some(held) => held.groups.iter().map(|group| group.blocks.clone()).collect(),
-            None => self.core.no_blocks(),
-        }
-    }
-
-    fn forget(&mut self, request_id: &str) -> Option<RequestId> {
-        let id = self.requests.remove(request_id)?.id;
-        self.core.forget_lookup(id);
-        self.core.knows(id).then_some(id)
-    }
-}
-
-/// The mirror of a request, made when the request is first seen.
-fn mirror_of<'a>(
-    requests: &'a mut Mirrors,
-    next_id: &mut RequestId,
-    request: &Bound<'_, PyAny>,
-) -> PyResult<&'a mut Mirror> {
-    let name = request.getattr(intern!(request.py(), "request_id"))?;
-    let name = name.cast::<PyString>()?.to_str()?;
-    Ok(requests.entry_ref(name).or_insert_with(|| {
-        *next_id += 1;
-        Mirror::new(*next_id)
-    }))
 }
 
 fn hashes_of<'py>(request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -121,6 +60,28 @@ fn update(
     Ok(())
 }
 
+/// The longest cached prefix of a request, reported as events if the request wants that.
+fn look_up(
+    core: &mut Manager,
+    mirror: &mut Mirror,
+    hash_len: &mut Option<usize>,
+    request: &Bound<'_, PyAny>,
+    max_length: usize,
+) -> PyResult<PrefixHit> {
+    let py = request.py();
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::new(&list, *hash_len)?;
+    let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
+    let hit = hashes.settle(py, hit)?;
+    if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
+        hashes.settle(py, mirror.update(&hashes, 0))?;
+        let facts = Facts::read(request, &[])?;
+        core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
+    }
+    *hash_len = hashes.hash_len();
+    Ok(hit)
+}
+
 fn wrap(slf: &Bound<'_, VllmManager>, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
     VllmBlocks { manager: slf.clone().unbind(), groups: groups.into(), is_made_by_caller: false }
 }
@@ -131,7 +92,8 @@ impl VllmManager {
     #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
         hash_block_size, max_in_flight_tokens, enable_caching, use_eagle,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
-        keep_tail_below_junction, counts_null_references, observe, waiting_states))]
+        keep_tail_below_junction, counts_null_references, observe, waiting_states,
+        check_every=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -150,6 +112,7 @@ impl VllmManager {
         counts_null_references: bool,
         observe: bool,
         waiting_states: Vec<Py<PyAny>>,
+        check_every: u64,
     ) -> PyResult<Self> {
         let config = ManagerConfig {
             num_blocks: kv_cache_config.num_blocks,
@@ -174,34 +137,43 @@ impl VllmManager {
         }
         let has_watermark = core.watermark_blocks() > 0;
         Ok(Self {
-            core,
-            hash_len: None,
-            requests: Mirrors::default(),
-            next_id: 0,
+            gate: Gate::new(VllmState::new(core, check_every)),
             waiting_states: if has_watermark { waiting_states } else { Vec::new() },
-            facade: None,
+            facade: PyOnceLock::new(),
         })
     }
 
-    /// Tells which Python object stands for the block pool; only a weak reference is kept.
-    fn set_facade(&mut self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.facade = Some(PyWeakrefReference::new(pool)?.unbind());
-        Ok(())
+    /// Tells, once, which Python object stands for the block pool; only a weak reference is kept.
+    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
+        let facade = PyWeakrefReference::new(pool)?.unbind();
+        self.facade
+            .set(pool.py(), facade)
+            .map_err(|_| block_error(pool.py(), "this manager has a block pool already"))
+    }
+
+    /// Makes the manager refuse every further call, as after a panic, and says why.
+    fn poison(&self, py: Python<'_>, reason: String) {
+        self.gate.poison(py, reason);
+    }
+
+    /// Panics with a block that nobody holds. A build of its own with such a method would test
+    /// another module than the one that ships.
+    fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.change(py, "_panic_for_tests", |state| panic_midway(&mut state.core))
     }
 
     #[getter]
-    fn usage(&self) -> f64 {
-        self.core.pool().usage()
+    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
+        self.gate.read(py, |state| Ok(state.core.pool().usage()))
     }
 
     #[getter]
-    fn watermark_blocks(&self) -> usize {
-        self.core.watermark_blocks()
+    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.read(py, |state| Ok(state.core.watermark_blocks()))
     }
 
-    fn empty_blocks(slf: &Bound<'_, Self>) -> VllmBlocks {
-        let empty = slf.borrow().core.no_blocks();
-        wrap(slf, empty)
+    fn empty_blocks(slf: &Bound<'_, Self>) -> PyResult<VllmBlocks> {
+        slf.get().gate.read(slf.py(), |state| Ok(wrap(slf, state.core.no_blocks())))
     }
 
     #[pyo3(signature = (request, max_cache_hit_length=None))]
@@ -211,29 +183,20 @@ impl VllmManager {
         max_cache_hit_length: Option<usize>,
     ) -> PyResult<(VllmBlocks, usize, usize)> {
         let py = slf.py();
-        let mut this = slf.try_borrow_mut()?;
-        let Self { core, hash_len, requests, next_id, .. } = &mut *this;
-        let skips = || request.getattr(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
-        if !core.config().enable_caching || skips()? {
-            let empty = core.no_blocks();
-            return Ok((wrap(slf, empty), 0, 0));
-        }
-        let max_length = match max_cache_hit_length {
-            Some(length) => length,
-            None => num_tokens(request)?.saturating_sub(1),
-        };
-        let list = hashes_of(request)?;
-        let hashes = PyHashes::new(&list, *hash_len)?;
-        let mirror = mirror_of(requests, next_id, request)?;
-        let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
-        let hit = hashes.settle(py, hit)?;
-        if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
-            hashes.settle(py, mirror.update(&hashes, 0))?;
-            let facts = Facts::read(request, &[])?;
-            core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
-        }
-        *hash_len = hashes.hash_len();
-        Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
+        slf.get().gate.change(py, "get_computed_blocks", |state| {
+            let skips = || request.getattr(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
+            if !state.core.config().enable_caching || skips()? {
+                return Ok((wrap(slf, state.core.no_blocks()), 0, 0));
+            }
+            let max_length = match max_cache_hit_length {
+                Some(length) => length,
+                None => num_tokens(request)?.saturating_sub(1),
+            };
+            let hit = state.about(request, |core, mirror, hash_len| {
+                look_up(core, mirror, hash_len, request, max_length)
+            })?;
+            Ok((wrap(slf, hit.blocks), hit.length, hit.shared_prefix_boundary))
+        })
     }
 
     #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
@@ -241,8 +204,8 @@ impl VllmManager {
         delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
         reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=None))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
-    fn allocate_slots(
-        slf: &Bound<'_, Self>,
+    fn allocate_slots<'py>(
+        slf: &Bound<'py, Self>,
         request: &Bound<'_, PyAny>,
         num_new_tokens: usize,
         num_new_computed_tokens: usize,
@@ -255,21 +218,12 @@ impl VllmManager {
         reserved_blocks: usize,
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Option<Vec<usize>>,
-    ) -> PyResult<Option<VllmBlocks>> {
+    ) -> PyResult<Option<Bound<'py, VllmBlocks>>> {
         let py = slf.py();
         let _ = num_encoder_tokens;
         let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
         let hit = hit.map(|blocks| groups_of(blocks, slf)).transpose()?;
-        let mut this = slf.try_borrow_mut()?;
-        let Self { core, hash_len, requests, next_id, waiting_states, .. } = &mut *this;
-        if let Some(hit) = &hit {
-            check_num_groups(hit.len(), core.config().groups.len()).into_vllm(py)?;
-        }
-        let facts = Facts::read(request, waiting_states)?;
-        let mirror = mirror_of(requests, next_id, request)?;
         let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
-        update(mirror, core, request, hash_len, &facts, hit_blocks)?;
-        let view = mirror.view(&facts);
         let args = AllocateArgs {
             num_new_tokens,
             num_new_computed_tokens,
@@ -282,32 +236,42 @@ impl VllmManager {
             has_scheduled_reqs,
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
-        let new = core.allocate_slots(&view, &args).into_vllm(py)?;
-        let groups = |ids: Vec<Vec<BlockId>>| {
-            ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
-        };
-        Ok(new.map(|new| wrap(slf, groups(new))))
+        let Self { gate, waiting_states, .. } = slf.get();
+        gate.change(py, "allocate_slots", |state| {
+            if hit.is_some() {
+                check_num_groups(hit_blocks.len(), state.core.config().groups.len())
+                    .into_vllm(py)?;
+            }
+            let facts = Facts::read(request, waiting_states)?;
+            let new = state.about(request, |core, mirror, hash_len| {
+                update(mirror, core, request, hash_len, &facts, hit_blocks)?;
+                core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
+            })?;
+            let groups = |ids: Vec<Vec<BlockId>>| {
+                ids.into_iter().map(|ids| GroupBlocks::new(0, ids)).collect::<Vec<_>>()
+            };
+            let made = new.map(|new| Bound::new(py, wrap(slf, groups(new)))).transpose();
+            gate.handed_out(py, made)
+        })
     }
 
-    fn cache_blocks(
-        &mut self,
-        request: &Bound<'_, PyAny>,
-        num_computed_tokens: usize,
-    ) -> PyResult<()> {
-        let Self { core, hash_len, requests, next_id, .. } = self;
-        let facts = Facts::read(request, &[])?;
-        let mirror = mirror_of(requests, next_id, request)?;
-        update(mirror, core, request, hash_len, &facts, &[])?;
-        let view = mirror.view(&facts);
-        core.cache_blocks(&view, num_computed_tokens).into_vllm(request.py())
+    fn cache_blocks(&self, request: &Bound<'_, PyAny>, num_computed_tokens: usize) -> PyResult<()> {
+        let py = request.py();
+        self.gate.change(py, "cache_blocks", |state| {
+            let facts = Facts::read(request, &[])?;
+            state.about(request, |core, mirror, hash_len| {
+                update(mirror, core, request, hash_len, &facts, &[])?;
+                core.cache_blocks(&mirror.view(&facts), num_computed_tokens).into_vllm(py)
+            })
+        })
     }
 
     /// Gives back what a request holds; nothing if it holds nothing.
-    fn free(&mut self, py: Python<'_>, request_id: &str) -> PyResult<()> {
-        match self.forget(request_id) {
-            Some(id) => self.core.free(id).into_vllm(py),
+    fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
+        self.gate.change(py, "free", |state| match state.forget(request_id) {
+            Some(id) => state.core.free(id).into_vllm(py),
             None => Ok(()),
-        }
+        })
     }
 
     /// Forgets a request and hands its blocks out in token order, group by group. Leading null
@@ -318,37 +282,35 @@ impl VllmManager {
         with_null_head: bool,
     ) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
-        let ids = {
-            let mut this = slf.try_borrow_mut()?;
-            let held = this.blocks_of(request_id);
-            if let Some(id) = this.forget(request_id) {
-                this.core.pop_blocks_for_free(id).into_vllm(py)?;
+        let gate = &slf.get().gate;
+        gate.change(py, "pop_blocks_for_free", |state| {
+            let held = state.blocks_of(request_id);
+            if let Some(id) = state.forget(request_id) {
+                state.core.pop_blocks_for_free(id).into_vllm(py)?;
             }
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
             });
-            ids.collect::<Vec<_>>()
-        };
-        block_list(py, &slf.clone().unbind(), ids)
+            gate.handed_out(py, block_list(py, slf.as_unbound(), ids))
+        })
     }
 
     fn remove_skipped_blocks(
-        &mut self,
+        &self,
         py: Python<'_>,
         request_id: &str,
         processed_computed_tokens: usize,
     ) -> PyResult<()> {
-        match self.id_of(request_id) {
+        self.gate.change(py, "remove_skipped_blocks", |state| match state.id_of(request_id) {
             Some(id) => {
-                self.core.remove_skipped_blocks(id, processed_computed_tokens).into_vllm(py)
+                state.core.remove_skipped_blocks(id, processed_computed_tokens).into_vllm(py)
             }
             None => Ok(()),
-        }
+        })
     }
 
     fn get_blocks(slf: &Bound<'_, Self>, request_id: &str) -> PyResult<VllmBlocks> {
-        let groups = slf.try_borrow()?.blocks_of(request_id);
-        Ok(wrap(slf, groups))
+        slf.get().gate.read(slf.py(), |state| Ok(wrap(slf, state.blocks_of(request_id))))
     }
 
     fn get_block_ids<'py>(
@@ -356,22 +318,24 @@ impl VllmManager {
         py: Python<'py>,
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let held = self.id_of(request_id).map(|id| self.core.blocks_of(id)).transpose();
-        let lists = match held.into_vllm(py)? {
-            Some(held) => {
-                let lists = held.groups.iter().map(|group| id_list(py, &group.blocks));
-                lists.collect::<PyResult<Vec<_>>>()?
-            }
-            None => self.core.config().groups.iter().map(|_| PyList::empty(py)).collect(),
-        };
-        PyTuple::new(py, lists)
+        self.gate.read(py, |state| {
+            let held = state.id_of(request_id).map(|id| state.core.blocks_of(id)).transpose();
+            let lists = match held.into_vllm(py)? {
+                Some(held) => {
+                    let lists = held.groups.iter().map(|group| id_list(py, &group.blocks));
+                    lists.collect::<PyResult<Vec<_>>>()?
+                }
+                None => state.core.config().groups.iter().map(|_| PyList::empty(py)).collect(),
+            };
+            PyTuple::new(py, lists)
+        })
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
-        match self.id_of(request_id) {
-            Some(id) => self.core.estimate_cached_tokens(id).into_vllm(py),
+        self.gate.read(py, |state| match state.id_of(request_id) {
+            Some(id) => state.core.estimate_cached_tokens(id).into_vllm(py),
             None => Ok(0),
-        }
+        })
     }
 
     #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
@@ -385,15 +349,17 @@ impl VllmManager {
         apply_admission_cap: bool,
     ) -> PyResult<usize> {
         let hit = lists_of(new_computed_blocks, slf)?;
-        let this = slf.try_borrow()?;
         let demand = BlockDemand {
             num_tokens,
             new_computed_blocks: &hit,
             total_computed_tokens,
             apply_admission_cap,
         };
-        let id = this.requests.get(request_id).map_or(0, |mirror| mirror.id);
-        this.core.get_num_blocks_to_allocate(id, &demand).into_vllm(slf.py())
+        let py = slf.py();
+        slf.get().gate.read(py, |state| {
+            let id = state.requests.get(request_id).map_or(0, |mirror| mirror.id);
+            state.core.get_num_blocks_to_allocate(id, &demand).into_vllm(py)
+        })
     }
 
     /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
@@ -402,13 +368,13 @@ impl VllmManager {
         hashes: &Bound<'_, PyAny>,
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, usize, usize)> {
-        let mut this = slf.try_borrow_mut()?;
-        let hashes = PyHashes::new(hashes, this.hash_len)?;
-        let found = this.core.find_longest_hit(&hashes, max_cache_hit_length);
-        let found = hashes.settle(slf.py(), found)?;
-        this.hash_len = hashes.hash_len();
-        let uncached = found.num_uncached_common_prefix_tokens;
-        Ok((wrap(slf, found.blocks), found.length, uncached))
+        slf.get().gate.read(slf.py(), |state| {
+            let hashes = PyHashes::new(hashes, state.hash_len)?;
+            let found = state.core.find_longest_hit(&hashes, max_cache_hit_length);
+            let found = hashes.settle(slf.py(), found)?;
+            let uncached = found.num_uncached_common_prefix_tokens;
+            Ok((wrap(slf, found.blocks), found.length, uncached))
+        })
     }
 
     /// The hit of each group by itself: blocks and lengths.
@@ -417,30 +383,34 @@ impl VllmManager {
         hashes: &Bound<'_, PyAny>,
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, Vec<usize>)> {
-        let mut this = slf.try_borrow_mut()?;
-        let hashes = PyHashes::new(hashes, this.hash_len)?;
-        let found = this.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
-        let (blocks, lengths) = hashes.settle(slf.py(), found)?;
-        this.hash_len = hashes.hash_len();
-        Ok((wrap(slf, blocks), lengths))
+        slf.get().gate.read(slf.py(), |state| {
+            let hashes = PyHashes::new(hashes, state.hash_len)?;
+            let found = state.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
+            let (blocks, lengths) = hashes.settle(slf.py(), found)?;
+            Ok((wrap(slf, blocks), lengths))
+        })
     }
 
-    fn take_new_block_ids(&mut self) -> Vec<BlockId> {
-        self.core.take_new_block_ids()
+    fn take_new_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.gate.change(py, "take_new_block_ids", |state| {
+            self.gate.handed_out(py, PyList::new(py, state.core.take_new_block_ids()))
+        })
     }
 
     fn record_blocks_for_zeroing(
-        &mut self,
+        &self,
         py: Python<'_>,
         request_id: &str,
         start_token: usize,
     ) -> PyResult<()> {
         // No request has the id 0: the start is checked even for a request that holds nothing.
-        let id = self.id_of(request_id).unwrap_or(0);
-        match self.core.record_blocks_for_zeroing(id, start_token) {
-            Err(Error::UnknownRequest(_)) => Ok(()),
-            recorded => recorded.into_vllm(py),
-        }
+        self.gate.change(py, "record_blocks_for_zeroing", |state| {
+            let id = state.id_of(request_id).unwrap_or(0);
+            match state.core.record_blocks_for_zeroing(id, start_token) {
+                Err(Error::UnknownRequest(_)) => Ok(()),
+                recorded => recorded.into_vllm(py),
+            }
+        })
     }
 
     fn wrap_blocks(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
@@ -453,14 +423,18 @@ impl VllmManager {
         num_computed_tokens: usize,
     ) -> PyResult<VllmBlocks> {
         let groups = groups_of(blocks, slf)?;
-        let cut = slf.try_borrow()?.core.truncated(&groups, num_computed_tokens);
-        Ok(wrap(slf, cut.into_vllm(slf.py())?))
+        slf.get().gate.read(slf.py(), |state| {
+            let cut = state.core.truncated(&groups, num_computed_tokens).into_vllm(slf.py())?;
+            Ok(wrap(slf, cut))
+        })
     }
 
     /// Ids of the requests that hold blocks, or have been looked up and not been freed.
-    fn request_ids(&self) -> Vec<String> {
-        let known = self.requests.iter().filter(|(_, mirror)| self.core.knows(mirror.id));
-        known.map(|(name, _)| name.clone()).collect()
+    fn request_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.gate.read(py, |state| {
+            let known = state.requests.iter().filter(|(_, mirror)| state.core.knows(mirror.id));
+            PyList::new(py, known.map(|(name, _)| name).collect::<Vec<_>>())
+        })
     }
 
     /// Leading cached blocks of each request in one group, where that is known.
@@ -469,24 +443,26 @@ impl VllmManager {
         py: Python<'py>,
         group: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let counts = PyDict::new(py);
-        for (name, mirror) in &self.requests {
-            let held = self.core.blocks_of(mirror.id).ok();
-            let state = held.and_then(|held| held.groups.get(group));
-            if let Some(count) = state.and_then(|state| state.num_cached_blocks) {
-                counts.set_item(name, count)?;
+        self.gate.read(py, |state| {
+            let counts = PyDict::new(py);
+            for (name, mirror) in &state.requests {
+                let held = state.core.blocks_of(mirror.id).ok();
+                let held = held.and_then(|held| held.groups.get(group));
+                if let Some(count) = held.and_then(|held| held.num_cached_blocks) {
+                    counts.set_item(name, count)?;
+                }
             }
-        }
-        Ok(counts)
+            Ok(counts)
+        })
     }
 
     /// 32 bytes that change with the state of the engine.
-    fn state_digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &kvoxide_core::digest::digest(&self.core))
+    fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.gate.read(py, |state| Ok(PyBytes::new(py, &state.digest())))
     }
 
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        kvoxide_core::invariant::check(&self.core).map_err(Error::Internal).into_vllm(py)
+        self.gate.read(py, |state| state.check().map_err(Error::Internal).into_vllm(py))
     }
 }
 

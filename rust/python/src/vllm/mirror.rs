@@ -27,6 +27,11 @@ impl Mirror {
         Self { id, ..Self::default() }
     }
 
+    /// Lets the next call copy its hashes anew.
+    pub fn forget_hashes(&mut self) {
+        self.hashes.clear();
+    }
+
     /// Copies the hashes from `first_needed` on that are new. Hashes are chained, so an equal last
     /// one means that all before it are equal; a list that was replaced is copied anew.
     pub fn update(&mut self, source: &PyHashes<'_, '_>, first_needed: usize) -> Result<()> {

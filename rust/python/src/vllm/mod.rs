@@ -7,4 +7,5 @@ pub mod hasher;
 pub mod manager;
 mod mirror;
 mod pool;
+mod state;
 pub mod views;

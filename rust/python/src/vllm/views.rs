@@ -7,13 +7,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use kvoxide_core::block::CacheKey;
-use kvoxide_core::{BlockId, GroupBlocks, GroupId, NULL_BLOCK};
+use kvoxide_core::{BlockHash, BlockId, GroupBlocks, GroupId, NULL_BLOCK};
 
 use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
+use super::mirror::block_hash;
+use super::state::VllmState;
 use crate::blocks::id_array;
 use crate::errors::block_error;
+use crate::gate::Gate;
 use crate::id_lists::id_list;
+use crate::panics::contained;
 use crate::tokens::hash_bytes;
 
 /// A view of one block.
@@ -30,17 +34,47 @@ pub fn packed_key<'py>(py: Python<'py>, key: &CacheKey, hash_len: usize) -> Boun
     PyBytes::new(py, &bytes)
 }
 
-/// A key from its packed form.
+/// A key from its packed form, whose hash is one of the manager's from then on.
 pub fn unpacked_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: &mut Option<usize>,
 ) -> PyResult<CacheKey> {
-    let py = packed.py();
-    let refuse = || block_error(py, "a key is a block hash followed by a group id of 4 bytes");
-    let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
-    let hash = super::mirror::block_hash(PyBytes::new(py, hash).as_any(), hash_len)?;
-    let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
+    let (hash, group) = unpacked(packed)?;
+    let hash = block_hash(PyBytes::new(packed.py(), hash).as_any(), hash_len)?;
     Ok(CacheKey { hash, group })
+}
+
+/// A key to look up. One whose hash has another length than the manager's is no block's.
+pub fn known_key(
+    packed: &Bound<'_, PyBytes>,
+    hash_len: Option<usize>,
+) -> PyResult<Option<CacheKey>> {
+    let (hash, group) = unpacked(packed)?;
+    let hash = BlockHash::from_slice(hash).filter(|_| Some(hash.len()) == hash_len);
+    Ok(hash.map(|hash| CacheKey { hash, group }))
+}
+
+fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
+    let refuse =
+        || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
+    let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
+    let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
+    Ok((hash, group))
+}
+
+impl VllmBlock {
+    fn gate(&self) -> &Gate<VllmState> {
+        &self.manager.get().gate
+    }
+
+    /// The blocks before and after this one in its queue.
+    fn neighbours(&self, py: Python<'_>) -> PyResult<(Option<Self>, Option<Self>)> {
+        let view = |id| Self { manager: self.manager.clone_ref(py), id };
+        self.gate().read(py, |state| {
+            let (before, after) = state.core.pool().free_neighbours(self.id);
+            Ok((before.map(view), after.map(view)))
+        })
+    }
 }
 
 #[pymethods]
@@ -53,20 +87,22 @@ impl VllmBlock {
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
         // That of the null block may be below zero.
-        Ok(self.manager.try_borrow(py)?.core.pool().ref_count(self.id))
+        self.gate().read(py, |state| Ok(state.core.pool().ref_count(self.id)))
     }
 
     #[setter]
     fn set_ref_cnt(&self, py: Python<'_>, count: u32) -> PyResult<()> {
-        let mut manager = self.manager.try_borrow_mut(py)?;
-        manager.core.pool_mut().set_ref_count(self.id, count).into_vllm(py)
+        self.gate().edit(py, "ref_cnt", |state| {
+            state.core.pool_mut().set_ref_count(self.id, count).into_vllm(py)
+        })
     }
 
     #[getter]
     fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let manager = self.manager.try_borrow(py)?;
-        let key = manager.core.pool().states().key(self.id);
-        Ok(key.map(|key| packed_key(py, &key, manager.hash_len())))
+        self.gate().read(py, |state| {
+            let key = state.core.pool().states().key(self.id);
+            Ok(key.map(|key| packed_key(py, &key, state.hash_len())))
+        })
     }
 
     #[getter(_block_hash)]
@@ -76,7 +112,7 @@ impl VllmBlock {
 
     #[getter]
     fn block_hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        Ok(self.manager.try_borrow(py)?.core.pool().states().hash_num_tokens(self.id))
+        self.gate().read(py, |state| Ok(state.core.pool().states().hash_num_tokens(self.id)))
     }
 
     #[pyo3(signature = (block_hash, num_tokens=None))]
@@ -85,19 +121,22 @@ impl VllmBlock {
         block_hash: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
-        let mut manager = self.manager.try_borrow_mut(block_hash.py())?;
-        if manager.core.pool().states().is_cached(self.id) {
-            return Err(PyAssertionError::new_err(format!(
-                "block {} has a hash already; reset it first",
-                self.id
-            )));
-        }
-        manager.insert_key(self.id, block_hash, num_tokens)
+        self.gate().edit(block_hash.py(), "set_block_hash", |state| {
+            if state.core.pool().states().is_cached(self.id) {
+                return Err(PyAssertionError::new_err(format!(
+                    "block {} has a hash already; reset it first",
+                    self.id
+                )));
+            }
+            state.insert_key(self.id, block_hash, num_tokens)
+        })
     }
 
     fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
-        self.manager.try_borrow_mut(py)?.core.pool_mut().remove_keys_silently(self.id);
-        Ok(())
+        self.gate().edit(py, "reset_hash", |state| {
+            state.remove_keys(self.id);
+            Ok(())
+        })
     }
 
     #[getter]
@@ -107,19 +146,17 @@ impl VllmBlock {
 
     #[getter]
     fn pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.manager.try_borrow(py)?.facade(py)
+        self.manager.get().facade(py)
     }
 
     #[getter]
     fn prev_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
-        let id = self.manager.try_borrow(py)?.core.pool().free_neighbours(self.id).0;
-        Ok(id.map(|id| Self { manager: self.manager.clone_ref(py), id }))
+        Ok(self.neighbours(py)?.0)
     }
 
     #[getter]
     fn next_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
-        let id = self.manager.try_borrow(py)?.core.pool().free_neighbours(self.id).1;
-        Ok(id.map(|id| Self { manager: self.manager.clone_ref(py), id }))
+        Ok(self.neighbours(py)?.1)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -174,8 +211,10 @@ impl VllmBlocks {
         if self.is_empty() {
             return PyTuple::new(py, self.groups.iter().map(|_| PyTuple::empty(py)));
         }
-        let lists = self.groups.iter().map(|group| block_list(py, &self.manager, group.iter()));
-        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        contained(py, || {
+            let lists = self.groups.iter().map(|group| block_list(py, &self.manager, group.iter()));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     #[pyo3(signature = (allow_none=false, *, group_ids=None))]
@@ -192,12 +231,17 @@ impl VllmBlocks {
         if allow_none && groups.iter().all(|group| group.is_empty()) {
             return Ok(None);
         }
-        let lists = groups.into_iter().map(|group| id_list(py, group));
-        PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?).map(Some)
+        contained(py, || {
+            let lists = groups.into_iter().map(|group| id_list(py, group));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?).map(Some)
+        })
     }
 
     fn get_block_ids_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.groups.iter().map(|group| id_array(py, group)).collect::<Vec<_>>())
+        contained(py, || {
+            let arrays = self.groups.iter().map(|group| id_array(py, group));
+            PyTuple::new(py, arrays.collect::<Vec<_>>())
+        })
     }
 
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
@@ -206,14 +250,16 @@ impl VllmBlocks {
                 "get_unhashed_block_ids is for models with one KV cache group",
             ));
         };
-        let manager = self.manager.try_borrow(py)?;
-        let states = manager.core.pool().states();
-        Ok(group.iter().filter(|&id| !states.is_cached(id)).collect())
+        self.manager.get().gate.read(py, |state| {
+            let states = state.core.pool().states();
+            Ok(group.iter().filter(|&id| !states.is_cached(id)).collect())
+        })
     }
 
     fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
-        let manager = self.manager.try_borrow(py)?;
-        Ok(self.groups.iter().map(|group| manager.core.pool().unhashed(group)).collect())
+        self.manager.get().gate.read(py, |state| {
+            Ok(self.groups.iter().map(|group| state.core.pool().unhashed(group)).collect())
+        })
     }
 
     fn new_empty(&self, py: Python<'_>) -> Self {
@@ -270,7 +316,7 @@ pub fn block_list<'py>(
             return Ok(Bound::new(py, VllmBlock { manager: manager.clone_ref(py), id })?.into_any());
         }
         if null.is_none() {
-            let facade = manager.try_borrow(py)?.facade(py)?;
+            let facade = manager.get().facade(py)?;
             null = Some(facade.getattr(pyo3::intern!(py, "null_block"))?);
         }
         null.clone().ok_or_else(|| block_error(py, "the pool has no null block"))
@@ -325,6 +371,6 @@ pub fn ids_of(
         }
     };
     let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
-    manager.try_borrow()?.core.check_ids(&ids).into_vllm(py)?;
+    manager.get().gate.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
     Ok(ids)
 }

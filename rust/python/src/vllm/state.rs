@@ -1,0 +1,163 @@
+//! What vLLM's manager keeps behind its gate: the core, and how vLLM's requests are called there.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use kvoxide_core::digest::digest;
+use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, invariant};
+
+use super::errors::IntoVllmResult;
+use super::mirror::Mirror;
+use super::views::unpacked_key;
+use crate::errors::block_error;
+use crate::gate::Guarded;
+
+type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
+
+/// The state of one vLLM manager.
+pub struct VllmState {
+    pub core: Manager,
+    /// Bytes of the block hashes in use, once one was seen.
+    pub hash_len: Option<usize>,
+    pub requests: Mirrors,
+    next_id: RequestId,
+    /// How many calls that may change something go by from one check to the next; 0 for no check.
+    check_every: u64,
+    num_calls: u64,
+}
+
+impl Guarded for VllmState {
+    #[inline]
+    fn look_after(&mut self, call: &'static str) -> Result<(), String> {
+        match self.check_every {
+            0 => Ok(()),
+            _ => self.count_and_check(call),
+        }
+    }
+}
+
+impl VllmState {
+    /// The state of a manager that nobody has used.
+    pub fn new(core: Manager, check_every: u64) -> Self {
+        let requests = Mirrors::default();
+        Self { core, hash_len: None, requests, next_id: 0, check_every, num_calls: 0 }
+    }
+
+    #[cold]
+    fn count_and_check(&mut self, call: &'static str) -> Result<(), String> {
+        self.num_calls += 1;
+        if !self.num_calls.is_multiple_of(self.check_every) {
+            return Ok(());
+        }
+        self.check().map_err(|broken| {
+            format!("after call {} ({call}) an invariant was broken: {broken}", self.num_calls)
+        })
+    }
+
+    /// Checks every invariant, and that vLLM can name each request that holds blocks.
+    pub fn check(&self) -> Result<(), String> {
+        invariant::check(&self.core)?;
+        let num_named = self.requests.values().filter(|mirror| self.core.knows(mirror.id)).count();
+        match self.core.num_requests() {
+            held if held == num_named => Ok(()),
+            held => Err(format!("{held} requests hold blocks, {num_named} of them have a name")),
+        }
+    }
+
+    /// 32 bytes over all of the state.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut digest = digest(&self.core);
+        let own = [self.requests.len(), self.hash_len(), self.next_id as usize];
+        let own = own.into_iter().flat_map(usize::to_le_bytes);
+        digest.iter_mut().zip(own).for_each(|(byte, own)| *byte ^= own);
+        digest
+    }
+
+    /// Bytes of the block hashes in use.
+    pub fn hash_len(&self) -> usize {
+        self.hash_len.unwrap_or(0)
+    }
+
+    /// Runs a call about a request: with the core, the request's mirror, and the length of hashes.
+    /// Where it fails, nothing that was read for it is kept.
+    pub fn about<R>(
+        &mut self,
+        request: &Bound<'_, PyAny>,
+        call: impl FnOnce(&mut Manager, &mut Mirror, &mut Option<usize>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        let name = request.getattr(intern!(request.py(), "request_id"))?;
+        let name = name.cast::<PyString>()?.to_str()?;
+        let last_id = self.next_id;
+        let mirror = self.requests.entry_ref(name).or_insert_with(|| {
+            self.next_id += 1;
+            Mirror::new(self.next_id)
+        });
+        let mut hash_len = self.hash_len;
+        let result = call(&mut self.core, mirror, &mut hash_len);
+        match result {
+            Ok(_) => self.hash_len = hash_len,
+            Err(_) if self.next_id == last_id => mirror.forget_hashes(),
+            Err(_) => {
+                self.forget(name);
+                self.next_id = last_id;
+            }
+        }
+        result
+    }
+
+    /// The number of a request that holds blocks.
+    pub fn id_of(&self, request_id: &str) -> Option<RequestId> {
+        self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
+    }
+
+    /// What a request holds; no blocks for one that holds nothing.
+    pub fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
+        let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
+        match held {
+            Some(held) => held.groups.iter().map(|group| group.blocks.clone()).collect(),
+            None => self.core.no_blocks(),
+        }
+    }
+
+    /// Forgets the name of a request; its number, if it holds blocks.
+    pub fn forget(&mut self, request_id: &str) -> Option<RequestId> {
+        let id = self.requests.remove(request_id)?.id;
+        self.core.forget_lookup(id);
+        self.core.knows(id).then_some(id)
+    }
+
+    /// Adds a key, given as vLLM packs it, to a block.
+    pub fn insert_key(
+        &mut self,
+        block: BlockId,
+        packed: &Bound<'_, PyBytes>,
+        num_tokens: Option<usize>,
+    ) -> PyResult<()> {
+        let py = packed.py();
+        self.core.check_ids(&[block]).into_vllm(py)?;
+        if let Some(num_tokens) = num_tokens.filter(|&n| n > GroupSpec::MAX_TOKENS) {
+            let message = format!(
+                "num_tokens is {num_tokens}; a hash covers at most {} tokens",
+                GroupSpec::MAX_TOKENS
+            );
+            return Err(block_error(py, &message));
+        }
+        let mut hash_len = self.hash_len;
+        let key = unpacked_key(packed, &mut hash_len)?;
+        let num_tokens = num_tokens.unwrap_or(0);
+        self.core.pool_mut().insert_foreign_key(block, key, num_tokens).into_vllm(py)?;
+        self.hash_len = hash_len;
+        Ok(())
+    }
+
+    /// Takes every key of a block away without an event.
+    pub fn remove_keys(&mut self, block: BlockId) {
+        let pool = self.core.pool_mut();
+        pool.remove_keys_silently(block);
+        if pool.states().is_pinned(block) {
+            // Only cached blocks may stay in the pinned tier.
+            pool.evict([block]);
+        }
+    }
+}
