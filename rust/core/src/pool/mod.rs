@@ -5,18 +5,20 @@
 //! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
 //! pinned blocks are cached.
 
-use crate::block::{
-    BlockHash, BlockId, BlockStates, CacheKey, GroupId, MAX_REFERENCES, NULL_BLOCK, Reuse,
-};
+use crate::block::{BlockId, BlockStates, MAX_REFERENCES, NULL_BLOCK, Reuse};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
 use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
-use crate::hash_index::{Entry, HashIndex};
-use crate::key_layout::{Fingerprint, KeyLayout};
+use crate::hash_index::HashIndex;
+use crate::key_layout::KeyLayout;
 use crate::policy::{Policy, RecycleOrder};
-use crate::removal_log::{RemovalLog, RemovedKey};
+use crate::removal_log::RemovalLog;
 use crate::request::GroupBlocks;
+
+mod keys;
+
+pub use keys::FullBlocks;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
@@ -48,33 +50,6 @@ pub enum Observation {
     Touched(BlockId),
     /// Taken out of the prefix cache on request.
     Evicted(BlockId),
-}
-
-/// Full blocks of one request in one group, side by side, that are to be cached.
-#[derive(Clone, Copy, Debug)]
-pub struct FullBlocks<'a> {
-    /// The group.
-    pub group: GroupId,
-    /// The blocks.
-    pub blocks: &'a [BlockId],
-    /// The request's hashes, from the one of the first block on.
-    pub hashes: &'a [BlockHash],
-    /// Hashes per block.
-    pub per_block: usize,
-    /// Prefix tokens that end with the first block.
-    pub first_num_tokens: usize,
-    /// Tokens per block.
-    pub block_size: usize,
-}
-
-impl FullBlocks<'_> {
-    fn hash(&self, i: usize) -> &BlockHash {
-        &self.hashes[i * self.per_block]
-    }
-
-    fn num_tokens(&self, i: usize) -> usize {
-        self.first_num_tokens + i * self.block_size
-    }
 }
 
 /// The most blocks a pool can have; ids above name further keys of blocks in the index.
@@ -241,32 +216,6 @@ impl BlockPool {
         self.pinned.iter(&self.states)
     }
 
-    /// The block that serves a key: the first inserted of those that have it.
-    pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
-        if !self.layout.has_group(key.group) {
-            return None;
-        }
-        let fingerprint = self.layout.fingerprint_of(key);
-        let entry = self.index.find(fingerprint, |entry| self.entry_has(entry, key))?;
-        Some(self.extra_keys.block_of(entry))
-    }
-
-    pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
-        entry_has(&self.states, &self.extra_keys, entry, key)
-    }
-
-    /// Every key of a block, its own hash first.
-    pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
-        let extra = self.states.has_extra_keys(block).then(|| self.extra_keys.of(block));
-        self.states.key(block).into_iter().chain(extra.into_iter().flatten())
-    }
-
-    /// Whether the block has this key, as its own hash or beside it.
-    pub fn has_key(&self, block: BlockId, key: &CacheKey) -> bool {
-        self.states.has_key(block, key)
-            || self.states.has_extra_keys(block) && self.extra_keys.of(block).any(|k| k == *key)
-    }
-
     /// Checks that `n` blocks can be taken.
     pub fn check_free(&self, n: usize) -> Result<()> {
         if n <= self.num_free_blocks() {
@@ -305,24 +254,6 @@ impl BlockPool {
             Reuse::Other => self.remove_keys(block),
         }
         self.evictions += 1;
-    }
-
-    /// As [`Self::insert_key`], for a key from outside whose `num_tokens` may be wrong.
-    pub fn insert_foreign_key(
-        &mut self,
-        block: BlockId,
-        key: CacheKey,
-        num_tokens: usize,
-    ) -> Result<()> {
-        if !self.layout.has_group(key.group) {
-            return Err(Error::Block(format!(
-                "a block cannot be cached in group {}, which this pool does not have",
-                key.group
-            )));
-        }
-        self.removals.give_up();
-        self.insert_key(block, key, num_tokens);
-        Ok(())
     }
 
     /// Moves the `n` oldest pinned blocks to the end of the free queue (vLLM PR 40676). They keep
@@ -451,124 +382,6 @@ impl BlockPool {
         true
     }
 
-    /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
-    /// them; what they were cached under before is forgotten. Null blocks are passed over.
-    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
-        let mut fingerprints = [Fingerprint::default(); HashIndex::BATCH];
-        let fingerprints = &mut fingerprints[..batch.blocks.len()];
-        for (i, fingerprint) in fingerprints.iter_mut().enumerate() {
-            *fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);
-        }
-        self.index.warm_up(fingerprints.iter().copied());
-        for (i, (&block, &fingerprint)) in batch.blocks.iter().zip(&*fingerprints).enumerate() {
-            if block != NULL_BLOCK {
-                self.cache_full_block(block, batch.hash(i), fingerprint, batch.num_tokens(i));
-            }
-        }
-    }
-
-    #[inline]
-    fn cache_full_block(
-        &mut self,
-        block: BlockId,
-        hash: &BlockHash,
-        fingerprint: Fingerprint,
-        num_tokens: usize,
-    ) {
-        if !self.states.set_key(block, hash, fingerprint, num_tokens) {
-            self.remove_keys(block);
-            self.states.set_key(block, hash, fingerprint, num_tokens);
-        }
-        self.num_cached += 1;
-        self.version += 1;
-        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
-        let is_duplicate = self.index.insert(
-            fingerprint,
-            block,
-            |other| entry_has(states, extra, other, &states.last_key(block)),
-            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
-        );
-        if is_duplicate {
-            self.states.set_duplicate(block, true);
-        }
-    }
-
-    /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
-    /// `num_tokens` is the length of the prefix that the key stands for.
-    pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
-        if !self.states.is_cached(block) {
-            let fingerprint = self.layout.fingerprint_of(&key);
-            self.cache_full_block(block, &key.hash, fingerprint, num_tokens);
-        } else if !self.has_key(block, &key) {
-            self.states.set_has_extra_keys(block, true);
-            let entry = self.extra_keys.add(block, key);
-            self.index_extra_key(entry, &key);
-            self.version += 1;
-        }
-    }
-
-    fn index_extra_key(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
-        self.index.insert(
-            layout.fingerprint_of(key),
-            entry,
-            |other| entry_has(states, extra, other, key),
-            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
-        );
-    }
-
-    /// Takes every key of a block away and reports each as removed.
-    pub fn remove_keys(&mut self, block: BlockId) {
-        if self.states.has_plain_key(block) {
-            self.states.clear_key(block);
-            self.forget_plain_key(block, self.states.fingerprint(block));
-        } else if let Some(own) = self.states.key(block) {
-            self.remove_entry(block, &own);
-            self.remove_extra_keys(block);
-            self.states.clear_key(block);
-            self.num_cached -= 1;
-        }
-    }
-
-    /// The index forgets the only key of a block, which served it.
-    #[inline]
-    fn forget_plain_key(&mut self, block: BlockId, fingerprint: Fingerprint) {
-        let heir = self.index.remove_first(fingerprint, block);
-        self.num_cached -= 1;
-        if heir.is_some() || self.is_watched() {
-            self.note_removal(block, &self.states.last_key(block), heir);
-        } else {
-            self.version += 1;
-        }
-    }
-
-    fn is_watched(&self) -> bool {
-        self.events.is_some() || self.removals.is_kept()
-    }
-
-    fn remove_extra_keys(&mut self, block: BlockId) {
-        if self.states.has_extra_keys(block) {
-            for entry in self.extra_keys.entries_of(block) {
-                let key = self.extra_keys.key(entry);
-                self.remove_entry(entry, &key);
-            }
-            self.extra_keys.remove(block);
-            self.states.set_has_extra_keys(block, false);
-        }
-    }
-
-    /// As [`Self::remove_keys`], without an event.
-    pub fn remove_keys_silently(&mut self, block: BlockId) {
-        let events = self.events.take();
-        self.remove_keys(block);
-        self.events = events;
-    }
-
-    /// Number of distinct keys in the index.
-    pub fn num_keys(&self) -> usize {
-        self.index.len()
-    }
-
     /// Sets a reference count and nothing else: the block stays in its queue or out of it.
     pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
         if count > MAX_REFERENCES {
@@ -591,30 +404,6 @@ impl BlockPool {
         self.states.neighbours(block)
     }
 
-    fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, extra) = (&self.states, &self.extra_keys);
-        let is_match = |other| entry_has(states, extra, other, key);
-        let heir = self.index.remove(self.layout.fingerprint_of(key), entry, is_match);
-        let block = extra.block_of(entry);
-        self.note_removal(block, key, heir);
-    }
-
-    /// A key of a block left the index, and `heir` is served in its place.
-    fn note_removal(&mut self, block: BlockId, key: &CacheKey, heir: Option<Entry>) {
-        if let Some(heir) = heir.filter(|&heir| !ExtraKeys::is_extra(heir)) {
-            self.states.set_duplicate(heir, false);
-        }
-        self.version += 1;
-        let CacheKey { hash, group } = *key;
-        let states = &self.states;
-        self.removals.push(|| RemovedKey {
-            block,
-            group,
-            num_tokens: states.last_hash_num_tokens(block),
-        });
-        self.push_event(|| Event::Removed { hash, group });
-    }
-
     /// Whether events are wanted.
     pub fn has_events(&self) -> bool {
         self.events.is_some()
@@ -635,19 +424,5 @@ impl BlockPool {
     /// Hands out the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-}
-
-fn entry_has(states: &BlockStates, extra: &ExtraKeys, entry: Entry, key: &CacheKey) -> bool {
-    match ExtraKeys::is_extra(entry) {
-        true => extra.key(entry) == *key,
-        false => states.has_key(entry, key),
-    }
-}
-
-fn entry_key(states: &BlockStates, extra: &ExtraKeys, entry: Entry) -> CacheKey {
-    match ExtraKeys::is_extra(entry) {
-        true => extra.key(entry),
-        false => states.last_key(entry),
     }
 }
