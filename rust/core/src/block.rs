@@ -104,6 +104,17 @@ pub(crate) enum Reuse {
     Other,
 }
 
+/// What a block is once a holder less uses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Still in use.
+    Held,
+    /// Free, and cached under its own hash alone, as most are.
+    Cached,
+    /// Free, and anything else.
+    Other,
+}
+
 /// The pool's knowledge of every block.
 #[derive(Clone, Debug)]
 pub struct BlockStates {
@@ -197,13 +208,19 @@ impl BlockStates {
         *usage & MAX_REFERENCES
     }
 
-    /// One holder less; tells whether that was the last one. A count that was set to 0 by hand
-    /// stays 0: below it are flags.
-    pub fn drop_reference(&mut self, id: BlockId) -> bool {
+    /// One holder less. A count that was set to 0 by hand stays 0: below it are flags.
+    #[inline]
+    pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
         let usage = self.usage_mut(id);
-        let count = *usage & MAX_REFERENCES;
-        *usage -= u32::from(count > 0);
-        count == 1
+        if *usage & MAX_REFERENCES == 0 {
+            return Dropped::Held;
+        }
+        *usage -= 1;
+        match *usage {
+            flag::CACHED => Dropped::Cached,
+            usage if usage & MAX_REFERENCES == 0 => Dropped::Other,
+            _ => Dropped::Held,
+        }
     }
 
     /// The key under which the block itself is cached.

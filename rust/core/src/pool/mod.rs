@@ -5,7 +5,7 @@
 //! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
 //! pinned blocks are cached.
 
-use crate::block::{BlockId, BlockStates, MAX_REFERENCES, NULL_BLOCK, Reuse};
+use crate::block::{BlockId, BlockStates, Dropped, MAX_REFERENCES, NULL_BLOCK, Reuse};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
@@ -303,14 +303,15 @@ impl BlockPool {
                 self.release_null(1);
                 continue;
             }
-            if self.states.drop_reference(block) {
-                self.recycle(block, &mut front, &mut back);
+            match self.states.drop_reference(block) {
+                Dropped::Held => {}
+                Dropped::Cached => self.free.push_to_back_run(&mut self.states, &mut back, block),
+                Dropped::Other => self.recycle(block, &mut front, &mut back),
             }
         }
         self.free.close_run(&mut self.states, back);
     }
 
-    #[inline]
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
         if self.states.is_pinned(block) {
             self.pinned.push_back(&mut self.states, block);
@@ -325,7 +326,7 @@ impl BlockPool {
     /// free queue, cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
-            if self.states.drop_reference(block) {
+            if self.states.drop_reference(block) != Dropped::Held {
                 self.states.set_pinned(block, false);
                 self.free.push_back(&mut self.states, block);
             }
