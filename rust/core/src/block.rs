@@ -150,11 +150,6 @@ impl BlockStates {
         self.records[id as usize][word::PREV] = distance;
     }
 
-    /// Reads the record of a block that is perhaps needed soon.
-    pub(crate) fn read_ahead(&self, id: u32) {
-        std::hint::black_box(self.records.get(id as usize).map_or(0, |record| record[word::NEXT]));
-    }
-
     fn usage(&self, id: BlockId) -> u32 {
         self.records[id as usize][word::USE]
     }

@@ -47,14 +47,6 @@ impl BlockStates {
     }
 }
 
-/// A block that a walk from one block to the next probably meets soon: blocks that are freed
-/// together mostly stand in the queue in steps of one. Each link is known only once the one before
-/// is read, so without a guess a walk waits for memory at every cache line.
-fn guess(block: u32, next: u32) -> u32 {
-    const READ_AHEAD: u32 = 32;
-    block.wrapping_add(next.wrapping_sub(block).wrapping_mul(READ_AHEAD))
-}
-
 impl BlockList {
     /// Number of blocks in the list.
     pub fn len(&self) -> usize {
@@ -74,9 +66,7 @@ impl BlockList {
         out.reserve(n);
         for _ in 0..n {
             out.push(block);
-            let next = links.next(block);
-            links.read_ahead(guess(block, next));
-            block = next;
+            block = links.next(block);
         }
         links.join(self.sentinel, block);
         self.len -= n;

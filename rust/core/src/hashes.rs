@@ -59,7 +59,7 @@ impl<'a> HashWindow<'a> {
 
     /// The hash of a full block of `per_block` hashes.
     pub fn of_block(&self, index: usize, per_block: usize) -> BlockHash {
-        self.at((index + 1) * per_block - 1)
+        self.from_block(index, per_block)[0]
     }
 }
 
