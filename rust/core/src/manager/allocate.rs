@@ -86,10 +86,8 @@ impl Manager {
             false => 0,
         };
         let mut counted = CountedHit::default();
-        if args.full_sequence_must_fit
-            && self.full_sequence_demand(request, args, total_computed, &mut counted) + watermark
-                > self.pool.num_free_blocks()
-        {
+        let whole = full_sequence_demand(request, args, total_computed, max_model_len);
+        if args.full_sequence_must_fit && !self.fits(request.id, &whole, watermark, &mut counted) {
             return Ok(None);
         }
 
@@ -104,8 +102,8 @@ impl Manager {
             total_computed_tokens: total_computed,
             apply_admission_cap: false,
         };
-        let required = self.demand(request.id, &demand, &mut counted) + watermark;
-        if required.saturating_add(args.reserved_blocks) > self.pool.num_free_blocks() {
+        let kept = watermark.saturating_add(args.reserved_blocks);
+        if !self.fits(request.id, &demand, kept, &mut counted) {
             return Ok(None);
         }
 
@@ -226,20 +224,20 @@ impl Manager {
         hits.any(|(group, hit)| hit.len() > self.num_skipped_blocks(group, total_computed))
     }
 
-    fn full_sequence_demand(
+    /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
+    /// hit are free reads each of them, so the answer is sought first as if all were.
+    fn fits(
         &self,
-        request: &RequestView<'_>,
-        args: &AllocateArgs<'_>,
-        total_computed: usize,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        kept: usize,
         counted: &mut CountedHit,
-    ) -> usize {
-        let demand = BlockDemand {
-            num_tokens: request.num_tokens.min(self.config.max_model_len),
-            new_computed_blocks: args.new_computed_blocks,
-            total_computed_tokens: total_computed.min(self.config.max_model_len),
-            apply_admission_cap: true,
-        };
-        self.demand(request.id, &demand, counted)
+    ) -> bool {
+        let fits = |demand: usize| demand.saturating_add(kept) <= self.pool.num_free_blocks();
+        fits(self.demand(request, demand, |_, adopted| adopted.len()))
+            || fits(
+                self.demand(request, demand, |g, adopted| counted.num_free(g, adopted, &self.pool)),
+            )
     }
 
     /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
@@ -254,28 +252,31 @@ impl Manager {
         if groups.any(|(state, hit)| state.num_cached_blocks.is_some() && !hit.is_empty()) {
             return Err(takes_no_hit());
         }
-        Ok(self.demand(request, demand, &mut CountedHit::default()))
+        Ok(self.demand(request, demand, |_, adopted| num_free(adopted, &self.pool)))
     }
 
     fn demand(
         &self,
         request: RequestId,
         demand: &BlockDemand<'_>,
-        counted: &mut CountedHit,
+        mut num_free: impl FnMut(usize, &[BlockId]) -> usize,
     ) -> usize {
         let held = self.requests.get(&request);
         let groups = 0..self.config.groups.len();
-        let demands = groups.map(|group| self.group_demand(group, held, demand, counted));
+        let demands = groups.map(|group| {
+            let (new, adopted) = self.group_demand(group, held, demand);
+            new + num_free(group, adopted)
+        });
         demands.fold(0, usize::saturating_add)
     }
 
-    fn group_demand(
+    /// How many new blocks a group needs, and which blocks of the hit it adopts.
+    fn group_demand<'a>(
         &self,
         group: usize,
         held: Option<&RequestBlocks>,
-        demand: &BlockDemand<'_>,
-        counted: &mut CountedHit,
-    ) -> usize {
+        demand: &BlockDemand<'a>,
+    ) -> (usize, &'a [BlockId]) {
         let block_size = self.config.groups[group].block_size;
         let mut required = demand.num_tokens.div_ceil(block_size);
         if let (true, Some(cap)) = (demand.apply_admission_cap, self.max_admission_blocks[group]) {
@@ -284,14 +285,14 @@ impl Manager {
         let state = held.map(|held| &held.groups[group]);
         let num_held = state.map_or(0, |state| state.blocks.len());
         if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
-            return required.saturating_sub(num_held);
+            return (required.saturating_sub(num_held), &[]);
         }
         let skipped = self.num_skipped_blocks(group, demand.total_computed_tokens);
         let hit = demand.new_computed_blocks.get(group);
         let num_local = num_held + hit.map_or(0, GroupBlocks::len);
         let new = required.saturating_sub(skipped.max(num_local));
         let adopted = hit.map_or(&[][..], |hit| hit.tail_from(skipped.saturating_sub(num_held)).1);
-        new + counted.num_free(group, adopted, &self.pool)
+        (new, adopted)
     }
 
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
@@ -402,10 +403,29 @@ impl CountedHit {
         if let Some(&(_, _, num_free)) = known {
             return num_free;
         }
-        let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
-        let num_free = adopted.iter().filter(is_free).count();
+        let num_free = num_free(adopted, pool);
         self.counts.push((group, adopted.len(), num_free));
         num_free
+    }
+}
+
+fn num_free(adopted: &[BlockId], pool: &BlockPool) -> usize {
+    let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
+    adopted.iter().filter(is_free).count()
+}
+
+/// What the whole sequence of a request takes.
+fn full_sequence_demand<'a>(
+    request: &RequestView<'_>,
+    args: &AllocateArgs<'a>,
+    total_computed: usize,
+    max_model_len: usize,
+) -> BlockDemand<'a> {
+    BlockDemand {
+        num_tokens: request.num_tokens.min(max_model_len),
+        new_computed_blocks: args.new_computed_blocks,
+        total_computed_tokens: total_computed.min(max_model_len),
+        apply_admission_cap: true,
     }
 }
 
