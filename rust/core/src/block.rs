@@ -196,6 +196,22 @@ impl BlockStates {
         }
     }
 
+    /// Reads the keys of blocks that are about to be compared, so that the waits for memory
+    /// overlap. Ids beyond the last block are passed over.
+    pub(crate) fn warm_up_keys(&self, blocks: impl Iterator<Item = BlockId>) {
+        let blocks = blocks.filter(|&id| (id as usize) < self.len());
+        let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
+        std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
+    }
+
+    /// How many blocks to announce at once: their records stay in the first cache.
+    pub(crate) const BATCH: usize = 512;
+
+    /// Reads the records of blocks that are about to change, so that the waits for memory overlap.
+    pub(crate) fn warm_up(&self, blocks: &[BlockId]) {
+        std::hint::black_box(blocks.iter().fold(0, |seen, &id| seen ^ self.usage(id)));
+    }
+
     /// One more holder; returns how many there are now.
     pub fn add_reference(&mut self, id: BlockId) -> u32 {
         let usage = self.usage_mut(id);

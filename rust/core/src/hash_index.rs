@@ -82,6 +82,13 @@ impl HashIndex {
         std::hint::black_box(keys.fold(0, |seen, fp| seen ^ first(fp)));
     }
 
+    /// The entry that most keys with this fingerprint have; none of theirs in the worst case.
+    #[inline]
+    pub fn likely(&self, fp: Fingerprint) -> Entry {
+        let lines = &*self.lines;
+        lines[self.layout.line(fp, lines.len())].entries[fp.slot()]
+    }
+
     /// The first inserted entry for which `is_match` holds, among those with this fingerprint.
     #[inline]
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {

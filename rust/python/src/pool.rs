@@ -126,7 +126,7 @@ impl PyBlockPool {
         let ids = self.ids(blocks)?;
         self.gate().change(py, "touch", |state| {
             state.change(py, None, |core| {
-                core.pool_mut().touch(ids);
+                core.pool_mut().touch(&ids);
                 Ok(())
             })
         })

@@ -326,7 +326,7 @@ impl Manager {
         state.blocks.push_nulls(skipped);
         if let Some(hit) = hit {
             self.pool.touch_null(hit.null_head().saturating_sub(skipped));
-            self.pool.touch(hit.tail_from(skipped).1.iter().copied());
+            self.pool.touch(hit.tail_from(skipped).1);
             state.blocks.extend_from(hit, skipped);
         }
         state.num_cached_blocks = Some(state.blocks.len());

@@ -48,6 +48,20 @@ impl BlockPool {
         Some(self.extra_keys.block_of(entry))
     }
 
+    /// Reads what a look-up of these hashes in a group will, so that the waits for memory overlap.
+    pub fn warm_up(&self, group: GroupId, hashes: &[BlockHash]) {
+        let mut fingerprints = [Fingerprint::default(); HashIndex::BATCH];
+        for batch in hashes.chunks(HashIndex::BATCH) {
+            let fingerprints = &mut fingerprints[..batch.len()];
+            for (fingerprint, hash) in fingerprints.iter_mut().zip(batch) {
+                *fingerprint = self.layout.fingerprint(hash, group);
+            }
+            self.index.warm_up(fingerprints.iter().copied());
+            let likely = fingerprints.iter().map(|&fingerprint| self.index.likely(fingerprint));
+            self.states.warm_up_keys(likely);
+        }
+    }
+
     pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
         entry_has(&self.states, &self.extra_keys, entry, key)
     }

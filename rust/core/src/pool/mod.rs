@@ -268,20 +268,26 @@ impl BlockPool {
     }
 
     /// Adds a reference to each block; a free block leaves its queue.
-    pub fn touch(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+    pub fn touch(&mut self, blocks: &[BlockId]) {
         let mut run = Run::default();
-        for block in blocks {
-            if block == NULL_BLOCK {
-                self.touch_null(1);
-                continue;
-            }
-            let count = self.states.add_reference(block);
-            if count == 1 && !run.grow(&self.states, block) {
-                self.unlink(std::mem::replace(&mut run, Run::of(block)));
-            }
-            self.note(|| Observation::Touched(block));
+        for batch in blocks.chunks(BlockStates::BATCH) {
+            self.states.warm_up(batch);
+            batch.iter().for_each(|&block| self.touch_one(block, &mut run));
         }
         self.unlink(run);
+    }
+
+    /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
+    #[inline]
+    fn touch_one(&mut self, block: BlockId, run: &mut Run) {
+        if block == NULL_BLOCK {
+            return self.touch_null(1);
+        }
+        let count = self.states.add_reference(block);
+        if count == 1 && !run.grow(&self.states, block) {
+            self.unlink(std::mem::replace(run, Run::of(block)));
+        }
+        self.note(|| Observation::Touched(block));
     }
 
     /// Takes blocks that stand side by side out of the queue that they are in.

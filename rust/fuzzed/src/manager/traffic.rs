@@ -286,7 +286,7 @@ impl Traffic {
         // A block that a request writes to is its own.
         let can_share = |&id: &BlockId| id != 0 && self.manager.pool().states().is_cached(id);
         let ids: Vec<BlockId> = ids.into_iter().filter(can_share).collect();
-        self.manager.pool_mut().touch(ids.iter().copied());
+        self.manager.pool_mut().touch(&ids);
         self.kept.extend(ids);
         Ok(())
     }

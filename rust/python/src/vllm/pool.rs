@@ -123,7 +123,7 @@ impl VllmManager {
     fn touch(slf: &Bound<'_, Self>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, slf)?;
         slf.get().gate.change(slf.py(), "touch", |state| {
-            state.core.pool_mut().touch(ids);
+            state.core.pool_mut().touch(&ids);
             Ok(())
         })
     }
