@@ -32,7 +32,7 @@ def main() -> int:
     num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)
     seeds = range(arguments.seed, arguments.seed + num_scenarios)
     calls_per_scenario = math.ceil(arguments.calls / num_scenarios)
-    return _run(seeds, calls_per_scenario, sides, arguments.against, arguments.keep_going)
+    return _run(seeds, calls_per_scenario, sides, arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,6 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calls", type=int, default=200_000, help="calls in all")
     parser.add_argument("--scenarios", type=int, help="configurations to spread them over")
     parser.add_argument("--keep-going", action="store_true", help="print every difference")
+    parser.add_argument(
+        "--calls-per-check",
+        type=int,
+        help="compare the whole state after so many calls, instead of as often as the pool's size "
+        "allows; results are compared after every call",
+    )
     parser.add_argument(
         "--replay", type=Path, nargs="+", metavar="FILE", help="play printed differences"
     )
@@ -66,21 +72,22 @@ def _other_side(name: str) -> MakeDriver:
     return VllmDriver if name == "vllm" else FAULTS[name]
 
 
-def _run(seeds: range, calls_per_scenario: int, sides: Sides, name: str, keep_going: bool) -> int:
+def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argparse.Namespace) -> int:
     coverage = Coverage()
     num_differences = 0
     start = time.monotonic()
     for seed in seeds:
         try:
-            coverage.add(play_random(seed, sides, calls_per_scenario))
+            calls_per_check = arguments.calls_per_check
+            coverage.add(play_random(seed, sides, calls_per_scenario, calls_per_check))
         except DifferenceFound as found:
             print(f"seed {seed}: {found}; shrinking", file=sys.stderr)
             _print_difference(shrink(found.reproduction, sides))
             num_differences += 1
-            if not keep_going:
+            if not arguments.keep_going:
                 return 1
         _show_progress(seed - seeds.start + 1, len(seeds), coverage, start)
-    print(f"vLLM {installed_version()} and {name}: {coverage.report()}")
+    print(f"vLLM {installed_version()} and {arguments.against}: {coverage.report()}")
     print(f"\n{num_differences} differences in {time.monotonic() - start:.0f} s")
     return 1 if num_differences else 0
 

@@ -58,20 +58,28 @@ class DifferenceFound(Exception):
         self.reproduction = reproduction
 
 
-def play_random(seed: int, sides: Sides, num_calls: int = CALLS_PER_SCENARIO) -> Coverage:
-    return play(releases.fitted(random_scenario(seed)), sides, num_calls)
+def play_random(
+    seed: int,
+    sides: Sides,
+    num_calls: int = CALLS_PER_SCENARIO,
+    calls_per_check: int | None = None,
+) -> Coverage:
+    return play(releases.fitted(random_scenario(seed)), sides, num_calls, calls_per_check)
 
 
-def play(scenario: Scenario, sides: Sides, num_calls: int) -> Coverage:
+def play(
+    scenario: Scenario, sides: Sides, num_calls: int, calls_per_check: int | None = None
+) -> Coverage:
     """Random traffic in one scenario, from its beginning again after an exception; raises
-    DifferenceFound with the operations since the last beginning."""
+    DifferenceFound with the operations since the last beginning. Results are compared after every
+    call, the whole state after every ``calls_per_check``, by default as the pool's size allows."""
     coverage = Coverage()
     coverage.note_scenario(scenario)
     is_ended = True
     while is_ended and coverage.num_calls < num_calls:
         played: list[Operation] = []
         try:
-            world = _make_world(scenario, sides, check_every_call=False)
+            world = _make_world(scenario, sides, calls_per_check)
             beginning = coverage.seen[ENDED]
             traffic = Traffic(scenario, beginning, with_inside=world.has_vllm_interface)
             is_ended = _play_traffic(world, traffic, played, num_calls - coverage.num_calls)
@@ -105,7 +113,7 @@ def play_recorded(
 ) -> Difference | None:
     """Operations that make no sense where they stand are skipped."""
     try:
-        world = _make_world(scenario, sides, check_every_call=True)
+        world = _make_world(scenario, sides, calls_per_check=1)
         for operation in operations:
             if operation.applies(world):
                 _run(operation, world)
@@ -116,13 +124,13 @@ def play_recorded(
     return None
 
 
-def _make_world(scenario: Scenario, sides: Sides, *, check_every_call: bool) -> World:
+def _make_world(scenario: Scenario, sides: Sides, calls_per_check: int | None) -> World:
     reference = sides.reference(scenario)
     try:
         other = sides.other(scenario)
     except Exception as error:
         raise Difference(CONSTRUCTION, "refused", None, repr(error)) from error
-    return World(scenario, reference, other, check_every_call=check_every_call)
+    return World(scenario, reference, other, calls_per_check=calls_per_check)
 
 
 def recording_from_json(text: str) -> tuple[Scenario, list[Operation]]:

@@ -137,7 +137,7 @@ def test_only_reachable_window_blocks_are_cached(
 ) -> None:
     scenario = mask_scenario(window_block_size, window)
     sides = (VllmDriver(scenario), KvoxideDriver(scenario))
-    world = World(scenario, *sides, check_every_call=True)
+    world = World(scenario, *sides, calls_per_check=1)
     num_tokens = num_blocks * window_block_size
     Submit("r1", (Segment(1, 0, num_tokens),), output_stream=2).run(world)
     Admit("r1", num_tokens).run(world)

@@ -105,7 +105,12 @@ class RequestModel:
 
 class World:
     def __init__(
-        self, scenario: Scenario, reference: Driver, other: Driver, *, check_every_call: bool
+        self,
+        scenario: Scenario,
+        reference: Driver,
+        other: Driver,
+        *,
+        calls_per_check: int | None,
     ) -> None:
         self.scenario = scenario
         self.coverage = Coverage()
@@ -115,13 +120,11 @@ class World:
         self.last_refused: str | None = None
         self.has_vllm_interface = reference.has_vllm_interface and other.has_vllm_interface
         self._sides = (reference, other)
-        self._check_interval = self._choose_check_interval(check_every_call)
+        self._calls_per_check = calls_per_check or self._affordable_calls_per_check()
         self._last_state: PoolState | None = None
         self.check_state("construction")
 
-    def _choose_check_interval(self, check_every_call: bool) -> int:
-        if check_every_call:
-            return 1
+    def _affordable_calls_per_check(self) -> int:
         compared = VIEWS_COMPARED_PER_CALL if self.has_vllm_interface else BLOCKS_COMPARED_PER_CALL
         return max(1, self.scenario.num_blocks // compared)
 
@@ -189,7 +192,7 @@ class World:
         self.coverage.calls[name] += 1
         reference, other = (self._comparable(outcome_of(action, side)) for side in self._sides)
         require_same(name, reference, other, own_classes=self.has_vllm_interface)
-        if self.num_calls % self._check_interval == 0 and not isinstance(reference, Raised):
+        if self.num_calls % self._calls_per_check == 0 and not isinstance(reference, Raised):
             self.check_state(name)
         return reference
 
