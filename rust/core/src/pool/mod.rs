@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
 use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
-use crate::hash_index::HashIndex;
+use crate::hash_index::{HashIndex, Place};
 use crate::key_layout::KeyLayout;
 use crate::policy::{Policy, RecycleOrder};
 use crate::removal_log::RemovalLog;
@@ -237,20 +237,53 @@ impl BlockPool {
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);
         self.note(|| Observation::Taking(n));
-        for batch in out[first..].chunks(HashIndex::BATCH) {
-            self.index.warm_up(batch.iter().map(|&block| self.states.fingerprint(block)));
-            for &block in batch {
-                self.note(|| Observation::Taken(block));
-                self.reuse(block);
+        out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
+    }
+
+    fn reuse_batch(&mut self, batch: &[BlockId]) {
+        batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+        let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
+        let mut num_cached = 0;
+        for &block in batch {
+            if self.states.take_uncached(block) {
+                continue;
             }
+            cached[num_cached] = (block, self.index.place(self.states.fingerprint(block)));
+            num_cached += 1;
+        }
+        let cached = &cached[..num_cached];
+        self.index.warm_up(cached.iter().map(|&(_, key)| key));
+        let mut next = 0;
+        while let Some(i) = self.evict_simple_ones(&cached[next..]) {
+            self.reuse(cached[next + i].0);
+            next += i + 1;
         }
     }
 
-    #[inline]
+    /// Reuses cached blocks up to one of which more than its own key has to change, or whose reuse
+    /// somebody wants to know of: the position of that one.
+    fn evict_simple_ones(&mut self, cached: &[(BlockId, Place)]) -> Option<usize> {
+        let is_watched = self.is_watched();
+        let mut index = self.index.simple_changes();
+        let stop = cached.iter().position(|&(block, key)| {
+            let is_plain = self.states.reuse_of(block) == Reuse::Plain;
+            if is_watched || !is_plain || !index.remove(key, block) {
+                return true;
+            }
+            self.states.take(block);
+            false
+        });
+        let num_evicted = stop.unwrap_or(cached.len());
+        self.evictions += num_evicted as u64;
+        self.version += num_evicted as u64;
+        self.num_cached -= num_evicted;
+        stop
+    }
+
     fn reuse(&mut self, block: BlockId) {
         match self.states.take(block) {
             Reuse::Uncached => return,
-            Reuse::Plain(fingerprint) => self.forget_plain_key(block, fingerprint),
+            Reuse::Plain => self.forget_plain_key(block),
             Reuse::Other => self.remove_keys(block),
         }
         self.evictions += 1;
@@ -272,22 +305,25 @@ impl BlockPool {
         let mut run = Run::default();
         for batch in blocks.chunks(BlockStates::BATCH) {
             self.states.warm_up(batch);
-            batch.iter().for_each(|&block| self.touch_one(block, &mut run));
+            run = self.touch_batch(batch, run);
         }
         self.unlink(run);
     }
 
     /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
-    #[inline]
-    fn touch_one(&mut self, block: BlockId, run: &mut Run) {
-        if block == NULL_BLOCK {
-            return self.touch_null(1);
+    fn touch_batch(&mut self, batch: &[BlockId], mut run: Run) -> Run {
+        for &block in batch {
+            if block == NULL_BLOCK {
+                self.touch_null(1);
+                continue;
+            }
+            let count = self.states.add_reference(block);
+            if count == 1 && !run.grow(&self.states, block) {
+                self.unlink(std::mem::replace(&mut run, Run::of(block)));
+            }
+            self.note(|| Observation::Touched(block));
         }
-        let count = self.states.add_reference(block);
-        if count == 1 && !run.grow(&self.states, block) {
-            self.unlink(std::mem::replace(run, Run::of(block)));
-        }
-        self.note(|| Observation::Touched(block));
+        run
     }
 
     /// Takes blocks that stand side by side out of the queue that they are in.
@@ -302,7 +338,8 @@ impl BlockPool {
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
-        let mut front = self.free.front_run();
+        let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
+        let mut front = self.free.front_run(&self.states);
         let mut back = BackRun::default();
         for block in blocks {
             if block == NULL_BLOCK {
@@ -312,10 +349,13 @@ impl BlockPool {
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
                 Dropped::Cached => self.free.push_to_back_run(&mut self.states, &mut back, block),
-                Dropped::Other => self.recycle(block, &mut front, &mut back),
+                Dropped::Uncached if is_uncached_first => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
+                Dropped::Uncached | Dropped::Other => self.recycle(block, &mut front, &mut back),
             }
         }
-        self.free.close_run(&mut self.states, back);
+        self.free.close_runs(&mut self.states, front, back);
     }
 
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
@@ -324,7 +364,7 @@ impl BlockPool {
         } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
             self.free.push_to_back_run(&mut self.states, back, block);
         } else {
-            self.free.push_to_run(&mut self.states, front, block);
+            self.free.push_to_front_run(&mut self.states, front, block);
         }
     }
 
@@ -364,9 +404,9 @@ impl BlockPool {
         self.states.set_pinned(block, false);
         if self.states.ref_count(block) == 0 {
             self.pinned.remove(&mut self.states, block);
-            let mut back = BackRun::default();
-            self.recycle(block, &mut self.free.front_run(), &mut back);
-            self.free.close_run(&mut self.states, back);
+            let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+            self.recycle(block, &mut front, &mut back);
+            self.free.close_runs(&mut self.states, front, back);
         }
     }
 
