@@ -94,12 +94,13 @@ mod word {
     pub const FINGERPRINT: usize = 3;
 }
 
-/// What a block cached when it is taken from the free queue.
+/// What a free block caches, which its reuse ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// Nothing.
     Uncached,
-    /// A key that it served alone, as nearly all cached blocks do. It has lost it.
-    Plain(Fingerprint),
+    /// A key that it serves alone, as nearly all cached blocks do.
+    Plain,
     /// A duplicate's key, or several.
     Other,
 }
@@ -183,16 +184,21 @@ impl BlockStates {
     /// Makes a free block's taker its only holder. A key that needs no further care is taken away.
     #[inline]
     pub(crate) fn take(&mut self, id: BlockId) -> Reuse {
-        let record = &mut self.records[id as usize];
-        let flags = record[word::USE] & !MAX_REFERENCES;
-        record[word::USE] = 1;
-        match flags {
+        let reuse = self.reuse_of(id);
+        match reuse {
+            Reuse::Uncached | Reuse::Plain => *self.usage_mut(id) = 1,
+            Reuse::Other => self.set_ref_count(id, 1),
+        }
+        reuse
+    }
+
+    /// What a free block caches.
+    #[inline]
+    pub(crate) fn reuse_of(&self, id: BlockId) -> Reuse {
+        match self.usage(id) & !MAX_REFERENCES {
             0 => Reuse::Uncached,
-            flag::CACHED => Reuse::Plain(Fingerprint(record[word::FINGERPRINT])),
-            _ => {
-                record[word::USE] = flags | 1;
-                Reuse::Other
-            }
+            flag::CACHED => Reuse::Plain,
+            _ => Reuse::Other,
         }
     }
 

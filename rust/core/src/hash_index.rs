@@ -21,10 +21,20 @@ pub type Entry = u32;
 /// What stands in an empty slot.
 const NONE: Entry = 0;
 
+/// Where the index looks for a key first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The key's bits.
+    pub fingerprint: Fingerprint,
+    line: u32,
+}
+
 /// From fingerprints to entries.
 #[derive(Debug)]
 pub struct HashIndex {
     layout: KeyLayout,
+    /// Lines that a key can belong to: all but [`KeyLayout::more_lines`].
+    num_homes: usize,
     lines: Lines,
     /// For each line, the entries that stand behind it although they belong to it or to one
     /// before it. [`CROWDED`] means that many or more, for good.
@@ -38,9 +48,11 @@ pub struct HashIndex {
 impl HashIndex {
     /// A table for up to `capacity` distinct keys without growth.
     pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
-        let num_lines = Self::num_lines(capacity);
+        let num_homes = Self::num_homes(capacity);
+        let num_lines = num_homes + layout.more_lines();
         Self {
             layout,
+            num_homes,
             lines: Lines::zeroed(num_lines),
             passed: vec![0; num_lines],
             len: 0,
@@ -50,9 +62,9 @@ impl HashIndex {
     }
 
     /// Four slots a key: hardly a line is full. Seven for five keys where the table is large.
-    fn num_lines(capacity: usize) -> usize {
+    fn num_homes(capacity: usize) -> usize {
         let num_slots = match capacity {
-            0..Self::LARGE => capacity * 4 + 8,
+            0..Self::LARGE => capacity * 8 + 8,
             _ => capacity * 7 / 5 + 8,
         };
         num_slots.div_ceil(LINE_LEN)
@@ -76,24 +88,41 @@ impl HashIndex {
     /// Reads the lines of keys that are about to be looked for, so that the waits for memory
     /// overlap.
     #[inline]
-    pub fn warm_up(&self, keys: impl Iterator<Item = Fingerprint>) {
+    pub fn warm_up(&self, keys: &[Place]) {
         let lines = &*self.lines;
-        let first = |fp| lines[self.layout.line(fp, lines.len())].fingerprints[0];
-        std::hint::black_box(keys.fold(0, |seen, fp| seen ^ first(fp)));
+        let first = |place: &Place| lines[place.line as usize].fingerprints[0];
+        std::hint::black_box(keys.iter().fold(0, |seen, place| seen ^ first(place)));
     }
 
-    /// The entry that most keys with this fingerprint have; none of theirs in the worst case.
+    /// The entry that stands where that of a key does nearly always.
     #[inline]
-    pub fn likely(&self, fp: Fingerprint) -> Entry {
-        let lines = &*self.lines;
-        lines[self.layout.line(fp, lines.len())].entries[fp.slot()]
+    pub fn likely(&self, key: Place) -> Entry {
+        self.lines[key.line as usize].entries[key.fingerprint.slot()]
+    }
+
+    /// Where to look for the key with a fingerprint.
+    #[inline]
+    pub fn place(&self, fingerprint: Fingerprint) -> Place {
+        Place { fingerprint, line: self.layout.line(fingerprint, self.num_homes) as u32 }
+    }
+
+    /// For changes that concern one line alone.
+    #[inline]
+    pub fn simple_changes(&mut self) -> SimpleChanges<'_> {
+        SimpleChanges {
+            lines: &mut self.lines,
+            passed: &self.passed,
+            len: &mut self.len,
+            max_len: self.max_len,
+            has_duplicates: !self.duplicates.is_empty(),
+        }
     }
 
     /// The first inserted entry for which `is_match` holds, among those with this fingerprint.
     #[inline]
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
-        let mut line = self.layout.line(fp, lines.len());
+        let mut line = self.layout.line(fp, self.num_homes);
         let best = lines[line].entries[fp.slot()];
         if lines[line].fingerprints[fp.slot()] == fp.0 && best != NONE && is_match(best) {
             return Some(best);
@@ -127,21 +156,13 @@ impl HashIndex {
     #[inline]
     pub fn insert(
         &mut self,
-        fp: Fingerprint,
+        key: Place,
         entry: Entry,
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> bool {
-        let lines = &mut *self.lines;
-        let home = self.layout.line(fp, lines.len());
-        let line = &mut lines[home];
-        let is_simple = !line.may_have(fp) && self.passed[home] == 0 && self.len < self.max_len;
-        if is_simple && let Some(slot) = line.empty_slot(fp) {
-            line.put(slot, fp, entry);
-            self.len += 1;
-            return false;
-        }
-        self.insert_with_care(fp, entry, is_match, fingerprint_of)
+        !self.simple_changes().insert(key, entry)
+            && self.insert_with_care(key.fingerprint, entry, is_match, fingerprint_of)
     }
 
     #[cold]
@@ -167,7 +188,7 @@ impl HashIndex {
     /// Puts an entry in the first line with an empty slot.
     fn put(&mut self, fp: Fingerprint, entry: Entry) {
         let lines = &mut *self.lines;
-        let home = self.layout.line(fp, lines.len());
+        let home = self.layout.line(fp, self.num_homes);
         let mut line = home;
         loop {
             if let Some(slot) = lines[line].empty_slot(fp) {
@@ -199,7 +220,7 @@ impl HashIndex {
     ) -> Option<Entry> {
         let first = self.find(fp, is_match)?;
         if first == entry {
-            return self.remove_first(fp, entry);
+            return self.remove_first(self.place(fp), entry);
         }
         self.remove_duplicate(first, entry);
         None
@@ -207,16 +228,11 @@ impl HashIndex {
 
     /// As [`Self::remove`], for an entry that is no duplicate: found without comparing keys.
     #[inline]
-    pub fn remove_first(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
-        let lines = &mut *self.lines;
-        let home = self.layout.line(fp, lines.len());
-        let best = &mut lines[home].entries[fp.slot()];
-        if *best == entry && self.duplicates.is_empty() {
-            *best = NONE;
-            self.len -= 1;
-            return None;
+    pub fn remove_first(&mut self, key: Place, entry: Entry) -> Option<Entry> {
+        match self.simple_changes().remove(key, entry) {
+            true => None,
+            false => self.remove_with_care(key.line as usize, entry),
         }
-        self.remove_with_care(home, entry)
     }
 
     fn remove_with_care(&mut self, home: usize, entry: Entry) -> Option<Entry> {
@@ -269,12 +285,56 @@ impl HashIndex {
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
         self.max_len = self.len * 2 + 8;
-        let num_lines = Self::num_lines(self.max_len);
+        self.num_homes = Self::num_homes(self.max_len);
+        let num_lines = self.num_homes + self.layout.more_lines();
         self.lines = Lines::zeroed(num_lines);
         self.passed = vec![0; num_lines];
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
         }
+    }
+}
+
+/// The index while each change concerns one line alone, as nearly all do. A change that does not is
+/// left undone, and the answer is `false`.
+pub struct SimpleChanges<'a> {
+    lines: &'a mut [Line],
+    passed: &'a [u8],
+    len: &'a mut usize,
+    max_len: usize,
+    has_duplicates: bool,
+}
+
+impl SimpleChanges<'_> {
+    /// Adds an entry whose key nobody has.
+    #[inline]
+    pub fn insert(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+        let is_passed = self.passed[line as usize] > 0;
+        let line = &mut self.lines[line as usize];
+        if line.may_have(fingerprint) || is_passed || *self.len == self.max_len {
+            return false;
+        }
+        let Some(slot) = line.empty_slot(fingerprint) else { return false };
+        line.put(slot, fingerprint, entry);
+        *self.len += 1;
+        true
+    }
+
+    /// Removes an entry that is no duplicate and has none.
+    #[inline]
+    pub fn remove(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+        if self.has_duplicates {
+            return false;
+        }
+        let line = &mut self.lines[line as usize];
+        let slot = match line.entries[fingerprint.slot()] == entry {
+            true => Some(fingerprint.slot()),
+            false => line.slot_of(entry),
+        };
+        let Some(slot) = slot else { return false };
+        line.entries[slot] = NONE;
+        *self.len -= 1;
+        true
     }
 }
 
@@ -351,7 +411,7 @@ mod tests {
             let keys = &self.keys;
             let key = keys[entry as usize];
             self.index.insert(
-                fingerprint(key),
+                self.index.place(fingerprint(key)),
                 entry,
                 |e| keys[e as usize] == key,
                 |e| fingerprint(keys[e as usize]),
@@ -407,7 +467,7 @@ mod tests {
         let fp = fingerprint(1);
         let find = |index: &HashIndex, wanted| index.find(fp, |entry| entry == wanted);
         for entry in 1..=60 {
-            assert!(!index.insert(fp, entry, |other| other == entry, |_| fp));
+            assert!(!index.insert(index.place(fp), entry, |other| other == entry, |_| fp));
         }
         assert!((1..=60).all(|entry| find(&index, entry) == Some(entry)));
         for entry in (1..=60).filter(|entry| entry % 3 > 0) {
@@ -415,7 +475,7 @@ mod tests {
         }
         assert!((1..=60).all(|entry| find(&index, entry) == (entry % 3 == 0).then_some(entry)));
         for entry in (3..=60).step_by(3) {
-            index.remove_first(fp, entry);
+            index.remove_first(index.place(fp), entry);
         }
         assert!(index.is_empty() && index.passed.iter().all(|&passed| passed == 0));
     }
@@ -425,10 +485,10 @@ mod tests {
         let mut index = index(1000);
         let fp = fingerprint(1);
         for entry in 1..=300 {
-            index.insert(fp, entry, |other| other == entry, |_| fp);
+            index.insert(index.place(fp), entry, |other| other == entry, |_| fp);
         }
         for entry in 1..300 {
-            index.remove_first(fp, entry);
+            index.remove_first(index.place(fp), entry);
         }
         assert_eq!(index.find(fp, |entry| entry == 300), Some(300));
         assert_eq!(index.len(), 1);

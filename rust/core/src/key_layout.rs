@@ -59,12 +59,16 @@ impl KeyLayout {
         Fingerprint(mixed & !self.group_mask | u32::from(group))
     }
 
-    /// The line that a key belongs to, in a table of so many.
+    /// The line that a key belongs to, in a table of so many and [`Self::more_lines`].
     #[inline]
     pub fn line(&self, Fingerprint(bits): Fingerprint, num_lines: usize) -> usize {
         let first = ((u64::from(bits & !self.group_mask) * num_lines as u64) >> 32) as usize;
-        let line = first + (bits & self.group_mask) as usize / LINE_LEN;
-        if line < num_lines { line } else { line % num_lines }
+        first + (bits & self.group_mask) as usize / LINE_LEN
+    }
+
+    /// Lines at the end of a table for the groups that do not fit on the last one.
+    pub fn more_lines(&self) -> usize {
+        self.group_mask as usize / LINE_LEN
     }
 }
 
@@ -121,6 +125,6 @@ mod tests {
         let layout = KeyLayout::new(20);
         let line = |group, num_lines| layout.line(layout.fingerprint(&hash(1), group), num_lines);
         assert_eq!(line(8, 800), line(7, 800) + 1);
-        assert!((0..20).all(|group| line(group, 2) < 2));
+        assert!((0..20).all(|group| line(group, 2) < 2 + layout.more_lines()));
     }
 }

@@ -6,7 +6,7 @@ use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOC
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
-use crate::hash_index::{Entry, HashIndex};
+use crate::hash_index::{Entry, HashIndex, Place};
 use crate::key_layout::Fingerprint;
 use crate::removal_log::RemovedKey;
 
@@ -50,15 +50,14 @@ impl BlockPool {
 
     /// Reads what a look-up of these hashes in a group will, so that the waits for memory overlap.
     pub fn warm_up(&self, group: GroupId, hashes: &[BlockHash]) {
-        let mut fingerprints = [Fingerprint::default(); HashIndex::BATCH];
+        let mut places = [Place::default(); HashIndex::BATCH];
         for batch in hashes.chunks(HashIndex::BATCH) {
-            let fingerprints = &mut fingerprints[..batch.len()];
-            for (fingerprint, hash) in fingerprints.iter_mut().zip(batch) {
-                *fingerprint = self.layout.fingerprint(hash, group);
+            let places = &mut places[..batch.len()];
+            for (place, hash) in places.iter_mut().zip(batch) {
+                *place = self.index.place(self.layout.fingerprint(hash, group));
             }
-            self.index.warm_up(fingerprints.iter().copied());
-            let likely = fingerprints.iter().map(|&fingerprint| self.index.likely(fingerprint));
-            self.states.warm_up_keys(likely);
+            self.index.warm_up(places);
+            self.states.warm_up_keys(places.iter().map(|&place| self.index.likely(place)));
         }
     }
 
@@ -99,20 +98,47 @@ impl BlockPool {
     /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
     /// them; what they were cached under before is forgotten. Null blocks are passed over.
     pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
-        let mut fingerprints = [Fingerprint::default(); HashIndex::BATCH];
-        let fingerprints = &mut fingerprints[..batch.blocks.len()];
-        for (i, fingerprint) in fingerprints.iter_mut().enumerate() {
-            *fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);
+        let mut places = [Place::default(); HashIndex::BATCH];
+        let places = &mut places[..batch.blocks.len()];
+        for (i, place) in places.iter_mut().enumerate() {
+            *place = self.index.place(self.layout.fingerprint(batch.hash(i), batch.group));
         }
-        self.index.warm_up(fingerprints.iter().copied());
-        for (i, (&block, &fingerprint)) in batch.blocks.iter().zip(&*fingerprints).enumerate() {
-            if block != NULL_BLOCK {
-                self.cache_full_block(block, batch.hash(i), fingerprint, batch.num_tokens(i));
-            }
+        self.index.warm_up(places);
+        let mut next = 0;
+        while let Some(i) = self.cache_simple_ones(batch, places, next) {
+            let fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);
+            self.cache_full_block(batch.blocks[i], batch.hash(i), fingerprint, batch.num_tokens(i));
+            next = i + 1;
         }
     }
 
-    #[inline]
+    /// Caches blocks from position `first` on, up to one that takes more than writing down its
+    /// key: the position of that one.
+    fn cache_simple_ones(
+        &mut self,
+        batch: &FullBlocks<'_>,
+        places: &[Place],
+        first: usize,
+    ) -> Option<usize> {
+        let mut index = self.index.simple_changes();
+        let mut num_done = 0;
+        let mut rest = (first..).zip(&batch.blocks[first..]).zip(&places[first..]);
+        let stop = rest.find(|&((i, &block), &place)| {
+            if block == NULL_BLOCK {
+                return false;
+            }
+            if self.states.is_cached(block) || !index.insert(place, block) {
+                return true;
+            }
+            self.states.set_key(block, batch.hash(i), place.fingerprint, batch.num_tokens(i));
+            num_done += 1;
+            false
+        });
+        self.num_cached += num_done;
+        self.version += num_done as u64;
+        stop.map(|((i, _), _)| i)
+    }
+
     fn cache_full_block(
         &mut self,
         block: BlockId,
@@ -128,7 +154,7 @@ impl BlockPool {
         self.version += 1;
         let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
         let is_duplicate = self.index.insert(
-            fingerprint,
+            self.index.place(fingerprint),
             block,
             |other| entry_has(states, extra, other, &states.last_key(block)),
             |other| layout.fingerprint_of(&entry_key(states, extra, other)),
@@ -155,7 +181,7 @@ impl BlockPool {
     fn index_extra_key(&mut self, entry: Entry, key: &CacheKey) {
         let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
         self.index.insert(
-            layout.fingerprint_of(key),
+            self.index.place(layout.fingerprint_of(key)),
             entry,
             |other| entry_has(states, extra, other, key),
             |other| layout.fingerprint_of(&entry_key(states, extra, other)),
@@ -166,7 +192,7 @@ impl BlockPool {
     pub fn remove_keys(&mut self, block: BlockId) {
         if self.states.has_plain_key(block) {
             self.states.clear_key(block);
-            self.forget_plain_key(block, self.states.fingerprint(block));
+            self.forget_plain_key(block);
         } else if let Some(own) = self.states.key(block) {
             self.remove_entry(block, &own);
             self.remove_extra_keys(block);
@@ -177,8 +203,9 @@ impl BlockPool {
 
     /// The index forgets the only key of a block, which served it.
     #[inline]
-    pub(super) fn forget_plain_key(&mut self, block: BlockId, fingerprint: Fingerprint) {
-        let heir = self.index.remove_first(fingerprint, block);
+    pub(super) fn forget_plain_key(&mut self, block: BlockId) {
+        let key = self.index.place(self.states.fingerprint(block));
+        let heir = self.index.remove_first(key, block);
         self.num_cached -= 1;
         if heir.is_some() || self.is_watched() {
             self.note_removal(block, &self.states.last_key(block), heir);
@@ -187,7 +214,8 @@ impl BlockPool {
         }
     }
 
-    fn is_watched(&self) -> bool {
+    /// Whether somebody wants to know which keys go.
+    pub(super) fn is_watched(&self) -> bool {
         self.events.is_some() || self.removals.is_kept()
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
 use crate::free_queue::{BackRun, BlockList, FrontRun, Run};
-use crate::hash_index::HashIndex;
+use crate::hash_index::{HashIndex, Place};
 use crate::key_layout::KeyLayout;
 use crate::policy::{Policy, RecycleOrder};
 use crate::removal_log::RemovalLog;
@@ -237,20 +237,61 @@ impl BlockPool {
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);
         self.note(|| Observation::Taking(n));
-        for batch in out[first..].chunks(HashIndex::BATCH) {
-            self.index.warm_up(batch.iter().map(|&block| self.states.fingerprint(block)));
-            for &block in batch {
-                self.note(|| Observation::Taken(block));
-                self.reuse(block);
-            }
+        out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
+    }
+
+    fn reuse_batch(&mut self, batch: &[BlockId]) {
+        let mut places = [Place::default(); HashIndex::BATCH];
+        let places = &mut places[..batch.len()];
+        for (place, &block) in places.iter_mut().zip(batch) {
+            *place = self.index.place(self.states.fingerprint(block));
+        }
+        self.index.warm_up(places);
+        let mut next = 0;
+        while let Some(i) = self.reuse_simple_ones(batch, places, next) {
+            self.note(|| Observation::Taken(batch[i]));
+            self.reuse(batch[i]);
+            next = i + 1;
         }
     }
 
-    #[inline]
+    /// Reuses blocks from position `first` on, up to one of which more than its own key has to
+    /// change, or whose reuse somebody wants to know of: the position of that one.
+    fn reuse_simple_ones(
+        &mut self,
+        batch: &[BlockId],
+        places: &[Place],
+        first: usize,
+    ) -> Option<usize> {
+        if self.observations.is_some() || self.is_watched() {
+            return (first < batch.len()).then_some(first);
+        }
+        let mut index = self.index.simple_changes();
+        let mut evicted = 0;
+        let mut rest = (first..).zip(&batch[first..]).zip(&places[first..]);
+        let stop = rest.find(|&((_, &block), &place)| {
+            let reuse = self.states.reuse_of(block);
+            let is_simple = match reuse {
+                Reuse::Uncached => true,
+                Reuse::Plain => index.remove(place, block),
+                Reuse::Other => false,
+            };
+            if is_simple {
+                self.states.take(block);
+                evicted += usize::from(reuse == Reuse::Plain);
+            }
+            !is_simple
+        });
+        self.evictions += evicted as u64;
+        self.version += evicted as u64;
+        self.num_cached -= evicted;
+        stop.map(|((i, _), _)| i)
+    }
+
     fn reuse(&mut self, block: BlockId) {
         match self.states.take(block) {
             Reuse::Uncached => return,
-            Reuse::Plain(fingerprint) => self.forget_plain_key(block, fingerprint),
+            Reuse::Plain => self.forget_plain_key(block),
             Reuse::Other => self.remove_keys(block),
         }
         self.evictions += 1;
