@@ -112,6 +112,8 @@ pub(crate) enum Dropped {
     Held,
     /// Free, and cached under its own hash alone, as most are.
     Cached,
+    /// Free, and neither cached nor pinned.
+    Uncached,
     /// Free, and anything else.
     Other,
 }
@@ -192,6 +194,17 @@ impl BlockStates {
         reuse
     }
 
+    /// As [`Self::take`], if the free block is neither cached nor pinned.
+    #[inline]
+    pub(crate) fn take_uncached(&mut self, id: BlockId) -> bool {
+        let usage = self.usage_mut(id);
+        let is_uncached = *usage & !MAX_REFERENCES == 0;
+        if is_uncached {
+            *usage = 1;
+        }
+        is_uncached
+    }
+
     /// What a free block caches.
     #[inline]
     pub(crate) fn reuse_of(&self, id: BlockId) -> Reuse {
@@ -235,6 +248,7 @@ impl BlockStates {
         *usage -= 1;
         match *usage {
             flag::CACHED => Dropped::Cached,
+            0 => Dropped::Uncached,
             usage if usage & MAX_REFERENCES == 0 => Dropped::Other,
             _ => Dropped::Held,
         }

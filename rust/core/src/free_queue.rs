@@ -94,7 +94,7 @@ impl BlockList {
     }
 
     /// Puts one block behind the last one of `run`, or at the end if it has none. Until
-    /// [`Self::close_run`], nothing else may touch the list's end.
+    /// [`Self::close_runs`], nothing else may touch the list's end.
     pub fn push_to_back_run(&mut self, links: &mut BlockStates, run: &mut BackRun, block: BlockId) {
         let last = run.last.unwrap_or_else(|| links.prev(self.sentinel));
         links.join(last, block);
@@ -102,23 +102,34 @@ impl BlockList {
         self.len += 1;
     }
 
-    /// Makes the last block of `run` the last of the list.
-    pub fn close_run(&mut self, links: &mut BlockStates, run: BackRun) {
-        if let Some(last) = run.last {
+    /// Joins the blocks of both runs with what is between them.
+    pub fn close_runs(&mut self, links: &mut BlockStates, front: FrontRun, back: BackRun) {
+        if let Some(after) = front.after {
+            links.join(front.last, after);
+        }
+        if let Some(last) = back.last {
             links.join(last, self.sentinel);
         }
     }
 
     /// Starts a run of blocks at the front; see [`FrontRun`].
-    pub fn front_run(&self) -> FrontRun {
-        FrontRun { last: self.sentinel }
+    pub fn front_run(&self, links: &BlockStates) -> FrontRun {
+        let after = (!self.is_empty()).then(|| links.next(self.sentinel));
+        FrontRun { last: self.sentinel, after }
     }
 
-    /// Puts one block behind the last one of `run`.
-    pub fn push_to_run(&mut self, links: &mut BlockStates, run: &mut FrontRun, block: BlockId) {
-        let after = links.next(run.last);
+    /// Puts one block behind the last one of `run`. Until [`Self::close_runs`], nothing else may
+    /// touch the list's front.
+    pub fn push_to_front_run(
+        &mut self,
+        links: &mut BlockStates,
+        run: &mut FrontRun,
+        block: BlockId,
+    ) {
+        if run.after.is_none() {
+            links.join(block, links.next(run.last));
+        }
         links.join(run.last, block);
-        links.join(block, after);
         run.last = block;
         self.len += 1;
     }
@@ -178,6 +189,9 @@ impl Run {
 #[derive(Clone, Copy, Debug)]
 pub struct FrontRun {
     last: u32,
+    /// What the run is to be joined with; `None` if the list was empty, and both its ends may
+    /// grow: then each block is joined at once.
+    after: Option<u32>,
 }
 
 /// Blocks that are being put at the end of a list one after the other.
@@ -227,10 +241,11 @@ mod tests {
         let mut taken = Vec::new();
         free.take_front(&mut links, 5, &mut taken);
         assert_eq!(taken, [1, 2, 3, 4, 5]);
-        let mut run = free.front_run();
+        let mut run = free.front_run(&links);
         for block in [4, 2] {
-            free.push_to_run(&mut links, &mut run, block);
+            free.push_to_front_run(&mut links, &mut run, block);
         }
+        free.close_runs(&mut links, run, BackRun::default());
         free.push_back(&mut links, 5);
         assert_eq!(ids(&free, &links), [4, 2, 6, 7, 5]);
         free.remove(&mut links, 6);
@@ -242,10 +257,12 @@ mod tests {
         let mut links = states(4);
         let (mut free, _) = links.lists();
         free.take_front(&mut links, 3, &mut Vec::new());
-        let mut run = free.front_run();
-        free.push_to_run(&mut links, &mut run, 3);
-        free.push_back(&mut links, 1);
-        free.push_to_run(&mut links, &mut run, 2);
+        let mut front = free.front_run(&links);
+        let mut back = BackRun::default();
+        free.push_to_front_run(&mut links, &mut front, 3);
+        free.push_to_back_run(&mut links, &mut back, 1);
+        free.push_to_front_run(&mut links, &mut front, 2);
+        free.close_runs(&mut links, front, back);
         assert_eq!(ids(&free, &links), [3, 2, 1]);
     }
 }

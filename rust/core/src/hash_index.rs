@@ -88,10 +88,10 @@ impl HashIndex {
     /// Reads the lines of keys that are about to be looked for, so that the waits for memory
     /// overlap.
     #[inline]
-    pub fn warm_up(&self, keys: &[Place]) {
+    pub fn warm_up(&self, keys: impl Iterator<Item = Place>) {
         let lines = &*self.lines;
-        let first = |place: &Place| lines[place.line as usize].fingerprints[0];
-        std::hint::black_box(keys.iter().fold(0, |seen, place| seen ^ first(place)));
+        let first = |place: Place| lines[place.line as usize].fingerprints[0];
+        std::hint::black_box(keys.fold(0, |seen, place| seen ^ first(place)));
     }
 
     /// The entry that stands where that of a key does nearly always.

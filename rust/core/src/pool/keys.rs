@@ -56,7 +56,7 @@ impl BlockPool {
             for (place, hash) in places.iter_mut().zip(batch) {
                 *place = self.index.place(self.layout.fingerprint(hash, group));
             }
-            self.index.warm_up(places);
+            self.index.warm_up(places.iter().copied());
             self.states.warm_up_keys(places.iter().map(|&place| self.index.likely(place)));
         }
     }
@@ -103,7 +103,7 @@ impl BlockPool {
         for (i, place) in places.iter_mut().enumerate() {
             *place = self.index.place(self.layout.fingerprint(batch.hash(i), batch.group));
         }
-        self.index.warm_up(places);
+        self.index.warm_up(places.iter().copied());
         let mut next = 0;
         while let Some(i) = self.cache_simple_ones(batch, places, next) {
             let fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);

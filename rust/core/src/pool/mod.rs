@@ -241,51 +241,43 @@ impl BlockPool {
     }
 
     fn reuse_batch(&mut self, batch: &[BlockId]) {
-        let mut places = [Place::default(); HashIndex::BATCH];
-        let places = &mut places[..batch.len()];
-        for (place, &block) in places.iter_mut().zip(batch) {
-            *place = self.index.place(self.states.fingerprint(block));
+        batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+        let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
+        let mut num_cached = 0;
+        for &block in batch {
+            if self.states.take_uncached(block) {
+                continue;
+            }
+            cached[num_cached] = (block, self.index.place(self.states.fingerprint(block)));
+            num_cached += 1;
         }
-        self.index.warm_up(places);
+        let cached = &cached[..num_cached];
+        self.index.warm_up(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
-        while let Some(i) = self.reuse_simple_ones(batch, places, next) {
-            self.note(|| Observation::Taken(batch[i]));
-            self.reuse(batch[i]);
-            next = i + 1;
+        while let Some(i) = self.evict_simple_ones(&cached[next..]) {
+            self.reuse(cached[next + i].0);
+            next += i + 1;
         }
     }
 
-    /// Reuses blocks from position `first` on, up to one of which more than its own key has to
-    /// change, or whose reuse somebody wants to know of: the position of that one.
-    fn reuse_simple_ones(
-        &mut self,
-        batch: &[BlockId],
-        places: &[Place],
-        first: usize,
-    ) -> Option<usize> {
-        if self.observations.is_some() || self.is_watched() {
-            return (first < batch.len()).then_some(first);
-        }
+    /// Reuses cached blocks up to one of which more than its own key has to change, or whose reuse
+    /// somebody wants to know of: the position of that one.
+    fn evict_simple_ones(&mut self, cached: &[(BlockId, Place)]) -> Option<usize> {
+        let is_watched = self.is_watched();
         let mut index = self.index.simple_changes();
-        let mut evicted = 0;
-        let mut rest = (first..).zip(&batch[first..]).zip(&places[first..]);
-        let stop = rest.find(|&((_, &block), &place)| {
-            let reuse = self.states.reuse_of(block);
-            let is_simple = match reuse {
-                Reuse::Uncached => true,
-                Reuse::Plain => index.remove(place, block),
-                Reuse::Other => false,
-            };
-            if is_simple {
-                self.states.take(block);
-                evicted += usize::from(reuse == Reuse::Plain);
+        let stop = cached.iter().position(|&(block, key)| {
+            let is_plain = self.states.reuse_of(block) == Reuse::Plain;
+            if is_watched || !is_plain || !index.remove(key, block) {
+                return true;
             }
-            !is_simple
+            self.states.take(block);
+            false
         });
-        self.evictions += evicted as u64;
-        self.version += evicted as u64;
-        self.num_cached -= evicted;
-        stop.map(|((i, _), _)| i)
+        let num_evicted = stop.unwrap_or(cached.len());
+        self.evictions += num_evicted as u64;
+        self.version += num_evicted as u64;
+        self.num_cached -= num_evicted;
+        stop
     }
 
     fn reuse(&mut self, block: BlockId) {
@@ -343,7 +335,8 @@ impl BlockPool {
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
-        let mut front = self.free.front_run();
+        let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
+        let mut front = self.free.front_run(&self.states);
         let mut back = BackRun::default();
         for block in blocks {
             if block == NULL_BLOCK {
@@ -353,10 +346,13 @@ impl BlockPool {
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
                 Dropped::Cached => self.free.push_to_back_run(&mut self.states, &mut back, block),
-                Dropped::Other => self.recycle(block, &mut front, &mut back),
+                Dropped::Uncached if is_uncached_first => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
+                Dropped::Uncached | Dropped::Other => self.recycle(block, &mut front, &mut back),
             }
         }
-        self.free.close_run(&mut self.states, back);
+        self.free.close_runs(&mut self.states, front, back);
     }
 
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
@@ -365,7 +361,7 @@ impl BlockPool {
         } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
             self.free.push_to_back_run(&mut self.states, back, block);
         } else {
-            self.free.push_to_run(&mut self.states, front, block);
+            self.free.push_to_front_run(&mut self.states, front, block);
         }
     }
 
@@ -405,9 +401,9 @@ impl BlockPool {
         self.states.set_pinned(block, false);
         if self.states.ref_count(block) == 0 {
             self.pinned.remove(&mut self.states, block);
-            let mut back = BackRun::default();
-            self.recycle(block, &mut self.free.front_run(), &mut back);
-            self.free.close_run(&mut self.states, back);
+            let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+            self.recycle(block, &mut front, &mut back);
+            self.free.close_runs(&mut self.states, front, back);
         }
     }
 
