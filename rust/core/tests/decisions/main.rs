@@ -1,0 +1,11 @@
+//! Decisions that can be worked out by hand: which blocks, which hits, in which order, which events.
+
+mod admission;
+mod events;
+mod hits;
+mod order;
+mod partial_tail;
+mod pinned_tier;
+mod small;
+mod windows;
+mod zeroing;
