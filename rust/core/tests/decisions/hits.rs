@@ -2,7 +2,7 @@
 
 use kvoxide_core::{GroupSpec, ManagerConfig};
 
-use crate::small::{config, ids, look_up, made, manager, serve};
+use crate::small::{Request, config, ids, look_up, made, manager, serve, step};
 
 #[test]
 fn the_shortest_group_decides() {
@@ -99,13 +99,16 @@ fn the_eagle_block_is_dropped_once() {
 #[test]
 fn a_chunk_needs_only_its_own_blocks() {
     let mut manager = manager(&[GroupSpec::chunked_local(4, 8)]);
-    serve(&mut manager, 1, 0..8);
-    serve(&mut manager, 2, 0..20);
+    let mut request = Request::new(&manager, 1, 0..20);
+    step(&mut manager, &mut request, 20);
     // Token 15 attends to 8 and later; token 16 starts a chunk.
-    assert_eq!(ids(&look_up(&mut manager, 0..17).blocks), [[0, 0, 0, 0]]);
-    let hit = look_up(&mut manager, 0..21);
-    assert_eq!(hit.length, 20);
-    assert_eq!(ids(&hit.blocks)[0][..4], [0; 4]);
+    for (num_tokens, expected) in
+        [(16, &[0, 0, 3][..]), (17, &[0, 0, 0, 0]), (21, &[0, 0, 0, 0, 5])]
+    {
+        let hit = look_up(&mut manager, 0..num_tokens);
+        assert_eq!(ids(&hit.blocks), [expected]);
+        assert_eq!(hit.length, 4 * expected.len());
+    }
 }
 
 #[test]
