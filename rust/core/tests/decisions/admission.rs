@@ -26,7 +26,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn the_watermark_is_kept_free_for_running_requests_alone() {
+fn the_watermark_is_kept_free_by_waiting_requests_beside_others() {
     let beside = |n| AllocateArgs { has_scheduled_reqs: true, ..tokens(n) };
     assert_eq!(ten_blocks().watermark_blocks(), 2);
     assert!(!fits(&mut ten_blocks(), 36, true, beside(36)));

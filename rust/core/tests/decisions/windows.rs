@@ -103,3 +103,12 @@ fn a_shared_prefix_is_kept_from_its_second_request_on() {
     serve(&mut manager, 2, tokens(2000));
     assert_eq!(look_up(&mut manager, tokens(3000)).length, 80);
 }
+
+#[test]
+fn full_attention_keeps_even_blocks_of_one_token() {
+    let mut manager = manager(&[GroupSpec::full(1)]);
+    let mut request = Request::new(&manager, 1, 0..5);
+    step(&mut manager, &mut request, 4);
+    step(&mut manager, &mut request, 1);
+    assert_eq!(held(&manager, 1), [[1, 2, 3, 4, 5]]);
+}
