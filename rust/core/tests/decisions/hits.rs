@@ -121,3 +121,16 @@ fn tokens_that_are_prefilled_again_are_not_cached() {
     serve(&mut manager, 1, 0..13); // the last two tokens can still change
     assert_eq!(look_up(&mut manager, 0..13).length, 8);
 }
+
+#[test]
+fn groups_that_differ_in_their_mark_for_eagle_alone_drop_together() {
+    let marked = GroupSpec { is_eagle_group: true, ..GroupSpec::full(4) };
+    let groups = [GroupSpec::full(4), marked, GroupSpec::sliding_window(8, 8)];
+    let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
+    let mut request = Request::new(&manager, 1, 0..13);
+    step(&mut manager, &mut request, 13);
+    // Up to the aligned boundary at 8, and in groups that drop a block one more.
+    let held = manager.blocks_of(1).expect("a request that runs");
+    let cached: Vec<_> = held.groups.iter().map(|group| group.num_cached_blocks).collect();
+    assert_eq!(cached, [Some(3), Some(3), Some(1)]);
+}

@@ -55,4 +55,9 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);
         assert_eq!(hashes_of(&manager, &request, first), expected);
     }
+    // An end as long as the longest, under another hash, is no longer one.
+    let other = Request::new(&manager, 2, 50..70);
+    let target = CacheTarget { request: &other.view(), ..target };
+    target.cache_partial_block(manager.pool_mut(), first, 16);
+    assert_eq!(manager.pool().keys_of(first).count(), 3);
 }

@@ -166,7 +166,22 @@ fn allocations_that_make_no_sense() {
     assert!(matches!(allocation(&mut manager, &with(&outside, 8)), Some(Error::Block(_))));
     assert!(!manager.knows(9));
     assert_eq!(allocation(&mut manager, &with(&hit, 8)), None);
-    assert_eq!(allocation(&mut made(config(41, &[GroupSpec::full(4)])), &external(32)), None);
+    manager.free(9).expect("a request that runs");
+    assert_eq!(allocation(&mut manager, &external(32)), None);
+}
+
+#[test]
+fn a_request_that_counts_tokens_without_their_blocks_needs_room_for_all_of_them() {
+    for (num_blocks, is_refused) in [(26, true), (27, false)] {
+        let mut manager = made(config(num_blocks, &[GroupSpec::sliding_window(4, 8)]));
+        let mut request = Request::new(&manager, 1, 0..120);
+        request.num_computed_tokens = 100;
+        let args = AllocateArgs { num_new_tokens: 4, ..AllocateArgs::default() };
+        // The window skips 23 of the 26 blocks, but the table begins with the first.
+        let allocated = manager.allocate_slots(&request.view(), &args);
+        assert_eq!(matches!(allocated, Err(Error::Block(_))), is_refused, "{allocated:?}");
+        assert_eq!(manager.knows(1), !is_refused);
+    }
 }
 
 #[test]
