@@ -13,7 +13,7 @@ def main() -> int:
     chosen = [mutation for mutation in mutations() if _arguments().only in mutation.about]
     with tempfile.TemporaryDirectory(prefix="kvoxide-mutations-") as folder:
         workspace = Workspace(Path(folder))
-        if not _passes_unchanged(workspace, chosen):
+        if not (_can_be_planted(workspace, chosen) and _passes_unchanged(workspace, chosen)):
             return 1
         num_caught = sum(_is_caught(workspace, mutation) for mutation in chosen)
     print(f"{num_caught} of {len(chosen)} planted errors were caught")
@@ -24,6 +24,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("--only", default="", metavar="WORDS", help="errors that are about this")
     return parser.parse_args()
+
+
+def _can_be_planted(workspace: Workspace, chosen: list[Mutation]) -> bool:
+    wrong = [mutation for mutation in chosen if not mutation.fits(workspace.text_of(mutation))]
+    for mutation in wrong:
+        print(f"not just once in {mutation.file}: {mutation.old}")
+    return not wrong
 
 
 def _passes_unchanged(workspace: Workspace, chosen: list[Mutation]) -> bool:

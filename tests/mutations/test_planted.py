@@ -17,8 +17,8 @@ def test_the_list_has_twenty_errors() -> None:
 @pytest.mark.parametrize("mutation", mutations(), ids=lambda mutation: mutation.about)
 def test_the_line_is_there_once_and_so_is_the_test(mutation: Mutation) -> None:
     assert "\n" not in mutation.old + mutation.new
-    text = (ROOT / mutation.file).read_text(encoding="utf-8")
-    assert mutation.planted_in(text) != text
+    assert mutation.old != mutation.new
+    assert mutation.fits((ROOT / mutation.file).read_text(encoding="utf-8"))
 
     function = mutation.test.name.split("::")[-1]
     source = (ROOT / mutation.test.source).read_text(encoding="utf-8")

@@ -42,12 +42,16 @@ class Workspace:
         for name in ("Cargo.toml", "Cargo.lock"):
             shutil.copy(ROOT / name, self.folder)
 
+    def text_of(self, mutation: Mutation) -> str:
+        """The file that the error is for, as it is now."""
+        return (self.folder / mutation.file).read_text(encoding="utf-8")
+
     @contextmanager
     def planted(self, mutation: Mutation) -> Iterator[None]:
         """An error is there for a while."""
         file = self.folder / mutation.file
-        text = file.read_text(encoding="utf-8")
-        file.write_text(mutation.planted_in(text), encoding="utf-8")
+        text = self.text_of(mutation)
+        file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
         try:
             yield
         finally:
