@@ -380,3 +380,40 @@ fn made_present<T: Copy>(mut zeros: Vec<T>) -> Vec<T> {
     }
     zeros
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_its_bytes_and_zeros() {
+        let bytes: Vec<u8> = (1..=33).collect();
+        for len in [1, 16, 31, 32] {
+            let hash = BlockHash::from_slice(&bytes[..len]).expect("a length that fits");
+            assert_eq!(hash.to_bytes()[..len], bytes[..len]);
+            assert!(hash.to_bytes()[len..].iter().all(|&byte| byte == 0));
+            assert_eq!(BlockHash::from_bytes(hash.to_bytes()), hash);
+        }
+        assert_eq!(BlockHash::from_slice(&[]), None);
+        assert_eq!(BlockHash::from_slice(&bytes), None);
+        assert_eq!(
+            format!("{:?}", BlockHash([0x0807_0605_0403_0201, 0, 0, 0])),
+            "0102030405060708"
+        );
+    }
+
+    #[test]
+    fn what_a_block_is_when_a_holder_less_uses_it() {
+        let mut states = BlockStates::new(3, KeyLayout::new(1));
+        states.set_ref_count(1, 2);
+        states.set_pinned(1, true);
+        assert!(states.drop_reference(1) == Dropped::Held);
+        assert!(states.drop_reference(1) == Dropped::Other);
+        assert!(states.drop_reference(1) == Dropped::Held, "a count of 0 stays");
+        assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
+        states.set_ref_count(2, 1);
+        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4));
+        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4));
+        assert!(states.drop_reference(2) == Dropped::Cached);
+    }
+}

@@ -132,3 +132,40 @@ impl std::fmt::Debug for GroupHashes<'_> {
         write!(f, "hashes of {} blocks", self.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(len: u64) -> Vec<BlockHash> {
+        (0..len).map(|n| BlockHash([n, 0, 0, 0])).collect()
+    }
+
+    #[test]
+    fn a_window_is_read_by_the_positions_of_the_chain() {
+        let hashes = chain(10);
+        let window = HashWindow::new(4, &hashes[4..]);
+        assert_eq!((window.chain_len(), window.is_empty()), (10, false));
+        assert!(HashWindow::new(0, &[]).is_empty());
+        assert_eq!([4, 6, 9].map(|i| window.at(i)), [4, 6, 9].map(|i| hashes[i]));
+        assert_eq!(window.get(6), Ok(hashes[6]));
+        // The hash of a block of three hashes is the last of them.
+        assert_eq!([1, 2].map(|block| window.of_block(block, 3)), [5, 8].map(|i| hashes[i]));
+        assert_eq!(window.from_block(1, 3), &hashes[5..]);
+    }
+
+    #[test]
+    fn a_group_of_larger_blocks_sees_the_last_hash_of_each() {
+        let hashes = chain(10);
+        let window = HashWindow::from(&hashes[..]);
+        let blocks = GroupHashes::new(&window, 4, 12);
+        assert_eq!((blocks.len(), blocks.is_empty()), (3, false));
+        assert!(GroupHashes::new(&window, 1, 11).is_empty());
+        let mut read = Vec::new();
+        blocks.read(1..3, &mut read).expect("blocks of the chain");
+        assert_eq!(read, [5, 8].map(|i| hashes[i]));
+        assert_eq!([0, 2].map(|i| blocks.get(i)), [2, 8].map(|i| Ok(hashes[i])));
+        assert!(blocks.require(3).is_ok() && blocks.require(4).is_err());
+        assert_eq!(format!("{blocks:?}"), "hashes of 3 blocks");
+    }
+}

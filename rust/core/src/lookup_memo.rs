@@ -190,3 +190,84 @@ impl CachedPrefix {
         self.ids.iter().map(Vec::len).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::hashes::HashWindow;
+    use crate::request::GroupBlocks;
+
+    fn chain(len: u64) -> Vec<BlockHash> {
+        (1..=len).map(|n| BlockHash([n, 0, 0, 0])).collect()
+    }
+
+    /// A memo of a hit of two blocks and a prefix of so many.
+    fn memo(hashes: &[BlockHash], in_prefix: usize) -> LookupMemo {
+        let blocks = Arc::new(vec![GroupBlocks::new(1, vec![5, 6])]);
+        let hit = PrefixHit { blocks, length: 12, shared_prefix_boundary: 0 };
+        let prefix = CachedPrefix { ids: vec![vec![0; in_prefix]], ..CachedPrefix::default() };
+        let chain = ChainEnd::of(&HashWindow::from(hashes)).expect("a chain");
+        LookupMemo::new(chain, 40, 3, hit, vec![prefix])
+    }
+
+    #[test]
+    fn ids_are_counted_as_memos_come_and_go() {
+        let hashes = chain(3);
+        let mut memos = LookupMemos::default();
+        for id in [1, 2, 3] {
+            memos.put(id, memo(&hashes, 3));
+            assert_eq!(memos.num_ids, 5 * id as usize);
+        }
+        memos.forget(1);
+        assert_eq!(memos.num_ids, 10);
+        assert!(memos.take(2, &HashWindow::from(&hashes[..])).expect("a chain").is_some());
+        assert_eq!((memos.num_ids, memos.is_empty()), (5, false));
+        memos.forget(3);
+        assert_eq!((memos.num_ids, memos.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn the_memo_that_rested_longest_makes_room() {
+        let hashes = chain(3);
+        let mut memos = LookupMemos::default();
+        memos.put(1, memo(&hashes, 3));
+        memos.put(2, memo(&hashes, 3));
+        let used = memos.take(1, &HashWindow::from(&hashes[..])).expect("a chain").expect("a memo");
+        memos.put(1, used);
+        memos.put(3, memo(&hashes, LookupMemos::MAX_IDS - 7));
+        let mut left: Vec<_> = memos.by_request.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!((left, memos.num_ids), (vec![1, 3], LookupMemos::MAX_IDS));
+    }
+
+    #[test]
+    fn a_memo_is_of_use_to_a_chain_that_goes_on_from_its_own() {
+        let hashes = chain(4);
+        for (known, asked, is_kept) in [
+            (&hashes[..3], &hashes[..4], true),
+            (&hashes[..3], &hashes[..3], true),
+            (&hashes[..3], &hashes[..2], false),
+            (&hashes[..3], &hashes[1..], false),
+            (&hashes[..0], &hashes[..0], true),
+        ] {
+            let mut memos = LookupMemos::default();
+            memos.put(1, memo(known, 0));
+            let found = memos.take(1, &HashWindow::from(asked)).expect("a chain");
+            assert_eq!(found.is_some(), is_kept, "{} and {}", known.len(), asked.len());
+        }
+    }
+
+    #[test]
+    fn a_memo_answers_the_same_question_at_the_same_version() {
+        let hashes = chain(4);
+        let memo = memo(&hashes[..3], 0);
+        let end = |hashes: &[BlockHash]| ChainEnd::of(&HashWindow::from(hashes)).expect("a chain");
+        assert!(memo.answers(&end(&hashes[..3]), 40, 3));
+        assert!(!memo.answers(&end(&hashes[..4]), 40, 3));
+        assert!(!memo.answers(&end(&hashes[1..4]), 40, 3));
+        assert!(!memo.answers(&end(&hashes[..3]), 39, 3));
+        assert!(!memo.answers(&end(&hashes[..3]), 40, 4));
+    }
+}

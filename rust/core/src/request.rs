@@ -211,4 +211,39 @@ mod tests {
         blocks.truncate(3);
         assert_eq!((blocks.len(), blocks.tail()), (3, &[][..]));
     }
+
+    #[test]
+    fn a_list_reads_the_same_by_position_and_in_order() {
+        let blocks = GroupBlocks::new(2, vec![0, 5, 0, 7]);
+        let ids: Vec<_> = blocks.iter().collect();
+        assert_eq!(ids, [0, 0, 0, 5, 0, 7]);
+        assert_eq!(
+            (0..6).map(|i| blocks.get(i)).collect::<Vec<_>>(),
+            ids.into_iter().map(Some).collect::<Vec<_>>()
+        );
+        assert_eq!(blocks.get(6), None);
+        assert_eq!(blocks.tail_from(4), (4, &[0, 7][..]));
+        assert_eq!(blocks.iter_held_back().collect::<Vec<_>>(), [7, 5]);
+    }
+
+    #[test]
+    fn a_list_is_extended_by_another_from_a_position_on() {
+        let other = GroupBlocks::new(3, vec![7, 8]);
+        for (skip, expected) in [(0, &[5, 0, 0, 0, 7, 8][..]), (2, &[5, 0, 7, 8]), (4, &[5, 8])] {
+            let mut blocks = GroupBlocks::new(0, vec![5]);
+            blocks.extend_from(&other, skip);
+            assert_eq!(blocks.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_table_forgets_what_joined_its_null_head() {
+        let mut blocks = GroupBlocks::new(0, (1..=200).collect());
+        for (end, kept) in [(64, 200), (100, 200), (101, 99), (164, 99), (166, 34)] {
+            blocks.release_before(end);
+            assert_eq!((blocks.len(), blocks.null_head()), (200, end));
+            assert_eq!(blocks.get(end), Some(end as BlockId + 1));
+            assert_eq!(blocks.ids.len(), kept);
+        }
+    }
 }

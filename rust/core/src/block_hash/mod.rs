@@ -287,4 +287,18 @@ mod tests {
         };
         assert_eq!([0, 1, 2, 4, 8, 11].map(hashes), [3, 3, 2, 2, 0, 0]);
     }
+
+    #[test]
+    fn algorithms_have_names_and_lengths() {
+        for (name, algorithm) in HashAlgorithm::ALL {
+            assert_eq!((HashAlgorithm::named(name), algorithm.name()), (Some(algorithm), name));
+            let hasher = BlockHasher::new(algorithm, 16, "seed");
+            assert_eq!((hasher.algorithm(), hasher.block_size()), (algorithm, 16));
+            let is_padding = |&(i, byte): &(usize, u8)| i >= algorithm.hash_len() && byte == 0;
+            let bytes = algorithm.hash_text("seed").to_bytes().into_iter().enumerate();
+            assert_eq!(bytes.filter(is_padding).count(), 32 - algorithm.hash_len());
+        }
+        assert_eq!(HashAlgorithm::ALL.map(|(_, algorithm)| algorithm.hash_len()), [32, 32, 16, 16]);
+        assert_eq!(HashAlgorithm::named("md5"), None);
+    }
 }

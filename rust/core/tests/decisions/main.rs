@@ -1,0 +1,14 @@
+//! Decisions that can be worked out by hand: which blocks, which hits, in which order, which events.
+
+mod admission;
+mod events;
+mod hits;
+mod order;
+mod partial_tail;
+mod pinned_tier;
+mod pool;
+mod questions;
+mod refusals;
+mod small;
+mod windows;
+mod zeroing;

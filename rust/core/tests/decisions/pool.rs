@@ -1,0 +1,159 @@
+//! The pool by itself, as the caller of a connector uses it.
+
+use kvoxide_core::block::{BlockStates, CacheKey, MAX_REFERENCES};
+use kvoxide_core::key_layout::KeyLayout;
+use kvoxide_core::pool::{BlockPool, MAX_BLOCKS, Observation};
+use kvoxide_core::request::GroupBlocks;
+use kvoxide_core::{BlockHash, BlockId, Event, Policy};
+
+fn pool(num_blocks: usize) -> BlockPool {
+    BlockPool::new(num_blocks, 2, &Policy::default(), true).expect("a pool of this size")
+}
+
+fn taken(pool: &mut BlockPool, n: usize) -> Vec<BlockId> {
+    let mut blocks = Vec::new();
+    pool.take(n, &mut blocks);
+    blocks
+}
+
+fn key(n: u64, group: u16) -> CacheKey {
+    CacheKey { hash: BlockHash([n, 0, 0, 0]), group }
+}
+
+#[test]
+fn blocks_are_counted() {
+    let mut pool = pool(11);
+    assert_eq!((pool.num_blocks(), pool.num_free_blocks(), pool.num_keys()), (11, 10, 0));
+    taken(&mut pool, 4);
+    assert_eq!((pool.usage(), pool.num_free_blocks()), (0.4, 6));
+    pool.insert_key(1, key(1, 0), 4);
+    pool.insert_key(2, key(1, 0), 4);
+    pool.insert_key(2, key(2, 0), 2);
+    assert_eq!((pool.num_keys(), pool.num_cached_blocks(), pool.num_pinned_blocks()), (2, 2, 0));
+    assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
+    assert!(!pool.states().is_empty() && BlockStates::new(0, KeyLayout::new(1)).is_empty());
+    let least = BlockPool::new(1, 1, &Policy::default(), false).expect("the null block");
+    assert_eq!(least.usage(), 0.0);
+    assert!(BlockPool::new(MAX_BLOCKS, 1, &Policy::default(), false).is_err());
+}
+
+#[test]
+fn a_block_knows_its_neighbours_in_the_free_queue() {
+    let mut pool = pool(5);
+    assert_eq!(pool.free_neighbours(1), (None, Some(2)));
+    assert_eq!(pool.free_neighbours(3), (Some(2), Some(4)));
+    assert_eq!(pool.free_neighbours(4), (Some(3), None));
+    assert_eq!(pool.free_neighbours(0), (None, None));
+    pool.touch(&[2]);
+    assert_eq!(pool.free_neighbours(2), (None, None));
+    assert_eq!(pool.free_neighbours(3), (Some(1), Some(4)));
+}
+
+#[test]
+fn references_to_the_null_block_are_counted_on_request() {
+    let mut pool = pool(5);
+    pool.touch(&[0, 0]);
+    assert_eq!((pool.counts_null_references(), pool.ref_count(0)), (false, 0));
+    pool.count_null_references();
+    pool.touch(&[0, 1, 0]);
+    pool.touch_null(3);
+    assert_eq!((pool.counts_null_references(), pool.ref_count(0)), (true, 5));
+    pool.release([0, 1]);
+    pool.release_null(6);
+    assert_eq!((pool.ref_count(0), pool.ref_count(1)), (-2, 0));
+    pool.set_ref_count(0, 7).expect("a count that fits");
+    assert_eq!(pool.ref_count(0), 7);
+}
+
+#[test]
+fn a_reference_count_can_be_set_as_far_as_it_fits() {
+    let mut pool = pool(5);
+    taken(&mut pool, 1);
+    pool.insert_key(1, key(1, 0), 4);
+    pool.set_ref_count(1, MAX_REFERENCES).expect("the most there is");
+    assert_eq!(pool.states().ref_count(1), MAX_REFERENCES);
+    assert!(pool.set_ref_count(1, MAX_REFERENCES + 1).is_err());
+    pool.set_ref_count(1, 0).expect("a count that fits");
+    assert_eq!((pool.states().ref_count(1), pool.states().is_cached(1)), (0, true));
+}
+
+#[test]
+fn observers_are_told_in_order() {
+    let mut pool = pool(5);
+    taken(&mut pool, 1);
+    assert_eq!(pool.take_observations(), []);
+    pool.observe();
+    taken(&mut pool, 2);
+    pool.touch(&[2]);
+    pool.evict([3]);
+    let expected = [
+        Observation::Taking(2),
+        Observation::Taken(2),
+        Observation::Taken(3),
+        Observation::Touched(2),
+        Observation::Evicted(3),
+    ];
+    assert_eq!(pool.take_observations(), expected);
+    assert_eq!(pool.take_observations(), []);
+}
+
+#[test]
+fn blocks_without_a_hash_are_told_from_null_blocks() {
+    let mut pool = pool(6);
+    taken(&mut pool, 4);
+    pool.insert_key(2, key(1, 0), 4);
+    assert_eq!(pool.unhashed(&GroupBlocks::new(1, vec![1, 0, 2, 3])), [1, 3]);
+}
+
+#[test]
+fn keys_of_unknown_groups_find_nothing_and_are_refused() {
+    let mut pool = pool(5);
+    taken(&mut pool, 1);
+    assert!(pool.insert_foreign_key(1, key(1, 2), 4).is_err());
+    assert_eq!(pool.find(&key(1, 2)), None);
+    pool.insert_foreign_key(1, key(1, 1), 4).expect("a group of the pool");
+    assert_eq!((pool.find(&key(1, 1)), pool.find(&key(1, 0))), (Some(1), None));
+}
+
+#[test]
+fn a_block_with_several_keys_loses_all_of_them() {
+    let mut pool = pool(5);
+    taken(&mut pool, 2);
+    for (n, num_tokens) in [(1, 8), (2, 4), (3, 2)] {
+        pool.insert_key(1, key(n, 0), num_tokens);
+    }
+    pool.insert_key(2, key(2, 0), 4);
+    assert_eq!(pool.keys_of(1).collect::<Vec<_>>(), [1, 2, 3].map(|n| key(n, 0)));
+    assert_eq!(pool.states().hash_num_tokens(1), Some(8));
+    pool.remove_keys(1);
+    let removed = [1, 2, 3].map(|n| Event::Removed { hash: key(n, 0).hash, group: 0 });
+    assert_eq!((pool.num_events(), pool.take_events()), (3, removed.to_vec()));
+    assert_eq!([1, 2, 3].map(|n| pool.find(&key(n, 0))), [None, Some(2), None]);
+    pool.insert_key(1, key(4, 0), 4);
+    pool.remove_keys_silently(1);
+    assert_eq!((pool.find(&key(4, 0)), pool.take_events()), (None, vec![]));
+}
+
+#[test]
+fn what_is_reused_is_counted_as_evicted() {
+    let mut pool = pool(3);
+    taken(&mut pool, 2);
+    pool.insert_key(1, key(1, 0), 4);
+    pool.insert_key(2, key(2, 0), 4);
+    pool.insert_key(2, key(3, 0), 2);
+    pool.release([1, 2]);
+    assert_eq!(taken(&mut pool, 2), [1, 2]);
+    assert_eq!((pool.evictions(), pool.num_keys(), pool.num_cached_blocks()), (2, 0, 0));
+}
+
+#[test]
+fn a_reset_waits_for_the_last_holder() {
+    let mut pool = pool(5);
+    taken(&mut pool, 1);
+    pool.insert_key(1, key(1, 0), 4);
+    assert!(!pool.reset());
+    assert_eq!(pool.find(&key(1, 0)), Some(1));
+    pool.release([1]);
+    assert!(pool.reset());
+    assert_eq!((pool.find(&key(1, 0)), pool.take_events()), (None, vec![Event::Cleared]));
+}

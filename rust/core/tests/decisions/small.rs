@@ -1,0 +1,158 @@
+//! Managers and requests so small that every block id can be worked out by hand.
+
+use kvoxide_core::{
+    AllocateArgs, BlockHash, BlockId, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestId,
+    RequestView, request::GroupBlocks,
+};
+
+pub fn config(num_blocks: usize, groups: &[GroupSpec]) -> ManagerConfig {
+    ManagerConfig::new(num_blocks, groups.to_vec(), 1024)
+}
+
+pub fn made(config: ManagerConfig) -> Manager {
+    Manager::new(config).expect("a configuration that can work")
+}
+
+pub fn manager(groups: &[GroupSpec]) -> Manager {
+    made(config(61, groups))
+}
+
+/// A request as a scheduler keeps it.
+pub struct Request {
+    pub id: RequestId,
+    pub hashes: Vec<BlockHash>,
+    pub num_computed_tokens: usize,
+    pub num_in_flight_tokens: usize,
+    pub is_waiting: bool,
+    tokens: Vec<u64>,
+    num_prompt_tokens: usize,
+    hash_block_size: usize,
+    boundary: usize,
+}
+
+impl Request {
+    pub fn new(manager: &Manager, id: RequestId, prompt: impl IntoIterator<Item = u64>) -> Self {
+        let tokens: Vec<u64> = prompt.into_iter().collect();
+        let mut request = Self {
+            id,
+            hashes: Vec::new(),
+            num_computed_tokens: 0,
+            num_in_flight_tokens: 0,
+            is_waiting: true,
+            num_prompt_tokens: tokens.len(),
+            hash_block_size: manager.hash_block_size(),
+            boundary: 0,
+            tokens,
+        };
+        request.hash();
+        request
+    }
+
+    pub fn view(&self) -> RequestView<'_> {
+        RequestView {
+            id: self.id,
+            hashes: self.hashes[..].into(),
+            num_tokens: self.tokens.len(),
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed_tokens,
+            num_in_flight_tokens: self.num_in_flight_tokens,
+            shared_prefix_boundary: self.boundary,
+            is_waiting: self.is_waiting,
+        }
+    }
+
+    /// A chain: each hash is made of the one before and the tokens.
+    fn hash(&mut self) {
+        let blocks = self.tokens.chunks_exact(self.hash_block_size);
+        for block in blocks.skip(self.hashes.len()) {
+            let parent = self.hashes.last().map_or(7, |hash| hash.0[0]);
+            let mix = |state: u64, &token: &u64| {
+                (state ^ token).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+            };
+            self.hashes.push(BlockHash([block.iter().fold(parent, mix), 0, 0, 0]));
+        }
+    }
+}
+
+/// What a request of these tokens would hit: all but its last token at most.
+pub fn look_up(manager: &mut Manager, tokens: impl IntoIterator<Item = u64>) -> PrefixHit {
+    const NOBODY: RequestId = u64::MAX;
+    let request = Request::new(manager, NOBODY, tokens);
+    hit_of(manager, &request)
+}
+
+fn hit_of(manager: &mut Manager, request: &Request) -> PrefixHit {
+    let max_length = request.tokens.len() - 1;
+    let hit = manager.get_computed_blocks(request.id, &request.view().hashes, max_length);
+    hit.expect("a look-up")
+}
+
+/// Slots that must be there, whose tokens count as computed from then on.
+pub fn allocate(
+    manager: &mut Manager,
+    request: &mut Request,
+    args: &AllocateArgs<'_>,
+) -> Vec<Vec<BlockId>> {
+    let new = manager.allocate_slots(&request.view(), args).expect("a valid call").expect("room");
+    request.num_computed_tokens +=
+        args.num_new_computed_tokens + args.num_external_computed_tokens + args.num_new_tokens;
+    request.is_waiting = false;
+    new
+}
+
+/// The next tokens of a request that runs.
+pub fn step(manager: &mut Manager, request: &mut Request, num_new_tokens: usize) {
+    allocate(manager, request, &AllocateArgs { num_new_tokens, ..AllocateArgs::default() });
+}
+
+/// Looks a request up and computes the rest of it; returns the tokens that were hit.
+pub fn admit(manager: &mut Manager, request: &mut Request) -> usize {
+    let hit = hit_of(manager, request);
+    request.boundary = hit.shared_prefix_boundary;
+    let args = AllocateArgs {
+        num_new_tokens: request.tokens.len() - hit.length,
+        num_new_computed_tokens: hit.length,
+        new_computed_blocks: &hit.blocks,
+        ..AllocateArgs::default()
+    };
+    allocate(manager, request, &args);
+    hit.length
+}
+
+/// One token a step.
+pub fn decode(manager: &mut Manager, request: &mut Request, tokens: impl IntoIterator<Item = u64>) {
+    for token in tokens {
+        request.tokens.push(token);
+        request.hash();
+        step(manager, request, 1);
+    }
+}
+
+/// A request from look-up to the end; its blocks stay behind in the cache.
+pub fn serve(
+    manager: &mut Manager,
+    id: RequestId,
+    tokens: impl IntoIterator<Item = u64>,
+) -> Request {
+    let mut request = Request::new(manager, id, tokens);
+    admit(manager, &mut request);
+    manager.free(id).expect("a request that runs");
+    request
+}
+
+pub fn ids(blocks: &[GroupBlocks]) -> Vec<Vec<BlockId>> {
+    blocks.iter().map(|group| group.iter().collect()).collect()
+}
+
+pub fn held(manager: &Manager, id: RequestId) -> Vec<Vec<BlockId>> {
+    let held = manager.blocks_of(id).expect("a request that runs");
+    held.groups.iter().map(|group| group.blocks.iter().collect()).collect()
+}
+
+pub fn free_ids(manager: &Manager) -> Vec<BlockId> {
+    manager.pool().free_blocks().collect()
+}
+
+pub fn pinned_ids(manager: &Manager) -> Vec<BlockId> {
+    manager.pool().pinned_blocks().collect()
+}
