@@ -61,7 +61,8 @@ impl HashIndex {
         }
     }
 
-    /// Four slots a key: hardly a line is full. Seven for five keys where the table is large.
+    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill six of its
+    /// slots. Seven for five keys where the table is large.
     fn num_homes(capacity: usize) -> usize {
         let num_slots = match capacity {
             0..Self::LARGE => capacity * 8 + 8,
