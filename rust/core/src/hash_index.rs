@@ -21,7 +21,7 @@ pub type Entry = u32;
 /// What stands in an empty slot.
 const NONE: Entry = 0;
 
-/// Where the index looks for a key first.
+/// Where the index looks for a key first, until it grows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// The key's bits.
@@ -72,6 +72,11 @@ impl HashIndex {
     }
 
     const LARGE: usize = 1 << 20;
+
+    /// Size of the table. Another one makes every [`Place`] void.
+    pub fn num_lines(&self) -> usize {
+        self.passed.len()
+    }
 
     /// Number of distinct keys.
     pub fn len(&self) -> usize {

@@ -100,15 +100,23 @@ impl BlockPool {
     pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
         let mut places = [Place::default(); HashIndex::BATCH];
         let places = &mut places[..batch.blocks.len()];
-        for (i, place) in places.iter_mut().enumerate() {
-            *place = self.index.place(self.layout.fingerprint(batch.hash(i), batch.group));
-        }
+        self.find_places(batch, places);
         self.index.warm_up(places.iter().copied());
         let mut next = 0;
         while let Some(i) = self.cache_simple_ones(batch, places, next) {
-            let fingerprint = self.layout.fingerprint(batch.hash(i), batch.group);
-            self.cache_full_block(batch.blocks[i], batch.hash(i), fingerprint, batch.num_tokens(i));
+            let size = self.index.num_lines();
+            let (hash, fingerprint) = (batch.hash(i), places[i].fingerprint);
+            self.cache_full_block(batch.blocks[i], hash, fingerprint, batch.num_tokens(i));
+            if self.index.num_lines() != size {
+                self.find_places(batch, places);
+            }
             next = i + 1;
+        }
+    }
+
+    fn find_places(&self, batch: &FullBlocks<'_>, places: &mut [Place]) {
+        for (i, place) in places.iter_mut().enumerate() {
+            *place = self.index.place(self.layout.fingerprint(batch.hash(i), batch.group));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use kvoxide_core::block::{BlockStates, CacheKey, MAX_REFERENCES};
 use kvoxide_core::key_layout::KeyLayout;
-use kvoxide_core::pool::{BlockPool, MAX_BLOCKS, Observation};
+use kvoxide_core::pool::{BlockPool, FullBlocks, MAX_BLOCKS, Observation};
 use kvoxide_core::request::GroupBlocks;
 use kvoxide_core::{BlockHash, BlockId, Event, Policy};
 
@@ -156,4 +156,24 @@ fn a_reset_waits_for_the_last_holder() {
     pool.release([1]);
     assert!(pool.reset());
     assert_eq!((pool.find(&key(1, 0)), pool.take_events()), (None, vec![Event::Cleared]));
+}
+
+#[test]
+fn the_index_can_grow_while_a_batch_is_cached() {
+    let mut pool = BlockPool::new(8, 1, &Policy::default(), false).expect("a pool of 8 blocks");
+    for n in 0..9 {
+        pool.insert_key(1, key(n, 0), 4);
+    }
+    let hashes: Vec<_> = (100..106).map(|n| key(n, 0).hash).collect();
+    pool.cache_batch(&FullBlocks {
+        group: 0,
+        blocks: &[2, 3, 4, 5, 6, 7],
+        hashes: &hashes,
+        per_block: 1,
+        first_num_tokens: 4,
+        block_size: 4,
+    });
+    let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
+    assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));
+    assert_eq!(pool.num_keys(), 15);
 }
