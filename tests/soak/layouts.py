@@ -84,8 +84,8 @@ UNLIKE_BLOCKS = ((32, None), (16, WINDOW))
 
 # With events, calls of a manager take another way, and most of the time goes to vLLM's events.
 LAYOUTS = (
-    Layout(FULL, 240, with_events=True),
-    Layout(WINDOWS, 600, with_events=False),
-    Layout(FULL, 240, with_events=False),
-    Layout(UNLIKE_BLOCKS, 300, with_events=False),
+    Layout(FULL, 180, with_events=True),
+    Layout(WINDOWS, 450, with_events=False),
+    Layout(FULL, 180, with_events=False),
+    Layout(UNLIKE_BLOCKS, 240, with_events=False),
 )

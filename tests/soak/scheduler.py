@@ -11,9 +11,9 @@ from vllm.v1.request import Request, RequestStatus
 from .prompts import Prompts
 
 MAX_RUNNING = 48
-MAX_WAITING = 16
-PREFILL_CHUNK = 64
-MOST_OUTPUT = 6
+MAX_WAITING = 24
+PREFILL_CHUNK = 96
+MOST_OUTPUT = 4
 OUTPUT_TOKEN = 7
 CHANCE_OF_ABORT = 0.2
 STEPS_BETWEEN_EVICTIONS = 20
