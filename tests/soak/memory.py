@@ -76,8 +76,15 @@ class Soak:
         return 1 if failures else 0
 
     def _to_json(self, failures: Sequence[str]) -> dict[str, Any]:
-        figures = {"growth": self.growth(), "failures": list(failures)}
-        return asdict(self) | figures
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "versions": self.versions,
+            "reports": [asdict(report) for report in self.reports],
+            "counters": dict(self.counters),
+            "growth": self.growth(),
+            "failures": list(failures),
+        }
 
 
 def resident_bytes() -> int:

@@ -69,9 +69,11 @@ def test_what_never_happened_fails_and_so_does_what_must_not() -> None:
 
 def test_the_figures_are_written_and_the_status_tells(tmp_path: Path) -> None:
     soak = soak_of(1_000_000, 1_000_000)
+    soak.counters["done"] += 3
     file = tmp_path / "figures.json"
     assert soak.finish([], file) == 0
     assert soak.finish(["too much"], file) == 1
     figures = json.loads(file.read_text())
     assert figures["failures"] == ["too much"]
+    assert figures["counters"] == {"done": 3}
     assert [report["rss"] for report in figures["reports"]] == [1_000_000, 1_000_000]
