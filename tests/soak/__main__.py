@@ -1,4 +1,4 @@
-"""``python -m soak manager`` and ``engine``: prints what the process holds as it serves."""
+"""``python -m tests.soak``: prints what the process holds as it serves."""
 
 import argparse
 import sys
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.requests % arguments.every or arguments.requests < 2 * arguments.every:
+        parser.error("--requests must be a multiple of --every, and twice it at least")
     if arguments.what == "engine":
         from . import engine_soak
 
