@@ -51,7 +51,7 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "OMP_NUM_THREADS": "1",
-    # oneDNN keeps what it compiled for each number of tokens in a step, about a megabyte each.
+    # oneDNN keeps what it compiled for each number of tokens in a step: a megabyte a step at first.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
     "LRU_CACHE_CAPACITY": "0",
 }
