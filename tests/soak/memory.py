@@ -1,0 +1,108 @@
+"""What a process holds after so many requests, and whether that counts as flat."""
+
+import ctypes
+import gc
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from resource import getpagesize
+from typing import Any
+
+# Growth between the first report and the last that still is none, as a part of the first.
+TOLERANCE = 0.01
+
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The process after ``requests``; ``seconds`` since the start."""
+
+    requests: int
+    rss: int
+    seconds: float
+
+    def line(self) -> str:
+        return f"{self.requests:>12,} requests {self.rss:>15,} bytes {self.seconds:>8.0f} s"
+
+
+@dataclass
+class Soak:
+    """One run: its reports, and how often each thing was done that it is there for."""
+
+    name: str
+    seed: int
+    versions: dict[str, str]
+    reports: list[Report] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.monotonic)
+
+    def report(self, requests: int) -> None:
+        seconds = time.monotonic() - self.started
+        self.reports.append(Report(requests, resident_bytes(), seconds))
+        print(self.reports[-1].line(), flush=True)
+
+    def failures(self, wanted: Sequence[str], unwanted: Sequence[str] = ()) -> list[str]:
+        """Why the run does not pass; empty if it does."""
+        failures = [f"{name}: never happened" for name in wanted if not self.counters[name]]
+        failures += [f"{name}: {self.counters[name]}" for name in unwanted if self.counters[name]]
+        if self.growth() > TOLERANCE:
+            first, last = self.reports[0], self.reports[-1]
+            failures.append(
+                f"grew by {self.growth():.2%}, {self.bytes_per_request():.1f} bytes a request, "
+                f"between {first.requests:,} and {last.requests:,} requests"
+            )
+        return failures
+
+    def growth(self) -> float:
+        return self.reports[-1].rss / self.reports[0].rss - 1
+
+    def bytes_per_request(self) -> float:
+        first, last = self.reports[0], self.reports[-1]
+        return (last.rss - first.rss) / max(1, last.requests - first.requests)
+
+    def finish(self, failures: Sequence[str], file: Path | None) -> int:
+        """Print the rest, write the file; the exit status."""
+        for name, count in sorted(self.counters.items()):
+            print(f"{count:>15,} {name}")
+        print(f"growth {self.growth():+.3%}, {self.bytes_per_request():+.3f} bytes a request")
+        print("\n".join(failures) or "passed")
+        if file:
+            file.write_text(json.dumps(self._to_json(failures), indent=2) + "\n")
+        return 1 if failures else 0
+
+    def _to_json(self, failures: Sequence[str]) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "versions": self.versions,
+            "reports": [asdict(report) for report in self.reports],
+            "counters": dict(self.counters),
+            "growth": self.growth(),
+            "failures": list(failures),
+        }
+
+
+def resident_bytes() -> int:
+    """What the process holds once garbage is gone, and what is free has been handed back."""
+    gc.collect()
+    _libc.malloc_trim(0)
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * getpagesize()
+
+
+@contextmanager
+def collecting_by_hand() -> Iterator[None]:
+    """Garbage in cycles stays until the code inside collects it; what is there now is left out."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
