@@ -43,10 +43,12 @@ impl ChainCursor {
     pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
         let key = CacheKey { hash, group: self.group };
         let guess = self.last.wrapping_add(self.step);
-        let block = match !self.is_scattered() && pool.states.serves(guess, &key) {
-            true => guess,
-            false => pool.find(&key)?,
-        };
+        if !self.is_scattered() && pool.states.serves(guess, &key) {
+            self.wrong = self.wrong.saturating_sub(1);
+            self.last = guess;
+            return Some(guess);
+        }
+        let block = pool.find(&key)?;
         self.wrong = match block == guess {
             true => self.wrong.saturating_sub(1),
             false => Self::MOST_WRONG.min(self.wrong + 1),
