@@ -10,13 +10,14 @@ pub struct ChainCursor {
     group: GroupId,
     last: BlockId,
     step: u32,
-    /// How much more often than not the last guesses were wrong, up to [`Self::MOST_WRONG`].
-    wrong: u8,
+    /// Whether the blocks lie anywhere, so that guessing them is in vain.
+    is_scattered: bool,
+    num_announced: usize,
+    /// Of those announced, how many were not where they were guessed.
+    num_wrong: usize,
 }
 
 impl ChainCursor {
-    const MOST_WRONG: u8 = 8;
-
     /// A cursor for one group.
     pub fn new(group: GroupId) -> Self {
         Self::after(group, None)
@@ -24,17 +25,23 @@ impl ChainCursor {
 
     /// A cursor for one group that goes on after a block.
     pub fn after(group: GroupId, last: Option<BlockId>) -> Self {
-        Self { group, last: last.unwrap_or(NULL_BLOCK), step: 1, wrong: 0 }
+        Self {
+            group,
+            last: last.unwrap_or(NULL_BLOCK),
+            step: 1,
+            is_scattered: false,
+            num_announced: 0,
+            num_wrong: 0,
+        }
     }
 
-    /// Whether the blocks lie anywhere: guessing them is in vain.
-    fn is_scattered(&self) -> bool {
-        self.wrong >= Self::MOST_WRONG / 2
-    }
-
-    /// Tells the next hashes, so that waits for memory overlap where blocks cannot be guessed.
-    pub fn announce(&self, pool: &BlockPool, hashes: &[BlockHash]) {
-        if self.is_scattered() {
+    /// Tells the next hashes. If most of the blocks announced before were not where they were
+    /// guessed, waits for memory overlap that the next ones will cost.
+    pub fn announce(&mut self, pool: &BlockPool, hashes: &[BlockHash]) {
+        self.is_scattered = self.num_wrong > self.num_announced / 2;
+        self.num_announced = hashes.len();
+        self.num_wrong = 0;
+        if self.is_scattered {
             pool.warm_up(self.group, hashes);
         }
     }
@@ -43,16 +50,12 @@ impl ChainCursor {
     pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
         let key = CacheKey { hash, group: self.group };
         let guess = self.last.wrapping_add(self.step);
-        if !self.is_scattered() && pool.states.serves(guess, &key) {
-            self.wrong = self.wrong.saturating_sub(1);
+        if !self.is_scattered && pool.states.serves(guess, &key) {
             self.last = guess;
             return Some(guess);
         }
         let block = pool.find(&key)?;
-        self.wrong = match block == guess {
-            true => self.wrong.saturating_sub(1),
-            false => Self::MOST_WRONG.min(self.wrong + 1),
-        };
+        self.num_wrong += usize::from(block != guess);
         self.step = block.wrapping_sub(self.last);
         self.last = block;
         Some(block)

@@ -190,7 +190,7 @@ impl HitQuery<'_> {
             let stop = positions.end.min(start + num_read);
             hashes.clear();
             self.hashes.read(start..stop, &mut hashes)?;
-            cursors.iter().for_each(|cursor| cursor.announce(self.pool, &hashes));
+            cursors.iter_mut().for_each(|cursor| cursor.announce(self.pool, &hashes));
             if !hashes.iter().all(|&hash| self.find_hash(cursors, hash, found)) {
                 break;
             }
