@@ -1,6 +1,6 @@
 """What the calls of ``kvoxide bench`` cost by themselves, and what waiting for memory adds:
 
-    python -m benches.memory [--layout NAME ...]
+    python -m benches.memory [--layout NAME ...] [--tokens 1000000]
 
 Each row is measured without vLLM: with nothing between its calls, and with all caches of the
 processor overwritten before each. The last row is the least that a first look-up has to do:
@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 from kvoxide.bench import traffic
 from kvoxide.bench.clock import Samples, collector_paused, timed
-from kvoxide.bench.layouts import LAYOUTS, Layout
+from kvoxide.bench.layouts import LAYOUTS, MILLION, Layout
 from kvoxide.bench.prompts import make_prompt
 from kvoxide.bench.sides import KVOXIDE, AdapterSide
 
@@ -31,16 +31,19 @@ Between = Callable[[], object]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.memory", description=__doc__)
     parser.add_argument("--layout", choices=LAYOUTS, nargs="+", default=list(LAYOUTS))
+    parser.add_argument("--tokens", type=int, default=MILLION, help="length of the prompts")
+    arguments = parser.parse_args()
+    effort = traffic.Effort(tokens=arguments.tokens)
     swept = np.ones(CACHE_BYTES // 8, dtype=np.int64)
     print(f"{'us a call':24} {'caches left':>12} {'overwritten':>12}")
-    for name in parser.parse_args().layout:
-        left, overwritten = (_measure(LAYOUTS[name], b) for b in (lambda: None, swept.__invert__))
+    for name in arguments.layout:
+        left = _measure(LAYOUTS[name], effort, lambda: None)
+        overwritten = _measure(LAYOUTS[name], effort, swept.__invert__)
         for row, before in left.items():
             print(f"{name:7} {row:16} {before:12.1f} {overwritten[row]:12.1f}")
 
 
-def _measure(layout: Layout, between: Between) -> dict[str, float]:
-    effort = traffic.Effort()
+def _measure(layout: Layout, effort: traffic.Effort, between: Between) -> dict[str, float]:
     sizes = (effort.num_blocks(layout), effort.max_model_len, effort.chunk)
     with collector_paused(), _done_before_each_timed_call(between):
         run = traffic.Traffic(layout, [AdapterSide(layout, *sizes)], effort)

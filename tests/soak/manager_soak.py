@@ -16,9 +16,10 @@ os.environ["KVOXIDE"] = "require"
 
 import kvoxide
 import vllm
+from kvoxide.bench.clock import collector_paused
 
 from .layouts import LAYOUTS, Layout
-from .memory import Soak, collecting_by_hand
+from .memory import Soak
 from .prompts import LONGEST, Prompts
 from .scheduler import MAX_RUNNING, MOST_OUTPUT, PREFILL_CHUNK, WANTED, Scheduler
 
@@ -48,7 +49,7 @@ def serve(requests: int, every: int, seed: int) -> Soak:
     prompts = Prompts(rng)
     per_manager = min(every // len(LAYOUTS), REQUESTS_PER_MANAGER)
     layouts = cycle(LAYOUTS)
-    with collecting_by_hand():
+    with collector_paused():
         for start in range(0, requests, every):
             starts = range(start, start + every, per_manager)
             for first, layout in zip(starts, islice(layouts, len(starts)), strict=True):

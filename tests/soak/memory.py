@@ -5,8 +5,7 @@ import gc
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from resource import getpagesize
@@ -93,16 +92,3 @@ def resident_bytes() -> int:
     _libc.malloc_trim(0)
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * getpagesize()
-
-
-@contextmanager
-def collecting_by_hand() -> Iterator[None]:
-    """Garbage in cycles stays until the code inside collects it; what is there now is left out."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
