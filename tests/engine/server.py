@@ -1,6 +1,7 @@
 """``vllm serve`` as a process on the loopback interface, and a subscriber of its KV events."""
 
 import json
+import random
 import signal
 import socket
 import time
@@ -16,6 +17,9 @@ from .jobs import engine_options
 from .processes import ENGINE, Running, engine_environment, running
 
 HOST = "127.0.0.1"
+# Below those that systems hand out by themselves, to vLLM's own sockets among others, before the
+# server binds its own; vLLM's fixed ones are from 29500.
+PORTS = range(15000, 29000)
 START_TIMEOUT = 300
 REQUEST_TIMEOUT = 60
 STOP_TIMEOUT = 60
@@ -143,15 +147,17 @@ def hear(events: Any) -> list[Any]:
 
 
 def free_ports(num: int) -> int:
-    """The first of ``num`` ports in a row that nobody listens on."""
+    """The first of ``num`` ports in a row that nobody uses."""
     while True:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            first = int(probe.getsockname()[1])
+        first = random.choice(PORTS)
         if all(is_free(first + offset) for offset in range(num)):
             return first
 
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        return port < 1 << 16 and probe.connect_ex((HOST, port)) != 0
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -94,17 +94,6 @@ mod word {
     pub const FINGERPRINT: usize = 3;
 }
 
-/// What a free block caches, which its reuse ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reuse {
-    /// Nothing.
-    Uncached,
-    /// A key that it serves alone, as nearly all cached blocks do.
-    Plain,
-    /// A duplicate's key, or several.
-    Other,
-}
-
 /// What a block is once a holder less uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dropped {
@@ -183,36 +172,33 @@ impl BlockStates {
         *usage = *usage & !MAX_REFERENCES | count;
     }
 
-    /// Makes a free block's taker its only holder. A key that needs no further care is taken away.
-    #[inline]
-    pub(crate) fn take(&mut self, id: BlockId) -> Reuse {
-        let reuse = self.reuse_of(id);
-        match reuse {
-            Reuse::Uncached | Reuse::Plain => *self.usage_mut(id) = 1,
-            Reuse::Other => self.set_ref_count(id, 1),
-        }
-        reuse
-    }
-
-    /// As [`Self::take`], if the free block is neither cached nor pinned.
+    /// Makes the taker of a free block its only holder, if the block is neither cached nor pinned.
     #[inline]
     pub(crate) fn take_uncached(&mut self, id: BlockId) -> bool {
-        let usage = self.usage_mut(id);
-        let is_uncached = *usage & !MAX_REFERENCES == 0;
-        if is_uncached {
-            *usage = 1;
-        }
-        is_uncached
+        self.take_flagged(id, 0)
     }
 
-    /// What a free block caches.
+    /// As [`Self::take_uncached`], if the block is plain; it loses its key.
     #[inline]
-    pub(crate) fn reuse_of(&self, id: BlockId) -> Reuse {
-        match self.usage(id) & !MAX_REFERENCES {
-            0 => Reuse::Uncached,
-            flag::CACHED => Reuse::Plain,
-            _ => Reuse::Other,
+    pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
+        self.take_flagged(id, flag::CACHED)
+    }
+
+    #[inline]
+    fn take_flagged(&mut self, id: BlockId, flags: u32) -> bool {
+        let usage = self.usage_mut(id);
+        let is_so = *usage & !MAX_REFERENCES == flags;
+        if is_so {
+            *usage = 1;
         }
+        is_so
+    }
+
+    /// Whether a block caches a key that it serves alone, and is nothing else, as nearly all cached
+    /// ones are.
+    #[inline]
+    pub(crate) fn is_plain(&self, id: BlockId) -> bool {
+        self.usage(id) & !MAX_REFERENCES == flag::CACHED
     }
 
     /// Reads the keys of blocks that are about to be compared, so that the waits for memory

@@ -5,7 +5,7 @@
 //! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
 //! pinned blocks are cached.
 
-use crate::block::{BlockId, BlockStates, Dropped, MAX_REFERENCES, NULL_BLOCK, Reuse};
+use crate::block::{BlockId, BlockStates, Dropped, MAX_REFERENCES, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::extra_keys::ExtraKeys;
@@ -266,12 +266,8 @@ impl BlockPool {
         let is_watched = self.is_watched();
         let mut index = self.index.simple_changes();
         let stop = cached.iter().position(|&(block, key)| {
-            let is_plain = self.states.reuse_of(block) == Reuse::Plain;
-            if is_watched || !is_plain || !index.remove(key, block) {
-                return true;
-            }
-            self.states.take(block);
-            false
+            let is_simple = !is_watched && self.states.is_plain(block);
+            !(is_simple && index.remove(key, block) && self.states.take_plain(block))
         });
         let num_evicted = stop.unwrap_or(cached.len());
         self.evictions += num_evicted as u64;
@@ -281,10 +277,11 @@ impl BlockPool {
     }
 
     fn reuse(&mut self, block: BlockId) {
-        match self.states.take(block) {
-            Reuse::Uncached => return,
-            Reuse::Plain => self.forget_plain_key(block),
-            Reuse::Other => self.remove_keys(block),
+        if self.states.take_plain(block) {
+            self.forget_plain_key(block);
+        } else {
+            self.states.set_ref_count(block, 1);
+            self.remove_keys(block);
         }
         self.evictions += 1;
     }
