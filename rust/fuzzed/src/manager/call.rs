@@ -41,17 +41,7 @@ pub enum Call {
     /// A look-up, by the memo and without it.
     LookUp { which: Which, max_length: Amount },
     /// Any allocation, with a hit or without.
-    Allocate {
-        which: Which,
-        with_hit: bool,
-        new: Amount,
-        hit: Amount,
-        lookahead: Amount,
-        external: Amount,
-        reserved: Amount,
-        switches: [bool; 4],
-        skip_zeroing: Option<u8>,
-    },
+    Allocate(Allocation),
     /// The hit of a request, cut.
     Truncate { which: Which, tokens: Amount },
     /// How many blocks an allocation would take.
@@ -80,4 +70,18 @@ pub enum Call {
     Zero { which: Which, start: Amount },
     /// What can be read.
     Read { which: Which },
+}
+
+/// The arguments of an allocation.
+#[derive(Arbitrary, Clone, Debug)]
+pub struct Allocation {
+    pub which: Which,
+    pub with_hit: bool,
+    pub new: Amount,
+    pub hit: Amount,
+    pub lookahead: Amount,
+    pub external: Amount,
+    pub reserved: Amount,
+    pub switches: [bool; 4],
+    pub skip_zeroing: Option<u8>,
 }

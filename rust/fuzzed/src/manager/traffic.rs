@@ -4,7 +4,7 @@ use kvoxide_core::digest::digest;
 use kvoxide_core::invariant::check;
 use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result};
 
-use super::call::{Amount, Call};
+use super::call::{Allocation, Amount, Call};
 use super::request::Request;
 
 /// Requests at a time.
@@ -59,23 +59,15 @@ impl Traffic {
             Call::Replace { which, family, len, shared, num_prompt_tokens } => {
                 self.replace(index(which), family, len, shared, num_prompt_tokens)
             }
-            Call::Append { which, tokens } => {
-                let size = self.manager.hash_block_size();
-                self.requests[index(which)].append(usize::from(tokens), size);
-                Ok(())
-            }
+            Call::Append { which, tokens } => self.append(index(which), usize::from(tokens)),
             Call::Count { which, computed, in_flight, boundary } => {
-                let request = &mut self.requests[index(which)];
-                request.num_computed_tokens = computed.tokens(request.num_computed_tokens);
-                request.num_in_flight_tokens = in_flight.tokens(0);
-                request.boundary = boundary.tokens(request.boundary);
-                Ok(())
+                self.count(index(which), computed, in_flight, boundary)
             }
             Call::LookUp { which, max_length } => {
                 let fitting = self.requests[index(which)].tokens.len() - 1;
                 self.look_up(index(which), max_length.tokens(fitting)).map(|_| ())
             }
-            Call::Allocate { .. } => self.allocate(call),
+            Call::Allocate(ref allocation) => self.allocate(allocation),
             Call::Truncate { which, tokens } => {
                 let hit = self.look_up(index(which), usize::MAX)?;
                 self.manager.truncated(&hit.blocks, tokens.tokens(hit.length / 2)).map(|_| ())
@@ -83,56 +75,18 @@ impl Traffic {
             Call::Demand { which, tokens, computed, cap, with_hit } => {
                 self.demand(index(which), tokens, computed, cap, with_hit)
             }
-            Call::CacheBlocks { which, computed } => {
-                let request = &self.requests[index(which)];
-                let computed = computed.tokens(request.num_computed_tokens);
-                self.manager.cache_blocks(&request.view(), computed)
-            }
-            Call::Free { which } => {
-                self.manager.free(self.requests[index(which)].id)?;
-                self.wait(index(which));
-                Ok(())
-            }
-            Call::Pop { which } => {
-                let blocks = self.manager.pop_blocks_for_free(self.requests[index(which)].id)?;
-                self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
-                self.wait(index(which));
-                Ok(())
-            }
+            Call::CacheBlocks { which, computed } => self.cache_blocks(index(which), computed),
+            Call::Free { which } => self.free(index(which)),
+            Call::Pop { which } => self.pop(index(which)),
             Call::Release { blocks, to_back } => self.release(usize::from(blocks), to_back),
             Call::ReleaseAny { ref blocks } => self.release_any(blocks),
-            Call::Take { blocks } => {
-                let n = blocks.tokens(1);
-                self.manager.pool().check_free(n)?;
-                self.manager.pool_mut().take(n, &mut self.kept);
-                Ok(())
-            }
+            Call::Take { blocks } => self.take(blocks.tokens(1)),
             Call::Touch { ref blocks } => self.touch(blocks),
-            Call::Skip { which, computed } => {
-                let request = &self.requests[index(which)];
-                let computed = computed.tokens(request.num_computed_tokens);
-                self.manager.remove_skipped_blocks(request.id, computed)
-            }
+            Call::Skip { which, computed } => self.skip(index(which), computed),
             Call::Evict { ref blocks } => self.manager.evict_blocks(&self.ids(blocks)),
-            Call::Reset => {
-                let done = self.manager.reset_prefix_cache();
-                assert!(!done || self.manager.pool().num_cached_blocks() == 0);
-                Ok(())
-            }
-            Call::Zero { which, start } => {
-                self.manager
-                    .record_blocks_for_zeroing(self.requests[index(which)].id, start.tokens(0))?;
-                let num_blocks = self.manager.pool().num_blocks();
-                let listed = self.manager.take_new_block_ids();
-                assert!(listed.iter().all(|&block| (block as usize) < num_blocks));
-                Ok(())
-            }
-            Call::Read { which } => {
-                self.manager.estimate_cached_tokens(self.requests[index(which)].id)?;
-                self.manager.take_events();
-                self.manager.pool_mut().take_observations();
-                Ok(())
-            }
+            Call::Reset => self.reset(),
+            Call::Zero { which, start } => self.zero(index(which), start),
+            Call::Read { which } => self.read(index(which)),
         }
     }
 
@@ -184,6 +138,25 @@ impl Traffic {
         Ok(())
     }
 
+    fn append(&mut self, i: usize, n: usize) -> Result<()> {
+        self.requests[i].append(n, self.manager.hash_block_size());
+        Ok(())
+    }
+
+    fn count(
+        &mut self,
+        i: usize,
+        computed: Amount,
+        in_flight: Amount,
+        boundary: Amount,
+    ) -> Result<()> {
+        let request = &mut self.requests[i];
+        request.num_computed_tokens = computed.tokens(request.num_computed_tokens);
+        request.num_in_flight_tokens = in_flight.tokens(0);
+        request.boundary = boundary.tokens(request.boundary);
+        Ok(())
+    }
+
     fn wait(&mut self, i: usize) {
         self.requests[i].num_computed_tokens = 0;
         self.requests[i].num_in_flight_tokens = 0;
@@ -204,8 +177,8 @@ impl Traffic {
         Ok(found)
     }
 
-    fn allocate(&mut self, call: &Call) -> Result<()> {
-        let Call::Allocate {
+    fn allocate(&mut self, allocation: &Allocation) -> Result<()> {
+        let Allocation {
             which,
             with_hit,
             new,
@@ -215,10 +188,7 @@ impl Traffic {
             reserved,
             switches: [delay_cache_blocks, full_sequence_must_fit, has_scheduled_reqs, is_waiting],
             skip_zeroing,
-        } = *call
-        else {
-            return Ok(());
-        };
+        } = *allocation;
         let i = index(which);
         let max_length = self.requests[i].tokens.len() - 1;
         let hit = if with_hit { self.look_up(i, max_length)? } else { no_hit() };
@@ -260,6 +230,25 @@ impl Traffic {
         self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())
     }
 
+    fn cache_blocks(&mut self, i: usize, computed: Amount) -> Result<()> {
+        let request = &self.requests[i];
+        let computed = computed.tokens(request.num_computed_tokens);
+        self.manager.cache_blocks(&request.view(), computed)
+    }
+
+    fn free(&mut self, i: usize) -> Result<()> {
+        self.manager.free(self.requests[i].id)?;
+        self.wait(i);
+        Ok(())
+    }
+
+    fn pop(&mut self, i: usize) -> Result<()> {
+        let blocks = self.manager.pop_blocks_for_free(self.requests[i].id)?;
+        self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
+        self.wait(i);
+        Ok(())
+    }
+
     fn release(&mut self, n: usize, to_back: bool) -> Result<()> {
         let blocks = self.kept.split_off(self.kept.len().saturating_sub(n));
         match to_back {
@@ -280,6 +269,12 @@ impl Traffic {
         self.manager.release_blocks(&ids)
     }
 
+    fn take(&mut self, n: usize) -> Result<()> {
+        self.manager.pool().check_free(n)?;
+        self.manager.pool_mut().take(n, &mut self.kept);
+        Ok(())
+    }
+
     fn touch(&mut self, blocks: &[u16]) -> Result<()> {
         let ids = self.ids(blocks);
         self.manager.check_ids(&ids)?;
@@ -288,6 +283,33 @@ impl Traffic {
         let ids: Vec<BlockId> = ids.into_iter().filter(can_share).collect();
         self.manager.pool_mut().touch(&ids);
         self.kept.extend(ids);
+        Ok(())
+    }
+
+    fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
+        let request = &self.requests[i];
+        let computed = computed.tokens(request.num_computed_tokens);
+        self.manager.remove_skipped_blocks(request.id, computed)
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let is_done = self.manager.reset_prefix_cache();
+        assert!(!is_done || self.manager.pool().num_cached_blocks() == 0);
+        Ok(())
+    }
+
+    fn zero(&mut self, i: usize, start: Amount) -> Result<()> {
+        self.manager.record_blocks_for_zeroing(self.requests[i].id, start.tokens(0))?;
+        let num_blocks = self.manager.pool().num_blocks();
+        let listed = self.manager.take_new_block_ids();
+        assert!(listed.iter().all(|&block| (block as usize) < num_blocks));
+        Ok(())
+    }
+
+    fn read(&mut self, i: usize) -> Result<()> {
+        self.manager.estimate_cached_tokens(self.requests[i].id)?;
+        self.manager.take_events();
+        self.manager.pool_mut().take_observations();
         Ok(())
     }
 
