@@ -42,9 +42,14 @@ def run_in(namespace: dict[str, Any], row: Row) -> Answer:
     try:
         exec(compile(row.given, row.what, "exec"), namespace)
     except BaseException as error:  # a panic of the engine is no Exception
-        what, message = type(error).__name__, str(error)
+        what, message = type(error).__name__, printed(error)
     engine.check_invariants()
     return Answer(what, message, engine.state_digest() == before)
+
+
+def printed(error: BaseException) -> str:
+    """The message and the notes below it, which name the argument where one is at fault."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def run_command(setup: str, row: Row) -> Answer:

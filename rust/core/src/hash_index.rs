@@ -452,6 +452,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_more_groups_than_slots_are_found_wherever_their_lines_are() {
+        let layout = KeyLayout::new(20);
+        let hash = |n: Entry| BlockHash([u64::from(n / 20), 0, 0, 0]);
+        let key = |n: Entry| layout.fingerprint(&hash(n), (n % 20) as u16);
+        for capacity in [1, 4, 40] {
+            let mut index = HashIndex::with_capacity(capacity, layout);
+            for n in 1..400 {
+                index.insert(index.place(key(n)), n, |e| e == n, key);
+            }
+            assert!((1..400).all(|n| index.find(key(n), |e| e == n) == Some(n)));
+        }
+    }
+
+    #[test]
     fn removal_keeps_every_other_key_reachable() {
         let keys: Vec<u64> = (0..400).collect();
         let mut t = Fixture::new(&keys, 400);

@@ -9,7 +9,7 @@ use kvoxide_core::{Error, GroupSpec, Policy, RecycleOrder};
 use crate::errors::{IntoPyResult, to_py};
 
 /// One KV cache group.
-#[pyclass(module = "kvoxide", name = "KVCacheGroupSpec", frozen, eq)]
+#[pyclass(module = "kvoxide", name = "KVCacheGroupSpec", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct PyGroupSpec {
     pub spec: GroupSpec,
@@ -98,7 +98,7 @@ impl PyGroupSpec {
 }
 
 /// The pool and its groups.
-#[pyclass(module = "kvoxide", name = "KVCacheConfig", frozen, eq)]
+#[pyclass(module = "kvoxide", name = "KVCacheConfig", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct PyConfig {
     pub num_blocks: usize,
@@ -145,7 +145,7 @@ impl PyConfig {
 }
 
 /// Retention and recycling.
-#[pyclass(module = "kvoxide", name = "Policy", frozen, eq)]
+#[pyclass(module = "kvoxide", name = "Policy", frozen, eq, from_py_object)]
 #[derive(Clone, Default, PartialEq)]
 pub struct PyPolicy {
     pub policy: Policy,

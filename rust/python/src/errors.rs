@@ -33,24 +33,24 @@ impl Exceptions {
 
     fn new(py: Python<'_>) -> PyResult<Self> {
         let value_error = py.get_type::<PyValueError>();
-        let base = new_type(py, c"KvoxideError", &[&py.get_type::<PyException>()])?;
+        let base = new_type(py, "KvoxideError", &[&py.get_type::<PyException>()])?;
         let of_value = |name| new_type(py, name, &[base.bind(py), &value_error]);
-        let config = of_value(c"ConfigError")?;
-        let request = of_value(c"RequestError")?;
+        let config = of_value("ConfigError")?;
+        let request = of_value("RequestError")?;
         let key_error = py.get_type::<PyKeyError>();
         let internal =
-            new_type(py, c"InternalError", &[base.bind(py), &py.get_type::<PyAssertionError>()])?;
+            new_type(py, "InternalError", &[base.bind(py), &py.get_type::<PyAssertionError>()])?;
         let runtime_error = py.get_type::<PyRuntimeError>();
         Ok(Self {
-            unsupported_group: new_type(py, c"UnsupportedGroupError", &[config.bind(py)])?,
-            unknown_request: new_type(py, c"UnknownRequestError", &[request.bind(py), &key_error])?,
-            duplicate_request: new_type(py, c"DuplicateRequestError", &[request.bind(py)])?,
-            block_hash: of_value(c"BlockHashError")?,
-            block: of_value(c"BlockError")?,
-            busy: new_type(py, c"BusyError", &[base.bind(py), &runtime_error])?,
-            poisoned: new_type(py, c"PoisonedError", &[internal.bind(py)])?,
+            unsupported_group: new_type(py, "UnsupportedGroupError", &[config.bind(py)])?,
+            unknown_request: new_type(py, "UnknownRequestError", &[request.bind(py), &key_error])?,
+            duplicate_request: new_type(py, "DuplicateRequestError", &[request.bind(py)])?,
+            block_hash: of_value("BlockHashError")?,
+            block: of_value("BlockError")?,
+            busy: new_type(py, "BusyError", &[base.bind(py), &runtime_error])?,
+            poisoned: new_type(py, "PoisonedError", &[internal.bind(py)])?,
             internal,
-            trace: of_value(c"TraceError")?,
+            trace: of_value("TraceError")?,
             config,
             request,
             base,
@@ -84,16 +84,11 @@ impl Exceptions {
 
 /// An exception type of this package. `KeyError` shows the `repr` of its message, so the message
 /// is shown as `Exception` shows it.
-fn new_type(
-    py: Python<'_>,
-    name: &std::ffi::CStr,
-    bases: &[&Bound<'_, PyType>],
-) -> PyResult<Py<PyType>> {
+fn new_type(py: Python<'_>, name: &str, bases: &[&Bound<'_, PyType>]) -> PyResult<Py<PyType>> {
     let dict = PyDict::new(py);
     dict.set_item("__module__", "kvoxide")?;
     dict.set_item("__str__", py.get_type::<PyException>().getattr("__str__")?)?;
     let bases = PyTuple::new(py, bases)?;
-    let name = name.to_str()?;
     let made = py.get_type::<PyType>().call1((name, bases, dict))?;
     Ok(made.cast_into::<PyType>()?.unbind())
 }

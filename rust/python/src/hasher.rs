@@ -10,7 +10,7 @@ use crate::panics::contained;
 use crate::tokens::{hash_bytes, token_ids};
 
 /// Computes block hashes.
-#[pyclass(module = "kvoxide", name = "BlockHasher", frozen)]
+#[pyclass(module = "kvoxide", name = "BlockHasher", frozen, from_py_object)]
 #[derive(Clone)]
 pub struct PyBlockHasher {
     pub hasher: BlockHasher,

@@ -16,7 +16,7 @@ use crate::panics::contained;
 use crate::tokens::{Hashes, hash_bytes, hash_error, one_or_more_token_ids, token_ids};
 
 /// Where a request is in the scheduler.
-#[pyclass(module = "kvoxide", name = "RequestStatus", frozen, eq, hash)]
+#[pyclass(module = "kvoxide", name = "RequestStatus", frozen, eq, hash, from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestStatus {
     #[pyo3(name = "WAITING")]

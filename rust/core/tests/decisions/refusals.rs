@@ -82,6 +82,12 @@ fn sizes_that_do_not_go_together() {
     let two = || config(41, &[GroupSpec::full(4), GroupSpec::sliding_window(6, 8)]);
     assert_eq!(made(two()).scheduler_block_size(), 12);
     assert_eq!(made(two()).hash_block_size(), 2);
+    let apart = GroupSpec {
+        kind: "sliding_window_mla".into(),
+        prefix_cacheable: false,
+        ..GroupSpec::sliding_window(2, 8)
+    };
+    assert_eq!(made(config(41, &[GroupSpec::full(4), apart])).hash_block_size(), 4);
     let scheduled = |size| ManagerConfig { scheduler_block_size: Some(size), ..two() };
     assert_config_error(scheduled(0), "scheduler_block_size is 0");
     assert_config_error(scheduled(8), "give a multiple of 12");
