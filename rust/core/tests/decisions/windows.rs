@@ -91,6 +91,15 @@ fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
 }
 
 #[test]
+fn without_a_shared_prefix_an_interval_keeps_the_replay_alone() {
+    let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
+    let policy = Policy { retention_interval: Some(0), ..Policy::default() };
+    // A repeated or extended prompt hits 128 or 144 tokens, and matches the block behind them.
+    let found = kept(160, ManagerConfig { policy, use_eagle: true, ..config(61, &groups) });
+    assert_eq!(found, [7, 8, 9]);
+}
+
+#[test]
 fn a_shared_prefix_is_kept_from_its_second_request_on() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
     let policy = Policy { retention_interval: Some(0), ..Policy::default() };
