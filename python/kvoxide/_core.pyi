@@ -732,6 +732,7 @@ class VllmManager:
         num_tokens: int,
         new_computed_blocks: Sequence[Sequence[Any]],
         total_computed_tokens: int,
+        num_local_computed_tokens: int,
         apply_admission_cap: bool = False,
     ) -> int: ...
     def find_longest_cache_hit(

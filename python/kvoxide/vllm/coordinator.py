@@ -100,7 +100,12 @@ class NativeCoordinator:
         prefill_end: int = 0,
     ) -> int:
         return self.engine.get_num_blocks_to_allocate(
-            request_id, num_tokens, new_computed_blocks, total_computed_tokens, apply_admission_cap
+            request_id,
+            num_tokens,
+            new_computed_blocks,
+            total_computed_tokens,
+            num_local_computed_tokens,
+            apply_admission_cap,
         )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:

@@ -398,7 +398,6 @@ impl PyManager {
         apply_admission_cap: bool,
     ) -> PyResult<usize> {
         let py = slf.py();
-        count(py, "num_local_computed_tokens", num_local_computed_tokens)?;
         let hit = new_computed_blocks.map(Bound::get);
         if let Some(hit) = hit {
             hit.check_owner(slf)?;
@@ -407,6 +406,11 @@ impl PyManager {
             num_tokens: count(py, "num_tokens", num_tokens)?,
             new_computed_blocks: hit.map_or(&[], |hit| &hit.groups[..]),
             total_computed_tokens: count(py, "total_computed_tokens", total_computed_tokens)?,
+            num_local_computed_tokens: count(
+                py,
+                "num_local_computed_tokens",
+                num_local_computed_tokens,
+            )?,
             apply_admission_cap,
         };
         slf.get().gate.read(py, |state| {

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 /// Look-ups since the last report.
-#[pyclass(module = "kvoxide", get_all, set_all, eq)]
+#[pyclass(module = "kvoxide", get_all, set_all, eq, skip_from_py_object)]
 #[derive(Clone, Default, PartialEq)]
 pub struct PrefixCacheStats {
     pub reset: bool,

@@ -58,6 +58,9 @@ pub struct BlockDemand<'a> {
     pub new_computed_blocks: &'a [GroupBlocks],
     /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
+    /// Computed tokens without external ones: where the hit ends. Inside a block, a group needs
+    /// one more to copy that block to.
+    pub num_local_computed_tokens: usize,
     /// Whether kinds that give blocks back ask only for what they hold at once.
     pub apply_admission_cap: bool,
 }
@@ -100,6 +103,7 @@ impl Manager {
             num_tokens: num_slots,
             new_computed_blocks: args.new_computed_blocks,
             total_computed_tokens: total_computed,
+            num_local_computed_tokens: args.num_local(request),
             apply_admission_cap: false,
         };
         let kept = watermark.saturating_add(args.reserved_blocks);
@@ -288,11 +292,13 @@ impl Manager {
             return (required.saturating_sub(num_held), &[]);
         }
         let skipped = self.num_skipped_blocks(group, demand.total_computed_tokens);
-        let hit = demand.new_computed_blocks.get(group);
-        let num_local = num_held + hit.map_or(0, GroupBlocks::len);
-        let new = required.saturating_sub(skipped.max(num_local));
-        let adopted = hit.map_or(&[][..], |hit| hit.tail_from(skipped.saturating_sub(num_held)).1);
-        (new, adopted)
+        let new = |num_local: usize| required.saturating_sub(skipped.max(num_local));
+        let Some(hit) = demand.new_computed_blocks.get(group).filter(|hit| !hit.is_empty()) else {
+            return (new(num_held), &[]);
+        };
+        let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(block_size);
+        let adopted = hit.tail_from(skipped.saturating_sub(num_held)).1;
+        (new(num_held + hit.len()) + usize::from(ends_inside), adopted)
     }
 
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
@@ -425,6 +431,7 @@ fn full_sequence_demand<'a>(
         num_tokens: request.num_tokens.min(max_model_len),
         new_computed_blocks: args.new_computed_blocks,
         total_computed_tokens: total_computed.min(max_model_len),
+        num_local_computed_tokens: args.num_local(request),
         apply_admission_cap: true,
     }
 }

@@ -16,6 +16,9 @@ fn the_blocks_that_a_request_would_take() {
         BlockDemand { new_computed_blocks: &hit, total_computed_tokens: 16, ..demand(20) };
     // One new block in each group; of the hit, four free blocks and the two of the window.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &with_hit), Ok(8));
+    // The end of a hit that lies inside a block is copied to one more.
+    let inside = BlockDemand { num_local_computed_tokens: 14, ..with_hit };
+    assert_eq!(manager.get_num_blocks_to_allocate(2, &inside), Ok(10));
     let mut request = Request::new(&manager, 2, 0..17);
     admit(&mut manager, &mut request);
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand(24)), Ok(2));

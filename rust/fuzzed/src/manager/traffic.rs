@@ -225,6 +225,7 @@ impl Traffic {
             num_tokens: tokens.tokens(request.tokens.len()),
             new_computed_blocks: &hit.blocks,
             total_computed_tokens: computed.tokens(request.num_computed_tokens),
+            num_local_computed_tokens: request.num_computed_tokens.saturating_add(hit.length),
             apply_admission_cap,
         };
         self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())

@@ -339,13 +339,14 @@ impl VllmManager {
     }
 
     #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
-        apply_admission_cap=false))]
+        num_local_computed_tokens, apply_admission_cap=false))]
     fn get_num_blocks_to_allocate(
         slf: &Bound<'_, Self>,
         request_id: &str,
         num_tokens: usize,
         new_computed_blocks: &Bound<'_, PyAny>,
         total_computed_tokens: usize,
+        num_local_computed_tokens: usize,
         apply_admission_cap: bool,
     ) -> PyResult<usize> {
         let hit = lists_of(new_computed_blocks, slf)?;
@@ -353,6 +354,7 @@ impl VllmManager {
             num_tokens,
             new_computed_blocks: &hit,
             total_computed_tokens,
+            num_local_computed_tokens,
             apply_admission_cap,
         };
         let py = slf.py();
