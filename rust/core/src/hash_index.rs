@@ -453,15 +453,16 @@ mod tests {
 
     #[test]
     fn keys_of_more_groups_than_slots_are_found_wherever_their_lines_are() {
-        let layout = KeyLayout::new(20);
-        let hash = |n: Entry| BlockHash([u64::from(n / 20), 0, 0, 0]);
-        let key = |n: Entry| layout.fingerprint(&hash(n), (n % 20) as u16);
-        for capacity in [1, 4, 40] {
-            let mut index = HashIndex::with_capacity(capacity, layout);
-            for n in 1..400 {
+        for num_groups in [20, 200] {
+            let layout = KeyLayout::new(num_groups);
+            let hash = |n: Entry| BlockHash([u64::from(n) / num_groups as u64, 0, 0, 0]);
+            let group = |n: Entry| (n as usize % num_groups) as u16;
+            let key = |n: Entry| layout.fingerprint(&hash(n), group(n));
+            let mut index = HashIndex::with_capacity(4, layout);
+            for n in 1..800 {
                 index.insert(index.place(key(n)), n, |e| e == n, key);
             }
-            assert!((1..400).all(|n| index.find(key(n), |e| e == n) == Some(n)));
+            assert!((1..800).all(|n| index.find(key(n), |e| e == n) == Some(n)));
         }
     }
 

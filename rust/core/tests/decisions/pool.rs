@@ -50,6 +50,37 @@ fn a_block_knows_its_neighbours_in_the_free_queue() {
 }
 
 #[test]
+fn a_pinned_block_has_its_neighbours_in_the_pinned_tier() {
+    let mut pool = pool(5);
+    let blocks = taken(&mut pool, 2);
+    pool.insert_key(blocks[0], key(1, 0), 4);
+    pool.insert_key(blocks[1], key(2, 0), 4);
+    pool.pin(blocks.iter().copied());
+    pool.release(blocks.iter().copied());
+    assert_eq!((pool.num_pinned_blocks(), &blocks[..]), (2, &[1, 2][..]));
+    assert_eq!(pool.free_neighbours(1), (None, Some(2)));
+    assert_eq!(pool.free_neighbours(2), (Some(1), None));
+}
+
+#[test]
+fn hashes_of_one_fingerprint_are_told_apart() {
+    let mut pool = pool(5);
+    let hash = |[a, c]: [u64; 2]| BlockHash([a, 5, c, 0]);
+    let keys =
+        [[1, 0], [1 ^ 1 << 23, 1], [1 ^ 1 << 24, 2]].map(|n| CacheKey { hash: hash(n), group: 1 });
+    let layout = KeyLayout::new(2);
+    assert_eq!(layout.fingerprint_of(&keys[0]), layout.fingerprint_of(&keys[1]));
+    assert_eq!(layout.fingerprint_of(&keys[0]), layout.fingerprint_of(&keys[2]));
+    let found = |pool: &BlockPool| keys.map(|key| pool.find(&key));
+    pool.insert_key(1, keys[0], 4);
+    assert_eq!(found(&pool), [Some(1), None, None]);
+    pool.insert_key(2, keys[1], 4);
+    assert_eq!(found(&pool), [Some(1), Some(2), None]);
+    pool.remove_keys(1);
+    assert_eq!(found(&pool), [None, Some(2), None]);
+}
+
+#[test]
 fn references_to_the_null_block_are_counted_on_request() {
     let mut pool = pool(5);
     pool.touch(&[0, 0]);
