@@ -455,8 +455,8 @@ mod tests {
     fn keys_of_more_groups_than_slots_are_found_wherever_their_lines_are() {
         for num_groups in [20, 200] {
             let layout = KeyLayout::new(num_groups);
-            let hash = |n: Entry| BlockHash([u64::from(n) / num_groups as u64, 0, 0, 0]);
-            let group = |n: Entry| (n as usize % num_groups) as u16;
+            let hash = |n: Entry| BlockHash([u64::from(n), 0, 0, 0]);
+            let group = |n: Entry| (n as usize * 7 % num_groups) as u16;
             let key = |n: Entry| layout.fingerprint(&hash(n), group(n));
             let mut index = HashIndex::with_capacity(4, layout);
             for n in 1..800 {
