@@ -18,6 +18,15 @@ fn assert_config_error(config: ManagerConfig, says: &str) {
     }
 }
 
+/// A group that takes no part in prefix caching.
+fn uncacheable(block_size: usize) -> GroupSpec {
+    GroupSpec {
+        kind: "sliding_window_mla".into(),
+        prefix_cacheable: false,
+        ..GroupSpec::sliding_window(block_size, 8)
+    }
+}
+
 #[test]
 fn groups_that_cannot_work() {
     let full = GroupSpec::full(4);
@@ -51,11 +60,7 @@ fn groups_that_cannot_work() {
 
 #[test]
 fn a_window_of_a_latent_may_stay_out_of_the_cache() {
-    let group = GroupSpec {
-        kind: "sliding_window_mla".into(),
-        prefix_cacheable: false,
-        ..GroupSpec::sliding_window(4, 8)
-    };
+    let group = uncacheable(4);
     assert_eq!(error_of(config(41, &[GroupSpec::full(4), group])), None);
 }
 
@@ -66,14 +71,10 @@ fn groups_that_cannot_be_together() {
     let eagle = ManagerConfig { use_eagle: true, ..config(41, std::slice::from_ref(&chunked)) };
     assert_config_error(eagle, "EAGLE");
     assert_eq!(error_of(config(41, &[GroupSpec::full(4), chunked])), None);
-    let group = GroupSpec {
-        kind: "sliding_window_mla".into(),
-        prefix_cacheable: false,
-        ..GroupSpec::sliding_window(4, 8)
-    };
-    let uncacheable = config(41, &[group.clone(), group]);
-    assert_config_error(uncacheable.clone(), "at least one cacheable");
-    assert_eq!(error_of(ManagerConfig { enable_caching: false, ..uncacheable }), None);
+    let group = uncacheable(4);
+    let without = config(41, &[group.clone(), group]);
+    assert_config_error(without.clone(), "at least one cacheable");
+    assert_eq!(error_of(ManagerConfig { enable_caching: false, ..without }), None);
     assert_config_error(config(41, &vec![GroupSpec::full(1); 1 << 16]), "at most 65535");
 }
 
@@ -82,12 +83,7 @@ fn sizes_that_do_not_go_together() {
     let two = || config(41, &[GroupSpec::full(4), GroupSpec::sliding_window(6, 8)]);
     assert_eq!(made(two()).scheduler_block_size(), 12);
     assert_eq!(made(two()).hash_block_size(), 2);
-    let apart = GroupSpec {
-        kind: "sliding_window_mla".into(),
-        prefix_cacheable: false,
-        ..GroupSpec::sliding_window(2, 8)
-    };
-    assert_eq!(made(config(41, &[GroupSpec::full(4), apart])).hash_block_size(), 4);
+    assert_eq!(made(config(41, &[GroupSpec::full(4), uncacheable(2)])).hash_block_size(), 4);
     let scheduled = |size| ManagerConfig { scheduler_block_size: Some(size), ..two() };
     assert_config_error(scheduled(0), "scheduler_block_size is 0");
     assert_config_error(scheduled(8), "give a multiple of 12");

@@ -157,6 +157,10 @@ impl Traffic {
         Ok(())
     }
 
+    fn computed_tokens(&self, i: usize, amount: Amount) -> usize {
+        amount.tokens(self.requests[i].num_computed_tokens)
+    }
+
     fn wait(&mut self, i: usize) {
         self.requests[i].num_computed_tokens = 0;
         self.requests[i].num_in_flight_tokens = 0;
@@ -224,7 +228,7 @@ impl Traffic {
         let demand = BlockDemand {
             num_tokens: tokens.tokens(request.tokens.len()),
             new_computed_blocks: &hit.blocks,
-            total_computed_tokens: computed.tokens(request.num_computed_tokens),
+            total_computed_tokens: self.computed_tokens(i, computed),
             num_local_computed_tokens: request.num_computed_tokens.saturating_add(hit.length),
             apply_admission_cap,
         };
@@ -232,9 +236,8 @@ impl Traffic {
     }
 
     fn cache_blocks(&mut self, i: usize, computed: Amount) -> Result<()> {
-        let request = &self.requests[i];
-        let computed = computed.tokens(request.num_computed_tokens);
-        self.manager.cache_blocks(&request.view(), computed)
+        let computed = self.computed_tokens(i, computed);
+        self.manager.cache_blocks(&self.requests[i].view(), computed)
     }
 
     fn free(&mut self, i: usize) -> Result<()> {
@@ -288,9 +291,8 @@ impl Traffic {
     }
 
     fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
-        let request = &self.requests[i];
-        let computed = computed.tokens(request.num_computed_tokens);
-        self.manager.remove_skipped_blocks(request.id, computed)
+        let computed = self.computed_tokens(i, computed);
+        self.manager.remove_skipped_blocks(self.requests[i].id, computed)
     }
 
     fn reset(&mut self) -> Result<()> {
