@@ -188,15 +188,12 @@ struct Request {
 
 impl Request {
     fn view(&self) -> RequestView<'_> {
+        let hashes = &self.hashes[..self.num_tokens / self.hash_block_size];
         RequestView {
-            id: self.id,
-            hashes: self.hashes[..self.num_tokens / self.hash_block_size].into(),
-            num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
-            num_in_flight_tokens: 0,
-            shared_prefix_boundary: 0,
             is_waiting: self.is_waiting,
+            ..RequestView::new(self.id, hashes, self.num_tokens)
         }
     }
 }

@@ -10,13 +10,12 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
     /// A KV cache group of a kind that this engine does not manage.
-    #[error(
-        "KV cache groups of kind '{kind}' are not supported; supported kinds: {}",
-        crate::group::supported_kinds().join(", ")
-    )]
+    #[error("KV cache groups of kind '{kind}' are not supported; supported kinds: {supported}")]
     UnsupportedGroup {
         /// The kind that was asked for.
         kind: String,
+        /// The kinds that can be asked for.
+        supported: String,
     },
     /// An argument about a request does not fit the manager's state.
     #[error("{0}")]

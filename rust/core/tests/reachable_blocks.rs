@@ -1,6 +1,6 @@
 //! The reachable-block mask against its definition, block by block.
 
-use kvoxide_core::retention::Reach;
+use kvoxide_core::group::Reach;
 use proptest::prelude::*;
 
 /// Whether one block is reachable, by the definition of vLLM PR 42258 and PR 43447.

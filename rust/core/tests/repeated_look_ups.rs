@@ -3,10 +3,9 @@
 
 use std::ops::Range;
 
-use kvoxide_core::hashes::HashWindow;
-use kvoxide_core::invariant::check;
 use kvoxide_core::{
-    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, RequestId, RequestView,
+    AllocateArgs, BlockHash, GroupSpec, HashWindow, Manager, ManagerConfig, RequestId, RequestView,
+    check,
 };
 use proptest::prelude::*;
 
@@ -54,16 +53,7 @@ fn chain(number: usize) -> Vec<BlockHash> {
 
 fn compute(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) {
     let num_tokens = hashes.len() * BLOCK_SIZE;
-    let view = RequestView {
-        id,
-        hashes: HashWindow::from(hashes),
-        num_tokens,
-        num_prompt_tokens: num_tokens,
-        num_computed_tokens: 0,
-        num_in_flight_tokens: 0,
-        shared_prefix_boundary: 0,
-        is_waiting: true,
-    };
+    let view = RequestView::new(id, hashes, num_tokens);
     let args = AllocateArgs { num_new_tokens: num_tokens, ..AllocateArgs::default() };
     if manager.allocate_slots(&view, &args).expect("a valid call").is_some() {
         manager.free(id).expect("a known request");

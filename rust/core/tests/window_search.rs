@@ -1,10 +1,8 @@
 //! The sliding-window search against a scan that looks at every block, from the right.
 
-use kvoxide_core::block::CacheKey;
-use kvoxide_core::group::{HitQuery, attention_kind};
-use kvoxide_core::hashes::{GroupHashes, HashWindow};
-use kvoxide_core::pool::BlockPool;
-use kvoxide_core::{BlockHash, BlockId, GroupSpec, Policy};
+use kvoxide_core::group::{HitQuery, kind_of};
+use kvoxide_core::request::GroupHashes;
+use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, GroupSpec, HashWindow, RecycleOrder};
 use proptest::prelude::*;
 
 #[derive(Debug)]
@@ -79,7 +77,7 @@ proptest! {
 
     #[test]
     fn the_search_finds_what_a_scan_of_every_block_finds(case in case()) {
-        let mut pool = BlockPool::new(100, 4, &Policy::default(), false).expect("a small pool");
+        let mut pool = BlockPool::new(100, 4, RecycleOrder::default(), false).expect("a small pool");
         let mut ids = Vec::new();
         pool.take(case.cached.len(), &mut ids);
         let hashes: Vec<_> = (1..=ids.len() as u64).map(|n| BlockHash([n, 0, 0, 0])).collect();
@@ -88,7 +86,7 @@ proptest! {
         }
         let spec = GroupSpec::sliding_window(case.block_size, case.window);
         let chain = HashWindow::from(&hashes[..]);
-        let kind = attention_kind(&spec).expect("a sliding window");
+        let kind = kind_of(&spec).expect("a sliding window");
         let hit = kind.longest_hit(&HitQuery {
             pool: &pool,
             groups: &[3],

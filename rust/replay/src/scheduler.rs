@@ -109,14 +109,11 @@ impl Active {
 
     fn view(&self) -> RequestView<'_> {
         RequestView {
-            id: self.index as u64,
-            hashes: self.chain.hashes[..].into(),
-            num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
-            num_in_flight_tokens: 0,
             shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: self.is_waiting,
+            ..RequestView::new(self.index as u64, &self.chain.hashes[..], self.num_tokens)
         }
     }
 

@@ -35,7 +35,8 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
             group.blocks.iter().for_each(|block| put(u64::from(block)));
         }
     }
-    manager.new_block_ids.iter().flatten().for_each(|&block| put(u64::from(block)));
+    manager.orders.to_zero().for_each(|block| put(u64::from(block)));
+    manager.groups.iter().for_each(|group| group.kind().digest(&mut put));
     put(pool.num_events() as u64);
     state.finalize().into()
 }

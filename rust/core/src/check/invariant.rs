@@ -14,6 +14,7 @@
 //!    alone and carry no hash of a full block: no hash stands on a block that a writer owns.
 //! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
 //! 8. What is listed for zeroing are blocks of the pool.
+//! 9. A request's tables are what the kinds of their groups promise.
 
 use std::collections::HashMap;
 
@@ -82,17 +83,17 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
         served += 1;
         for (position, entry) in pool.index.entries_of(first).enumerate() {
             entries += 1;
-            let block = pool.extra_keys.block_of(entry);
+            let block = pool.further_keys.block_of(entry);
             let is_marked = block != entry || pool.states().is_duplicate(block) == (position > 0);
             ensure(is_marked, || format!("block {block} is wrongly marked as a duplicate"))?;
         }
     }
     ensure(served == pool.index.len(), || "the index counts its keys wrongly".into())?;
 
-    let (mut cached, mut keys, mut with_extra) = (0, 0, 0);
+    let (mut cached, mut keys, mut with_further) = (0, 0, 0);
     for block in 1..pool.num_blocks() as BlockId {
         cached += usize::from(pool.states().is_cached(block));
-        with_extra += usize::from(pool.states().has_extra_keys(block));
+        with_further += usize::from(pool.states().has_further_keys(block));
         for key in pool.keys_of(block) {
             keys += 1;
             let is_found = pool.find(&key).is_some_and(|found| pool.has_key(found, &key));
@@ -100,14 +101,14 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
             let first =
                 pool.index.find(pool.layout.fingerprint_of(&key), |e| pool.entry_has(e, &key));
             let stands_in_line = first.is_some_and(|first| {
-                pool.index.entries_of(first).any(|e| pool.extra_keys.block_of(e) == block)
+                pool.index.entries_of(first).any(|e| pool.further_keys.block_of(e) == block)
             });
             ensure(stands_in_line, || format!("block {block} is not in the line of its key"))?;
         }
     }
     ensure(keys == entries, || format!("blocks have {keys} keys, the index {entries} entries"))?;
     ensure(cached == pool.num_cached_blocks(), || "cached blocks are counted wrongly".into())?;
-    ensure(with_extra == pool.extra_keys.num_blocks(), || "extra keys are left over".into())
+    ensure(with_further == pool.further_keys.num_blocks(), || "further keys are left over".into())
 }
 
 fn check_requests(manager: &Manager) -> Result<(), String> {
@@ -140,13 +141,18 @@ fn check_request(
     ensure(held.groups.len() == num_groups, || {
         format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
     })?;
-    for (group, state) in held.groups.iter().enumerate() {
+    for (group, state) in manager.groups.iter().zip(&held.groups) {
+        numbered("9", group.kind().check(group, state))?;
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
         ensure(cached <= blocks.len(), || {
-            format!("request {id} has {cached} of {} blocks cached in group {group}", blocks.len())
+            format!(
+                "request {id} has {cached} of {} blocks cached in group {}",
+                blocks.len(),
+                group.id
+            )
         })?;
-        let block_size = manager.config().groups[group].block_size;
+        let block_size = group.block_size;
         let (first, own) = blocks.tail_from(cached);
         for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
             let covered = manager.pool().states().hash_num_tokens(*block).unwrap_or(0);
@@ -159,8 +165,8 @@ fn check_request(
 }
 
 fn check_zeroing(manager: &Manager) -> Result<(), String> {
-    let mut listed = manager.new_block_ids.iter().flatten();
-    match listed.find(|&&block| block as usize >= manager.pool().num_blocks()) {
+    let mut listed = manager.orders.to_zero();
+    match listed.find(|&block| block as usize >= manager.pool().num_blocks()) {
         None => Ok(()),
         Some(block) => Err(format!("block {block} is listed for zeroing, outside the pool")),
     }
@@ -187,16 +193,7 @@ mod tests {
         let mut manager = Manager::new(config).expect("a configuration that can work");
         for id in [RUNNING, 2] {
             let hashes = [BlockHash([id, 0, 0, 0]), BlockHash([id, 1, 0, 0])];
-            let request = RequestView {
-                id,
-                hashes: hashes[..].into(),
-                num_tokens: 10,
-                num_prompt_tokens: 10,
-                num_computed_tokens: 0,
-                num_in_flight_tokens: 0,
-                shared_prefix_boundary: 0,
-                is_waiting: true,
-            };
+            let request = RequestView::new(id, &hashes[..], 10);
             let args = AllocateArgs { num_new_tokens: 10, ..AllocateArgs::default() };
             manager.allocate_slots(&request, &args).expect("slots").expect("room");
         }
@@ -253,7 +250,7 @@ mod tests {
             ("has 4 of 3 blocks cached", "6 or 7", |m, _| {
                 held(m).groups[0].num_cached_blocks = Some(4);
             }),
-            ("block 11 is listed for zeroing", "8", |m, _| m.new_block_ids[0].push(11)),
+            ("block 11 is listed for zeroing", "8", |m, _| m.orders.zero(0, &[11])),
         ];
         for (what, number, plant) in plants {
             let mut manager = manager();

@@ -1,167 +1,57 @@
-//! What of a request becomes cached: its full blocks, and the end of its prompt inside a block.
+//! What of a request is computed becomes cached in a group.
 
-use std::ops::Range;
+use super::cache_rules::CacheRules;
+use super::cache_target::CacheTarget;
+use super::data::GroupData;
+use super::retention::{Reach, ReachableBlocks};
+use super::turn::Turn;
+use crate::block::NULL_BLOCK;
+use crate::request::RequestView;
 
-use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::error::Result;
-use crate::event::{Event, StoredEvent};
-use crate::hash_index::HashIndex;
-use crate::hashes::{GroupHashes, HashWindow};
-use crate::pool::{BlockPool, FullBlocks};
-use crate::request::{GroupBlocks, RequestView};
-use crate::retention::ReachableBlocks;
-
-/// The blocks of one request in one group, about to be cached.
-#[derive(Clone, Copy, Debug)]
-pub struct CacheTarget<'a> {
-    /// The request.
-    pub request: &'a RequestView<'a>,
-    /// The group.
-    pub group: GroupId,
-    /// Tokens per block of the group.
-    pub block_size: usize,
-    /// Tokens per hash.
-    pub hash_block_size: usize,
-    /// The request's blocks in the group.
-    pub blocks: &'a GroupBlocks,
-}
-
-impl CacheTarget<'_> {
-    fn hashes(&self) -> BlockHashes<'_> {
-        BlockHashes {
-            window: self.request.hashes,
-            per_block: self.block_size / self.hash_block_size,
-        }
+/// Caches what of a request is computed up to `num_tokens`: its full blocks as far as they are
+/// `reachable`, and the end of its prompt where the kind wants that.
+#[inline]
+pub fn cache(
+    data: &GroupData,
+    turn: &mut Turn<'_>,
+    rules: &CacheRules,
+    request: &RequestView<'_>,
+    num_tokens: usize,
+    reachable: impl FnOnce(&Reach<'_>) -> ReachableBlocks,
+) {
+    let start = turn.state.num_cached_blocks.unwrap_or(0);
+    let end = rules.num_full_blocks(data, request, num_tokens);
+    if start < end {
+        let reachable = rules.reachable_blocks(data, request, (start, end), reachable);
+        let target = CacheTarget::new(data, rules.hash_block_size, request, &turn.state.blocks);
+        target.cache_full_blocks(turn.pool, start, end, reachable);
+        turn.state.num_cached_blocks = Some(end);
     }
-
-    fn key(&self, hash: BlockHash) -> CacheKey {
-        CacheKey { hash, group: self.group }
-    }
-
-    /// Caches the full blocks `start..end` as far as they are reachable. Null blocks are passed
-    /// over.
-    pub fn cache_full_blocks(
-        &self,
-        pool: &mut BlockPool,
-        start: usize,
-        end: usize,
-        reachable: ReachableBlocks,
-    ) {
-        let hashes = self.hashes();
-        let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
-        for run in reachable.runs(start, end) {
-            let (first, tail) = self.blocks.tail_from(run.start);
-            let held = first.min(run.end)..run.end.min(first + tail.len());
-            for batch in batches(held) {
-                let blocks = &tail[batch.start - first..batch.end - first];
-                self.cache_batch(pool, batch.start, blocks);
-                if let Some(event) = &mut stored {
-                    self.tell(event, batch.start, blocks);
-                }
-            }
-        }
-        if let Some(event) = stored {
-            pool.push_event(|| Event::Stored(event));
-        }
-    }
-
-    fn cache_batch(&self, pool: &mut BlockPool, first: usize, blocks: &[BlockId]) {
-        pool.cache_batch(&FullBlocks {
-            group: self.group,
-            blocks,
-            hashes: self.hashes().from(first),
-            per_block: self.block_size / self.hash_block_size,
-            first_num_tokens: (first + 1) * self.block_size,
-            block_size: self.block_size,
-        });
-    }
-
-    fn tell(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
-        for (i, _) in (first..).zip(blocks).filter(|(_, block)| **block != NULL_BLOCK) {
-            event.block_hashes.push(self.hashes().get(i));
-            event.block_starts.push(i * self.block_size);
-        }
-    }
-
-    /// Caches the end of the prompt at `num_tokens`, a multiple of the hash block size, that lies
-    /// inside `block`. The block keeps longer hashes and loses shorter ones.
-    pub fn cache_partial_block(&self, pool: &mut BlockPool, block: BlockId, num_tokens: usize) {
-        let boundary = num_tokens / self.hash_block_size;
-        let key = self.key(self.request.hashes.at(boundary - 1));
-        if pool.has_key(block, &key) {
-            return;
-        }
-        if pool.states().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
-            pool.remove_keys(block);
-        }
-        pool.insert_key(block, key, num_tokens);
-        let start = num_tokens - self.hash_block_size;
-        pool.push_event(|| {
-            let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
-            Event::Stored(StoredEvent {
-                request: self.request.id,
-                group: self.group,
-                block_hashes: vec![key.hash],
-                block_starts: vec![start],
-                parent,
-                start_token: start,
-                end_token: num_tokens,
-                block_size: self.hash_block_size,
-            })
-        });
-    }
-
-    /// Checks that the first `num_blocks` blocks have hashes.
-    pub fn require_hashes(&self, num_blocks: usize) -> Result<()> {
-        GroupHashes::new(&self.request.hashes, self.hash_block_size, self.block_size)
-            .require(num_blocks)
-    }
-
-    /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
-    pub fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
-        let hashes = self.hashes();
-        let mut event = self.new_event(hashes, 0, num_blocks);
-        for i in 0..num_blocks {
-            event.block_hashes.push(hashes.get(i));
-            event.block_starts.push(i * self.block_size);
-        }
-        pool.push_event(|| Event::Stored(event));
-    }
-
-    fn new_event(&self, hashes: BlockHashes<'_>, start: usize, end: usize) -> StoredEvent {
-        StoredEvent {
-            request: self.request.id,
-            group: self.group,
-            block_hashes: Vec::new(),
-            block_starts: Vec::new(),
-            parent: start.checked_sub(1).map(|i| hashes.get(i)),
-            start_token: start * self.block_size,
-            end_token: end * self.block_size,
-            block_size: self.block_size,
-        }
+    if data.block_size != rules.hash_block_size && data.caches_partial_tail {
+        cache_partial_tail(data, turn, rules, request, num_tokens);
     }
 }
 
-/// A run in pieces that the index takes at once.
-fn batches(run: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let end = run.end;
-    run.step_by(HashIndex::BATCH).map(move |start| start..end.min(start + HashIndex::BATCH))
-}
-
-/// The hashes of a request seen at the block size of a group.
-#[derive(Clone, Copy)]
-struct BlockHashes<'a> {
-    window: HashWindow<'a>,
-    per_block: usize,
-}
-
-impl<'a> BlockHashes<'a> {
-    fn get(&self, index: usize) -> BlockHash {
-        self.window.of_block(index, self.per_block)
+/// Caches the end of the prompt inside a block that is larger than a hash block.
+fn cache_partial_tail(
+    data: &GroupData,
+    turn: &mut Turn<'_>,
+    rules: &CacheRules,
+    request: &RequestView<'_>,
+    num_tokens: usize,
+) {
+    let hash_block_size = rules.hash_block_size;
+    // A repeated prompt matches all but its last token; EAGLE reads all of it.
+    let recomputed = usize::from(!data.drops_eagle_block);
+    let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
+    let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
+    if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
+        return;
     }
-
-    /// The hashes from that of a block on.
-    fn from(&self, index: usize) -> &'a [BlockHash] {
-        self.window.from_block(index, self.per_block)
+    let table = &turn.state.blocks;
+    match table.get(boundary / data.block_size) {
+        None | Some(NULL_BLOCK) => {}
+        Some(block) => CacheTarget::new(data, hash_block_size, request, table)
+            .cache_partial_block(turn.pool, block, boundary),
     }
 }

@@ -1,34 +1,50 @@
 //! Chunked local attention: a token attends within its own chunk, so everything before the chunk
 //! of the next token counts as computed without a block.
 
-use super::{AttentionKind, GroupHit, HitQuery};
+use super::data::Head;
+use super::declaration::{Caching, Declaration, Support};
+use super::kind::Kind;
+use super::query::{GroupHit, HitQuery};
+use super::spec::{GroupSpec, Size};
 use crate::error::{Error, Result};
 use crate::request::GroupBlocks;
-use crate::spec::GroupSpec;
 
 /// Chunked local attention.
+pub static CHUNKED_LOCAL: Declaration = Declaration {
+    name: "chunked_local_attention",
+    event_name: "chunked_local_attention",
+    short_name: "chunked",
+    required: &[Size::AttentionChunkSize],
+    optional: &[],
+    caching: Caching::Always,
+    support: Support {
+        hit_needs: "its chunk",
+        gives_back: "those before its chunk",
+        is_sparse: false,
+        is_pinned_by_drop: true,
+        supports_eagle: false,
+        mixes_block_sizes: false,
+    },
+    build: ChunkedLocalAttention::build,
+};
+
+/// Attention within chunks.
 #[derive(Clone, Debug)]
-pub struct ChunkedLocalAttention {
+struct ChunkedLocalAttention {
     block_size: usize,
     chunk: usize,
 }
 
 impl ChunkedLocalAttention {
-    /// The kind of a spec.
-    pub fn build(spec: &GroupSpec) -> Result<Box<dyn AttentionKind>> {
-        spec.forbidden("sliding_window", spec.sliding_window.is_some())?;
-        spec.forbidden("extra_retained_tokens", spec.extra_retained_tokens > 0)?;
-        spec.forbidden("prefix_cacheable=False", !spec.prefix_cacheable)?;
-        Ok(Box::new(Self {
-            block_size: spec.block_size,
-            chunk: spec.required("attention_chunk_size", spec.attention_chunk_size)?,
-        }))
+    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
+        let chunk = spec.required(Size::AttentionChunkSize)?;
+        Ok(Box::new(Self { block_size: spec.block_size, chunk }))
     }
 }
 
-impl AttentionKind for ChunkedLocalAttention {
+impl Kind for ChunkedLocalAttention {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
-        let num_nulls = self.num_skipped_tokens(query.max_length) / query.block_size;
+        let num_nulls = self.head().num_skipped_tokens(query.max_length) / query.block_size;
         let mut found = vec![Vec::new(); query.groups.len()];
         let mut cursors = query.cursors();
         for i in num_nulls..query.max_blocks() {
@@ -42,8 +58,8 @@ impl AttentionKind for ChunkedLocalAttention {
         Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
     }
 
-    fn num_skipped_tokens(&self, num_computed_tokens: usize) -> usize {
-        num_computed_tokens / self.chunk * self.chunk
+    fn head(&self) -> Head {
+        Head::Chunk(self.chunk)
     }
 
     fn max_admission_blocks(

@@ -1,27 +1,49 @@
 //! Full attention: every block of the prefix is needed, so a hit runs from the start up to the
 //! first block that is missing.
 
-use super::{AttentionKind, GroupHit, HitQuery};
+use super::declaration::{Caching, Declaration, Support};
+use super::kind::Kind;
+use super::query::{GroupHit, HitQuery};
+use super::spec::GroupSpec;
 use crate::error::Result;
 use crate::request::GroupBlocks;
-use crate::spec::GroupSpec;
 
-/// Full attention, over keys and values or over a compressed latent (MLA).
+/// Full attention over keys and values.
+pub static FULL: Declaration = Declaration {
+    name: "full_attention",
+    event_name: "full_attention",
+    short_name: "full",
+    required: &[],
+    optional: &[],
+    caching: Caching::Always,
+    support: SUPPORT,
+    build: FullAttention::build,
+};
+
+/// Full attention over a compressed latent.
+pub static MLA: Declaration =
+    Declaration { name: "mla_attention", event_name: "mla_attention", short_name: "mla", ..FULL };
+
+const SUPPORT: Support = Support {
+    hit_needs: "the whole prefix",
+    gives_back: "",
+    is_sparse: false,
+    is_pinned_by_drop: false,
+    supports_eagle: true,
+    mixes_block_sizes: true,
+};
+
+/// Full attention.
 #[derive(Clone, Debug)]
 pub struct FullAttention;
 
 impl FullAttention {
-    /// The kind of a spec.
-    pub fn build(spec: &GroupSpec) -> Result<Box<dyn AttentionKind>> {
-        spec.forbidden("sliding_window", spec.sliding_window.is_some())?;
-        spec.forbidden("attention_chunk_size", spec.attention_chunk_size.is_some())?;
-        spec.forbidden("extra_retained_tokens", spec.extra_retained_tokens > 0)?;
-        spec.forbidden("prefix_cacheable=False", !spec.prefix_cacheable)?;
+    fn build(_: &GroupSpec) -> Result<Box<dyn Kind>> {
         Ok(Box::new(Self))
     }
 }
 
-impl AttentionKind for FullAttention {
+impl Kind for FullAttention {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         let found = query.cached_prefix()?;
         let mut length = found[0].len() * query.block_size;

@@ -1,30 +1,57 @@
 //! Sliding-window attention: a hit needs only the blocks of the window before its end, so the
 //! search goes from the right and takes the first run that is long enough.
 
-use super::{AttentionKind, GroupHit, HitQuery};
+use super::data::Head;
+use super::declaration::{Caching, Declaration, Support};
+use super::kind::Kind;
+use super::query::{GroupHit, HitQuery};
+use super::retention::{Reach, ReachableBlocks};
+use super::spec::{GroupSpec, Size};
 use crate::error::Result;
 use crate::request::GroupBlocks;
-use crate::retention::{Reach, ReachableBlocks};
-use crate::spec::GroupSpec;
 
-/// Sliding-window attention, over keys and values or over a compressed latent.
+/// Sliding-window attention over keys and values.
+pub static SLIDING_WINDOW: Declaration = Declaration {
+    name: "sliding_window",
+    event_name: "sliding_window",
+    short_name: "swa",
+    required: &[Size::SlidingWindow],
+    optional: &[Size::ExtraRetainedTokens],
+    caching: Caching::Always,
+    support: Support {
+        hit_needs: "its window",
+        gives_back: "those before its window",
+        is_sparse: true,
+        is_pinned_by_drop: true,
+        supports_eagle: true,
+        mixes_block_sizes: true,
+    },
+    build: SlidingWindowAttention::build,
+};
+
+/// Sliding-window attention over a compressed latent.
+pub static SLIDING_WINDOW_MLA: Declaration = Declaration {
+    name: "sliding_window_mla",
+    event_name: "sliding_window_mla",
+    short_name: "swa-mla",
+    caching: Caching::Optional,
+    ..SLIDING_WINDOW
+};
+
+/// Attention within a window.
 #[derive(Clone, Debug)]
-pub struct SlidingWindowAttention {
+struct SlidingWindowAttention {
     block_size: usize,
     window: usize,
     extra_retained_tokens: usize,
 }
 
 impl SlidingWindowAttention {
-    /// The kind of a spec.
-    pub fn build(spec: &GroupSpec) -> Result<Box<dyn AttentionKind>> {
-        spec.forbidden("attention_chunk_size", spec.attention_chunk_size.is_some())?;
-        let is_mla = spec.kind == "sliding_window_mla";
-        spec.forbidden("prefix_cacheable=False", !spec.prefix_cacheable && !is_mla)?;
+    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
         Ok(Box::new(Self {
             block_size: spec.block_size,
-            window: spec.required("sliding_window", spec.sliding_window)?,
-            extra_retained_tokens: spec.extra_retained_tokens,
+            window: spec.required(Size::SlidingWindow)?,
+            extra_retained_tokens: spec.size(Size::ExtraRetainedTokens).unwrap_or(0),
         }))
     }
 
@@ -34,7 +61,7 @@ impl SlidingWindowAttention {
     }
 }
 
-impl AttentionKind for SlidingWindowAttention {
+impl Kind for SlidingWindowAttention {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         query.hashes.require(query.max_blocks())?;
         let search = WindowSearch { query, need: self.blocks_for_hit(query.drop_eagle_block) };
@@ -56,9 +83,8 @@ impl AttentionKind for SlidingWindowAttention {
         true
     }
 
-    fn num_skipped_tokens(&self, num_computed_tokens: usize) -> usize {
-        let retained = self.window.saturating_add(self.extra_retained_tokens);
-        num_computed_tokens.saturating_add(1).saturating_sub(retained)
+    fn head(&self) -> Head {
+        Head::Window(self.window.saturating_add(self.extra_retained_tokens))
     }
 
     fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {

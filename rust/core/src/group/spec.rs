@@ -1,25 +1,68 @@
-//! What a KV cache group is: its attention kind, block size and window. Plain data; what a kind
-//! does is in [`crate::group`].
+//! What a KV cache group is: its kind, block size and further sizes. Plain data; what a kind does
+//! is in the module of its name.
 
 use crate::error::{Error, Result};
+
+/// A size that only some kinds of groups have, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A token attends to itself and the `window - 1` before.
+    SlidingWindow,
+    /// A token attends within chunks of so many.
+    AttentionChunkSize,
+    /// Tokens below a sliding window that stay allocated (multi-module MTP); 0 is none.
+    ExtraRetainedTokens,
+    /// Generated tokens that a token attends to beside the prompt (R-SWA).
+    RswaWindow,
+}
+
+impl Size {
+    /// Every size, in the order of declaration.
+    pub const ALL: [Self; 4] = [
+        Self::SlidingWindow,
+        Self::AttentionChunkSize,
+        Self::ExtraRetainedTokens,
+        Self::RswaWindow,
+    ];
+
+    /// The name of the argument that gives the size.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindow => "sliding_window",
+            Self::AttentionChunkSize => "attention_chunk_size",
+            Self::ExtraRetainedTokens => "extra_retained_tokens",
+            Self::RswaWindow => "rswa_window",
+        }
+    }
+
+    /// The size of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|size| size.name() == name)
+    }
+
+    /// What a group has that does not give the size, if that is a number.
+    pub fn default(self) -> Option<usize> {
+        (self == Self::ExtraRetainedTokens).then_some(0)
+    }
+}
+
+/// The sizes that a group was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes([Option<usize>; Size::ALL.len()]);
 
 /// One KV cache group: layers that share a block table. Sizes in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// Name of the attention kind, as in [`crate::group::supported_kinds`].
+    /// Name of the kind, as in [`super::supported_kinds`].
     pub kind: String,
     /// Tokens per block.
     pub block_size: usize,
-    /// The window of a kind that has one: a token attends to itself and the `window - 1` before.
-    pub sliding_window: Option<usize>,
-    /// The chunk of a kind that attends within chunks.
-    pub attention_chunk_size: Option<usize>,
-    /// Tokens below a sliding window that stay allocated (multi-module MTP).
-    pub extra_retained_tokens: usize,
+    /// The sizes that only some kinds have.
+    pub sizes: Sizes,
     /// Whether the group holds draft layers, whose hits drop their last block.
     pub is_eagle_group: bool,
-    /// Whether the group takes part in prefix caching.
-    pub prefix_cacheable: bool,
+    /// Whether the group takes part in prefix caching; `None` for as its kind does.
+    pub prefix_cacheable: Option<bool>,
     /// Groups with different layouts are looked up apart even if all else is equal.
     pub layout: u32,
 }
@@ -33,11 +76,9 @@ impl GroupSpec {
         Self {
             kind: kind.to_owned(),
             block_size,
-            sliding_window: None,
-            attention_chunk_size: None,
-            extra_retained_tokens: 0,
+            sizes: Sizes::default(),
             is_eagle_group: false,
-            prefix_cacheable: true,
+            prefix_cacheable: None,
             layout: 0,
         }
     }
@@ -49,15 +90,28 @@ impl GroupSpec {
 
     /// A sliding-window group.
     pub fn sliding_window(block_size: usize, window: usize) -> Self {
-        Self { sliding_window: Some(window), ..Self::new("sliding_window", block_size) }
+        Self::new("sliding_window", block_size).with(Size::SlidingWindow, window)
     }
 
     /// A chunked-local-attention group.
     pub fn chunked_local(block_size: usize, chunk: usize) -> Self {
-        Self {
-            attention_chunk_size: Some(chunk),
-            ..Self::new("chunked_local_attention", block_size)
-        }
+        Self::new("chunked_local_attention", block_size).with(Size::AttentionChunkSize, chunk)
+    }
+
+    /// The group with a size. A size that is what groups have without it counts as not given.
+    pub fn with(mut self, size: Size, tokens: usize) -> Self {
+        self.sizes.0[size as usize] = Some(tokens).filter(|_| Some(tokens) != size.default());
+        self
+    }
+
+    /// A size of the group.
+    pub fn size(&self, size: Size) -> Option<usize> {
+        self.sizes.0[size as usize].or(size.default())
+    }
+
+    /// The sizes that were given.
+    pub fn sizes(&self) -> impl Iterator<Item = (Size, usize)> + '_ {
+        Size::ALL.into_iter().filter_map(|size| Some((size, self.sizes.0[size as usize]?)))
     }
 
     /// Whether two groups are looked up together.
@@ -66,11 +120,15 @@ impl GroupSpec {
     }
 
     /// A size that the kind needs, checked.
-    pub(crate) fn required(&self, name: &str, value: Option<usize>) -> Result<usize> {
-        let value = value.ok_or_else(|| {
-            Error::Config(format!("a group of kind '{}' needs {name}, in tokens", self.kind))
+    pub(crate) fn required(&self, size: Size) -> Result<usize> {
+        let value = self.size(size).ok_or_else(|| {
+            Error::Config(format!(
+                "a group of kind '{}' needs {}, in tokens",
+                self.kind,
+                size.name()
+            ))
         })?;
-        Self::positive(name, value)
+        Self::positive(size.name(), value)
     }
 
     /// Refuses a value that the kind has no use for.

@@ -5,14 +5,11 @@
 //! hits are closed under prefixes, which read the whole prompt, keep the blocks they found: those
 //! that left the index since are asked for again, and the search goes on where it ended.
 
-use crate::block::{BlockHash, BlockId};
-use crate::chain_cursor::ChainCursor;
+use super::hit::PrefixHit;
+use super::prefix::CachedPrefix;
+use crate::block::BlockHash;
 use crate::error::Result;
-use crate::group::HitQuery;
-use crate::hashes::HashSource;
-use crate::manager::PrefixHit;
-use crate::removal_log::LogPosition;
-use crate::request::RequestId;
+use crate::request::{HashSource, RequestId};
 
 type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedState>;
 
@@ -125,79 +122,12 @@ impl ChainEnd {
     }
 }
 
-/// The blocks of the longest cached prefix in groups that are looked up together.
-#[derive(Clone, Debug, Default)]
-pub struct CachedPrefix {
-    ids: Vec<Vec<BlockId>>,
-    seen: LogPosition,
-}
-
-impl CachedPrefix {
-    /// The blocks of at most `max_blocks` positions, one list per group.
-    pub fn first(&self, max_blocks: usize) -> Vec<Vec<BlockId>> {
-        self.ids.iter().map(|ids| ids[..max_blocks.min(ids.len())].to_vec()).collect()
-    }
-
-    /// Brings the prefix up to date, at least as far as `query` reads.
-    pub fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
-        if self.ids.len() != query.groups.len() {
-            self.ids = vec![Vec::new(); query.groups.len()];
-        }
-        self.forget_removed(query)?;
-        self.seen = query.pool.removal_log().end();
-        self.extend(query)
-    }
-
-    fn forget_removed(&mut self, query: &HitQuery<'_>) -> Result<()> {
-        let Some(removed) = query.pool.removal_log().since(self.seen) else {
-            self.ids.iter_mut().for_each(Vec::clear);
-            return Ok(());
-        };
-        for key in removed {
-            let group = query.groups.iter().position(|&group| group == key.group);
-            let position = key.num_tokens.saturating_sub(1) / query.block_size;
-            if let Some(i) = group.filter(|&i| self.ids[i].get(position) == Some(&key.block)) {
-                self.ask_again(query, i, position)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Another block may serve the key that one has lost.
-    fn ask_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
-        let hash = query.hashes.get(position)?;
-        match ChainCursor::new(query.groups[i]).find(query.pool, hash) {
-            Some(heir) => self.ids[i][position] = heir,
-            None => self.ids.iter_mut().for_each(|ids| ids.truncate(position)),
-        }
-        Ok(())
-    }
-
-    fn extend(&mut self, query: &HitQuery<'_>) -> Result<()> {
-        let limit = query.max_blocks().min(query.hashes.len());
-        let last = |ids: &Vec<BlockId>| ids.last().copied();
-        let lasts: Vec<_> = self.ids.iter().map(last).collect();
-        let mut cursors: Vec<_> =
-            query.groups.iter().zip(lasts).map(|(&g, last)| ChainCursor::after(g, last)).collect();
-        query.find_while_cached(&mut cursors, self.len()..limit, &mut self.ids)
-    }
-
-    fn len(&self) -> usize {
-        self.ids.first().map_or(0, Vec::len)
-    }
-
-    fn num_ids(&self) -> usize {
-        self.ids.iter().map(Vec::len).sum()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::hashes::HashWindow;
-    use crate::request::GroupBlocks;
+    use crate::request::{GroupBlocks, HashWindow};
 
     fn chain(len: u64) -> Vec<BlockHash> {
         (1..=len).map(|n| BlockHash([n, 0, 0, 0])).collect()

@@ -4,95 +4,37 @@
 //! the others are asked again, until nobody objects (the fixed point of vLLM PR 31707). Lengths
 //! only fall, so this ends.
 
-use crate::block::GroupId;
+use super::hit::SearchResult;
+use super::prefix::CachedPrefix;
+use super::spec_group::SpecGroup;
 use crate::error::Result;
-use crate::group::{AttentionKind, GroupHit, HitQuery};
-use crate::hashes::{GroupHashes, HashSource};
-use crate::lookup_memo::CachedPrefix;
+use crate::group::{Group, GroupHit, HitQuery};
 use crate::pool::BlockPool;
-use crate::request::GroupBlocks;
-use crate::spec::GroupSpec;
-
-/// Groups that share a spec and are looked up together.
-#[derive(Clone, Debug)]
-pub struct LookupGroup {
-    /// The groups, in ascending order.
-    pub groups: Vec<GroupId>,
-    /// Tokens per block.
-    pub block_size: usize,
-    /// Whether hits drop their last block.
-    pub use_eagle: bool,
-}
-
-impl LookupGroup {
-    /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
-    /// bound the search for the others. A group alone is asked even if it takes no part: vLLM
-    /// refuses look-ups past the hashes there too. `drops_eagle_block` tells which groups drop a
-    /// block.
-    pub fn gather(
-        specs: &[GroupSpec],
-        kinds: &[Box<dyn AttentionKind>],
-        drops_eagle_block: impl Fn(usize) -> bool,
-    ) -> Vec<Self> {
-        let mut gathered: Vec<Self> = Vec::new();
-        let is_asked = |spec: &GroupSpec| spec.prefix_cacheable || specs.len() == 1;
-        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| is_asked(spec)) {
-            let use_eagle = drops_eagle_block(i);
-            let same = gathered
-                .iter_mut()
-                .find(|g| specs[usize::from(g.groups[0])].is_looked_up_with(spec));
-            match same {
-                Some(group) => {
-                    group.groups.push(i as GroupId);
-                    group.use_eagle |= use_eagle;
-                }
-                None => gathered.push(Self {
-                    groups: vec![i as GroupId],
-                    block_size: spec.block_size,
-                    use_eagle,
-                }),
-            }
-        }
-        gathered.sort_by_key(|group| !kinds[usize::from(group.groups[0])].is_prefix_closed());
-        gathered
-    }
-}
-
-/// What the groups agreed on.
-#[derive(Clone, Debug)]
-pub struct SearchResult {
-    /// The blocks of each group.
-    pub blocks: Vec<GroupBlocks>,
-    /// Tokens of the hit.
-    pub length: usize,
-    /// Tokens that some group has cached beyond it: a shared prefix that a sparse group has not
-    /// kept.
-    pub num_uncached_common_prefix_tokens: usize,
-}
+use crate::request::{GroupBlocks, GroupHashes, HashSource};
 
 /// One search over all groups.
 #[derive(Clone, Copy)]
 pub struct HitSearch<'a> {
     /// The pool.
     pub pool: &'a BlockPool,
-    /// The kind of each group.
-    pub kinds: &'a [Box<dyn AttentionKind>],
+    /// The groups.
+    pub groups: &'a [Group],
     /// The groups to ask, in this order.
-    pub lookup_groups: &'a [LookupGroup],
+    pub spec_groups: &'a [SpecGroup],
     /// The request's hashes.
     pub hashes: &'a dyn HashSource,
     /// Tokens per hash.
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
-    /// What is known of the closed groups' cached prefixes, in the order of `lookup_groups`.
+    /// What is known of the closed groups' cached prefixes, in the order of `spec_groups`.
     pub known_prefixes: Option<&'a [CachedPrefix]>,
 }
 
 impl HitSearch<'_> {
     /// The hit of a model with one group.
     pub fn unitary(&self, max_length: usize) -> Result<SearchResult> {
-        let group = &self.lookup_groups[0];
+        let group = &self.spec_groups[0];
         let hit = self.ask(group, max_length, group.use_eagle)?;
         Ok(SearchResult {
             length: hit.length,
@@ -103,7 +45,7 @@ impl HitSearch<'_> {
 
     /// The hit that all groups of a hybrid model agree on.
     pub fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
-        let mut state = FixedPoint::new(self.lookup_groups.len());
+        let mut state = FixedPoint::new(self.spec_groups.len());
         let mut length = max_length;
         loop {
             let shorter = state.round(self, length)?;
@@ -118,14 +60,14 @@ impl HitSearch<'_> {
 
     /// One closed group and one other: the first bounds the second, whose answer the first has.
     fn is_settled_in_one_round(&self) -> bool {
-        self.lookup_groups.len() == 2 && self.is_closed(&self.lookup_groups[0])
+        self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }
 
     /// The hit of each group by itself: blocks and lengths, per group.
     pub fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
-        let mut blocks = vec![GroupBlocks::default(); self.kinds.len()];
-        let mut lengths = vec![0; self.kinds.len()];
-        for group in self.lookup_groups {
+        let mut blocks = vec![GroupBlocks::default(); self.groups.len()];
+        let mut lengths = vec![0; self.groups.len()];
+        for group in self.spec_groups {
             let hit = self.ask(group, self.search_length(group, max_length), group.use_eagle)?;
             for (&id, found) in group.groups.iter().zip(hit.blocks) {
                 blocks[usize::from(id)] = found;
@@ -136,38 +78,35 @@ impl HitSearch<'_> {
     }
 
     /// EAGLE matches one block past the hit before it drops it.
-    fn search_length(&self, group: &LookupGroup, max_length: usize) -> usize {
+    fn search_length(&self, group: &SpecGroup, max_length: usize) -> usize {
         if !group.use_eagle {
             return max_length;
         }
         max_length.saturating_add(group.block_size).min(self.hashes.len() * self.hash_block_size)
     }
 
-    fn is_closed(&self, group: &LookupGroup) -> bool {
-        self.kinds[usize::from(group.groups[0])].is_prefix_closed()
-    }
-
     fn ask(
         &self,
-        group: &LookupGroup,
+        group: &SpecGroup,
         max_length: usize,
         drop_eagle_block: bool,
     ) -> Result<GroupHit> {
-        let known = self.known_prefixes.filter(|_| self.is_closed(group));
-        let known_prefix = known.and_then(|known| known.get(self.position_of(group)));
+        let known = self.known_prefixes.filter(|_| group.is_prefix_closed);
+        let known_prefix =
+            known.and_then(|known| known.get(self.position_of(group))).map(CachedPrefix::ids);
         let query = self.query(group, max_length, drop_eagle_block);
-        self.kinds[usize::from(group.groups[0])].longest_hit(&HitQuery { known_prefix, ..query })
+        self.groups[usize::from(group.groups[0])].longest_hit(&HitQuery { known_prefix, ..query })
     }
 
-    fn position_of(&self, group: &LookupGroup) -> usize {
-        self.lookup_groups.iter().take_while(|other| !std::ptr::eq(*other, group)).count()
+    fn position_of(&self, group: &SpecGroup) -> usize {
+        self.spec_groups.iter().take_while(|other| !std::ptr::eq(*other, group)).count()
     }
 
     /// Brings the cached prefixes of the closed groups up to date, as far as a search for
     /// `max_length` can ask for them.
     pub fn update_prefixes(&self, prefixes: &mut [CachedPrefix], max_length: usize) -> Result<()> {
-        for (group, prefix) in self.lookup_groups.iter().zip(prefixes) {
-            if self.is_closed(group) {
+        for (group, prefix) in self.spec_groups.iter().zip(prefixes) {
+            if group.is_prefix_closed {
                 let max_length = self.search_length(group, max_length).max(max_length);
                 prefix.update(&self.query(group, max_length, false))?;
             }
@@ -177,7 +116,7 @@ impl HitSearch<'_> {
 
     fn query<'a>(
         &'a self,
-        group: &'a LookupGroup,
+        group: &'a SpecGroup,
         max_length: usize,
         drop_eagle_block: bool,
     ) -> HitQuery<'a> {
@@ -210,8 +149,8 @@ impl FixedPoint {
     /// Asks every group once, each with what the ones before it left of `length`.
     fn round(&mut self, search: &HitSearch<'_>, length: usize) -> Result<usize> {
         let mut length = length;
-        for (i, group) in search.lookup_groups.iter().enumerate() {
-            if let (Some(hit), true) = (&self.hits[i], search.is_closed(group)) {
+        for (i, group) in search.spec_groups.iter().enumerate() {
+            if let (Some(hit), true) = (&self.hits[i], group.is_prefix_closed) {
                 length = length.min(hit.length);
                 continue;
             }
@@ -225,7 +164,7 @@ impl FixedPoint {
         &mut self,
         search: &HitSearch<'_>,
         i: usize,
-        group: &LookupGroup,
+        group: &SpecGroup,
         length: usize,
     ) -> Result<usize> {
         let drop_eagle_block = group.use_eagle && !self.is_drop_verified[i];
@@ -244,10 +183,10 @@ impl FixedPoint {
 
     /// The blocks of every group, closed ones cut to the final length.
     fn into_result(self, search: &HitSearch<'_>, length: usize) -> SearchResult {
-        let mut blocks = vec![GroupBlocks::default(); search.kinds.len()];
-        for (group, hit) in search.lookup_groups.iter().zip(self.hits) {
+        let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
+        for (group, hit) in search.spec_groups.iter().zip(self.hits) {
             for (&id, mut found) in group.groups.iter().zip(hit.unwrap_or_default().blocks) {
-                if search.is_closed(group) {
+                if group.is_prefix_closed {
                     found.truncate(found.len().min(length.div_ceil(group.block_size)));
                 }
                 blocks[usize::from(id)] = found;

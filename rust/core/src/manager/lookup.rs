@@ -1,34 +1,12 @@
 //! Look-ups: the longest cached prefix of a request.
 
-use std::sync::Arc;
-
 use super::Manager;
 use crate::error::Result;
-use crate::hashes::HashSource;
-use crate::hit_search::{HitSearch, SearchResult};
-use crate::lookup_memo::{CachedPrefix, ChainEnd, LookupMemo, LookupMemos};
-use crate::request::{GroupBlocks, RequestId, RequestView};
-
-/// A prefix found in the cache.
-#[derive(Clone, Debug)]
-pub struct PrefixHit {
-    /// The blocks of each group; null where a group does not need them.
-    pub blocks: Arc<Vec<GroupBlocks>>,
-    /// Tokens of the hit.
-    pub length: usize,
-    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
-    pub shared_prefix_boundary: usize,
-}
-
-impl From<SearchResult> for PrefixHit {
-    fn from(found: SearchResult) -> Self {
-        let shared_prefix_boundary = match found.num_uncached_common_prefix_tokens {
-            0 => 0,
-            uncached => found.length + uncached,
-        };
-        Self { blocks: Arc::new(found.blocks), length: found.length, shared_prefix_boundary }
-    }
-}
+use crate::group::CacheTarget;
+use crate::lookup::{
+    CachedPrefix, ChainEnd, HitSearch, LookupMemo, LookupMemos, PrefixHit, SearchResult,
+};
+use crate::request::{GroupBlocks, HashSource, RequestId, RequestView};
 
 impl Manager {
     /// The longest cached prefix of a request, at most `max_length` tokens long. Asked again, it
@@ -51,7 +29,7 @@ impl Manager {
                 return Ok(hit);
             }
             Some(memo) => memo.prefixes,
-            None => vec![CachedPrefix::default(); self.plan.lookup_groups.len()],
+            None => vec![CachedPrefix::default(); self.plan.spec_groups.len()],
         };
         self.look_up_and_remember(request, hashes, chain, max_length, prefixes)
     }
@@ -94,7 +72,7 @@ impl Manager {
     }
 
     fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<SearchResult> {
-        match self.plan.lookup_groups.is_empty() {
+        match self.plan.spec_groups.is_empty() {
             true => Ok(SearchResult {
                 blocks: self.no_blocks(),
                 length: 0,
@@ -117,8 +95,8 @@ impl Manager {
     fn hit_search<'a>(&'a self, hashes: &'a dyn HashSource) -> HitSearch<'a> {
         HitSearch {
             pool: &self.pool,
-            kinds: &self.plan.kinds,
-            lookup_groups: &self.plan.lookup_groups,
+            groups: &self.groups,
+            spec_groups: &self.plan.spec_groups,
             hashes,
             hash_block_size: self.plan.hash_block_size,
             alignment: self.plan.hit_alignment,
@@ -131,12 +109,13 @@ impl Manager {
         if hit.length == 0 || !self.pool.has_events() {
             return Ok(());
         }
-        let reported = || hit.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty());
+        let size = self.plan.hash_block_size;
+        let reported = || self.groups.iter().zip(&*hit.blocks).filter(|(_, b)| !b.is_empty());
         for (group, blocks) in reported() {
-            self.cache_target(request, group, blocks).require_hashes(blocks.len())?;
+            CacheTarget::new(group, size, request, blocks).require_hashes(blocks.len())?;
         }
         for (group, blocks) in reported() {
-            let target = self.cache_target(request, group, blocks);
+            let target = CacheTarget::new(group, size, request, blocks);
             target.report_cached_blocks(&mut self.pool, blocks.len());
         }
         Ok(())

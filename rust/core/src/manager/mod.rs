@@ -5,24 +5,30 @@
 //! blocks that left a window, taking new ones and caching those that became full;
 //! [`Manager::free`] gives everything back. Decisions are those of vLLM 0.33.0.
 
-use std::mem;
-
-use crate::block::BlockId;
-use crate::config::{ManagerConfig, Plan};
-use crate::error::{Error, Result};
-use crate::event::Event;
-use crate::lookup_memo::LookupMemos;
-use crate::pool::BlockPool;
-use crate::request::{GroupBlocks, RequestBlocks, RequestId};
-use crate::spec::GroupSpec;
-
+mod adopt;
 mod allocate;
+mod args;
 mod cache;
+mod config;
+mod demand;
 mod lookup;
+mod orders;
+mod plan;
+mod policy;
 mod release;
+mod request_turn;
 
-pub use allocate::{AllocateArgs, BlockDemand};
-pub use lookup::PrefixHit;
+pub use args::AllocateArgs;
+pub use config::ManagerConfig;
+pub use policy::Policy;
+
+use plan::Plan;
+
+use crate::error::{Error, Result};
+use crate::group::{Group, WorkOrders};
+use crate::lookup::LookupMemos;
+use crate::pool::{BlockPool, Event};
+use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
 
@@ -30,34 +36,31 @@ type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::F
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) config: ManagerConfig,
-    pub(crate) plan: Plan,
+    plan: Plan,
+    pub(crate) groups: Vec<Group>,
     pub(crate) pool: BlockPool,
     pub(crate) requests: RequestMap,
-    max_admission_blocks: Vec<Option<usize>>,
-    pub(crate) new_block_ids: Vec<Vec<BlockId>>,
+    pub(crate) orders: WorkOrders,
     memos: LookupMemos,
 }
 
 impl Manager {
     /// A manager, or what is wrong with its configuration.
     pub fn new(config: ManagerConfig) -> Result<Self> {
-        let plan = Plan::new(&config)?;
-        let max_in_flight = config.max_in_flight_tokens.unwrap_or(config.max_model_len);
-        let cap = |group: usize| {
-            plan.kinds[group].max_admission_blocks(max_in_flight, config.max_model_len)
-        };
-        let ManagerConfig { num_blocks, ref groups, ref policy, enable_events, .. } = config;
-        let mut pool = BlockPool::new(num_blocks, groups.len(), policy, enable_events)?;
+        let (plan, groups) = Plan::new(&config)?;
+        let order = config.policy.recycle_order;
+        let mut pool =
+            BlockPool::new(config.num_blocks, groups.len(), order, config.enable_events)?;
         if config.observe {
             pool.observe();
         }
         Ok(Self {
-            max_admission_blocks: (0..config.groups.len()).map(cap).collect(),
-            new_block_ids: vec![Vec::new(); config.groups.len()],
+            orders: WorkOrders::new(groups.len()),
             pool,
             requests: RequestMap::default(),
             memos: LookupMemos::default(),
             plan,
+            groups,
             config,
         })
     }
@@ -84,40 +87,9 @@ impl Manager {
             let states = self.pool.states();
             blocks.iter_held_back().find_map(|block| states.hash_num_tokens(block)).unwrap_or(0)
         };
-        let groups = self.config.groups.iter().zip(&held.groups);
-        let cacheable = groups.filter(|(spec, _)| spec.prefix_cacheable);
+        let groups = self.groups.iter().zip(&held.groups);
+        let cacheable = groups.filter(|(group, _)| group.is_cacheable);
         Ok(cacheable.map(|(_, state)| cached(&state.blocks)).min().unwrap_or(0))
-    }
-
-    /// Block ids taken since the last call, for zeroing: group by group.
-    pub fn take_new_block_ids(&mut self) -> Vec<BlockId> {
-        self.new_block_ids.iter_mut().flat_map(mem::take).collect()
-    }
-
-    /// Lists a request's blocks from `start_token` on for zeroing once more.
-    pub fn record_blocks_for_zeroing(
-        &mut self,
-        request: RequestId,
-        start_token: usize,
-    ) -> Result<()> {
-        if !self.config.needs_zeroing {
-            return Ok(());
-        }
-        if let Some(group) =
-            self.config.groups.iter().find(|g| !start_token.is_multiple_of(g.block_size))
-        {
-            return Err(Error::Precondition(format!(
-                "start_token is {start_token}, inside a block of {} tokens, whose beginning would \
-                 be wiped; give a multiple of every block size",
-                group.block_size
-            )));
-        }
-        let held = self.requests.get(&request).ok_or_else(|| unknown(request))?;
-        for (group, state) in held.groups.iter().enumerate() {
-            let start = start_token / self.config.groups[group].block_size;
-            self.new_block_ids[group].extend(state.blocks.iter().skip(start));
-        }
-        Ok(())
     }
 
     /// The events since the last call.
@@ -133,6 +105,16 @@ impl Manager {
     /// The block pool, to take and release blocks outside any request.
     pub fn pool_mut(&mut self) -> &mut BlockPool {
         &mut self.pool
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// A scheduling step starts.
+    pub fn new_step_starts(&mut self) {
+        self.groups.iter_mut().for_each(Group::step_starts);
     }
 
     /// The configuration.
@@ -161,18 +143,18 @@ impl Manager {
         hit: &[GroupBlocks],
         num_computed_tokens: usize,
     ) -> Result<Vec<GroupBlocks>> {
-        if hit.len() != self.config.groups.len() {
+        if hit.len() != self.groups.len() {
             return Err(Error::Request(format!(
                 "a hit of {} groups cannot be cut; this manager has {}",
                 hit.len(),
-                self.config.groups.len()
+                self.groups.len()
             )));
         }
-        let cut = |(spec, blocks): (&GroupSpec, &GroupBlocks)| {
+        let cut = |(group, blocks): (&Group, &GroupBlocks)| {
             let mut blocks = blocks.clone();
-            let is_aligned = num_computed_tokens.is_multiple_of(spec.block_size);
-            let len = match spec.prefix_cacheable {
-                true if is_aligned => Some(num_computed_tokens / spec.block_size),
+            let is_aligned = num_computed_tokens.is_multiple_of(group.block_size);
+            let len = match group.is_cacheable {
+                true if is_aligned => Some(num_computed_tokens / group.block_size),
                 true => None,
                 false => Some(0).filter(|_| blocks.is_empty()),
             };
@@ -181,22 +163,22 @@ impl Manager {
                     "a hit of {} blocks of {} tokens cannot be cut to {num_computed_tokens} \
                      tokens; give a multiple of the block size within the hit",
                     blocks.len(),
-                    spec.block_size
+                    group.block_size
                 )));
             };
             blocks.truncate(len);
             Ok(blocks)
         };
-        self.config.groups.iter().zip(hit).map(cut).collect()
+        self.groups.iter().zip(hit).map(cut).collect()
     }
 
     /// A list without blocks for every group.
     pub fn no_blocks(&self) -> Vec<GroupBlocks> {
-        vec![GroupBlocks::default(); self.config.groups.len()]
+        vec![GroupBlocks::default(); self.groups.len()]
     }
 
     fn is_hybrid(&self) -> bool {
-        self.config.enable_caching && self.config.groups.len() > 1
+        self.config.enable_caching && self.groups.len() > 1
     }
 }
 

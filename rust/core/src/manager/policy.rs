@@ -2,16 +2,7 @@
 //! field as values of one [`Policy`]. They combine freely.
 
 use crate::error::{Error, Result};
-
-/// Where freed blocks go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecycleOrder {
-    /// Blocks without a hash go to the front of the free queue (vLLM PR 43447).
-    #[default]
-    UncachedFirst,
-    /// Everything goes to the back, as before that PR.
-    Fifo,
-}
+use crate::pool::RecycleOrder;
 
 /// The retention policy of a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]

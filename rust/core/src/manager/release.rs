@@ -4,34 +4,37 @@
 use super::{Manager, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::group::Turn;
 use crate::request::{RequestBlocks, RequestId};
 
 impl Manager {
-    /// Gives back the blocks that no token after `num_computed_tokens` attends to.
+    /// Gives back the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
+    /// the prompt do so only if they are told its length.
     pub fn remove_skipped_blocks(
         &mut self,
         request: RequestId,
         num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
     ) -> Result<()> {
         self.blocks_of(request)?;
-        self.release_skipped(request, num_computed_tokens);
+        self.release_skipped(request, num_computed_tokens, num_prompt_tokens);
         Ok(())
     }
 
-    pub(super) fn release_skipped(&mut self, request: RequestId, num_computed_tokens: usize) {
-        let Some(held) = self.requests.get_mut(&request) else { return };
-        let min_drop = self.config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
-        for (group, state) in held.groups.iter_mut().enumerate() {
-            let skipped = self.plan.kinds[group].num_skipped_tokens(num_computed_tokens);
-            let dropped =
-                state.blocks.release_before(skipped / self.config.groups[group].block_size);
-            if dropped.is_empty() {
-                continue;
-            }
-            let num_dropped = dropped.len();
-            self.pool.release(dropped);
+    pub(super) fn release_skipped(
+        &mut self,
+        request: RequestId,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) {
+        let Self { config, groups, requests, pool, orders, .. } = self;
+        let Some(held) = requests.get_mut(&request) else { return };
+        let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
+        for (group, state) in groups.iter_mut().zip(&mut held.groups) {
+            let mut turn = Turn { request, state, pool, orders };
+            let num_dropped = group.give_back(&mut turn, num_computed_tokens, num_prompt_tokens);
             if num_dropped >= min_drop {
-                self.pool.pin(state.blocks.iter_held_back());
+                turn.pool.pin(turn.state.blocks.iter_held_back());
             }
         }
     }
@@ -60,6 +63,7 @@ impl Manager {
     fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
         self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
+        self.groups.iter_mut().for_each(|group| group.end(request));
         if self.config.policy.pin_min_drop_size.is_some() {
             for group in &held.groups {
                 self.pool.pin(group.blocks.iter_held_back());

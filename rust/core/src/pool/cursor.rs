@@ -1,7 +1,7 @@
 //! The look-up of one block after the other.
 
+use super::block_pool::BlockPool;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::BlockPool;
 
 /// Looks a chain of keys up in one group. Blocks that were allocated together have ids a step
 /// apart, so the next block is guessed and checked before the index is asked.

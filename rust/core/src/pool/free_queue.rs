@@ -4,7 +4,8 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use crate::block::{BlockId, BlockStates};
+use super::states::BlockStates;
+use crate::block::BlockId;
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
 #[derive(Clone, Debug)]
@@ -203,7 +204,7 @@ pub struct BackRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_layout::KeyLayout;
+    use crate::pool::index::KeyLayout;
 
     fn states(num_blocks: usize) -> BlockStates {
         BlockStates::new(num_blocks, KeyLayout::new(1))

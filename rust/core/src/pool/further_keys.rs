@@ -1,29 +1,28 @@
 //! Keys of blocks beside their own hash.
 
-use crate::block::{BlockId, CacheKey};
-use crate::hash_index::Entry;
-use crate::pool::MAX_BLOCKS;
+use super::index::Entry;
+use crate::block::{BlockId, CacheKey, MAX_BLOCKS};
 
 /// Keys of blocks beside their own hash: the partial tail of a prompt inside a block that is
 /// cached as a whole. Few, so they are kept apart.
 #[derive(Clone, Debug, Default)]
-pub struct ExtraKeys {
+pub struct FurtherKeys {
     keys: Vec<(CacheKey, BlockId)>,
     vacant: Vec<Entry>,
     by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
 }
 
-impl ExtraKeys {
+impl FurtherKeys {
     const TAG: Entry = MAX_BLOCKS as Entry;
 
     /// Whether an entry of the index is a further key.
-    pub fn is_extra(entry: Entry) -> bool {
+    pub fn is_further(entry: Entry) -> bool {
         entry & Self::TAG != 0
     }
 
     /// The block of an entry, further key or not.
     pub fn block_of(&self, entry: Entry) -> BlockId {
-        match Self::is_extra(entry) {
+        match Self::is_further(entry) {
             true => self.keys[(entry ^ Self::TAG) as usize].1,
             false => entry,
         }

@@ -1,41 +1,15 @@
 //! Which keys find a block: keys enter the index when blocks are cached and leave it when they are
 //! reused or evicted.
 
-use super::BlockPool;
-use crate::block::{BlockHash, BlockId, BlockStates, CacheKey, GroupId, NULL_BLOCK};
+use super::block_pool::BlockPool;
+use super::event::Event;
+use super::full_blocks::FullBlocks;
+use super::further_keys::FurtherKeys;
+use super::index::{Entry, Fingerprint, HashIndex, Place};
+use super::removal_log::RemovedKey;
+use super::states::BlockStates;
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::event::Event;
-use crate::extra_keys::ExtraKeys;
-use crate::hash_index::{Entry, HashIndex, Place};
-use crate::key_layout::Fingerprint;
-use crate::removal_log::RemovedKey;
-
-/// Full blocks of one request in one group, side by side, that are to be cached.
-#[derive(Clone, Copy, Debug)]
-pub struct FullBlocks<'a> {
-    /// The group.
-    pub group: GroupId,
-    /// The blocks.
-    pub blocks: &'a [BlockId],
-    /// The request's hashes, from the one of the first block on.
-    pub hashes: &'a [BlockHash],
-    /// Hashes per block.
-    pub per_block: usize,
-    /// Prefix tokens that end with the first block.
-    pub first_num_tokens: usize,
-    /// Tokens per block.
-    pub block_size: usize,
-}
-
-impl FullBlocks<'_> {
-    fn hash(&self, i: usize) -> &BlockHash {
-        &self.hashes[i * self.per_block]
-    }
-
-    fn num_tokens(&self, i: usize) -> usize {
-        self.first_num_tokens + i * self.block_size
-    }
-}
 
 impl BlockPool {
     /// The block that serves a key: the first inserted of those that have it.
@@ -45,7 +19,7 @@ impl BlockPool {
         }
         let fingerprint = self.layout.fingerprint_of(key);
         let entry = self.index.find(fingerprint, |entry| self.entry_has(entry, key))?;
-        Some(self.extra_keys.block_of(entry))
+        Some(self.further_keys.block_of(entry))
     }
 
     /// Reads what a look-up of these hashes in a group will, so that the waits for memory overlap.
@@ -62,19 +36,19 @@ impl BlockPool {
     }
 
     pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
-        entry_has(&self.states, &self.extra_keys, entry, key)
+        entry_has(&self.states, &self.further_keys, entry, key)
     }
 
     /// Every key of a block, its own hash first.
     pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
-        let extra = self.states.has_extra_keys(block).then(|| self.extra_keys.of(block));
-        self.states.key(block).into_iter().chain(extra.into_iter().flatten())
+        let further = self.states.has_further_keys(block).then(|| self.further_keys.of(block));
+        self.states.key(block).into_iter().chain(further.into_iter().flatten())
     }
 
     /// Whether the block has this key, as its own hash or beside it.
     pub fn has_key(&self, block: BlockId, key: &CacheKey) -> bool {
         self.states.has_key(block, key)
-            || self.states.has_extra_keys(block) && self.extra_keys.of(block).any(|k| k == *key)
+            || self.states.has_further_keys(block) && self.further_keys.of(block).any(|k| k == *key)
     }
 
     /// As [`Self::insert_key`], for a key from outside whose `num_tokens` may be wrong.
@@ -160,12 +134,12 @@ impl BlockPool {
         }
         self.num_cached += 1;
         self.version += 1;
-        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
+        let (states, further, layout) = (&self.states, &self.further_keys, self.layout);
         let is_duplicate = self.index.insert(
             self.index.place(fingerprint),
             block,
-            |other| entry_has(states, extra, other, &states.last_key(block)),
-            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
+            |other| entry_has(states, further, other, &states.last_key(block)),
+            |other| layout.fingerprint_of(&entry_key(states, further, other)),
         );
         if is_duplicate {
             self.states.set_duplicate(block, true);
@@ -179,20 +153,20 @@ impl BlockPool {
             let fingerprint = self.layout.fingerprint_of(&key);
             self.cache_full_block(block, &key.hash, fingerprint, num_tokens);
         } else if !self.has_key(block, &key) {
-            self.states.set_has_extra_keys(block, true);
-            let entry = self.extra_keys.add(block, key);
-            self.index_extra_key(entry, &key);
+            self.states.set_has_further_keys(block, true);
+            let entry = self.further_keys.add(block, key);
+            self.index_further_key(entry, &key);
             self.version += 1;
         }
     }
 
-    fn index_extra_key(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, extra, layout) = (&self.states, &self.extra_keys, self.layout);
+    fn index_further_key(&mut self, entry: Entry, key: &CacheKey) {
+        let (states, further, layout) = (&self.states, &self.further_keys, self.layout);
         self.index.insert(
             self.index.place(layout.fingerprint_of(key)),
             entry,
-            |other| entry_has(states, extra, other, key),
-            |other| layout.fingerprint_of(&entry_key(states, extra, other)),
+            |other| entry_has(states, further, other, key),
+            |other| layout.fingerprint_of(&entry_key(states, further, other)),
         );
     }
 
@@ -203,7 +177,7 @@ impl BlockPool {
             self.forget_plain_key(block);
         } else if let Some(own) = self.states.key(block) {
             self.remove_entry(block, &own);
-            self.remove_extra_keys(block);
+            self.remove_further_keys(block);
             self.states.clear_key(block);
             self.num_cached -= 1;
         }
@@ -227,14 +201,14 @@ impl BlockPool {
         self.events.is_some() || self.removals.is_kept()
     }
 
-    fn remove_extra_keys(&mut self, block: BlockId) {
-        if self.states.has_extra_keys(block) {
-            for entry in self.extra_keys.entries_of(block) {
-                let key = self.extra_keys.key(entry);
+    fn remove_further_keys(&mut self, block: BlockId) {
+        if self.states.has_further_keys(block) {
+            for entry in self.further_keys.entries_of(block) {
+                let key = self.further_keys.key(entry);
                 self.remove_entry(entry, &key);
             }
-            self.extra_keys.remove(block);
-            self.states.set_has_extra_keys(block, false);
+            self.further_keys.remove(block);
+            self.states.set_has_further_keys(block, false);
         }
     }
 
@@ -251,16 +225,16 @@ impl BlockPool {
     }
 
     fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, extra) = (&self.states, &self.extra_keys);
-        let is_match = |other| entry_has(states, extra, other, key);
+        let (states, further) = (&self.states, &self.further_keys);
+        let is_match = |other| entry_has(states, further, other, key);
         let heir = self.index.remove(self.layout.fingerprint_of(key), entry, is_match);
-        let block = extra.block_of(entry);
+        let block = further.block_of(entry);
         self.note_removal(block, key, heir);
     }
 
     /// A key of a block left the index, and `heir` is served in its place.
     fn note_removal(&mut self, block: BlockId, key: &CacheKey, heir: Option<Entry>) {
-        if let Some(heir) = heir.filter(|&heir| !ExtraKeys::is_extra(heir)) {
+        if let Some(heir) = heir.filter(|&heir| !FurtherKeys::is_further(heir)) {
             self.states.set_duplicate(heir, false);
         }
         self.version += 1;
@@ -275,16 +249,16 @@ impl BlockPool {
     }
 }
 
-fn entry_has(states: &BlockStates, extra: &ExtraKeys, entry: Entry, key: &CacheKey) -> bool {
-    match ExtraKeys::is_extra(entry) {
-        true => extra.key(entry) == *key,
+fn entry_has(states: &BlockStates, further: &FurtherKeys, entry: Entry, key: &CacheKey) -> bool {
+    match FurtherKeys::is_further(entry) {
+        true => further.key(entry) == *key,
         false => states.has_key(entry, key),
     }
 }
 
-fn entry_key(states: &BlockStates, extra: &ExtraKeys, entry: Entry) -> CacheKey {
-    match ExtraKeys::is_extra(entry) {
-        true => extra.key(entry),
+fn entry_key(states: &BlockStates, further: &FurtherKeys, entry: Entry) -> CacheKey {
+    match FurtherKeys::is_further(entry) {
+        true => further.key(entry),
         false => states.last_key(entry),
     }
 }

@@ -1,32 +1,6 @@
-//! A request as the manager sees it, and the blocks it holds in every group.
+//! The block table of a request in one group.
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::hashes::HashWindow;
-
-/// Names a request. The caller gives each live request a number of its own.
-pub type RequestId = u64;
-
-/// What a call reads of a request. Counts in tokens.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestView<'a> {
-    /// The request.
-    pub id: RequestId,
-    /// The hash of every full hash block so far, each chained over its prefix. An allocation reads
-    /// them from [`crate::Manager::first_hash_needed`] on.
-    pub hashes: HashWindow<'a>,
-    /// Prompt and output tokens so far.
-    pub num_tokens: usize,
-    /// Prompt tokens.
-    pub num_prompt_tokens: usize,
-    /// Tokens whose KV the scheduler counts as computed.
-    pub num_computed_tokens: usize,
-    /// Tokens of steps whose output is not processed yet.
-    pub num_in_flight_tokens: usize,
-    /// The shared-prefix boundary that the look-up found; 0 for none.
-    pub shared_prefix_boundary: usize,
-    /// Whether the request waits to be admitted (new or preempted), so that the watermark applies.
-    pub is_waiting: bool,
-}
 
 /// Blocks of one group in token order. A leading run of null blocks is a number, not a word each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,15 +93,15 @@ impl GroupBlocks {
         }
     }
 
-    /// Replaces the held blocks before position `end` by null blocks, going back from `end` and
+    /// Replaces the held blocks at positions `first..end` by null blocks, going back from `end` and
     /// stopping at the first null block. Returns the blocks, last first.
-    pub fn release_before(&mut self, end: usize) -> Vec<BlockId> {
-        let end = end.min(self.len());
-        if end <= self.null_head {
+    pub fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
+        let (first, end) = (first.max(self.null_head), end.min(self.len()));
+        if end <= first {
             return Vec::new();
         }
-        let end = self.start + end - self.null_head;
-        let held = self.ids[self.start..end].iter().rev();
+        let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
+        let held = self.ids[first..end].iter().rev();
         let released: Vec<_> = held.copied().take_while(|&id| id != NULL_BLOCK).collect();
         self.ids[end - released.len()..end].fill(NULL_BLOCK);
         self.absorb_leading_nulls();
@@ -145,41 +119,6 @@ impl GroupBlocks {
     }
 }
 
-/// What a request holds in one group.
-#[derive(Clone, Debug, Default)]
-pub struct GroupState {
-    /// Its block table.
-    pub blocks: GroupBlocks,
-    /// Leading blocks that are cached or passed over for good; `None` until the request has
-    /// adopted a hit or cached a block here.
-    pub num_cached_blocks: Option<usize>,
-}
-
-/// What a request holds in every group.
-#[derive(Clone, Debug)]
-pub struct RequestBlocks {
-    /// One entry per group.
-    pub groups: Vec<GroupState>,
-}
-
-impl RequestBlocks {
-    /// A request without blocks.
-    pub fn new(num_groups: usize) -> Self {
-        Self { groups: vec![GroupState::default(); num_groups] }
-    }
-
-    /// Whether the request has adopted a hit or cached a block in some group, after which it
-    /// takes no new hit.
-    pub fn is_running(&self) -> bool {
-        self.groups.iter().any(|group| group.num_cached_blocks.is_some())
-    }
-
-    /// Whether there is a block in some group.
-    pub fn holds_blocks(&self) -> bool {
-        self.groups.iter().any(|group| !group.blocks.is_empty())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,10 +126,10 @@ mod tests {
     #[test]
     fn released_blocks_come_last_first_and_join_the_null_head() {
         let mut blocks = GroupBlocks::new(1, vec![5, 6, 7, 8]);
-        assert_eq!(blocks.release_before(3), [6, 5]);
+        assert_eq!(blocks.release_range(0, 3), [6, 5]);
         assert_eq!((blocks.null_head(), blocks.tail()), (3, &[7, 8][..]));
-        assert_eq!(blocks.release_before(3), [0; 0]);
-        assert_eq!(blocks.release_before(9), [8, 7]);
+        assert_eq!(blocks.release_range(0, 3), [0; 0]);
+        assert_eq!(blocks.release_range(0, 9), [8, 7]);
         assert_eq!(blocks.len(), 5);
         blocks.ids_mut().push(9);
         assert_eq!(blocks.iter().collect::<Vec<_>>(), [0, 0, 0, 0, 0, 9]);
@@ -199,7 +138,7 @@ mod tests {
     #[test]
     fn release_stops_at_a_null_block_inside() {
         let mut blocks = GroupBlocks::new(0, vec![5, 0, 7, 8]);
-        assert_eq!(blocks.release_before(3), [7]);
+        assert_eq!(blocks.release_range(0, 3), [7]);
         assert_eq!(blocks.iter().collect::<Vec<_>>(), [5, 0, 0, 8]);
     }
 
@@ -240,7 +179,7 @@ mod tests {
     fn a_long_table_forgets_what_joined_its_null_head() {
         let mut blocks = GroupBlocks::new(0, (1..=200).collect());
         for (end, kept) in [(64, 200), (100, 200), (101, 99), (164, 99), (166, 34)] {
-            blocks.release_before(end);
+            blocks.release_range(0, end);
             assert_eq!((blocks.len(), blocks.null_head()), (200, end));
             assert_eq!(blocks.get(end), Some(end as BlockId + 1));
             assert_eq!(blocks.ids.len(), kept);

@@ -3,6 +3,7 @@
 mod admission;
 mod events;
 mod hits;
+mod kinds;
 mod order;
 mod partial_tail;
 mod pinned_tier;

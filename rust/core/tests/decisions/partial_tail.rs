@@ -1,6 +1,6 @@
 //! The end of a prompt inside a block that is larger than a hash block.
 
-use kvoxide_core::caching::CacheTarget;
+use kvoxide_core::group::CacheTarget;
 use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig};
 
 use crate::small::{Request, admit, config, decode, held, made};

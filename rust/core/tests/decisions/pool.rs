@@ -1,13 +1,12 @@
 //! The pool by itself, as the caller of a connector uses it.
 
-use kvoxide_core::block::{BlockStates, CacheKey, MAX_REFERENCES};
-use kvoxide_core::key_layout::KeyLayout;
-use kvoxide_core::pool::{BlockPool, FullBlocks, MAX_BLOCKS, Observation};
-use kvoxide_core::request::GroupBlocks;
-use kvoxide_core::{BlockHash, BlockId, Event, Policy};
+use kvoxide_core::pool::{
+    BlockPool, BlockStates, FullBlocks, KeyLayout, MAX_REFERENCES, Observation,
+};
+use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
 fn pool(num_blocks: usize) -> BlockPool {
-    BlockPool::new(num_blocks, 2, &Policy::default(), true).expect("a pool of this size")
+    BlockPool::new(num_blocks, 2, RecycleOrder::default(), true).expect("a pool of this size")
 }
 
 fn taken(pool: &mut BlockPool, n: usize) -> Vec<BlockId> {
@@ -32,9 +31,9 @@ fn blocks_are_counted() {
     assert_eq!((pool.num_keys(), pool.num_cached_blocks(), pool.num_pinned_blocks()), (2, 2, 0));
     assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
     assert!(!pool.states().is_empty() && BlockStates::new(0, KeyLayout::new(1)).is_empty());
-    let least = BlockPool::new(1, 1, &Policy::default(), false).expect("the null block");
+    let least = BlockPool::new(1, 1, RecycleOrder::default(), false).expect("the null block");
     assert_eq!(least.usage(), 0.0);
-    assert!(BlockPool::new(MAX_BLOCKS, 1, &Policy::default(), false).is_err());
+    assert!(BlockPool::new(MAX_BLOCKS, 1, RecycleOrder::default(), false).is_err());
 }
 
 #[test]
@@ -133,7 +132,7 @@ fn blocks_without_a_hash_are_told_from_null_blocks() {
     let mut pool = pool(6);
     taken(&mut pool, 4);
     pool.insert_key(2, key(1, 0), 4);
-    assert_eq!(pool.unhashed(&GroupBlocks::new(1, vec![1, 0, 2, 3])), [1, 3]);
+    assert_eq!(pool.unhashed(&[1, 0, 2, 3]), [1, 3]);
 }
 
 #[test]
@@ -191,7 +190,8 @@ fn a_reset_waits_for_the_last_holder() {
 
 #[test]
 fn the_index_can_grow_while_a_batch_is_cached() {
-    let mut pool = BlockPool::new(8, 1, &Policy::default(), false).expect("a pool of 8 blocks");
+    let mut pool =
+        BlockPool::new(8, 1, RecycleOrder::default(), false).expect("a pool of 8 blocks");
     for n in 0..9 {
         pool.insert_key(1, key(n, 0), 4);
     }

@@ -1,6 +1,6 @@
 //! What can be asked of a manager without changing it.
 
-use kvoxide_core::digest::digest;
+use kvoxide_core::digest;
 use kvoxide_core::{BlockDemand, GroupSpec, ManagerConfig, Policy};
 
 use crate::small::{Request, admit, config, decode, look_up, made, manager, serve, step};
@@ -31,7 +31,7 @@ fn a_cap_counts_what_is_held_at_once() {
         [(GroupSpec::sliding_window(4, 8), 5), (GroupSpec::chunked_local(4, 8), 4)]
     {
         let config = ManagerConfig { max_in_flight_tokens: Some(8), ..config(41, &[group]) };
-        let manager = made(config);
+        let mut manager = made(config);
         for (apply_admission_cap, expected) in [(false, 25), (true, capped)] {
             let demand =
                 BlockDemand { num_tokens: 100, apply_admission_cap, ..BlockDemand::default() };

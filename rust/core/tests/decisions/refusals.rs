@@ -1,7 +1,8 @@
 //! What is refused, and that a value beside the bound is not.
 
+use kvoxide_core::GroupBlocks;
+use kvoxide_core::Size::{AttentionChunkSize, ExtraRetainedTokens, RswaWindow, SlidingWindow};
 use kvoxide_core::group::supported_kinds;
-use kvoxide_core::request::GroupBlocks;
 use kvoxide_core::{AllocateArgs, BlockDemand, Error, GroupSpec, Manager, ManagerConfig, Policy};
 
 use crate::small::{Request, admit, config, look_up, made, manager, serve, step};
@@ -20,11 +21,8 @@ fn assert_config_error(config: ManagerConfig, says: &str) {
 
 /// A group that takes no part in prefix caching.
 fn uncacheable(block_size: usize) -> GroupSpec {
-    GroupSpec {
-        kind: "sliding_window_mla".into(),
-        prefix_cacheable: false,
-        ..GroupSpec::sliding_window(block_size, 8)
-    }
+    let group = GroupSpec::new("sliding_window_mla", block_size).with(SlidingWindow, 8);
+    GroupSpec { prefix_cacheable: Some(false), ..group }
 }
 
 #[test]
@@ -32,21 +30,34 @@ fn groups_that_cannot_work() {
     let full = GroupSpec::full(4);
     let window = GroupSpec::sliding_window(4, 8);
     let chunked = GroupSpec::chunked_local(4, 8);
+    let rswa = GroupSpec::new("rswa", 4).with(RswaWindow, 8);
+    let circular = GroupSpec::new("circular_buffer", 4);
+    let opts = |group: &GroupSpec, cacheable| GroupSpec {
+        prefix_cacheable: Some(cacheable),
+        ..group.clone()
+    };
     for (group, says) in [
-        (GroupSpec { sliding_window: Some(8), ..full.clone() }, "sliding_window"),
-        (GroupSpec { attention_chunk_size: Some(8), ..full.clone() }, "attention_chunk_size"),
-        (GroupSpec { extra_retained_tokens: 1, ..full.clone() }, "extra_retained_tokens"),
-        (GroupSpec { prefix_cacheable: false, ..full.clone() }, "prefix_cacheable"),
+        (full.clone().with(SlidingWindow, 8), "takes no sliding_window"),
+        (full.clone().with(AttentionChunkSize, 8), "takes no attention_chunk_size"),
+        (full.clone().with(ExtraRetainedTokens, 1), "takes no extra_retained_tokens"),
+        (full.clone().with(RswaWindow, 8), "takes no rswa_window"),
+        (opts(&full, false), "takes no prefix_cacheable=False"),
         (GroupSpec { block_size: 0, ..full.clone() }, "block_size is 0"),
         (GroupSpec { block_size: GroupSpec::MAX_TOKENS + 1, ..full }, "block_size is"),
-        (GroupSpec { attention_chunk_size: Some(8), ..window.clone() }, "attention_chunk_size"),
-        (GroupSpec { prefix_cacheable: false, ..window.clone() }, "prefix_cacheable"),
-        (GroupSpec { sliding_window: None, ..window.clone() }, "needs sliding_window"),
-        (GroupSpec { sliding_window: Some(0), ..window }, "sliding_window is 0"),
-        (GroupSpec { sliding_window: Some(8), ..chunked.clone() }, "sliding_window"),
-        (GroupSpec { extra_retained_tokens: 1, ..chunked.clone() }, "extra_retained_tokens"),
-        (GroupSpec { prefix_cacheable: false, ..chunked.clone() }, "prefix_cacheable"),
-        (GroupSpec { attention_chunk_size: None, ..chunked }, "needs attention_chunk_size"),
+        (window.clone().with(AttentionChunkSize, 8), "takes no attention_chunk_size"),
+        (opts(&window, false), "takes no prefix_cacheable=False"),
+        (GroupSpec::new("sliding_window", 4), "needs sliding_window"),
+        (window.with(SlidingWindow, 0), "sliding_window is 0"),
+        (chunked.clone().with(SlidingWindow, 8), "takes no sliding_window"),
+        (chunked.clone().with(ExtraRetainedTokens, 1), "takes no extra_retained_tokens"),
+        (opts(&chunked, false), "takes no prefix_cacheable=False"),
+        (GroupSpec::new("chunked_local_attention", 4), "needs attention_chunk_size"),
+        (GroupSpec::new("rswa", 4), "needs rswa_window"),
+        (rswa.clone().with(RswaWindow, 0), "rswa_window is 0"),
+        (rswa.clone().with(SlidingWindow, 8), "takes no sliding_window"),
+        (opts(&rswa, false), "takes no prefix_cacheable=False"),
+        (circular.clone().with(RswaWindow, 8), "takes no rswa_window"),
+        (opts(&circular, true), "takes no prefix_cacheable=True"),
     ] {
         assert_config_error(config(41, &[group]), says);
     }
@@ -55,7 +66,7 @@ fn groups_that_cannot_work() {
     for kind in supported_kinds() {
         assert!(unknown.to_string().contains(kind), "{unknown}");
     }
-    assert_eq!(supported_kinds().len(), 5);
+    assert_eq!(supported_kinds().len(), 7);
 }
 
 #[test]
@@ -250,7 +261,7 @@ fn requests_that_nobody_knows() {
     let unknown = Error::UnknownRequest("5".into());
     assert_eq!(manager.free(5), Err(unknown.clone()));
     assert_eq!(manager.pop_blocks_for_free(5), Err(unknown.clone()));
-    assert_eq!(manager.remove_skipped_blocks(5, 8), Err(unknown.clone()));
+    assert_eq!(manager.remove_skipped_blocks(5, 8, None), Err(unknown.clone()));
     assert_eq!(manager.estimate_cached_tokens(5), Err(unknown));
 }
 

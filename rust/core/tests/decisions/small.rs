@@ -1,8 +1,8 @@
 //! Managers and requests so small that every block id can be worked out by hand.
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, BlockId, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestId,
-    RequestView, request::GroupBlocks,
+    AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, PrefixHit,
+    RequestId, RequestView,
 };
 
 pub fn config(num_blocks: usize, groups: &[GroupSpec]) -> ManagerConfig {
@@ -50,14 +50,12 @@ impl Request {
 
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
-            id: self.id,
-            hashes: self.hashes[..].into(),
-            num_tokens: self.tokens.len(),
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
             num_in_flight_tokens: self.num_in_flight_tokens,
             shared_prefix_boundary: self.boundary,
             is_waiting: self.is_waiting,
+            ..RequestView::new(self.id, &self.hashes[..], self.tokens.len())
         }
     }
 

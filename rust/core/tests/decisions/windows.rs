@@ -1,6 +1,6 @@
 //! Blocks that left a window, and those that are worth caching in one.
 
-use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, Policy};
+use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, Policy, Size};
 
 use crate::small::{Request, config, free_ids, held, look_up, made, manager, serve, step};
 
@@ -44,7 +44,7 @@ fn blocks_of_steps_in_flight_stay_in_the_window() {
 
 #[test]
 fn a_window_that_is_retained_longer_gives_back_later() {
-    let group = GroupSpec { extra_retained_tokens: 4, ..GroupSpec::sliding_window(4, 8) };
+    let group = GroupSpec::sliding_window(4, 8).with(Size::ExtraRetainedTokens, 4);
     let mut manager = manager(&[group]);
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 32);

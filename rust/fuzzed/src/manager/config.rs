@@ -1,6 +1,7 @@
 //! Configurations of all kinds of groups and policies, possible ones and others.
 
 use arbitrary::Arbitrary;
+use kvoxide_core::group::{Caching, kinds};
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder};
 
 use super::call::Amount;
@@ -25,7 +26,8 @@ pub struct Config {
 
 #[derive(Arbitrary, Debug)]
 struct Group {
-    kind: Kind,
+    /// As a share of all kinds.
+    kind: u32,
     /// As a power of two.
     block_size: u8,
     window: u16,
@@ -33,15 +35,6 @@ struct Group {
     is_eagle_group: bool,
     prefix_cacheable: bool,
     layout: u8,
-}
-
-#[derive(Arbitrary, Debug)]
-enum Kind {
-    Full,
-    Mla,
-    Sliding,
-    SlidingMla,
-    Chunked,
 }
 
 impl Config {
@@ -83,28 +76,21 @@ impl Config {
 
 impl Group {
     fn spec(&self) -> GroupSpec {
-        let block_size = 1 << (self.block_size % 6);
+        let kind = (u64::from(self.kind) * kinds().len() as u64) >> 32;
+        let kind = kinds()[kind as usize];
         let window = usize::from(self.window % 256);
-        let spec = match self.kind {
-            Kind::Full => GroupSpec::full(block_size),
-            Kind::Mla => GroupSpec::new("mla_attention", block_size),
-            Kind::Sliding => GroupSpec::sliding_window(block_size, window),
-            Kind::SlidingMla => GroupSpec {
-                prefix_cacheable: self.prefix_cacheable,
-                sliding_window: Some(window),
-                ..GroupSpec::new("sliding_window_mla", block_size)
-            },
-            Kind::Chunked => GroupSpec::chunked_local(block_size, window),
-        };
-        let has_window = spec.sliding_window.is_some();
+        let optional = self.extra_retained_tokens.tokens(0);
+        let sizes = kind.required.iter().map(|&size| (size, window));
+        let sizes = sizes.chain(kind.optional.iter().map(|&size| (size, optional)));
+        let spec = GroupSpec::new(kind.name, 1 << (self.block_size % 6));
         GroupSpec {
-            extra_retained_tokens: match has_window {
-                true => self.extra_retained_tokens.tokens(0),
-                false => 0,
+            prefix_cacheable: match kind.caching {
+                Caching::Optional => Some(self.prefix_cacheable),
+                Caching::Always | Caching::Never => None,
             },
             is_eagle_group: self.is_eagle_group,
             layout: u32::from(self.layout % 2),
-            ..spec
+            ..sizes.fold(spec, |spec, (size, tokens)| spec.with(size, tokens))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The manager under any calls: after each of them every invariant holds, one that is refused has
 //! changed nothing, and in the end every block is free again.
 
+#[expect(missing_docs, reason = "fields are named after the arguments that they give")]
 mod call;
 mod config;
 mod request;
@@ -9,9 +10,10 @@ mod traffic;
 use arbitrary::{Arbitrary, Unstructured};
 use kvoxide_core::Manager;
 
-use call::Call;
+pub use call::{Allocation, Amount, Call};
+pub use traffic::Traffic;
+
 use config::Config;
-use traffic::Traffic;
 
 const MAX_CALLS: usize = 200;
 

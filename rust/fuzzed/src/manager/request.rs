@@ -71,14 +71,12 @@ impl Request {
     /// What the manager reads.
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
-            id: self.id,
-            hashes: self.hashes[..].into(),
-            num_tokens: self.tokens.len(),
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
             num_in_flight_tokens: self.num_in_flight_tokens,
             shared_prefix_boundary: self.boundary,
             is_waiting: self.is_waiting,
+            ..RequestView::new(self.id, &self.hashes[..], self.tokens.len())
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Makes calls on a manager and checks what they leave behind.
 
-use kvoxide_core::digest::digest;
-use kvoxide_core::invariant::check;
-use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result};
+use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result, check, digest};
 
 use super::call::{Allocation, Amount, Call};
 use super::request::Request;
@@ -47,6 +45,7 @@ impl Traffic {
         assert_eq!(check(&self.manager), Ok(()));
         let pool = self.manager.pool();
         assert_eq!(pool.num_free_blocks(), pool.num_blocks() - 1);
+        assert_eq!(pool.usage(), 0.0);
         assert!(self.manager.reset_prefix_cache());
         assert_eq!(check(&self.manager), Ok(()));
     }
@@ -178,6 +177,11 @@ impl Traffic {
         assert_eq!((afresh.length, &afresh.blocks), (found.length, &found.blocks));
         assert_eq!(afresh.shared_prefix_boundary, found.shared_prefix_boundary);
         assert!(found.length <= max_length);
+        let alignment = match self.manager.groups().len() {
+            1 => self.manager.hash_block_size(),
+            _ => self.manager.scheduler_block_size(),
+        };
+        assert!(found.length.is_multiple_of(alignment));
         Ok(found)
     }
 
@@ -292,7 +296,8 @@ impl Traffic {
 
     fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
         let computed = self.computed_tokens(i, computed);
-        self.manager.remove_skipped_blocks(self.requests[i].id, computed)
+        let Request { id, num_prompt_tokens, .. } = self.requests[i];
+        self.manager.remove_skipped_blocks(id, computed, Some(num_prompt_tokens))
     }
 
     fn reset(&mut self) -> Result<()> {

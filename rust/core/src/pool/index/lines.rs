@@ -6,20 +6,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use bytemuck::{Pod, Zeroable};
 use memmap2::MmapMut;
 
-use crate::key_layout::LINE_LEN;
-
-/// Eight slots of a hash table: one cache line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Line {
-    /// Of the keys of the entries.
-    pub fingerprints: [u32; LINE_LEN],
-    /// Entries; 0 where a slot is empty.
-    pub entries: [u32; LINE_LEN],
-}
+use super::line::Line;
 
 /// A fixed number of lines, empty at first.
 #[derive(Debug)]

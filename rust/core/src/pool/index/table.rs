@@ -12,22 +12,10 @@
 
 use std::collections::VecDeque;
 
-use crate::key_layout::{Fingerprint, KeyLayout, LINE_LEN};
-use crate::lines::{Line, Lines};
-
-/// What the index points at: a block, or a further key of a block. Never 0.
-pub type Entry = u32;
-
-/// What stands in an empty slot.
-const NONE: Entry = 0;
-
-/// Where the index looks for a key first, until it grows.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// The key's bits.
-    pub fingerprint: Fingerprint,
-    line: u32,
-}
+use super::fingerprint::{Fingerprint, KeyLayout, LINE_LEN};
+use super::line::{Entry, Line, NONE};
+use super::lines::Lines;
+use super::simple_changes::{Place, SimpleChanges};
 
 /// From fingerprints to entries.
 #[derive(Debug)]
@@ -301,92 +289,11 @@ impl HashIndex {
     }
 }
 
-/// The index while each change concerns one line alone, as nearly all do. A change that does not is
-/// left undone, and the answer is `false`.
-pub struct SimpleChanges<'a> {
-    lines: &'a mut [Line],
-    passed: &'a [u8],
-    len: &'a mut usize,
-    max_len: usize,
-    has_duplicates: bool,
-}
-
-impl SimpleChanges<'_> {
-    /// Adds an entry whose key nobody has.
-    #[inline]
-    pub fn insert(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
-        let is_passed = self.passed[line as usize] > 0;
-        let line = &mut self.lines[line as usize];
-        if line.may_have(fingerprint) || is_passed || *self.len == self.max_len {
-            return false;
-        }
-        let Some(slot) = line.empty_slot(fingerprint) else { return false };
-        line.put(slot, fingerprint, entry);
-        *self.len += 1;
-        true
-    }
-
-    /// Removes an entry that is no duplicate and has none.
-    #[inline]
-    pub fn remove(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
-        if self.has_duplicates {
-            return false;
-        }
-        let line = &mut self.lines[line as usize];
-        let slot = match line.entries[fingerprint.slot()] == entry {
-            true => Some(fingerprint.slot()),
-            false => line.slot_of(entry),
-        };
-        let Some(slot) = slot else { return false };
-        line.entries[slot] = NONE;
-        *self.len -= 1;
-        true
-    }
-}
-
 /// A line that so many entries have passed is never again known to be passed by none.
 const CROWDED: u8 = u8::MAX;
 
 fn after(lines: &[Line], line: usize) -> usize {
     if line + 1 == lines.len() { 0 } else { line + 1 }
-}
-
-/// The searches compare all slots at once, without a branch for each.
-impl Line {
-    /// Whether any slot has, or had last, an entry with this fingerprint.
-    #[inline]
-    fn may_have(&self, fp: Fingerprint) -> bool {
-        self.fingerprints.iter().fold(false, |any, &other| any | (other == fp.0))
-    }
-
-    #[inline(never)]
-    fn entry_with(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
-        let slots = self.fingerprints.iter().zip(self.entries);
-        let mut candidates = slots.filter(|(other, entry)| **other == fp.0 && *entry != NONE);
-        candidates.find(|&(_, entry)| is_match(entry)).map(|(_, entry)| entry)
-    }
-
-    /// An empty slot: the one that the key likes best, or one that few keys like.
-    #[inline]
-    fn empty_slot(&self, fp: Fingerprint) -> Option<usize> {
-        match self.entries[fp.slot()] {
-            NONE => Some(fp.slot()),
-            _ => self.slot_of(NONE),
-        }
-    }
-
-    /// The last slot with this entry.
-    fn slot_of(&self, entry: Entry) -> Option<usize> {
-        let later = |last, (slot, &other)| if other == entry { slot } else { last };
-        let last = self.entries.iter().enumerate().fold(LINE_LEN, later);
-        (last < LINE_LEN).then_some(last)
-    }
-
-    #[inline]
-    fn put(&mut self, slot: usize, Fingerprint(fingerprint): Fingerprint, entry: Entry) {
-        self.fingerprints[slot] = fingerprint;
-        self.entries[slot] = entry;
-    }
 }
 
 #[cfg(test)]

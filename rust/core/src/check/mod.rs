@@ -1,0 +1,7 @@
+//! Looks at the whole of a manager from outside: its invariants, and a digest of its state.
+
+mod digest;
+mod invariant;
+
+pub use digest::digest;
+pub use invariant::check;

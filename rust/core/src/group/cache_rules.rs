@@ -1,0 +1,76 @@
+//! Which computed blocks of a request a later hit could match.
+
+use super::data::GroupData;
+use super::retention::{Reach, ReachableBlocks, replay_boundaries};
+use crate::request::RequestView;
+
+/// What decides, in every group of a manager, which blocks become cached. Sizes in tokens.
+#[derive(Clone, Debug)]
+pub struct CacheRules {
+    /// Tokens per block hash.
+    pub hash_block_size: usize,
+    /// Hits are multiples of this many tokens.
+    pub alignment: usize,
+    /// Whether blocks that can never serve a hit are left out.
+    pub masks_unreachable: bool,
+    /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
+    pub retention_interval: Option<usize>,
+    /// Whether the hits of any group drop their last block.
+    pub any_group_drops: bool,
+    /// Whether the tail one block below a shared-prefix junction is kept too.
+    pub keep_tail_below_junction: bool,
+}
+
+impl CacheRules {
+    /// Which blocks of a range are worth caching; `reachable` is what their kind answers.
+    pub fn reachable_blocks(
+        &self,
+        data: &GroupData,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+        reachable: impl FnOnce(&Reach<'_>) -> ReachableBlocks,
+    ) -> ReachableBlocks {
+        if !self.masks_unreachable {
+            return ReachableBlocks::All;
+        }
+        reachable(&Reach {
+            range,
+            alignment: self.alignment,
+            use_eagle: data.drops_eagle_block,
+            retention_interval: self.retention_interval,
+            boundaries: &self.resume_boundaries(data, request),
+        })
+    }
+
+    /// Token positions at which a later request is known to resume: replays of the prompt and the
+    /// shared-prefix junction.
+    fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> Vec<usize> {
+        if self.retention_interval.is_none() {
+            return Vec::new();
+        }
+        let mut boundaries =
+            replay_boundaries(request.num_prompt_tokens, self.alignment, self.any_group_drops);
+        let junction = request.shared_prefix_boundary;
+        if junction > 0 {
+            boundaries.push(junction);
+            // A request that leaves the prefix right at the junction lacks the block past it, so
+            // with EAGLE its hit ends one block lower.
+            let lower = junction.checked_sub(data.block_size);
+            let keeps_lower = data.drops_eagle_block && self.keep_tail_below_junction;
+            boundaries.extend(lower.filter(|_| keeps_lower));
+        }
+        boundaries
+    }
+
+    /// Full blocks of a request below `num_tokens` that have a hash.
+    #[inline]
+    pub fn num_full_blocks(
+        &self,
+        data: &GroupData,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> usize {
+        let num_hashed = request.hashes.chain_len() * self.hash_block_size;
+        num_tokens.min(num_hashed) / data.block_size
+    }
+}

@@ -1,0 +1,29 @@
+//! How many blocks a request asks for.
+
+use crate::block::BlockId;
+use crate::request::GroupBlocks;
+
+/// What a request needs slots for, in tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockDemand<'a> {
+    /// Tokens that need a slot, those that have one included.
+    pub num_tokens: usize,
+    /// The blocks of a hit to adopt, per group; empty for none.
+    pub new_computed_blocks: &'a [GroupBlocks],
+    /// Computed tokens, external ones included.
+    pub total_computed_tokens: usize,
+    /// Computed tokens without external ones: where the hit ends. Inside a block, a group needs
+    /// one more to copy that block to.
+    pub num_local_computed_tokens: usize,
+    /// Whether kinds that give blocks back ask only for what they hold at once.
+    pub apply_admission_cap: bool,
+}
+
+/// What a group asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupDemand<'a> {
+    /// New blocks.
+    pub new: usize,
+    /// The blocks of the hit that it adopts; those of them that are free leave the free ones too.
+    pub adopted: &'a [BlockId],
+}

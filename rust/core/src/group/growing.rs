@@ -1,0 +1,104 @@
+//! The joints of a table that grows with its request: a block per `block_size` tokens, whose head
+//! may be given back or passed over.
+
+use super::data::GroupData;
+use super::demand::{BlockDemand, GroupDemand};
+use super::turn::{External, Turn};
+use crate::block::BlockId;
+use crate::request::{GroupBlocks, GroupState};
+
+/// How many new blocks a request needs, and which blocks of the hit it adopts.
+#[inline]
+pub fn demand<'a>(
+    data: &GroupData,
+    state: Option<&GroupState>,
+    demand: &BlockDemand<'a>,
+) -> GroupDemand<'a> {
+    let mut required = demand.num_tokens.div_ceil(data.block_size);
+    if let (true, Some(cap)) = (demand.apply_admission_cap, data.max_admission_blocks) {
+        required = required.min(cap);
+    }
+    let num_held = state.map_or(0, |state| state.blocks.len());
+    if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
+        return GroupDemand { new: required.saturating_sub(num_held), adopted: &[] };
+    }
+    let skipped = data.num_skipped_blocks(demand.total_computed_tokens);
+    let new = |num_local: usize| required.saturating_sub(skipped.max(num_local));
+    let hit = demand.new_computed_blocks.get(usize::from(data.id));
+    let Some(hit) = hit.filter(|hit| !hit.is_empty()) else {
+        return GroupDemand { new: new(num_held), adopted: &[] };
+    };
+    let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
+    GroupDemand {
+        new: new(num_held + hit.len()) + usize::from(ends_inside),
+        adopted: hit.tail_from(skipped.saturating_sub(num_held)).1,
+    }
+}
+
+/// Makes the blocks of a hit the request's own, behind null blocks for what it skips.
+pub fn adopt(
+    data: &GroupData,
+    turn: &mut Turn<'_>,
+    hit: Option<&GroupBlocks>,
+    total_computed_tokens: usize,
+) {
+    let skipped = data.num_skipped_blocks(total_computed_tokens);
+    let Turn { state, pool, .. } = turn;
+    state.blocks.push_nulls(skipped);
+    if let Some(hit) = hit {
+        pool.touch_null(hit.null_head().saturating_sub(skipped));
+        pool.touch(hit.tail_from(skipped).1);
+        state.blocks.extend_from(hit, skipped);
+    }
+    state.num_cached_blocks = Some(state.blocks.len());
+}
+
+/// Takes blocks for what a connector brings, unless all of it is skipped.
+pub fn fill_external(data: &GroupData, turn: &mut Turn<'_>, external: &External) {
+    let total = external.total_computed_tokens;
+    let skipped = data.head.num_skipped_tokens(total);
+    if external.num_tokens.min(total.saturating_sub(skipped)) > 0 {
+        grow(data, turn, total, external.is_zeroed);
+    }
+}
+
+/// Gives the request slots for `num_tokens`: the blocks that its table gained.
+#[inline]
+pub fn extend(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<BlockId> {
+    let before = grow(data, turn, num_tokens, true);
+    turn.state.blocks.tail()[before..].to_vec()
+}
+
+/// Lengthens a table until it has slots for `num_tokens`; returns how many blocks its tail had.
+#[inline]
+fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed: bool) -> usize {
+    let table = &mut turn.state.blocks;
+    let before = table.tail().len();
+    let required = num_tokens.div_ceil(data.block_size);
+    if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
+        turn.pool.take(missing, table.ids_mut());
+        if data.is_zeroed && is_zeroed {
+            turn.orders.zero(data.id, &table.tail()[before..]);
+        }
+    }
+    before
+}
+
+/// Gives back the blocks that no token after `num_computed_tokens` attends to; how many.
+#[inline]
+pub fn give_back(data: &GroupData, turn: &mut Turn<'_>, num_computed_tokens: usize) -> usize {
+    let skipped = data.num_skipped_blocks(num_computed_tokens);
+    give_back_range(turn, 0, skipped)
+}
+
+/// Gives back the blocks `first..end` of a table, the last one first, down to one that was given
+/// back before.
+#[inline]
+pub fn give_back_range(turn: &mut Turn<'_>, first: usize, end: usize) -> usize {
+    let dropped = turn.state.blocks.release_range(first, end);
+    let num_dropped = dropped.len();
+    if num_dropped > 0 {
+        turn.pool.release(dropped);
+    }
+    num_dropped
+}

@@ -1,0 +1,147 @@
+//! What sets one kind of group apart: behaviour, where it is not data.
+//!
+//! The joints, from [`Kind::demand`] on, are those of vLLM's managers of single groups. As they
+//! stand here they are those of a table that grows with its request; a kind that keeps its blocks
+//! otherwise, or has memory of its own, replaces those that differ and says so with
+//! [`Kind::has_own_joints`].
+
+use std::fmt::Debug;
+
+use super::cache_rules::CacheRules;
+use super::caching;
+use super::data::{GroupData, Head};
+use super::demand::{BlockDemand, GroupDemand};
+use super::growing;
+use super::query::{GroupHit, HitQuery};
+use super::retention::{Reach, ReachableBlocks};
+use super::turn::{External, Turn};
+use crate::block::BlockId;
+use crate::error::Result;
+use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+
+/// A kind of group. All lengths and positions are in tokens unless they are called blocks.
+pub trait Kind: Debug + Send + Sync {
+    /// The longest prefix that the group can continue from.
+    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit>;
+
+    /// Whether every prefix of a hit is a hit: a longer hit is then cut instead of searched anew.
+    fn is_prefix_closed(&self) -> bool {
+        false
+    }
+
+    /// Whether the group has a sliding window, which retention intervals are about.
+    fn has_sliding_window(&self) -> bool {
+        false
+    }
+
+    /// Which leading tokens need no block.
+    fn head(&self) -> Head {
+        Head::Kept
+    }
+
+    /// Which blocks of a range are worth caching.
+    fn reachable_blocks(&self, _reach: &Reach<'_>) -> ReachableBlocks {
+        ReachableBlocks::All
+    }
+
+    /// The most blocks that a request holds at once, for kinds that give blocks back as they go.
+    fn max_admission_blocks(
+        &self,
+        _max_in_flight_tokens: usize,
+        _max_model_len: usize,
+    ) -> Option<usize> {
+        None
+    }
+
+    /// Whether the worker zeroes new blocks, where it zeroes any.
+    fn is_zeroed(&self) -> bool {
+        true
+    }
+
+    /// Whether the end of the prompt is cached although it ends inside a block.
+    fn caches_partial_tail(&self) -> bool {
+        false
+    }
+
+    /// Checks that the kind can be looked up at hits of this alignment, with or without the drop
+    /// of the last block that EAGLE needs.
+    fn check_lookup(&self, _alignment: usize, _drops_eagle_block: bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the kind replaces any of the joints below. Those of other kinds are called without
+    /// asking the kind, since a decode step is little more than these calls.
+    fn has_own_joints(&self) -> bool {
+        false
+    }
+
+    /// What the group needs for a demand.
+    fn demand<'a>(
+        &mut self,
+        data: &GroupData,
+        state: Option<&GroupState>,
+        demand: &BlockDemand<'a>,
+    ) -> GroupDemand<'a> {
+        growing::demand(data, state, demand)
+    }
+
+    /// Makes the blocks of a hit the request's own.
+    fn adopt(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        hit: Option<&GroupBlocks>,
+        total_computed_tokens: usize,
+    ) {
+        growing::adopt(data, turn, hit, total_computed_tokens);
+    }
+
+    /// Takes blocks for what a connector brings.
+    fn fill_external(&mut self, data: &GroupData, turn: &mut Turn<'_>, external: &External) {
+        growing::fill_external(data, turn, external);
+    }
+
+    /// Gives the request slots for `num_tokens`: the blocks that its table gained.
+    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<BlockId> {
+        growing::extend(data, turn, num_tokens)
+    }
+
+    /// Gives back the blocks that no token after `num_computed_tokens` attends to; how many.
+    fn give_back(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        num_computed_tokens: usize,
+        _num_prompt_tokens: Option<usize>,
+    ) -> usize {
+        growing::give_back(data, turn, num_computed_tokens)
+    }
+
+    /// Caches what of the request is computed up to `num_tokens`.
+    fn cache(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) {
+        caching::cache(data, turn, rules, request, num_tokens, |reach| {
+            self.reachable_blocks(reach)
+        });
+    }
+
+    /// Forgets a request, whose blocks are given back by the caller.
+    fn end(&mut self, _request: RequestId) {}
+
+    /// A scheduling step starts.
+    fn step_starts(&mut self) {}
+
+    /// Tells, as numbers, what the kind remembers of its own.
+    fn digest(&self, _put: &mut dyn FnMut(u64)) {}
+
+    /// Checks what the kind promises of a request's table; the error says what is broken.
+    fn check(&self, _data: &GroupData, _state: &GroupState) -> std::result::Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! One look-up in groups of one kind.
+
+use std::ops::Range;
+
+use crate::block::{BlockHash, BlockId, GroupId};
+use crate::error::Result;
+use crate::pool::{BlockPool, ChainCursor};
+use crate::request::{GroupBlocks, GroupHashes};
+
+/// Hashes are read in pieces: small ones at first, since most look-ups end early.
+const FIRST_READ: usize = 4;
+const LARGEST_READ: usize = 256;
+
+/// One look-up in groups that share a spec.
+#[derive(Clone, Copy, Debug)]
+pub struct HitQuery<'a> {
+    /// The pool.
+    pub pool: &'a BlockPool,
+    /// The groups; a block is hit only if all of them have it.
+    pub groups: &'a [GroupId],
+    /// The request's hashes at the granularity of these groups.
+    pub hashes: GroupHashes<'a>,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Upper bound of the hit.
+    pub max_length: usize,
+    /// Whether the last matched block is dropped, so that its hidden states are recomputed.
+    pub drop_eagle_block: bool,
+    /// The hit is a multiple of this.
+    pub alignment: usize,
+    /// The blocks of the cached prefix as far as anybody can ask for it, one list per group, if it
+    /// is known already.
+    pub known_prefix: Option<&'a [Vec<BlockId>]>,
+}
+
+/// A hit: its length and, for each group of the query, the blocks that cover it. Blocks that the
+/// group does not need are null.
+#[derive(Clone, Debug, Default)]
+pub struct GroupHit {
+    /// Length of the hit, in tokens.
+    pub length: usize,
+    /// One list per group of the query.
+    pub blocks: Vec<GroupBlocks>,
+}
+
+impl HitQuery<'_> {
+    /// The most blocks that the hit can have.
+    pub fn max_blocks(&self) -> usize {
+        self.max_length / self.block_size
+    }
+
+    /// Whether a hit of so many blocks is aligned.
+    pub fn is_aligned(&self, num_blocks: usize) -> bool {
+        (num_blocks * self.block_size).is_multiple_of(self.alignment)
+    }
+
+    /// Cursors to look one block after the other up.
+    pub fn cursors(&self) -> Vec<ChainCursor> {
+        self.groups.iter().map(|&group| ChainCursor::new(group)).collect()
+    }
+
+    /// Adds the blocks at `index` to `found`, one per group, if all groups have it.
+    pub fn find(
+        &self,
+        cursors: &mut [ChainCursor],
+        index: usize,
+        found: &mut [Vec<BlockId>],
+    ) -> Result<bool> {
+        Ok(self.find_hash(cursors, self.hashes.get(index)?, found))
+    }
+
+    fn find_hash(
+        &self,
+        cursors: &mut [ChainCursor],
+        hash: BlockHash,
+        found: &mut [Vec<BlockId>],
+    ) -> bool {
+        for i in 0..cursors.len() {
+            let Some(block) = cursors[i].find(self.pool, hash) else {
+                for earlier in &mut found[..i] {
+                    earlier.pop();
+                }
+                return false;
+            };
+            found[i].push(block);
+        }
+        true
+    }
+
+    /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
+    pub fn find_while_cached(
+        &self,
+        cursors: &mut [ChainCursor],
+        positions: Range<usize>,
+        found: &mut [Vec<BlockId>],
+    ) -> Result<()> {
+        let mut hashes = Vec::with_capacity(positions.len().min(LARGEST_READ));
+        let mut start = positions.start;
+        let mut num_read = FIRST_READ;
+        while start < positions.end {
+            let stop = positions.end.min(start + num_read);
+            hashes.clear();
+            self.hashes.read(start..stop, &mut hashes)?;
+            cursors.iter_mut().for_each(|cursor| cursor.announce(self.pool, &hashes));
+            if !hashes.iter().all(|&hash| self.find_hash(cursors, hash, found)) {
+                break;
+            }
+            start = stop;
+            num_read = (num_read * 2).min(LARGEST_READ);
+        }
+        Ok(())
+    }
+
+    /// The blocks of the longest cached prefix, one list per group.
+    pub fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
+        let limit = self.max_blocks().min(self.hashes.len());
+        if let Some(known) = self.known_prefix {
+            let first = |ids: &Vec<BlockId>| ids[..limit.min(ids.len())].to_vec();
+            return Ok(known.iter().map(first).collect());
+        }
+        let mut found = vec![Vec::new(); self.groups.len()];
+        self.find_while_cached(&mut self.cursors(), 0..limit, &mut found)?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,74 @@
+//! Reference sliding-window attention (R-SWA): a token attends to the whole prompt and to a window
+//! of what was generated, so the blocks between the two are given back.
+
+use super::data::GroupData;
+use super::declaration::{Caching, Declaration, Support};
+use super::full::FullAttention;
+use super::growing;
+use super::kind::Kind;
+use super::query::{GroupHit, HitQuery};
+use super::spec::{GroupSpec, Size};
+use super::turn::Turn;
+use crate::error::Result;
+
+/// R-SWA, as vLLM has it from 0.32 on.
+pub static RSWA: Declaration = Declaration {
+    name: "rswa",
+    event_name: "full_attention",
+    short_name: "rswa",
+    required: &[Size::RswaWindow],
+    optional: &[],
+    caching: Caching::Always,
+    support: Support {
+        hit_needs: "the whole prefix",
+        gives_back: "those between prompt and window",
+        is_sparse: false,
+        is_pinned_by_drop: true,
+        supports_eagle: true,
+        mixes_block_sizes: true,
+    },
+    build: ReferenceWindow::build,
+};
+
+/// Full attention over the prompt, a window over the rest.
+#[derive(Clone, Debug)]
+struct ReferenceWindow {
+    window: usize,
+}
+
+impl ReferenceWindow {
+    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
+        Ok(Box::new(Self { window: spec.required(Size::RswaWindow)? }))
+    }
+}
+
+impl Kind for ReferenceWindow {
+    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
+        FullAttention.longest_hit(query)
+    }
+
+    fn is_prefix_closed(&self) -> bool {
+        true
+    }
+
+    fn caches_partial_tail(&self) -> bool {
+        true
+    }
+
+    fn has_own_joints(&self) -> bool {
+        true
+    }
+
+    fn give_back(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> usize {
+        let Some(num_prompt_tokens) = num_prompt_tokens else { return 0 };
+        let window_start = num_computed_tokens.saturating_sub(self.window).max(num_prompt_tokens);
+        let gap = num_prompt_tokens.div_ceil(data.block_size)..window_start / data.block_size;
+        growing::give_back_range(turn, gap.start, gap.end)
+    }
+}

@@ -1,0 +1,45 @@
+//! Groups that are looked up together, as vLLM's `SpecGroup`.
+
+use crate::block::GroupId;
+use crate::group::Group;
+
+/// Groups that share a spec and are looked up together.
+#[derive(Clone, Debug)]
+pub struct SpecGroup {
+    /// The groups, in ascending order.
+    pub groups: Vec<GroupId>,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Whether hits drop their last block.
+    pub use_eagle: bool,
+    /// Whether every prefix of a hit is a hit.
+    pub is_prefix_closed: bool,
+}
+
+impl SpecGroup {
+    /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
+    /// bound the search for the others. A group alone is asked even if it takes no part: vLLM
+    /// refuses look-ups past the hashes there too.
+    pub fn gather(groups: &[Group]) -> Vec<Self> {
+        let mut gathered: Vec<Self> = Vec::new();
+        for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {
+            let is_same = |other: &&mut Self| {
+                groups[usize::from(other.groups[0])].spec.is_looked_up_with(&group.spec)
+            };
+            match gathered.iter_mut().find(is_same) {
+                Some(same) => {
+                    same.groups.push(group.id);
+                    same.use_eagle |= group.drops_eagle_block;
+                }
+                None => gathered.push(Self {
+                    groups: vec![group.id],
+                    block_size: group.block_size,
+                    use_eagle: group.drops_eagle_block,
+                    is_prefix_closed: group.kind().is_prefix_closed(),
+                }),
+            }
+        }
+        gathered.sort_by_key(|group| !group.is_prefix_closed);
+        gathered
+    }
+}

@@ -1,0 +1,125 @@
+//! A request takes over what it is given: the blocks of its hit, blocks for what a connector
+//! brings, and blocks for its step.
+
+use super::Manager;
+use super::args::AllocateArgs;
+use super::request_turn::RequestTurn;
+use crate::block::BlockId;
+use crate::error::{Error, Result};
+use crate::group::{BlockDemand, External, Group};
+use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
+
+impl Manager {
+    pub(super) fn check_adoption(
+        &mut self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+        total_computed: usize,
+        num_slots: usize,
+    ) -> Result<()> {
+        let has_hit = has_blocks(args.new_computed_blocks);
+        if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
+            return Err(Error::Precondition(
+                "new_computed_blocks has blocks, but prefix caching is off".into(),
+            ));
+        }
+        let held = self.requests.get(&request.id);
+        let adopts = args.adopts();
+        let is_running = || held.is_some_and(RequestBlocks::is_running);
+        if has_hit && is_running() {
+            return Err(takes_no_hit());
+        }
+        if adopts && !is_running() && held.is_some_and(RequestBlocks::holds_blocks) {
+            return Err(Error::Precondition(
+                "computed tokens were given for a request that was allocated without them; free \
+                 it first"
+                    .into(),
+            ));
+        }
+        if !adopts && total_computed > 0 && !is_running() {
+            self.check_lacking_blocks(request.id, total_computed, num_slots)?;
+        }
+        let num_local = args.num_local(request);
+        for (group, blocks) in self.config.groups.iter().zip(args.new_computed_blocks) {
+            if !blocks.is_empty() && !num_local.is_multiple_of(group.block_size) {
+                return Err(Error::Request(format!(
+                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                     multiple of the block size",
+                    group.block_size
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that there are blocks for a request that counts tokens as computed without holding
+    /// theirs. The demand leaves out what a window skips; its table is filled nevertheless.
+    #[cold]
+    fn check_lacking_blocks(
+        &mut self,
+        id: RequestId,
+        total_computed: usize,
+        num_slots: usize,
+    ) -> Result<()> {
+        let held = self.requests.get(&id);
+        let table = |group: usize| held.map(|held| &held.groups[group]);
+        let is_held = |group: &Group| {
+            let num_held = table(usize::from(group.id)).map_or(0, |state| state.blocks.len());
+            group.num_skipped_blocks(total_computed) <= num_held
+        };
+        if self.groups.iter().all(is_held) {
+            return Ok(());
+        }
+        let unskipped = BlockDemand { num_tokens: num_slots, ..BlockDemand::default() };
+        let groups = self.groups.iter_mut().enumerate();
+        let missing = groups.map(|(i, group)| group.demand(table(i), &unskipped).new);
+        self.pool.check_free(missing.sum())
+    }
+
+    /// Whether any block of a hit lies behind what its group skips.
+    fn keeps_hit(&self, args: &AllocateArgs<'_>, total_computed: usize) -> bool {
+        let mut hits = self.groups.iter().zip(args.new_computed_blocks);
+        hits.any(|(group, hit)| hit.len() > group.num_skipped_blocks(total_computed))
+    }
+}
+
+impl RequestTurn<'_> {
+    /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
+    /// is taken before any block is allocated, so that no allocation evicts another group's hit.
+    pub fn adopt(&mut self, args: &AllocateArgs<'_>, total_computed_tokens: usize) {
+        if self.held.is_running() {
+            return;
+        }
+        self.each(|group, turn| {
+            let hit = args.new_computed_blocks.get(usize::from(group.id));
+            group.adopt(turn, hit, total_computed_tokens);
+        })
+        .for_each(drop);
+        if args.num_external_computed_tokens > 0 {
+            self.each(|group, turn| {
+                let external = External {
+                    num_tokens: args.num_external_computed_tokens,
+                    total_computed_tokens,
+                    is_zeroed: !args.skip_zeroing_group_ids.contains(&usize::from(group.id)),
+                };
+                group.fill_external(turn, &external);
+            })
+            .for_each(drop);
+        }
+    }
+
+    /// Gives the request slots: the new blocks of each group.
+    pub fn extend(&mut self, num_slots: usize) -> Vec<Vec<BlockId>> {
+        self.each(|group, turn| group.extend(turn, num_slots)).collect()
+    }
+}
+
+pub(super) fn takes_no_hit() -> Error {
+    Error::Precondition(
+        "the request holds blocks already and takes no new hit; free it first".into(),
+    )
+}
+
+fn has_blocks(groups: &[GroupBlocks]) -> bool {
+    groups.iter().any(|blocks| !blocks.is_empty())
+}

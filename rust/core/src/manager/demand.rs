@@ -1,0 +1,85 @@
+//! Whether there are blocks for what a request asks for.
+
+use super::Manager;
+use super::adopt::takes_no_hit;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::Result;
+use crate::group::BlockDemand;
+use crate::pool::BlockPool;
+use crate::request::RequestId;
+
+impl Manager {
+    /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
+    /// hit are free reads each of them, so the answer is sought first as if all were.
+    pub(super) fn fits(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        kept: usize,
+        counted: &mut CountedHit,
+    ) -> bool {
+        let num_free_blocks = self.pool.num_free_blocks();
+        let fits = |demand: usize| demand.saturating_add(kept) <= num_free_blocks;
+        fits(self.demand(request, demand, |_, _, adopted| adopted.len()))
+            || fits(self.demand(request, demand, |pool, group, adopted| {
+                counted.num_free(group, adopted, pool)
+            }))
+    }
+
+    /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
+    /// free blocks of the hit.
+    pub fn get_num_blocks_to_allocate(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> Result<usize> {
+        let held = self.requests.get(&request).map_or(&[][..], |held| &held.groups);
+        let mut groups = held.iter().zip(demand.new_computed_blocks);
+        if groups.any(|(state, hit)| state.num_cached_blocks.is_some() && !hit.is_empty()) {
+            return Err(takes_no_hit());
+        }
+        Ok(self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool)))
+    }
+
+    fn demand(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        mut num_free: impl FnMut(&BlockPool, usize, &[BlockId]) -> usize,
+    ) -> usize {
+        let held = self.requests.get(&request);
+        let pool = &self.pool;
+        let demands = self.groups.iter_mut().enumerate().map(|(i, group)| {
+            let demand = group.demand(held.map(|held| &held.groups[i]), demand);
+            demand.new + num_free(pool, i, demand.adopted)
+        });
+        demands.fold(0, usize::saturating_add)
+    }
+}
+
+/// How many blocks of a hit are free, which one call asks up to twice.
+#[derive(Default)]
+pub(super) struct CountedHit {
+    /// Group, number of blocks at the end of its hit, and how many of those are free.
+    counts: Vec<(usize, usize, usize)>,
+}
+
+impl CountedHit {
+    fn num_free(&mut self, group: usize, adopted: &[BlockId], pool: &BlockPool) -> usize {
+        if adopted.is_empty() {
+            return 0;
+        }
+        let known = self.counts.iter().find(|count| (count.0, count.1) == (group, adopted.len()));
+        if let Some(&(_, _, num_free)) = known {
+            return num_free;
+        }
+        let num_free = num_free(adopted, pool);
+        self.counts.push((group, adopted.len(), num_free));
+        num_free
+    }
+}
+
+fn num_free(adopted: &[BlockId], pool: &BlockPool) -> usize {
+    let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
+    adopted.iter().filter(is_free).count()
+}

@@ -1,0 +1,190 @@
+//! What follows from a configuration before a manager serves its first request.
+
+use super::config::ManagerConfig;
+use crate::block::GroupId;
+use crate::error::{Error, Result};
+use crate::group::{CacheRules, Group, GroupData, GroupSpec, declaration, kind_of};
+use crate::lookup::SpecGroup;
+
+/// The checked configuration and what follows from it. Sizes in tokens.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub spec_groups: Vec<SpecGroup>,
+    pub scheduler_block_size: usize,
+    pub hash_block_size: usize,
+    /// Hits are multiples of this many tokens.
+    pub hit_alignment: usize,
+    /// Which blocks become cached.
+    pub rules: CacheRules,
+    /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
+    pub num_reprefillable_tokens: usize,
+    pub watermark_blocks: usize,
+}
+
+impl Plan {
+    /// A plan and the groups that it is for.
+    pub fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
+        let mut groups = groups(config)?;
+        check_sizes(config)?;
+        let scheduler_block_size = scheduler_block_size(config)?;
+        let hash_block_size = hash_block_size(config, &groups, scheduler_block_size)?;
+        let has_window = groups.iter().any(|group| group.kind().has_sliding_window());
+        config.policy.validate(has_window, scheduler_block_size)?;
+        let num_reprefillable_tokens = num_reprefillable_tokens(config, scheduler_block_size)?;
+
+        let any_group_drops = groups.iter().any(|group| group.drops_eagle_block);
+        let spec_groups = match config.enable_caching {
+            true => SpecGroup::gather(&groups),
+            false => Vec::new(),
+        };
+        drop_together(&mut groups, &spec_groups);
+        let is_unitary = groups.len() == 1;
+        let plan = Self {
+            spec_groups,
+            scheduler_block_size,
+            hash_block_size,
+            hit_alignment: if is_unitary { hash_block_size } else { scheduler_block_size },
+            rules: CacheRules {
+                hash_block_size,
+                alignment: scheduler_block_size,
+                masks_unreachable: config.policy.reachable_block_mask,
+                retention_interval: config.policy.retention_interval,
+                any_group_drops,
+                keep_tail_below_junction: config.keep_tail_below_junction,
+            },
+            num_reprefillable_tokens,
+            watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
+        };
+        plan.check_lookups(config, &groups)?;
+        Ok((plan, groups))
+    }
+
+    fn check_lookups(&self, config: &ManagerConfig, groups: &[Group]) -> Result<()> {
+        if config.enable_caching && groups.len() != 1 && self.spec_groups.is_empty() {
+            return Err(Error::Config(
+                "prefix caching needs at least one cacheable KV cache group; switch caching off"
+                    .into(),
+            ));
+        }
+        self.spec_groups.iter().try_for_each(|spec_group| {
+            let kind = groups[usize::from(spec_group.groups[0])].kind();
+            kind.check_lookup(self.hit_alignment, spec_group.use_eagle)
+        })
+    }
+}
+
+/// The groups of a configuration. Which of them drop the last block of a hit: those marked for it;
+/// if none is marked, all do.
+fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
+    let none_marked = !config.groups.iter().any(|group| group.is_eagle_group);
+    let max_in_flight = config.max_in_flight_tokens.unwrap_or(config.max_model_len);
+    let group = |(id, spec): (usize, &GroupSpec)| {
+        let kind = kind_of(spec)?;
+        let data = GroupData {
+            id: id as GroupId,
+            spec: spec.clone(),
+            block_size: spec.block_size,
+            head: kind.head(),
+            is_cacheable: declaration(spec)?.is_cacheable(spec),
+            caches_partial_tail: kind.caches_partial_tail(),
+            is_zeroed: config.needs_zeroing && kind.is_zeroed(),
+            drops_eagle_block: config.use_eagle && (none_marked || spec.is_eagle_group),
+            max_admission_blocks: kind.max_admission_blocks(max_in_flight, config.max_model_len),
+        };
+        Ok(Group::new(data, kind))
+    };
+    config.groups.iter().enumerate().map(group).collect()
+}
+
+/// Groups that are looked up together drop together; those that are not looked up do not drop.
+fn drop_together(groups: &mut [Group], spec_groups: &[SpecGroup]) {
+    groups.iter_mut().for_each(|group| group.set_drops_eagle_block(false));
+    for spec_group in spec_groups {
+        for &id in &spec_group.groups {
+            groups[usize::from(id)].set_drops_eagle_block(spec_group.use_eagle);
+        }
+    }
+}
+
+fn check_sizes(config: &ManagerConfig) -> Result<()> {
+    if config.groups.len() > usize::from(u16::MAX) {
+        return Err(Error::Config(format!(
+            "{} KV cache groups were given; at most {} are possible",
+            config.groups.len(),
+            u16::MAX
+        )));
+    }
+    if !(0.0..1.0).contains(&config.watermark) {
+        return Err(Error::Config(format!(
+            "watermark is {}; it must be a share of the pool: 0.0 or more, below 1.0",
+            config.watermark
+        )));
+    }
+    GroupSpec::positive("max_model_len", config.max_model_len).map(|_| ())
+}
+
+fn scheduler_block_size(config: &ManagerConfig) -> Result<usize> {
+    let block_sizes = || config.groups.iter().map(|group| group.block_size);
+    let least = block_sizes().try_fold(1, |lcm, size| {
+        GroupSpec::positive("the least common multiple of the block sizes", lcm_of(lcm, size))
+    })?;
+    let size = config.scheduler_block_size.unwrap_or(least);
+    GroupSpec::positive("scheduler_block_size", size)?;
+    match block_sizes().find(|&block_size| !size.is_multiple_of(block_size)) {
+        None => Ok(size),
+        Some(block_size) => Err(Error::Config(format!(
+            "scheduler_block_size is {size}, which the block size {block_size} of a KV cache \
+             group does not divide; give a multiple of {least}"
+        ))),
+    }
+}
+
+fn hash_block_size(
+    config: &ManagerConfig,
+    groups: &[Group],
+    scheduler_block_size: usize,
+) -> Result<usize> {
+    let cacheable = || groups.iter().filter(|group| group.is_cacheable || groups.len() == 1);
+    let common = cacheable().fold(0, |gcd, group| gcd_of(gcd, group.block_size));
+    let default = if common == 0 { scheduler_block_size } else { common };
+    let size = config.hash_block_size.unwrap_or(default);
+    GroupSpec::positive("hash_block_size", size)?;
+    let refuse = |why: String| {
+        Err(Error::Config(format!("hash_block_size is {size}, but {why}; use {default}")))
+    };
+    if !scheduler_block_size.is_multiple_of(size) {
+        return refuse(format!("it must divide the scheduler block size {scheduler_block_size}"));
+    }
+    if !config.enable_caching {
+        return Ok(size);
+    }
+    if let [group] = groups
+        && group.block_size != size
+    {
+        return refuse(format!("a single group hashes by its block size {}", group.block_size));
+    }
+    match cacheable().find(|group| group.block_size % size != 0) {
+        None => Ok(size),
+        Some(group) => refuse(format!("it must divide the block size {}", group.block_size)),
+    }
+}
+
+fn num_reprefillable_tokens(config: &ManagerConfig, scheduler_block_size: usize) -> Result<usize> {
+    let has_draft = config.use_eagle || config.groups.iter().any(|group| group.is_eagle_group);
+    if config.enable_caching && has_draft && scheduler_block_size < config.num_prefill_lookahead {
+        return Err(Error::Config(format!(
+            "num_prefill_lookahead is {}; with prefix caching it can be at most the scheduler \
+             block size {scheduler_block_size}",
+            config.num_prefill_lookahead
+        )));
+    }
+    Ok(config.num_prefill_lookahead.saturating_sub(1))
+}
+
+fn gcd_of(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd_of(b, a % b) }
+}
+
+fn lcm_of(a: usize, b: usize) -> usize {
+    a / gcd_of(a, b) * b
+}

@@ -1,0 +1,268 @@
+//! The pool itself: what it knows, and what can be asked of it.
+
+use super::event::Event;
+use super::free_queue::BlockList;
+use super::further_keys::FurtherKeys;
+use super::index::{HashIndex, KeyLayout};
+use super::observation::Observation;
+use super::order::RecycleOrder;
+use super::removal_log::RemovalLog;
+use super::states::{BlockStates, MAX_REFERENCES};
+use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
+use crate::error::{Error, Result};
+
+/// Blocks shared by every KV cache group of a model.
+#[derive(Debug)]
+pub struct BlockPool {
+    pub(crate) states: BlockStates,
+    pub(crate) free: BlockList,
+    pub(crate) pinned: BlockList,
+    pub(crate) layout: KeyLayout,
+    pub(crate) index: HashIndex,
+    pub(crate) further_keys: FurtherKeys,
+    pub(crate) num_cached: usize,
+    pub(super) recycle_order: RecycleOrder,
+    pub(super) events: Option<Vec<Event>>,
+    observations: Option<Vec<Observation>>,
+    null_references: Option<i32>,
+    pub(super) evictions: u64,
+    pub(super) version: u64,
+    pub(super) removals: RemovalLog,
+}
+
+impl BlockPool {
+    /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups.
+    pub fn new(
+        num_blocks: usize,
+        num_groups: usize,
+        recycle_order: RecycleOrder,
+        with_events: bool,
+    ) -> Result<Self> {
+        if !(1..MAX_BLOCKS).contains(&num_blocks) {
+            return Err(Error::Config(format!(
+                "num_blocks is {num_blocks}; it must be from 1 to {}",
+                MAX_BLOCKS - 1
+            )));
+        }
+        let layout = KeyLayout::new(num_groups);
+        let mut states = BlockStates::new(num_blocks, layout);
+        let (free, pinned) = states.lists();
+        Ok(Self {
+            states,
+            free,
+            pinned,
+            index: HashIndex::with_capacity(num_blocks, layout),
+            layout,
+            further_keys: FurtherKeys::default(),
+            num_cached: 0,
+            recycle_order,
+            events: with_events.then(Vec::new),
+            observations: None,
+            null_references: None,
+            evictions: 0,
+            version: 0,
+            removals: RemovalLog::default(),
+        })
+    }
+
+    /// Starts to keep observations.
+    pub fn observe(&mut self) {
+        self.observations.get_or_insert_default();
+    }
+
+    /// The observations since the last call.
+    pub fn take_observations(&mut self) -> Vec<Observation> {
+        self.observations.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and
+    /// below it, since most of those that are given back were never taken.
+    pub fn count_null_references(&mut self) {
+        self.null_references.get_or_insert_default();
+    }
+
+    /// Whether references to the null block are counted.
+    pub fn counts_null_references(&self) -> bool {
+        self.null_references.is_some()
+    }
+
+    /// References to a block: those to the null block are 0 unless they are counted.
+    pub fn ref_count(&self, block: BlockId) -> i32 {
+        match (block, self.null_references) {
+            (NULL_BLOCK, Some(count)) => count,
+            _ => self.states.ref_count(block) as i32,
+        }
+    }
+
+    /// Notes that a hit has `n` null blocks.
+    pub fn touch_null(&mut self, n: usize) {
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_add(n as i32);
+            (0..n).for_each(|_| self.note(|| Observation::Touched(NULL_BLOCK)));
+        }
+    }
+
+    /// Notes that a table that is given back has `n` null blocks.
+    pub fn release_null(&mut self, n: usize) {
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_sub(n as i32);
+        }
+    }
+
+    pub(super) fn note(&mut self, observation: impl FnOnce() -> Observation) {
+        if let Some(observations) = &mut self.observations {
+            observations.push(observation());
+        }
+    }
+
+    /// Number of blocks, the null block included.
+    pub fn num_blocks(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Blocks that can be taken: free and pinned ones.
+    pub fn num_free_blocks(&self) -> usize {
+        self.free.len() + self.pinned.len()
+    }
+
+    /// Whether nobody uses a block.
+    pub fn is_free(&self, block: BlockId) -> bool {
+        self.states.ref_count(block) == 0
+    }
+
+    /// Blocks in the pinned tier.
+    pub fn num_pinned_blocks(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Blocks with at least one key.
+    pub fn num_cached_blocks(&self) -> usize {
+        self.num_cached
+    }
+
+    /// Share of the pool in use, from 0 to 1. The null block does not count.
+    pub fn usage(&self) -> f64 {
+        let total = self.num_blocks() - 1;
+        if total == 0 {
+            return 0.0;
+        }
+        1.0 - self.num_free_blocks() as f64 / total as f64
+    }
+
+    /// Cached blocks that lost their keys to reuse since the pool was made.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Changes whenever a key enters or leaves the index: equal versions answer every look-up
+    /// equally.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Starts or stops to keep which keys leave the index.
+    pub fn keep_removals(&mut self, on: bool) {
+        self.removals.keep(on);
+    }
+
+    /// Which keys left the index.
+    pub fn removal_log(&self) -> &RemovalLog {
+        &self.removals
+    }
+
+    /// What is known of each block.
+    pub fn states(&self) -> &BlockStates {
+        &self.states
+    }
+
+    /// Those of some blocks that hold KV and are not cached.
+    pub fn unhashed(&self, blocks: &[BlockId]) -> Vec<BlockId> {
+        let held = blocks.iter().copied().filter(|&id| id != NULL_BLOCK);
+        held.filter(|&id| !self.states.is_cached(id)).collect()
+    }
+
+    /// The free queue, front first.
+    pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.free.iter(&self.states)
+    }
+
+    /// The pinned tier, oldest first.
+    pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.pinned.iter(&self.states)
+    }
+
+    /// Checks that `n` blocks can be taken.
+    pub fn check_free(&self, n: usize) -> Result<()> {
+        if n <= self.num_free_blocks() {
+            return Ok(());
+        }
+        Err(Error::Block(format!(
+            "cannot take {n} blocks: only {} of the pool's {} are free",
+            self.num_free_blocks(),
+            self.num_blocks()
+        )))
+    }
+
+    /// Forgets every key. Refused, with `false`, while any block is in use.
+    pub fn reset(&mut self) -> bool {
+        if self.num_free_blocks() + 1 != self.num_blocks() {
+            return false;
+        }
+        self.demote_n(self.pinned.len());
+        self.index.clear();
+        for block in 0..self.num_blocks() as BlockId {
+            self.states.clear_key(block);
+            self.states.set_has_further_keys(block, false);
+        }
+        self.further_keys = FurtherKeys::default();
+        self.num_cached = 0;
+        self.version += 1;
+        self.removals.restart();
+        self.push_event(|| Event::Cleared);
+        true
+    }
+
+    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
+        if count > MAX_REFERENCES {
+            return Err(Error::Block(format!(
+                "a block cannot have {count} references; at most {MAX_REFERENCES}"
+            )));
+        }
+        match (block, &mut self.null_references) {
+            (NULL_BLOCK, Some(references)) => *references = count as i32,
+            _ => self.states.set_ref_count(block, count),
+        }
+        Ok(())
+    }
+
+    /// The blocks before and after a free block in its queue.
+    pub fn free_neighbours(&self, block: BlockId) -> (Option<BlockId>, Option<BlockId>) {
+        if block == NULL_BLOCK || self.states.ref_count(block) > 0 {
+            return (None, None);
+        }
+        self.states.neighbours(block)
+    }
+
+    /// Whether events are wanted.
+    pub fn has_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Events that have not been handed out.
+    pub fn num_events(&self) -> usize {
+        self.events.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Adds an event if they are wanted.
+    pub fn push_event(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(events) = &mut self.events {
+            events.push(event());
+        }
+    }
+
+    /// Hands out the events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}

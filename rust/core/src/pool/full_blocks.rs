@@ -1,0 +1,30 @@
+//! Full blocks that are to be cached.
+
+use crate::block::{BlockHash, BlockId, GroupId};
+
+/// Full blocks of one request in one group, side by side, that are to be cached.
+#[derive(Clone, Copy, Debug)]
+pub struct FullBlocks<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The blocks.
+    pub blocks: &'a [BlockId],
+    /// The request's hashes, from the one of the first block on.
+    pub hashes: &'a [BlockHash],
+    /// Hashes per block.
+    pub per_block: usize,
+    /// Prefix tokens that end with the first block.
+    pub first_num_tokens: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+}
+
+impl FullBlocks<'_> {
+    pub(super) fn hash(&self, i: usize) -> &BlockHash {
+        &self.hashes[i * self.per_block]
+    }
+
+    pub(super) fn num_tokens(&self, i: usize) -> usize {
+        self.first_num_tokens + i * self.block_size
+    }
+}

@@ -1,0 +1,55 @@
+//! Changes of the hash table that concern one line alone, as nearly all do.
+
+use super::fingerprint::Fingerprint;
+use super::line::{Entry, Line, NONE};
+
+/// Where the index looks for a key first, until it grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The key's bits.
+    pub fingerprint: Fingerprint,
+    pub(super) line: u32,
+}
+
+/// The index while each change concerns one line alone, as nearly all do. A change that does not is
+/// left undone, and the answer is `false`.
+pub struct SimpleChanges<'a> {
+    pub(super) lines: &'a mut [Line],
+    pub(super) passed: &'a [u8],
+    pub(super) len: &'a mut usize,
+    pub(super) max_len: usize,
+    pub(super) has_duplicates: bool,
+}
+
+impl SimpleChanges<'_> {
+    /// Adds an entry whose key nobody has.
+    #[inline]
+    pub fn insert(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+        let is_passed = self.passed[line as usize] > 0;
+        let line = &mut self.lines[line as usize];
+        if line.may_have(fingerprint) || is_passed || *self.len == self.max_len {
+            return false;
+        }
+        let Some(slot) = line.empty_slot(fingerprint) else { return false };
+        line.put(slot, fingerprint, entry);
+        *self.len += 1;
+        true
+    }
+
+    /// Removes an entry that is no duplicate and has none.
+    #[inline]
+    pub fn remove(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+        if self.has_duplicates {
+            return false;
+        }
+        let line = &mut self.lines[line as usize];
+        let slot = match line.entries[fingerprint.slot()] == entry {
+            true => Some(fingerprint.slot()),
+            false => line.slot_of(entry),
+        };
+        let Some(slot) = slot else { return false };
+        line.entries[slot] = NONE;
+        *self.len -= 1;
+        true
+    }
+}

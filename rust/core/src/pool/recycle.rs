@@ -1,0 +1,191 @@
+//! Who holds which block: blocks are taken from the free queue, touched by hits, and recycled when
+//! nobody holds them any more.
+
+use super::block_pool::BlockPool;
+use super::free_queue::{BackRun, FrontRun, Run};
+use super::index::{HashIndex, Place};
+use super::observation::Observation;
+use super::order::RecycleOrder;
+use super::states::{BlockStates, Dropped};
+use crate::block::{BlockId, NULL_BLOCK};
+
+impl BlockPool {
+    /// Takes `n` blocks from the front of the free queue to the end of `out`, evicting what they
+    /// cached. The caller has checked that so many are free.
+    pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
+        if n > self.free.len() {
+            self.demote_n(n - self.free.len());
+        }
+        let first = out.len();
+        self.free.take_front(&mut self.states, n, out);
+        self.note(|| Observation::Taking(n));
+        out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
+    }
+
+    fn reuse_batch(&mut self, batch: &[BlockId]) {
+        batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+        let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
+        let mut num_cached = 0;
+        for &block in batch {
+            if self.states.take_uncached(block) {
+                continue;
+            }
+            cached[num_cached] = (block, self.index.place(self.states.fingerprint(block)));
+            num_cached += 1;
+        }
+        let cached = &cached[..num_cached];
+        self.index.warm_up(cached.iter().map(|&(_, key)| key));
+        let mut next = 0;
+        while let Some(i) = self.evict_simple_ones(&cached[next..]) {
+            self.reuse(cached[next + i].0);
+            next += i + 1;
+        }
+    }
+
+    /// Reuses cached blocks up to one of which more than its own key has to change, or whose reuse
+    /// somebody wants to know of: the position of that one.
+    fn evict_simple_ones(&mut self, cached: &[(BlockId, Place)]) -> Option<usize> {
+        let is_watched = self.is_watched();
+        let mut index = self.index.simple_changes();
+        let stop = cached.iter().position(|&(block, key)| {
+            let is_simple = !is_watched && self.states.is_plain(block);
+            !(is_simple && index.remove(key, block) && self.states.take_plain(block))
+        });
+        let num_evicted = stop.unwrap_or(cached.len());
+        self.evictions += num_evicted as u64;
+        self.version += num_evicted as u64;
+        self.num_cached -= num_evicted;
+        stop
+    }
+
+    fn reuse(&mut self, block: BlockId) {
+        if self.states.take_plain(block) {
+            self.forget_plain_key(block);
+        } else {
+            self.states.set_ref_count(block, 1);
+            self.remove_keys(block);
+        }
+        self.evictions += 1;
+    }
+
+    /// Moves the `n` oldest pinned blocks to the end of the free queue (vLLM PR 40676). They keep
+    /// their hash until they are reused.
+    pub fn demote_n(&mut self, n: usize) {
+        let mut demoted = Vec::with_capacity(n);
+        self.pinned.take_front(&mut self.states, n.min(self.pinned.len()), &mut demoted);
+        for block in demoted {
+            self.states.set_pinned(block, false);
+            self.free.push_back(&mut self.states, block);
+        }
+    }
+
+    /// Adds a reference to each block; a free block leaves its queue.
+    pub fn touch(&mut self, blocks: &[BlockId]) {
+        let mut run = Run::default();
+        for batch in blocks.chunks(BlockStates::BATCH) {
+            self.states.warm_up(batch);
+            run = self.touch_batch(batch, run);
+        }
+        self.unlink(run);
+    }
+
+    /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
+    fn touch_batch(&mut self, batch: &[BlockId], mut run: Run) -> Run {
+        for &block in batch {
+            if block == NULL_BLOCK {
+                self.touch_null(1);
+                continue;
+            }
+            let count = self.states.add_reference(block);
+            if count == 1 && !run.grow(&self.states, block) {
+                self.unlink(std::mem::replace(&mut run, Run::of(block)));
+            }
+            self.note(|| Observation::Touched(block));
+        }
+        run
+    }
+
+    /// Takes blocks that stand side by side out of the queue that they are in.
+    fn unlink(&mut self, run: Run) {
+        let list = match run.first().is_some_and(|block| self.states.is_pinned(block)) {
+            true => &mut self.pinned,
+            false => &mut self.free,
+        };
+        list.remove_run(&mut self.states, &run);
+    }
+
+    /// Drops a reference to each block. Those that lose their last one become free, in the order
+    /// given: the first is recycled first.
+    pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
+        let mut front = self.free.front_run(&self.states);
+        let mut back = BackRun::default();
+        for block in blocks {
+            if block == NULL_BLOCK {
+                self.release_null(1);
+                continue;
+            }
+            match self.states.drop_reference(block) {
+                Dropped::Held => {}
+                Dropped::Cached => self.free.push_to_back_run(&mut self.states, &mut back, block),
+                Dropped::Uncached if is_uncached_first => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
+                Dropped::Uncached | Dropped::Other => self.recycle(block, &mut front, &mut back),
+            }
+        }
+        self.free.close_runs(&mut self.states, front, back);
+    }
+
+    fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
+        if self.states.is_pinned(block) {
+            self.pinned.push_back(&mut self.states, block);
+        } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
+            self.free.push_to_back_run(&mut self.states, back, block);
+        } else {
+            self.free.push_to_front_run(&mut self.states, front, block);
+        }
+    }
+
+    /// Drops a reference to each block and puts those that lose their last one at the end of the
+    /// free queue, cached or not (vLLM's `unpin_blocks`).
+    pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            if self.states.drop_reference(block) != Dropped::Held {
+                self.states.set_pinned(block, false);
+                self.free.push_back(&mut self.states, block);
+            }
+        }
+    }
+
+    /// Flags cached blocks for the pinned tier (vLLM PR 40676).
+    pub fn pin(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            if self.states.is_cached(block) {
+                self.states.set_pinned(block, true);
+            }
+        }
+    }
+
+    /// Takes blocks out of the prefix cache, whoever holds them.
+    pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            self.note(|| Observation::Evicted(block));
+            self.remove_keys(block);
+            if self.states.is_pinned(block) {
+                self.unpin(block);
+            }
+        }
+    }
+
+    /// A block without a hash has no place in the pinned tier.
+    fn unpin(&mut self, block: BlockId) {
+        self.states.set_pinned(block, false);
+        if self.states.ref_count(block) == 0 {
+            self.pinned.remove(&mut self.states, block);
+            let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+            self.recycle(block, &mut front, &mut back);
+            self.free.close_runs(&mut self.states, front, back);
+        }
+    }
+}

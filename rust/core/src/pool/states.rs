@@ -1,0 +1,326 @@
+//! What the pool knows of each block: hash, group, reference count, flags, queue links, in arrays
+//! that the operating system hands out zeroed, so that a pool of millions costs nothing until its
+//! blocks are used.
+
+use super::index::{Fingerprint, KeyLayout};
+use crate::block::{BlockHash, BlockId, CacheKey};
+
+/// Flags of a block, in the bits above its references.
+mod flag {
+    /// The block is in the prefix cache under its own hash.
+    pub const CACHED: u32 = 1 << 28;
+    /// An earlier block with the same key is served instead of this one.
+    pub const DUPLICATE: u32 = 1 << 29;
+    /// The block goes to the pinned tier when it loses its last reference.
+    pub const PINNED: u32 = 1 << 30;
+    /// The block has further keys beside its own hash.
+    pub const FURTHER_KEYS: u32 = 1 << 31;
+}
+
+/// The most references that a block can have.
+pub const MAX_REFERENCES: u32 = flag::CACHED - 1;
+
+/// Words of a block's record. They are used together, so they lie on one cache line.
+mod word {
+    /// Distance to the next block in the queue; see [`super::free_queue`].
+    pub const NEXT: usize = 0;
+    /// Distance to the block before.
+    pub const PREV: usize = 1;
+    /// References and flags.
+    pub const USE: usize = 2;
+    /// Fingerprint of the key that the block has or had last: an eviction needs no more of it.
+    pub const FINGERPRINT: usize = 3;
+}
+
+/// What a block is once a holder less uses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Still in use.
+    Held,
+    /// Free, and cached under its own hash alone, as most are.
+    Cached,
+    /// Free, and neither cached nor pinned.
+    Uncached,
+    /// Free, and anything else.
+    Other,
+}
+
+/// The pool's knowledge of every block.
+#[derive(Clone, Debug)]
+pub struct BlockStates {
+    layout: KeyLayout,
+    /// A record for each block, and one for the sentinel of a second queue.
+    records: Vec<[u32; 4]>,
+    hash: Vec<[u64; 4]>,
+    hash_num_tokens: Vec<u32>,
+}
+
+impl BlockStates {
+    /// `num_blocks` blocks without hash or reference.
+    pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
+        Self {
+            layout,
+            records: made_present(vec![[0; 4]; num_blocks + 1]),
+            hash: made_present(vec![[0; 4]; num_blocks]),
+            hash_num_tokens: made_present(vec![0; num_blocks]),
+        }
+    }
+
+    /// The distance words of a record: to the next and to the previous block of its queue.
+    pub(crate) fn distances(&self, id: u32) -> (u32, u32) {
+        let record = &self.records[id as usize];
+        (record[word::NEXT], record[word::PREV])
+    }
+
+    pub(crate) fn set_next_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::NEXT] = distance;
+    }
+
+    pub(crate) fn set_prev_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::PREV] = distance;
+    }
+
+    fn usage(&self, id: BlockId) -> u32 {
+        self.records[id as usize][word::USE]
+    }
+
+    fn usage_mut(&mut self, id: BlockId) -> &mut u32 {
+        &mut self.records[id as usize][word::USE]
+    }
+
+    /// Number of blocks, the null block included.
+    pub fn len(&self) -> usize {
+        self.hash.len()
+    }
+
+    /// Whether there is no block at all.
+    pub fn is_empty(&self) -> bool {
+        self.hash.is_empty()
+    }
+
+    /// How many requests (and other holders) use the block.
+    pub fn ref_count(&self, id: BlockId) -> u32 {
+        self.usage(id) & MAX_REFERENCES
+    }
+
+    /// Sets how many holders use the block, up to [`MAX_REFERENCES`].
+    pub fn set_ref_count(&mut self, id: BlockId, count: u32) {
+        debug_assert!(count <= MAX_REFERENCES);
+        let usage = self.usage_mut(id);
+        *usage = *usage & !MAX_REFERENCES | count;
+    }
+
+    /// Makes the taker of a free block its only holder, if the block is neither cached nor pinned.
+    #[inline]
+    pub(crate) fn take_uncached(&mut self, id: BlockId) -> bool {
+        self.take_flagged(id, 0)
+    }
+
+    /// As [`Self::take_uncached`], if the block is plain; it loses its key.
+    #[inline]
+    pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
+        self.take_flagged(id, flag::CACHED)
+    }
+
+    #[inline]
+    fn take_flagged(&mut self, id: BlockId, flags: u32) -> bool {
+        let usage = self.usage_mut(id);
+        let is_so = *usage & !MAX_REFERENCES == flags;
+        if is_so {
+            *usage = 1;
+        }
+        is_so
+    }
+
+    /// Whether a block caches a key that it serves alone, and is nothing else, as nearly all cached
+    /// ones are.
+    #[inline]
+    pub(crate) fn is_plain(&self, id: BlockId) -> bool {
+        self.usage(id) & !MAX_REFERENCES == flag::CACHED
+    }
+
+    /// Reads the keys of blocks that are about to be compared, so that the waits for memory
+    /// overlap. Ids beyond the last block are passed over.
+    pub(crate) fn warm_up_keys(&self, blocks: impl Iterator<Item = BlockId>) {
+        let blocks = blocks.filter(|&id| (id as usize) < self.len());
+        let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
+        std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
+    }
+
+    /// How many blocks to announce at once: their records stay in the first cache.
+    pub(crate) const BATCH: usize = 512;
+
+    /// Reads the records of blocks that are about to change, so that the waits for memory overlap.
+    pub(crate) fn warm_up(&self, blocks: &[BlockId]) {
+        std::hint::black_box(blocks.iter().fold(0, |seen, &id| seen ^ self.usage(id)));
+    }
+
+    /// One more holder; returns how many there are now.
+    pub fn add_reference(&mut self, id: BlockId) -> u32 {
+        let usage = self.usage_mut(id);
+        *usage += 1;
+        *usage & MAX_REFERENCES
+    }
+
+    /// One holder less. A count that was set to 0 by hand stays 0: below it are flags.
+    #[inline]
+    pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
+        let usage = self.usage_mut(id);
+        if *usage == flag::CACHED + 1 {
+            *usage = flag::CACHED;
+            return Dropped::Cached;
+        }
+        if *usage & MAX_REFERENCES == 0 {
+            return Dropped::Held;
+        }
+        *usage -= 1;
+        match *usage {
+            0 => Dropped::Uncached,
+            usage if usage & MAX_REFERENCES == 0 => Dropped::Other,
+            _ => Dropped::Held,
+        }
+    }
+
+    /// The key under which the block itself is cached.
+    pub fn key(&self, id: BlockId) -> Option<CacheKey> {
+        self.is_cached(id).then(|| self.last_key(id))
+    }
+
+    /// The key that the block has or had last.
+    pub fn last_key(&self, id: BlockId) -> CacheKey {
+        let hash = BlockHash(self.hash[id as usize]);
+        CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
+    }
+
+    /// The fingerprint of the key that the block has or had last.
+    #[inline]
+    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+        Fingerprint(self.records[id as usize][word::FINGERPRINT])
+    }
+
+    /// Whether the block is cached under exactly this key as its own.
+    pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
+        self.is_cached(id)
+            && self.layout.group_of(self.fingerprint(id)) == key.group
+            && self.hash[id as usize] == key.hash.0
+    }
+
+    /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
+    /// block does.
+    pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
+        (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
+    }
+
+    /// Prefix tokens that the block's own hash covers.
+    pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
+        self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
+    }
+
+    /// Prefix tokens of the hash that the block has or had last.
+    pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
+        self.hash_num_tokens[id as usize] as usize
+    }
+
+    /// Gives the block its own hash, whose fingerprint the caller has at hand. A block that has
+    /// one already keeps it, and the answer is `false`.
+    #[inline]
+    pub fn set_key(
+        &mut self,
+        id: BlockId,
+        hash: &BlockHash,
+        fingerprint: Fingerprint,
+        num_tokens: usize,
+    ) -> bool {
+        let record = &mut self.records[id as usize];
+        if record[word::USE] & flag::CACHED != 0 {
+            return false;
+        }
+        record[word::USE] |= flag::CACHED;
+        record[word::FINGERPRINT] = fingerprint.0;
+        self.hash[id as usize] = hash.0;
+        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        true
+    }
+
+    /// Takes the block's own hash away.
+    pub fn clear_key(&mut self, id: BlockId) {
+        *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE);
+    }
+
+    /// Whether the block is cached under a hash of its own.
+    pub fn is_cached(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::CACHED != 0
+    }
+
+    /// Whether the block serves its own hash and has no other: so are nearly all cached blocks.
+    pub fn has_plain_key(&self, id: BlockId) -> bool {
+        let flags = flag::CACHED | flag::DUPLICATE | flag::FURTHER_KEYS;
+        self.usage(id) & flags == flag::CACHED
+    }
+
+    /// Whether an earlier block with the same key is served instead.
+    pub fn is_duplicate(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::DUPLICATE != 0
+    }
+
+    /// Marks or unmarks the block as a duplicate.
+    pub fn set_duplicate(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::DUPLICATE, on);
+    }
+
+    /// Whether the block goes, or went, to the pinned tier.
+    pub fn is_pinned(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::PINNED != 0
+    }
+
+    /// Marks or unmarks the block for the pinned tier.
+    pub fn set_pinned(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::PINNED, on);
+    }
+
+    /// Whether the block has keys beside its own hash.
+    pub fn has_further_keys(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::FURTHER_KEYS != 0
+    }
+
+    /// Marks or unmarks the block as having keys beside its own hash.
+    pub fn set_has_further_keys(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::FURTHER_KEYS, on);
+    }
+
+    fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
+        let usage = self.usage_mut(id);
+        *usage = if on { *usage | bit } else { *usage & !bit };
+    }
+}
+
+/// Up to so many blocks, the memory of a pool is made present when the pool is: 52 bytes a block,
+/// at about 0.3 ms per MB, which the first requests would pay for otherwise.
+const MAX_PRESENT: usize = 1 << 20;
+
+fn made_present<T: Copy>(mut zeros: Vec<T>) -> Vec<T> {
+    if let Some(&zero) = zeros.first().filter(|_| zeros.len() <= MAX_PRESENT) {
+        std::hint::black_box(&mut zeros).fill(zero);
+    }
+    zeros
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_block_is_when_a_holder_less_uses_it() {
+        let mut states = BlockStates::new(3, KeyLayout::new(1));
+        states.set_ref_count(1, 2);
+        states.set_pinned(1, true);
+        assert!(states.drop_reference(1) == Dropped::Held);
+        assert!(states.drop_reference(1) == Dropped::Other);
+        assert!(states.drop_reference(1) == Dropped::Held, "a count of 0 stays");
+        assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
+        states.set_ref_count(2, 1);
+        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4));
+        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4));
+        assert!(states.drop_reference(2) == Dropped::Cached);
+    }
+}

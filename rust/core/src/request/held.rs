@@ -1,0 +1,38 @@
+//! What a request holds.
+
+use super::table::GroupBlocks;
+
+/// What a request holds in one group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupState {
+    /// Its block table.
+    pub blocks: GroupBlocks,
+    /// Leading blocks that are cached or passed over for good; `None` until the request has
+    /// adopted a hit or cached a block here.
+    pub num_cached_blocks: Option<usize>,
+}
+
+/// What a request holds in every group.
+#[derive(Clone, Debug)]
+pub struct RequestBlocks {
+    /// One entry per group.
+    pub groups: Vec<GroupState>,
+}
+
+impl RequestBlocks {
+    /// A request without blocks.
+    pub fn new(num_groups: usize) -> Self {
+        Self { groups: vec![GroupState::default(); num_groups] }
+    }
+
+    /// Whether the request has adopted a hit or cached a block in some group, after which it
+    /// takes no new hit.
+    pub fn is_running(&self) -> bool {
+        self.groups.iter().any(|group| group.num_cached_blocks.is_some())
+    }
+
+    /// Whether there is a block in some group.
+    pub fn holds_blocks(&self) -> bool {
+        self.groups.iter().any(|group| !group.blocks.is_empty())
+    }
+}

@@ -1,0 +1,50 @@
+//! A request as the manager sees it: its number, its hashes, and the blocks that it holds.
+
+mod hashes;
+mod held;
+mod table;
+
+pub use hashes::{GroupHashes, HashSource, HashWindow};
+pub use held::{GroupState, RequestBlocks};
+pub use table::GroupBlocks;
+
+/// Names a request. The caller gives each live request a number of its own.
+pub type RequestId = u64;
+
+/// What a call reads of a request. Counts in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestView<'a> {
+    /// The request.
+    pub id: RequestId,
+    /// The hash of every full hash block so far, each chained over its prefix. An allocation reads
+    /// them from [`crate::Manager::first_hash_needed`] on.
+    pub hashes: HashWindow<'a>,
+    /// Prompt and output tokens so far.
+    pub num_tokens: usize,
+    /// Prompt tokens.
+    pub num_prompt_tokens: usize,
+    /// Tokens whose KV the scheduler counts as computed.
+    pub num_computed_tokens: usize,
+    /// Tokens of steps whose output is not processed yet.
+    pub num_in_flight_tokens: usize,
+    /// The shared-prefix boundary that the look-up found; 0 for none.
+    pub shared_prefix_boundary: usize,
+    /// Whether the request waits to be admitted (new or preempted), so that the watermark applies.
+    pub is_waiting: bool,
+}
+
+impl<'a> RequestView<'a> {
+    /// A request that waits: `num_tokens` of prompt, nothing computed.
+    pub fn new(id: RequestId, hashes: impl Into<HashWindow<'a>>, num_tokens: usize) -> Self {
+        Self {
+            id,
+            hashes: hashes.into(),
+            num_tokens,
+            num_prompt_tokens: num_tokens,
+            num_computed_tokens: 0,
+            num_in_flight_tokens: 0,
+            shared_prefix_boundary: 0,
+            is_waiting: true,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Kinds whose tables do not simply grow.
+
+use kvoxide_core::{
+    AllocateArgs, BlockDemand, GroupSpec, ManagerConfig, NULL_BLOCK, Size, check, digest,
+};
+
+use crate::small::{
+    Request, admit, allocate, config, decode, free_ids, held, look_up, made, manager, serve, step,
+};
+
+fn rswa(block_size: usize, window: usize) -> GroupSpec {
+    GroupSpec::new("rswa", block_size).with(Size::RswaWindow, window)
+}
+
+fn circular(size: usize) -> GroupSpec {
+    GroupSpec::new("circular_buffer", size)
+}
+
+/// A prompt of 6 tokens in blocks of 4; what follows is generated.
+#[test]
+fn between_the_prompt_and_the_window_blocks_are_given_back() {
+    let mut manager = manager(&[rswa(4, 5)]);
+    let mut request = Request::new(&manager, 1, 0..6);
+    step(&mut manager, &mut request, 6);
+    decode(&mut manager, &mut request, 100..116);
+    // 21 tokens are computed before the last step; the window of 5 starts at token 16.
+    assert_eq!(held(&manager, 1), [[1, 2, NULL_BLOCK, NULL_BLOCK, 5, 6]]);
+    assert_eq!(check(&manager), Ok(()));
+    let before = digest(&manager);
+    assert_eq!(manager.remove_skipped_blocks(1, 26, None), Ok(()));
+    assert_eq!(digest(&manager), before, "without the length of the prompt nothing is given back");
+    assert_eq!(manager.remove_skipped_blocks(1, 26, Some(6)), Ok(()));
+    assert_eq!(held(&manager, 1), [[1, 2, NULL_BLOCK, NULL_BLOCK, NULL_BLOCK, 6]]);
+    assert_eq!(manager.free(1), Ok(()));
+    assert_eq!(manager.pool().num_free_blocks(), 60);
+}
+
+#[test]
+fn a_prompt_is_hit_as_in_full_attention() {
+    let mut manager = manager(&[rswa(4, 5)]);
+    serve(&mut manager, 1, 0..30);
+    assert_eq!(look_up(&mut manager, 0..30).length, 28);
+    let mut request = Request::new(&manager, 2, 0..30);
+    assert_eq!(admit(&mut manager, &mut request), 28);
+    assert_eq!(held(&manager, 2), [[1, 2, 3, 4, 5, 6, 7, 8]]);
+}
+
+#[test]
+fn a_circular_buffer_is_one_block_from_first_to_last() {
+    let mut manager = manager(&[GroupSpec::full(4), circular(8)]);
+    let mut request = Request::new(&manager, 1, 0..20);
+    step(&mut manager, &mut request, 8);
+    assert_eq!(held(&manager, 1), [vec![1, 2], vec![3]]);
+    step(&mut manager, &mut request, 12);
+    decode(&mut manager, &mut request, 100..104);
+    assert_eq!(held(&manager, 1), [vec![1, 2, 4, 5, 6, 7], vec![3]]);
+    assert_eq!(check(&manager), Ok(()));
+    assert_eq!(manager.free(1), Ok(()));
+    assert_eq!(free_ids(&manager)[0], 3, "a block that nobody else can use is recycled first");
+    // Hits are those of the other group, to the common multiple of 8; the buffer is a new one.
+    let mut again = Request::new(&manager, 2, 0..20);
+    assert_eq!(admit(&mut manager, &mut again), 16);
+    assert_eq!(held(&manager, 2), [vec![1, 2, 4, 5, 3], vec![8]]);
+}
+
+#[test]
+fn a_circular_buffer_is_asked_for_once() {
+    let mut manager = manager(&[GroupSpec::full(4), circular(8)]);
+    let demand = BlockDemand { num_tokens: 17, ..BlockDemand::default() };
+    assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(6));
+    let mut request = Request::new(&manager, 1, 0..17);
+    step(&mut manager, &mut request, 17);
+    assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(0));
+}
+
+#[test]
+fn what_a_connector_brings_claims_the_buffer_which_is_never_zeroed() {
+    let groups = [GroupSpec::full(4), circular(8)];
+    let mut manager = made(ManagerConfig { needs_zeroing: true, ..config(61, &groups) });
+    let mut request = Request::new(&manager, 1, 0..20);
+    let args = AllocateArgs {
+        num_new_tokens: 4,
+        num_external_computed_tokens: 16,
+        ..AllocateArgs::default()
+    };
+    let new = allocate(&mut manager, &mut request, &args);
+    assert_eq!(held(&manager, 1), [vec![1, 2, 3, 4, 6], vec![5]]);
+    assert_eq!(new, [vec![6], vec![]]);
+    assert_eq!(manager.take_new_block_ids(), [1, 2, 3, 4, 6]);
+    assert_eq!(manager.record_blocks_for_zeroing(1, 12), Ok(()));
+    assert_eq!(manager.take_new_block_ids(), [4, 6]);
+}

@@ -1,0 +1,122 @@
+//! Random traffic as a scheduler sends it, over configurations that are in use: after every call,
+//! every invariant holds.
+
+use kvoxide_core::{GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder, Size};
+use kvoxide_fuzzed::manager::{Allocation, Amount, Call, Traffic};
+use proptest::prelude::*;
+
+fn call() -> impl Strategy<Value = Call> {
+    let (which, tokens, lookahead) = (0..6_u8, 1..90_u8, 0..4_u8);
+    let coin = prop::bool::weighted(0.15);
+    let step =
+        (which.clone(), tokens, lookahead, coin).prop_map(|(which, tokens, lookahead, delay)| {
+            Call::Step { which, tokens, lookahead, delay }
+        });
+    prop_oneof![
+        4 => (which.clone(), 0..4_u8, 1..200_u16).prop_map(|(which, family, len)| Call::Replace {
+            which,
+            family,
+            len,
+            shared: len * 3 / 4,
+            num_prompt_tokens: Amount::Fitting,
+        }),
+        3 => allocation(),
+        11 => step,
+        3 => (which.clone(), 1..8_u8).prop_map(|(which, tokens)| Call::Append { which, tokens }),
+        1 => which.clone().prop_map(|which| Call::CacheBlocks { which, computed: Amount::Fitting }),
+        4 => which.clone().prop_map(|which| Call::Free { which }),
+        1 => which.clone().prop_map(|which| Call::Pop { which }),
+        1 => prop::bool::ANY.prop_map(|to_back| Call::Release { blocks: u8::MAX, to_back }),
+        1 => which.prop_map(|which| Call::Skip { which, computed: Amount::Fitting }),
+        1 => prop::collection::vec(0..160_u16, 0..8).prop_map(|blocks| Call::Evict { blocks }),
+        1 => Just(Call::Reset),
+    ]
+}
+
+/// An admission with what a connector brings.
+fn allocation() -> impl Strategy<Value = Call> {
+    let coin = || prop::bool::weighted(0.15);
+    (0..6_u8, 0..3_u8, 0..4_u8, coin(), coin()).prop_map(
+        |(which, external, lookahead, delay, must_fit)| {
+            Call::Allocate(Allocation {
+                which,
+                with_hit: true,
+                new: Amount::Fitting,
+                hit: Amount::Fitting,
+                lookahead: Amount::Small(lookahead),
+                external: Amount::Small(external * 32),
+                reserved: Amount::Fitting,
+                switches: [delay, must_fit, true, true],
+                skip_zeroing: Some(0),
+            })
+        },
+    )
+}
+
+fn groups() -> impl Strategy<Value = Vec<GroupSpec>> {
+    let rswa =
+        |block_size, window| GroupSpec::new("rswa", block_size).with(Size::RswaWindow, window);
+    let circular = |size| GroupSpec::new("circular_buffer", size);
+    prop::sample::select(vec![
+        vec![GroupSpec::full(16)],
+        vec![GroupSpec::sliding_window(8, 20)],
+        vec![GroupSpec::chunked_local(8, 32)],
+        vec![rswa(8, 20)],
+        vec![GroupSpec::full(16), GroupSpec::sliding_window(16, 40)],
+        vec![GroupSpec::full(32), GroupSpec::sliding_window(8, 8)],
+        vec![GroupSpec::full(16), circular(64)],
+        vec![rswa(16, 30), GroupSpec::sliding_window(8, 30), circular(8)],
+        vec![
+            GroupSpec::full(32),
+            GroupSpec::sliding_window(8, 30),
+            GroupSpec::sliding_window(8, 30),
+            GroupSpec::sliding_window(4, 3),
+        ],
+        vec![GroupSpec::full(16), GroupSpec::chunked_local(16, 48), GroupSpec::full(16)],
+        vec![GroupSpec::sliding_window(8, 1), GroupSpec::sliding_window(16, 100)],
+    ])
+}
+
+fn config() -> impl Strategy<Value = ManagerConfig> {
+    let policy = (
+        prop::bool::ANY,
+        prop::bool::weighted(0.8),
+        prop::sample::select(vec![None, Some(0), Some(64), Some(192)]),
+        prop::sample::select(vec![None, Some(1), Some(3)]),
+    );
+    (groups(), 8..160_usize, prop::bool::weighted(0.3), prop::bool::weighted(0.8), policy).prop_map(
+        |(groups, num_blocks, use_eagle, enable_caching, (fifo, mask, interval, pin))| {
+            let has = |size| groups.iter().any(|group| group.size(size).is_some());
+            let (has_chunks, has_window) =
+                (has(Size::AttentionChunkSize), has(Size::SlidingWindow));
+            ManagerConfig {
+                use_eagle: use_eagle && !has_chunks,
+                enable_caching,
+                enable_events: true,
+                needs_zeroing: true,
+                watermark: 0.05,
+                policy: Policy {
+                    recycle_order: if fifo { RecycleOrder::Fifo } else { RecycleOrder::default() },
+                    reachable_block_mask: mask,
+                    retention_interval: interval.filter(|_| has_window),
+                    pin_min_drop_size: pin,
+                },
+                ..ManagerConfig::new(num_blocks, groups, 400)
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn every_invariant_holds_after_every_call(
+        config in config(),
+        calls in prop::collection::vec(call(), 1..120),
+    ) {
+        let mut traffic = Traffic::new(Manager::new(config).expect("a configuration that can work"));
+        calls.iter().for_each(|call| traffic.make(call));
+        traffic.end();
+    }
+}
