@@ -57,6 +57,10 @@ impl Kind for CircularBuffer {
         Ok(GroupHit { length: 0, blocks: vec![GroupBlocks::default(); query.groups.len()] })
     }
 
+    fn adopts_hits(&self) -> bool {
+        false
+    }
+
     fn is_zeroed(&self) -> bool {
         false
     }

@@ -18,6 +18,8 @@ pub struct GroupData {
     pub is_cacheable: bool,
     /// Whether the end of a prompt is cached although it ends inside a block.
     pub caches_partial_tail: bool,
+    /// Whether its tables start with the blocks of a hit.
+    pub adopts_hits: bool,
     /// Whether its new blocks are to be zeroed.
     pub is_zeroed: bool,
     /// Whether its hits drop their last block.

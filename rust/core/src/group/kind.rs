@@ -53,6 +53,11 @@ pub trait Kind: Debug + Send + Sync {
         None
     }
 
+    /// Whether tables start with the blocks of a hit.
+    fn adopts_hits(&self) -> bool {
+        true
+    }
+
     /// Whether the worker zeroes new blocks, where it zeroes any.
     fn is_zeroed(&self) -> bool {
         true

@@ -29,7 +29,7 @@ impl Manager {
         if has_hit && is_running() {
             return Err(takes_no_hit());
         }
-        if adopts && !is_running() && held.is_some_and(RequestBlocks::holds_blocks) {
+        if adopts && !is_running() && held.is_some_and(|held| self.holds_adoptable(held)) {
             return Err(Error::Precondition(
                 "computed tokens were given for a request that was allocated without them; free \
                  it first"
@@ -40,8 +40,11 @@ impl Manager {
             self.check_lacking_blocks(request.id, total_computed, num_slots)?;
         }
         let num_local = args.num_local(request);
-        for (group, blocks) in self.config.groups.iter().zip(args.new_computed_blocks) {
-            if !blocks.is_empty() && !num_local.is_multiple_of(group.block_size) {
+        for (group, blocks) in self.groups.iter().zip(args.new_computed_blocks) {
+            if group.adopts_hits
+                && !blocks.is_empty()
+                && !num_local.is_multiple_of(group.block_size)
+            {
                 return Err(Error::Request(format!(
                     "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
                      multiple of the block size",
@@ -79,7 +82,15 @@ impl Manager {
     /// Whether any block of a hit lies behind what its group skips.
     fn keeps_hit(&self, args: &AllocateArgs<'_>, total_computed: usize) -> bool {
         let mut hits = self.groups.iter().zip(args.new_computed_blocks);
-        hits.any(|(group, hit)| hit.len() > group.num_skipped_blocks(total_computed))
+        hits.any(|(group, hit)| {
+            group.adopts_hits && hit.len() > group.num_skipped_blocks(total_computed)
+        })
+    }
+
+    /// Whether there is a block in some group whose tables start with those of a hit.
+    fn holds_adoptable(&self, held: &RequestBlocks) -> bool {
+        let mut groups = self.groups.iter().zip(&held.groups);
+        groups.any(|(group, state)| group.adopts_hits && !state.blocks.is_empty())
     }
 }
 

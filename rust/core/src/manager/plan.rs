@@ -87,6 +87,7 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
             head: kind.head(),
             is_cacheable: declaration(spec)?.is_cacheable(spec),
             caches_partial_tail: kind.caches_partial_tail(),
+            adopts_hits: kind.adopts_hits(),
             is_zeroed: config.needs_zeroing && kind.is_zeroed(),
             drops_eagle_block: config.use_eagle && (none_marked || spec.is_eagle_group),
             max_admission_blocks: kind.max_admission_blocks(max_in_flight, config.max_model_len),

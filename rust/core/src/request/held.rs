@@ -30,9 +30,4 @@ impl RequestBlocks {
     pub fn is_running(&self) -> bool {
         self.groups.iter().any(|group| group.num_cached_blocks.is_some())
     }
-
-    /// Whether there is a block in some group.
-    pub fn holds_blocks(&self) -> bool {
-        self.groups.iter().any(|group| !group.blocks.is_empty())
-    }
 }
