@@ -71,6 +71,7 @@ impl BlockPool {
 
     /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
     /// them; what they were cached under before is forgotten. Null blocks are passed over.
+    #[inline(never)]
     pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
         let mut places = [Place::default(); HashIndex::BATCH];
         let places = &mut places[..batch.blocks.len()];

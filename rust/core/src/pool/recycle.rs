@@ -80,6 +80,7 @@ impl BlockPool {
     }
 
     /// Adds a reference to each block; a free block leaves its queue.
+    #[inline(never)]
     pub fn touch(&mut self, blocks: &[BlockId]) {
         let mut run = Run::default();
         for batch in blocks.chunks(BlockStates::BATCH) {
