@@ -5,7 +5,7 @@ counts and positions are in tokens, block counts and ids in blocks. Block id 0 i
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,8 +120,6 @@ class RemovedEvent:
 class ClearedEvent:
     """The prefix cache was reset."""
 
-Event: TypeAlias = StoredEvent | RemovedEvent | ClearedEvent
-
 @final
 class VllmManager:
     """The engine behind :mod:`kvoxide.vllm`: reads vLLM's requests, one crossing per call.
@@ -229,7 +227,7 @@ class VllmManager:
     def evict_blocks(self, block_ids: Sequence[int]) -> None: ...
     def reset_prefix_cache(self) -> bool: ...
     def free_block_ids(self) -> list[int]: ...
-    def take_events(self) -> list[Event]: ...
+    def take_events(self) -> list[StoredEvent | RemovedEvent | ClearedEvent]: ...
     def observe(self) -> None: ...
     def take_observations(self) -> list[tuple[str, int]]: ...
     def state_digest(self) -> bytes: ...

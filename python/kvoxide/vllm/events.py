@@ -9,10 +9,10 @@ from vllm.v1.core.kv_cache_utils import (
     maybe_convert_block_hash,
 )
 
-from kvoxide._core_vllm import ClearedEvent, Event, RemovedEvent
+from kvoxide._core_vllm import ClearedEvent, RemovedEvent, StoredEvent
 
 
-def to_vllm_event(pool: Any, event: Event, request: Any) -> Any:
+def to_vllm_event(pool: Any, event: StoredEvent | RemovedEvent | ClearedEvent, request: Any) -> Any:
     """One event of the engine as vLLM's. ``pool`` knows how vLLM builds a stored event of
     ``request``, extra keys and lookahead tokens included."""
     if isinstance(event, ClearedEvent):
