@@ -1,6 +1,8 @@
 """What a manager is made of, and what it takes where nothing is said."""
 
 import importlib.metadata
+import subprocess
+import sys
 
 import kvoxide
 from kvoxide import KVCacheConfig, KVCacheGroupSpec, KVCacheManager, Policy
@@ -107,3 +109,11 @@ def test_version_is_that_of_the_package() -> None:
 
 def test_every_public_name_is_there() -> None:
     assert [name for name in kvoxide.__all__ if not hasattr(kvoxide, name)] == []
+
+
+def test_the_engine_for_vllm_comes_with_the_compiled_module() -> None:
+    first = "from kvoxide._core_vllm import VllmManager"
+    assert subprocess.run([sys.executable, "-c", first], check=False).returncode == 0
+    without = f"import sys; sys.modules['kvoxide._core'] = None\n{first}"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, check=False)
+    assert b"ModuleNotFoundError: No module named 'kvoxide._core_vllm'" in done.stderr

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, VllmManager
+from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy
+from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm import releases
 from kvoxide.vllm.recording import Json, outcome_digest
 from kvoxide.vllm.replaying import Player, Recording, RecordingError

@@ -9,28 +9,29 @@ from vllm.v1.core.kv_cache_utils import (
     maybe_convert_block_hash,
 )
 
+from kvoxide._core_vllm import ClearedEvent, RemovedEvent, StoredEvent
 
-def to_vllm_event(pool: Any, event: tuple[Any, ...], request: Any) -> Any:
+
+def to_vllm_event(pool: Any, event: StoredEvent | RemovedEvent | ClearedEvent, request: Any) -> Any:
     """One event of the engine as vLLM's. ``pool`` knows how vLLM builds a stored event of
     ``request``, extra keys and lookahead tokens included."""
-    if event[0] == "cleared":
+    if isinstance(event, ClearedEvent):
         return AllBlocksCleared()
-    if event[0] == "removed":
-        _, block_hash, group = event
+    if isinstance(event, RemovedEvent):
         return BlockRemoved(
-            block_hashes=[maybe_convert_block_hash(block_hash)],
+            block_hashes=[maybe_convert_block_hash(event.block_hash)],
             medium=pool.medium,
-            group_idx=group,
+            group_idx=event.group,
         )
-    _, group, hashes, starts, parent, start, end, block_size = event
+    starts, block_size, parent = event.block_starts, event.block_size, event.parent
     return pool._build_block_stored_event(
         request,
-        block_hashes=[maybe_convert_block_hash(block_hash) for block_hash in hashes],
+        block_hashes=[maybe_convert_block_hash(block_hash) for block_hash in event.block_hashes],
         parent_block_hash=None if parent is None else maybe_convert_block_hash(parent),
-        start_token_idx=start,
-        end_token_idx=end,
+        start_token_idx=event.start_token,
+        end_token_idx=event.end_token,
         block_size=block_size,
-        kv_cache_group_id=group,
+        kv_cache_group_id=event.group,
         extra_keys_list=_extra_keys(pool, request, starts, block_size),
         **_lookahead(pool, request, starts, block_size),
     )

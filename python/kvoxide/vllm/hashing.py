@@ -101,7 +101,7 @@ def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
 def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
     """Whether both hash alike a few values that hold everything the engine encodes: another
     Python may write other pickles, and xxhash may not be installed."""
-    from kvoxide._core import VllmBlockHasher
+    from kvoxide._core_vllm import VllmBlockHasher
 
     parent, text = b"parent", "text"
     tokens = [0, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**63 - 1, -1, -(2**31) - 1]
@@ -142,7 +142,7 @@ class _RequestHasher:
         block_size: int,
         num_lookahead_tokens: int,
     ) -> None:
-        from kvoxide._core import VllmBlockHasher
+        from kvoxide._core_vllm import VllmBlockHasher
 
         self._utils = utils
         self._hash_function = hash_function

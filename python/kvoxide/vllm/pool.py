@@ -7,7 +7,8 @@ from typing import Any, TypeVar, overload
 from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
 
-from kvoxide._core import BusyError, VllmBlock, VllmManager
+from kvoxide._core import BusyError
+from kvoxide._core_vllm import VllmBlock, VllmManager
 from kvoxide.vllm.events import to_vllm_event
 from kvoxide.vllm.queue import FreeQueue
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kvoxide._core import VllmManager
+from kvoxide._core_vllm import VllmManager
 
 
 class FreeQueue:

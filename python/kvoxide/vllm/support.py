@@ -6,7 +6,8 @@ A new kind of group is one new module in the engine's core and one line in :data
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec, Policy, VllmManager
+from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec, Policy
+from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm import releases
 from kvoxide.vllm.settings import Settings
 

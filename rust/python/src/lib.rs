@@ -1,65 +1,52 @@
 //! The compiled module of kvoxide: converts arguments, calls the core, converts results.
 
-mod blocks;
-mod checks;
-mod config;
-mod errors;
-mod events;
-mod gate;
-mod hasher;
-mod id_lists;
-mod manager;
-mod panics;
-mod pool;
 mod replay;
-mod request;
-mod state;
-mod stats;
-mod tokens;
+mod standalone;
 mod vllm;
+
+mod crossing;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
-/// Everything that Rust hands to Python.
+/// Everything that Rust hands to Python, but for what only `kvoxide.vllm` uses.
 #[pymodule(gil_used = true)]
 mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::blocks::{PyBlock, PyBlocks};
-    #[pymodule_export]
-    use super::config::{PyConfig, PyGroupSpec, PyPolicy};
-    #[pymodule_export]
-    use super::events::{AllBlocksCleared, BlockRemoved, BlockStored};
-    #[pymodule_export]
-    use super::hasher::PyBlockHasher;
-    #[pymodule_export]
-    use super::manager::PyManager;
-    #[pymodule_export]
-    use super::pool::PyBlockPool;
+    use super::crossing::{PyConfig, PyGroupSpec, PyPolicy};
     #[pymodule_export]
     use super::replay::{PySimulation, PyTrace, SimulationResult};
     #[pymodule_export]
-    use super::request::{PyRequest, RequestStatus};
-    #[pymodule_export]
-    use super::stats::PrefixCacheStats;
-
-    #[pymodule_export]
-    use super::vllm::hasher::VllmBlockHasher;
-    #[pymodule_export]
-    use super::vllm::manager::VllmManager;
-    #[pymodule_export]
-    use super::vllm::views::{VllmBlock, VllmBlocks};
+    use super::standalone::{
+        AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockHasher,
+        PyBlockPool, PyBlocks, PyManager, PyRequest, RequestStatus,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         require_gil(module.py())?;
-        panics::keep_reports();
-        errors::Exceptions::register(module)?;
+        crossing::keep_reports();
+        crossing::Exceptions::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("DEFAULT_PIN_MIN_DROP_SIZE", kvoxide_core::Policy::DEFAULT_PIN_MIN_DROP_SIZE)
+        module.add("DEFAULT_PIN_MIN_DROP_SIZE", kvoxide_core::Policy::DEFAULT_PIN_MIN_DROP_SIZE)?;
+        add_core_vllm(module.py())
     }
+}
+
+/// What only Python's `kvoxide.vllm` uses. It has no file of its own: this module puts it where
+/// Python looks for modules first.
+fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
+    let module = PyModule::new(py, "kvoxide._core_vllm")?;
+    module.add_class::<vllm::VllmManager>()?;
+    module.add_class::<vllm::VllmBlock>()?;
+    module.add_class::<vllm::VllmBlocks>()?;
+    module.add_class::<vllm::VllmBlockHasher>()?;
+    module.add_class::<vllm::StoredEvent>()?;
+    module.add_class::<vllm::RemovedEvent>()?;
+    module.add_class::<vllm::ClearedEvent>()?;
+    py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 
 /// Objects of this module are used by one thread at a time, which is what the GIL is for. On a build

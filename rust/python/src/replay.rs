@@ -14,15 +14,15 @@ use kvoxide_replay::report::{Report, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
 
-use crate::config::{PyGroupSpec, PyPolicy, optional_size, size};
-use crate::errors::{Exceptions, request_error, to_py};
-use crate::panics::contained;
-use crate::tokens::token_ids;
+use crate::crossing::{
+    Exceptions, PyGroupSpec, PyPolicy, contained, optional_size, request_error, size, to_py,
+    token_ids,
+};
 
 /// Requests of a trace in arrival order. Runs share what was there when they were made.
 #[pyclass(module = "kvoxide", name = "Trace")]
 #[derive(Default)]
-pub struct PyTrace {
+pub(crate) struct PyTrace {
     trace: Arc<Trace>,
 }
 
@@ -92,7 +92,7 @@ fn trace_error(py: Python<'_>, error: &LineError) -> PyErr {
 
 /// One run of a trace.
 #[pyclass(module = "kvoxide", name = "Simulation", frozen)]
-pub struct PySimulation {
+pub(crate) struct PySimulation {
     trace: Arc<Trace>,
     settings: Settings,
     control: Control,
@@ -147,7 +147,7 @@ impl PySimulation {
 
 /// What a run counted.
 #[pyclass(module = "kvoxide", frozen)]
-pub struct SimulationResult {
+pub(crate) struct SimulationResult {
     report: Report,
 }
 

@@ -5,10 +5,10 @@ use pyo3::prelude::*;
 
 use kvoxide_core::Error;
 
-use crate::errors::to_py;
+use crate::crossing::to_py;
 
 /// Turns the core's results into what vLLM's caller gets.
-pub trait IntoVllmResult<T> {
+pub(super) trait IntoVllmResult<T> {
     /// The value, or the exception.
     fn into_vllm(self, py: Python<'_>) -> PyResult<T>;
 }

@@ -6,9 +6,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyNone, PyString, PyTuple};
 use kvoxide_core::BlockHash;
 use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
-use crate::hasher::{algorithm_named, block_size_in_tokens};
-use crate::panics::contained;
-use crate::tokens::hash_bytes;
+use crate::crossing::{algorithm_named, block_size_in_tokens, contained, hash_bytes};
 
 /// From this many tokens on, hashing takes longer than another thread may take to give the GIL
 /// back.
@@ -18,8 +16,8 @@ const MIN_TOKENS_WITHOUT_GIL: usize = 4_096;
 const MAX_KEY_DEPTH: usize = 8;
 
 /// Hashes blocks of vLLM's requests.
-#[pyclass(module = "kvoxide._core", name = "VllmBlockHasher", frozen)]
-pub struct VllmBlockHasher {
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockHasher", frozen)]
+pub(crate) struct VllmBlockHasher {
     algorithm: HashAlgorithm,
     block_size: usize,
     num_lookahead_tokens: usize,

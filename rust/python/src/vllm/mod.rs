@@ -1,11 +1,25 @@
 //! The engine behind vLLM's interface: reads vLLM's requests, calls the core, and hands out views.
-//!
 //! Python's `kvoxide.vllm` builds vLLM's classes over what is here.
+//!
+//! In the order of its layers: each module uses only those below it.
+
+mod pool;
+
+mod manager;
+
+mod blocks;
+mod events;
+
+mod engine;
+
+mod state;
+
+mod request;
 
 mod errors;
-pub mod hasher;
-pub mod manager;
-mod mirror;
-mod pool;
-mod state;
-pub mod views;
+mod hasher;
+
+pub(crate) use blocks::{VllmBlock, VllmBlocks};
+pub(crate) use events::{ClearedEvent, RemovedEvent, StoredEvent};
+pub(crate) use hasher::VllmBlockHasher;
+pub(crate) use manager::VllmManager;

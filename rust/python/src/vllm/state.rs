@@ -4,23 +4,20 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use kvoxide_core::digest::digest;
 use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, invariant};
 
 use super::errors::IntoVllmResult;
-use super::mirror::Mirror;
-use super::views::unpacked_key;
-use crate::errors::block_error;
-use crate::gate::Guarded;
+use super::request::Mirror;
+use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
 
 type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
 
 /// The state of one vLLM manager.
-pub struct VllmState {
-    pub core: Manager,
+pub(crate) struct VllmState {
+    pub(super) core: Manager,
     /// Bytes of the block hashes in use, once one was seen.
-    pub hash_len: Option<usize>,
-    pub requests: Mirrors,
+    pub(super) hash_len: Option<usize>,
+    pub(super) requests: Mirrors,
     next_id: RequestId,
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
@@ -37,9 +34,25 @@ impl Guarded for VllmState {
     }
 }
 
+impl WithCore for VllmState {
+    #[inline]
+    fn core(&self) -> &Manager {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut Manager {
+        &mut self.core
+    }
+
+    fn hash_len(&self) -> usize {
+        self.hash_len.unwrap_or(0)
+    }
+}
+
 impl VllmState {
     /// The state of a manager that nobody has used.
-    pub fn new(core: Manager, check_every: u64) -> Self {
+    pub(super) fn new(core: Manager, check_every: u64) -> Self {
         let requests = Mirrors::default();
         Self { core, hash_len: None, requests, next_id: 0, check_every, num_calls: 0 }
     }
@@ -56,7 +69,7 @@ impl VllmState {
     }
 
     /// Checks every invariant, and that vLLM can name each request that holds blocks.
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         invariant::check(&self.core)?;
         let num_named = self.requests.values().filter(|mirror| self.core.knows(mirror.id)).count();
         match self.core.num_requests() {
@@ -66,22 +79,14 @@ impl VllmState {
     }
 
     /// 32 bytes over all of the state.
-    pub fn digest(&self) -> [u8; 32] {
-        let mut digest = digest(&self.core);
-        let own = [self.requests.len(), self.hash_len(), self.next_id as usize];
-        let own = own.into_iter().flat_map(usize::to_le_bytes);
-        digest.iter_mut().zip(own).for_each(|(byte, own)| *byte ^= own);
-        digest
-    }
-
-    /// Bytes of the block hashes in use.
-    pub fn hash_len(&self) -> usize {
-        self.hash_len.unwrap_or(0)
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let beside = [self.requests.len(), self.hash_len(), self.next_id as usize];
+        mixed_digest(&self.core, &beside)
     }
 
     /// Runs a call about a request: with the core, the request's mirror, and the length of hashes.
     /// Where it fails, nothing that was read for it is kept.
-    pub fn about<R>(
+    pub(super) fn about<R>(
         &mut self,
         request: &Bound<'_, PyAny>,
         call: impl FnOnce(&mut Manager, &mut Mirror, &mut Option<usize>) -> PyResult<R>,
@@ -107,28 +112,28 @@ impl VllmState {
     }
 
     /// The number of a request that holds blocks.
-    pub fn id_of(&self, request_id: &str) -> Option<RequestId> {
+    pub(super) fn id_of(&self, request_id: &str) -> Option<RequestId> {
         self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
     }
 
     /// What a request holds; no blocks for one that holds nothing.
-    pub fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
+    pub(super) fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
         let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
         match held {
-            Some(held) => held.groups.iter().map(|group| group.blocks.clone()).collect(),
+            Some(held) => held_blocks(held),
             None => self.core.no_blocks(),
         }
     }
 
     /// Forgets the name of a request; its number, if it holds blocks.
-    pub fn forget(&mut self, request_id: &str) -> Option<RequestId> {
+    pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
         let id = self.requests.remove(request_id)?.id;
         self.core.forget_lookup(id);
         self.core.knows(id).then_some(id)
     }
 
     /// Adds a key, given as vLLM packs it, to a block.
-    pub fn insert_key(
+    pub(super) fn insert_key(
         &mut self,
         block: BlockId,
         packed: &Bound<'_, PyBytes>,
@@ -152,7 +157,7 @@ impl VllmState {
     }
 
     /// Takes every key of a block away without an event.
-    pub fn remove_keys(&mut self, block: BlockId) {
+    pub(super) fn remove_keys(&mut self, block: BlockId) {
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
         if pool.states().is_pinned(block) {

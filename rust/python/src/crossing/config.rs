@@ -4,15 +4,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use kvoxide_core::group::attention_kind;
-use kvoxide_core::{Error, GroupSpec, Policy, RecycleOrder};
+use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
 
-use crate::errors::{IntoPyResult, to_py};
+use super::errors::{IntoPyResult, config_error};
+use super::numbers::{optional_size, size};
 
 /// One KV cache group.
 #[pyclass(module = "kvoxide", name = "KVCacheGroupSpec", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
-pub struct PyGroupSpec {
-    pub spec: GroupSpec,
+pub(crate) struct PyGroupSpec {
+    pub(crate) spec: GroupSpec,
 }
 
 #[pymethods]
@@ -100,10 +101,10 @@ impl PyGroupSpec {
 /// The pool and its groups.
 #[pyclass(module = "kvoxide", name = "KVCacheConfig", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
-pub struct PyConfig {
-    pub num_blocks: usize,
-    pub groups: Vec<PyGroupSpec>,
-    pub needs_zeroing: bool,
+pub(crate) struct PyConfig {
+    pub(crate) num_blocks: usize,
+    pub(crate) groups: Vec<PyGroupSpec>,
+    pub(crate) needs_zeroing: bool,
 }
 
 #[pymethods]
@@ -147,8 +148,8 @@ impl PyConfig {
 /// Retention and recycling.
 #[pyclass(module = "kvoxide", name = "Policy", frozen, eq, from_py_object)]
 #[derive(Clone, Default, PartialEq)]
-pub struct PyPolicy {
-    pub policy: Policy,
+pub(crate) struct PyPolicy {
+    pub(crate) policy: Policy,
 }
 
 #[pymethods]
@@ -245,19 +246,4 @@ fn interval(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
     let number = value.extract::<i64>().map_err(|_| refuse())?;
     usize::try_from(number).map_err(|_| refuse())
-}
-
-/// A size that must not be negative.
-pub fn size(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
-    usize::try_from(value)
-        .map_err(|_| config_error(py, format!("{name} is {value}; it must not be negative")))
-}
-
-/// A size that may be missing.
-pub fn optional_size(py: Python<'_>, name: &str, value: Option<i64>) -> PyResult<Option<usize>> {
-    value.map(|value| size(py, name, value)).transpose()
-}
-
-pub fn config_error(py: Python<'_>, message: String) -> PyErr {
-    to_py(py, &Error::Config(message))
 }

@@ -1,8 +1,9 @@
-//! Block ids as Python lists. Ids are small and recur, so their ints are kept.
+//! Block ids as Python lists and arrays. Ids are small and recur, so their ints are kept.
 
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyInt, PyList, PySequenceMethods};
+use pyo3::types::{PyInt, PyList, PySequenceMethods, PyTuple};
 
 use kvoxide_core::{BlockId, GroupBlocks};
 
@@ -17,8 +18,44 @@ const FEW: usize = 1 << 6;
 
 static PAGES: [PyOnceLock<Vec<Py<PyInt>>>; NUM_PAGES] = [const { PyOnceLock::new() }; NUM_PAGES];
 
+/// Ids of groups as a tuple of lists.
+pub(crate) fn id_lists<'py, 'a>(
+    py: Python<'py>,
+    groups: impl IntoIterator<Item = &'a GroupBlocks>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let lists = groups.into_iter().map(|group| id_list(py, group));
+    PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Ids of groups as a tuple of int32 arrays.
+pub(crate) fn id_arrays<'py>(
+    py: Python<'py>,
+    groups: Vec<&GroupBlocks>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, groups.into_iter().map(|group| group_array(py, group)).collect::<Vec<_>>())
+}
+
+/// Ids as an int32 array.
+pub(crate) fn id_array(
+    py: Python<'_>,
+    ids: impl Iterator<Item = BlockId>,
+) -> Bound<'_, PyArray1<i32>> {
+    ids.map(|id| id as i32).collect::<Vec<_>>().into_pyarray(py)
+}
+
+/// Those behind the null head are copied as one piece.
+fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray1<i32>> {
+    let tail: &[i32] = bytemuck::cast_slice(blocks.tail());
+    if blocks.null_head() == 0 {
+        return PyArray1::from_slice(py, tail);
+    }
+    let mut ids = vec![0; blocks.len()];
+    ids[blocks.null_head()..].copy_from_slice(tail);
+    ids.into_pyarray(py)
+}
+
 /// Ids of one group as a list.
-pub fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
+fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
     let tail = list_of(py, blocks.tail())?;
     if blocks.null_head() == 0 {
         return Ok(tail);

@@ -3,17 +3,15 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use kvoxide_core::block_hash::{BlockHasher, ExtraKeys, HashAlgorithm};
+use kvoxide_core::block_hash::{BlockHasher, ExtraKeys};
 
-use crate::config::{config_error, size};
-use crate::panics::contained;
-use crate::tokens::{hash_bytes, token_ids};
+use crate::crossing::{algorithm_named, block_size_in_tokens, contained, hash_bytes, token_ids};
 
 /// Computes block hashes.
 #[pyclass(module = "kvoxide", name = "BlockHasher", frozen, from_py_object)]
 #[derive(Clone)]
-pub struct PyBlockHasher {
-    pub hasher: BlockHasher,
+pub(crate) struct PyBlockHasher {
+    pub(super) hasher: BlockHasher,
 }
 
 #[pymethods]
@@ -47,21 +45,5 @@ impl PyBlockHasher {
             let hash_len = self.hasher.algorithm().hash_len();
             Ok(hashes.iter().map(|hash| hash_bytes(py, hash, hash_len)).collect())
         })
-    }
-}
-
-/// The algorithm of a name that Python gives.
-pub fn algorithm_named(py: Python<'_>, name: &str) -> PyResult<HashAlgorithm> {
-    HashAlgorithm::named(name).ok_or_else(|| {
-        let names = HashAlgorithm::ALL.map(|(name, _)| format!("'{name}'")).join(", ");
-        config_error(py, format!("algorithm is '{name}'; it can be one of {names}"))
-    })
-}
-
-/// A number of tokens per hash that Python gives.
-pub fn block_size_in_tokens(py: Python<'_>, block_size: i64) -> PyResult<usize> {
-    match size(py, "block_size", block_size)? {
-        0 => Err(config_error(py, "block_size is 0; it must be at least 1 token".into())),
-        block_size => Ok(block_size),
     }
 }

@@ -3,21 +3,34 @@
 
 use pyo3::prelude::*;
 
-use kvoxide_core::{AllocateArgs, Error, GroupBlocks, GroupId};
+use kvoxide_core::{AllocateArgs, Error, GroupBlocks, GroupId, RequestId};
 
-use crate::errors::{request_error, to_py};
-use crate::request::PyRequest;
-use crate::state::State;
-use crate::tokens::hash_error;
+use super::request::PyRequest;
+use super::state::State;
+use crate::crossing::{hash_error, request_error, to_py};
 
 impl State {
     /// Checks that a request can be told from every other and that its hashes are of the kind in
     /// use.
-    pub fn check_request(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
+    pub(super) fn check_request(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
         let holder = self.names.get(&request.request_id);
         if holder.is_some_and(|&id| id != request.id) {
             return Err(to_py(py, &Error::DuplicateRequest(request.request_id.clone())));
         }
+        self.check_hashes(py, request)?;
+        let settled = request.num_tokens + request.num_in_flight_tokens;
+        if request.num_computed_tokens > settled {
+            let message = format!(
+                "request '{}' has {} computed tokens but only {settled} tokens (in-flight ones \
+                 included)",
+                request.request_id, request.num_computed_tokens
+            );
+            return Err(request_error(py, message));
+        }
+        Ok(())
+    }
+
+    fn check_hashes(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
         let expected = self.core.hash_block_size();
         if let Some(given) = request.hash_block_size.filter(|&given| given != expected) {
             let message = format!(
@@ -46,20 +59,17 @@ impl State {
             );
             return Err(hash_error(py, message));
         }
-        let settled = request.num_tokens + request.num_in_flight_tokens;
-        if request.num_computed_tokens > settled {
-            let message = format!(
-                "request '{}' has {} computed tokens but only {settled} tokens (in-flight ones \
-                 included)",
-                request.request_id, request.num_computed_tokens
-            );
-            return Err(request_error(py, message));
-        }
         Ok(())
     }
 
+    /// The number of a request that this manager must hold.
+    pub(super) fn held(&self, py: Python<'_>, request: &PyRequest) -> PyResult<RequestId> {
+        self.check_request(py, request)?;
+        self.request_id(py, &request.request_id)
+    }
+
     /// Checks what vLLM's scheduler never asks for and the core cannot tell from good input.
-    pub fn check_allocation(
+    pub(super) fn check_allocation(
         &self,
         py: Python<'_>,
         request: &PyRequest,
@@ -92,6 +102,11 @@ impl State {
             );
             return Err(request_error(py, message));
         }
+        self.check_hit(py, args)
+    }
+
+    /// Checks that the blocks of a hit are as long as the hit is said to be.
+    fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
         let groups = self.core.config().groups.iter();
         for (i, group) in groups.enumerate().filter(|(_, group)| group.prefix_cacheable) {
             let covered = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
@@ -109,12 +124,15 @@ impl State {
     }
 
     /// Checks that a group id is known.
-    pub fn group_id(&self, py: Python<'_>, group: i64) -> PyResult<GroupId> {
+    pub(super) fn group_id(&self, py: Python<'_>, group: i64) -> PyResult<GroupId> {
         let num_groups = self.core.config().groups.len();
         let known = GroupId::try_from(group).ok().filter(|&id| usize::from(id) < num_groups);
-        known.ok_or_else(|| {
-            let last = num_groups as i64 - 1;
-            request_error(py, format!("group id {group} is unknown; ids are 0 to {last}"))
-        })
+        known.ok_or_else(|| unknown_group(py, group, num_groups))
     }
+}
+
+/// The refusal of a group id.
+pub(super) fn unknown_group(py: Python<'_>, group: i64, num_groups: usize) -> PyErr {
+    let last = num_groups as i64 - 1;
+    request_error(py, format!("group id {group} is unknown; ids are 0 to {last}"))
 }

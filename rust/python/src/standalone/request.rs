@@ -9,16 +9,16 @@ use pyo3::types::PyList;
 use kvoxide_core::block_hash::ExtraKeys;
 use kvoxide_core::{BlockHash, RequestId, RequestView};
 
-use crate::errors::request_error;
-use crate::hasher::PyBlockHasher;
-use crate::manager::count;
-use crate::panics::contained;
-use crate::tokens::{Hashes, hash_bytes, hash_error, one_or_more_token_ids, token_ids};
+use super::hasher::PyBlockHasher;
+use crate::crossing::{
+    Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, request_error,
+    token_ids,
+};
 
 /// Where a request is in the scheduler.
 #[pyclass(module = "kvoxide", name = "RequestStatus", frozen, eq, hash, from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RequestStatus {
+pub(crate) enum RequestStatus {
     #[pyo3(name = "WAITING")]
     Waiting,
     #[pyo3(name = "RUNNING")]
@@ -31,42 +31,42 @@ pub enum RequestStatus {
 
 /// A request as the manager reads it.
 #[pyclass(module = "kvoxide", name = "Request")]
-pub struct PyRequest {
-    pub id: RequestId,
+pub(crate) struct PyRequest {
+    pub(super) id: RequestId,
     #[pyo3(get)]
-    pub request_id: String,
-    pub tokens: Vec<i64>,
-    pub hashes: Vec<BlockHash>,
-    pub hash_len: usize,
-    pub hash_block_size: Option<usize>,
-    pub extra_keys: ExtraKeys,
+    pub(super) request_id: String,
+    pub(super) tokens: Vec<i64>,
+    pub(super) hashes: Vec<BlockHash>,
+    pub(super) hash_len: usize,
+    pub(super) hash_block_size: Option<usize>,
+    pub(super) extra_keys: ExtraKeys,
     hasher: Option<PyBlockHasher>,
     #[pyo3(get)]
-    pub num_prompt_tokens: usize,
+    pub(super) num_prompt_tokens: usize,
     #[pyo3(get)]
-    pub num_tokens: usize,
+    pub(super) num_tokens: usize,
     #[pyo3(get)]
-    pub num_computed_tokens: usize,
+    pub(super) num_computed_tokens: usize,
     #[pyo3(get)]
-    pub num_in_flight_tokens: usize,
+    pub(super) num_in_flight_tokens: usize,
     #[pyo3(get)]
-    pub shared_prefix_boundary: usize,
+    pub(super) shared_prefix_boundary: usize,
     #[pyo3(get)]
-    pub num_preemptions: usize,
+    pub(super) num_preemptions: usize,
     #[pyo3(get, set)]
-    pub status: RequestStatus,
+    pub(super) status: RequestStatus,
     #[pyo3(get)]
-    pub skip_reading_prefix_cache: bool,
+    pub(super) skip_reading_prefix_cache: bool,
     #[pyo3(get)]
-    pub session_id: Option<String>,
-    pub reports_hits: bool,
+    pub(super) session_id: Option<String>,
+    pub(super) reports_hits: bool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl PyRequest {
     /// What the core reads.
-    pub fn view(&self) -> RequestView<'_> {
+    pub(super) fn view(&self) -> RequestView<'_> {
         RequestView {
             id: self.id,
             hashes: self.hashes[..].into(),
@@ -226,12 +226,7 @@ impl PyRequest {
             );
             return Err(hash_error(py, message));
         }
-        let num_new_tokens = usize::try_from(num_new_tokens).map_err(|_| {
-            request_error(
-                py,
-                format!("num_new_tokens is {num_new_tokens}; it must not be negative"),
-            )
-        })?;
+        let num_new_tokens = count(py, "num_new_tokens", num_new_tokens)?;
         if !new.hashes.is_empty() {
             self.hash_len = new.hash_len;
         }

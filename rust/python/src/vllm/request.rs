@@ -10,12 +10,12 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
 
 use super::errors::IntoVllmResult;
-use crate::tokens::hash_error;
+use crate::crossing::{block_hash, hash_error};
 
 /// A request that has been seen and not been freed.
 #[derive(Default)]
-pub struct Mirror {
-    pub id: RequestId,
+pub(super) struct Mirror {
+    pub(super) id: RequestId,
     /// Position of the first hash that was copied.
     start: usize,
     hashes: Vec<BlockHash>,
@@ -23,18 +23,18 @@ pub struct Mirror {
 
 impl Mirror {
     /// A request of which nothing is known.
-    pub fn new(id: RequestId) -> Self {
+    pub(super) fn new(id: RequestId) -> Self {
         Self { id, ..Self::default() }
     }
 
     /// Lets the next call copy its hashes anew.
-    pub fn forget_hashes(&mut self) {
+    pub(super) fn forget_hashes(&mut self) {
         self.hashes.clear();
     }
 
     /// Copies the hashes from `first_needed` on that are new. Hashes are chained, so an equal last
     /// one means that all before it are equal; a list that was replaced is copied anew.
-    pub fn update(&mut self, source: &PyHashes<'_, '_>, first_needed: usize) -> Result<()> {
+    pub(super) fn update(&mut self, source: &PyHashes<'_, '_>, first_needed: usize) -> Result<()> {
         if first_needed < self.start || !self.is_continued_by(source)? {
             self.start = first_needed;
             self.hashes.clear();
@@ -54,7 +54,7 @@ impl Mirror {
     }
 
     /// What the core reads.
-    pub fn view(&self, facts: &Facts) -> RequestView<'_> {
+    pub(super) fn view(&self, facts: &Facts) -> RequestView<'_> {
         RequestView {
             id: self.id,
             hashes: HashWindow::new(self.start, &self.hashes),
@@ -72,7 +72,7 @@ impl Mirror {
 const FEW: usize = 16;
 
 /// The hashes of a request where Python has them: a list or another sequence of bytes.
-pub struct PyHashes<'a, 'py> {
+pub(super) struct PyHashes<'a, 'py> {
     hashes: &'a Bound<'py, PyAny>,
     list: Option<&'a Bound<'py, PyList>>,
     len: usize,
@@ -82,7 +82,7 @@ pub struct PyHashes<'a, 'py> {
 
 impl<'a, 'py> PyHashes<'a, 'py> {
     /// A sequence of hashes of `hash_len` bytes, if that is known.
-    pub fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
+    pub(super) fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
         let list = hashes.cast::<PyList>().ok();
         let len = match list {
             Some(list) => list.len(),
@@ -92,12 +92,12 @@ impl<'a, 'py> PyHashes<'a, 'py> {
     }
 
     /// Bytes per hash, once one has been read.
-    pub fn hash_len(&self) -> Option<usize> {
+    pub(super) fn hash_len(&self) -> Option<usize> {
         self.hash_len.get()
     }
 
     /// A result of the core that read these hashes, with Python's own error where reading failed.
-    pub fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
+    pub(super) fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
         match self.failure.take() {
             Some(failure) if result.is_err() => Err(failure),
             _ => result.into_vllm(py),
@@ -176,48 +176,20 @@ impl HashSource for PyHashes<'_, '_> {
     }
 }
 
-/// A hash from bytes, of the one length that a manager's hashes have.
-pub fn block_hash(value: &Bound<'_, PyAny>, hash_len: &mut Option<usize>) -> PyResult<BlockHash> {
-    let bytes = value.cast::<PyBytes>()?.as_bytes();
-    let expected = hash_len.unwrap_or(bytes.len());
-    match BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected) {
-        Some(hash) => {
-            *hash_len = Some(expected);
-            Ok(hash)
-        }
-        None => {
-            let message = format!(
-                "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
-                bytes.len()
-            );
-            Err(hash_error(value.py(), message))
-        }
-    }
-}
-
-/// A hash to look up. One of another length than the manager's hashes is cached nowhere.
-pub fn known_hash(
-    value: &Bound<'_, PyAny>,
-    hash_len: Option<usize>,
-) -> PyResult<Option<BlockHash>> {
-    let bytes = value.cast::<PyBytes>()?.as_bytes();
-    Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
-}
-
 /// The numbers of a request at the time of a call.
-pub struct Facts {
-    pub num_tokens: usize,
-    pub num_prompt_tokens: usize,
-    pub num_computed_tokens: usize,
-    pub num_in_flight_tokens: usize,
-    pub shared_prefix_boundary: usize,
-    pub is_waiting: bool,
+pub(super) struct Facts {
+    pub(super) num_tokens: usize,
+    pub(super) num_prompt_tokens: usize,
+    pub(super) num_computed_tokens: usize,
+    pub(super) num_in_flight_tokens: usize,
+    pub(super) shared_prefix_boundary: usize,
+    pub(super) is_waiting: bool,
 }
 
 impl Facts {
     /// Reads a request. `waiting` are the states that the watermark applies to; without a
     /// watermark the state is not read.
-    pub fn read(request: &Bound<'_, PyAny>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
+    pub(super) fn read(request: &Bound<'_, PyAny>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
         let py = request.py();
         let is_waiting = match waiting {
             [] => false,
@@ -242,6 +214,6 @@ impl Facts {
 }
 
 /// Prompt and output tokens of a request.
-pub fn num_tokens(request: &Bound<'_, PyAny>) -> PyResult<usize> {
+pub(super) fn num_tokens(request: &Bound<'_, PyAny>) -> PyResult<usize> {
     request.getattr(intern!(request.py(), "num_tokens"))?.extract()
 }

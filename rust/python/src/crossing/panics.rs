@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use kvoxide_core::{Error, Manager};
 
-use crate::errors::to_py;
+use super::errors::to_py;
 
 thread_local! {
     static LAST: Cell<Option<String>> = const { Cell::new(None) };
@@ -18,7 +18,7 @@ thread_local! {
 
 /// Keeps what a panic says and where, and shows it in one line; with `RUST_BACKTRACE` set, also how
 /// it got there. The hook is this module's alone: other modules written in Rust have their own.
-pub fn keep_reports() {
+pub(crate) fn keep_reports() {
     set_hook(Box::new(|panic| {
         let line = panic.to_string().replace('\n', " ");
         // Not `eprintln`, which panics where stderr is closed.
@@ -35,13 +35,13 @@ pub fn keep_reports() {
 /// The result of a call, or what its panic said. What the call was changing is then unknown: the
 /// caller must not use it again.
 #[inline]
-pub fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
+pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(report)
 }
 
 /// As [`caught`], for calls that change nothing: a panic is an `InternalError`.
 #[inline]
-pub fn contained<R>(py: Python<'_>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+pub(crate) fn contained<R>(py: Python<'_>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     caught(call).unwrap_or_else(|report| Err(to_py(py, &Error::Internal(report))))
 }
 
@@ -56,7 +56,7 @@ fn report(payload: Box<dyn Any + Send>) -> String {
 
 /// For tests of what a panic leaves behind: takes a block that nobody will ever give back, and
 /// panics.
-pub fn panic_midway(core: &mut Manager) -> PyResult<()> {
+pub(crate) fn panic_midway(core: &mut Manager) -> PyResult<()> {
     core.pool_mut().take(1, &mut Vec::new());
     panic!("planted by a test");
 }

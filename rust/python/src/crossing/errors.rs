@@ -1,6 +1,9 @@
 //! The exceptions, made in one place, and what of the core becomes which.
 
-use pyo3::exceptions::{PyAssertionError, PyException, PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{
+    PyAssertionError, PyAttributeError, PyException, PyKeyError, PyOverflowError, PyRuntimeError,
+    PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -8,26 +11,26 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use kvoxide_core::Error;
 
 /// The exception types.
-pub struct Exceptions {
-    pub base: Py<PyType>,
-    pub config: Py<PyType>,
-    pub unsupported_group: Py<PyType>,
-    pub request: Py<PyType>,
-    pub unknown_request: Py<PyType>,
-    pub duplicate_request: Py<PyType>,
-    pub block_hash: Py<PyType>,
-    pub block: Py<PyType>,
-    pub busy: Py<PyType>,
-    pub internal: Py<PyType>,
-    pub poisoned: Py<PyType>,
-    pub trace: Py<PyType>,
+pub(crate) struct Exceptions {
+    base: Py<PyType>,
+    config: Py<PyType>,
+    unsupported_group: Py<PyType>,
+    request: Py<PyType>,
+    unknown_request: Py<PyType>,
+    duplicate_request: Py<PyType>,
+    block_hash: Py<PyType>,
+    block: Py<PyType>,
+    busy: Py<PyType>,
+    internal: Py<PyType>,
+    poisoned: Py<PyType>,
+    pub(crate) trace: Py<PyType>,
 }
 
 static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
 
 impl Exceptions {
     /// The exception types, made on first use.
-    pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
+    pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
         EXCEPTIONS.get_or_try_init(py, || Self::new(py))
     }
 
@@ -58,7 +61,7 @@ impl Exceptions {
     }
 
     /// Puts the types into the module.
-    pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         let all = Self::get(py)?;
         for exception in [
@@ -94,7 +97,7 @@ fn new_type(py: Python<'_>, name: &str, bases: &[&Bound<'_, PyType>]) -> PyResul
 }
 
 /// The Python exception for a refusal by the core.
-pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
     let exception = |all: &'static Exceptions| match error {
         Error::Config(_) => &all.config,
         Error::UnsupportedGroup { .. } => &all.unsupported_group,
@@ -109,7 +112,7 @@ pub fn to_py(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// Turns the core's results into Python's.
-pub trait IntoPyResult<T> {
+pub(crate) trait IntoPyResult<T> {
     /// The value, or the exception.
     fn into_py(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -122,7 +125,7 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
 
 /// The refusal of a call while another one runs.
 #[cold]
-pub fn busy_error(py: Python<'_>) -> PyErr {
+pub(crate) fn busy_error(py: Python<'_>) -> PyErr {
     made(py, |all| &all.busy, BUSY.to_owned())
 }
 
@@ -131,7 +134,7 @@ const BUSY: &str = "the manager is in the middle of another call; call it from o
 
 /// The refusal of a manager that cannot be trusted any more.
 #[cold]
-pub fn poisoned_error(py: Python<'_>, reason: &str) -> PyErr {
+pub(crate) fn poisoned_error(py: Python<'_>, reason: &str) -> PyErr {
     let message = format!(
         "the manager is poisoned and refuses every call: {reason}; its blocks can no longer be \
          trusted: make a new manager or restart the server, and please report it"
@@ -151,11 +154,30 @@ fn made(
 }
 
 /// A refusal of blocks.
-pub fn block_error(py: Python<'_>, message: &str) -> PyErr {
+pub(crate) fn block_error(py: Python<'_>, message: &str) -> PyErr {
     to_py(py, &Error::Block(message.to_owned()))
 }
 
 /// A refusal of an argument about a request.
-pub fn request_error(py: Python<'_>, message: String) -> PyErr {
+pub(crate) fn request_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::Request(message))
+}
+
+/// A refusal of a description: of a group, a policy, a manager.
+pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
+    to_py(py, &Error::Config(message))
+}
+
+/// A refusal of block hashes.
+pub(crate) fn hash_error(py: Python<'_>, message: String) -> PyErr {
+    to_py(py, &Error::BlockHash(message))
+}
+
+/// The error of a value that is of a wrong type or too large; what the value's own code raised is
+/// passed on.
+pub(crate) fn or_raised(error: PyErr, py: Python<'_>, refusal: impl FnOnce() -> PyErr) -> PyErr {
+    let is_of_value = error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyOverflowError>(py)
+        || error.is_instance_of::<PyAttributeError>(py);
+    if is_of_value { refusal() } else { error }
 }

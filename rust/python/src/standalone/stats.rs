@@ -5,19 +5,19 @@ use pyo3::prelude::*;
 /// Look-ups since the last report.
 #[pyclass(module = "kvoxide", get_all, set_all, eq, skip_from_py_object)]
 #[derive(Clone, Default, PartialEq)]
-pub struct PrefixCacheStats {
-    pub reset: bool,
-    pub requests: usize,
-    pub queries: usize,
-    pub hits: usize,
-    pub preempted_requests: usize,
-    pub preempted_queries: usize,
-    pub preempted_hits: usize,
+pub(crate) struct PrefixCacheStats {
+    pub(super) reset: bool,
+    requests: usize,
+    queries: usize,
+    hits: usize,
+    preempted_requests: usize,
+    preempted_queries: usize,
+    preempted_hits: usize,
 }
 
 impl PrefixCacheStats {
     /// Counts one look-up; those of preempted requests apart.
-    pub fn record(&mut self, num_tokens: usize, num_hits: usize, preempted: bool) {
+    pub(super) fn record(&mut self, num_tokens: usize, num_hits: usize, preempted: bool) {
         let (requests, queries, hits) = match preempted {
             true => (
                 &mut self.preempted_requests,

@@ -5,14 +5,14 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use kvoxide_core::{BlockHash, Event, GroupSpec, StoredEvent};
 
-use crate::request::PyRequest;
-use crate::tokens::hash_bytes;
+use super::request::PyRequest;
+use crate::crossing::hash_bytes;
 
 const MEDIUM: &str = "GPU";
 
 /// An event with what it takes from its request, until Python asks for it.
 #[derive(Clone)]
-pub enum PendingEvent {
+pub(super) enum PendingEvent {
     Stored(Box<Stored>),
     Removed { hash: BlockHash, group: u16 },
     Cleared,
@@ -20,7 +20,7 @@ pub enum PendingEvent {
 
 /// Blocks that entered the cache.
 #[derive(Clone)]
-pub struct Stored {
+pub(super) struct Stored {
     event: StoredEvent,
     token_ids: Vec<i64>,
     lookahead_token_ids: Option<Vec<Vec<i64>>>,
@@ -31,7 +31,11 @@ pub struct Stored {
 
 impl PendingEvent {
     /// An event of a call about `request`.
-    pub fn new(event: Event, request: Option<&PyRequest>, num_lookahead_tokens: usize) -> Self {
+    pub(super) fn new(
+        event: Event,
+        request: Option<&PyRequest>,
+        num_lookahead_tokens: usize,
+    ) -> Self {
         match (event, request) {
             (Event::Stored(event), Some(request)) => {
                 Self::Stored(Box::new(Stored::new(event, request, num_lookahead_tokens)))
@@ -42,7 +46,7 @@ impl PendingEvent {
     }
 
     /// The Python object.
-    pub fn into_py<'py>(
+    pub(super) fn into_py<'py>(
         self,
         py: Python<'py>,
         hash_len: usize,
@@ -134,7 +138,7 @@ fn extra_key_list(py: Python<'_>, keys: Vec<Vec<String>>) -> PyResult<Option<Py<
 
 /// Blocks entered the prefix cache.
 #[pyclass(module = "kvoxide", get_all, frozen)]
-pub struct BlockStored {
+pub(crate) struct BlockStored {
     block_hashes: Py<PyList>,
     parent_block_hash: Option<Py<PyBytes>>,
     token_ids: Py<PyList>,
@@ -152,7 +156,7 @@ pub struct BlockStored {
 
 /// A block left the prefix cache.
 #[pyclass(module = "kvoxide", frozen)]
-pub struct BlockRemoved {
+pub(crate) struct BlockRemoved {
     #[pyo3(get)]
     block_hashes: Py<PyList>,
     #[pyo3(get)]
@@ -169,4 +173,4 @@ impl BlockRemoved {
 
 /// The prefix cache was reset.
 #[pyclass(module = "kvoxide", frozen)]
-pub struct AllBlocksCleared;
+pub(crate) struct AllBlocksCleared;

@@ -6,37 +6,41 @@ use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
 
-use crate::errors::{busy_error, poisoned_error};
-use crate::panics::caught;
+use super::errors::{busy_error, poisoned_error};
+use super::panics::caught;
 
 /// What a gate keeps.
-pub trait Guarded {
+pub(crate) trait Guarded {
     /// Looks at the state after a call that may have changed it; what is found broken poisons the
     /// manager.
     fn look_after(&mut self, call: &'static str) -> Result<(), String>;
 }
 
 /// State behind a gate.
-pub struct Gate<T> {
+pub(crate) struct Gate<T> {
     state: Mutex<T>,
     poison: OnceLock<String>,
 }
 
 impl<T: Guarded> Gate<T> {
     /// A gate that is open.
-    pub fn new(state: T) -> Self {
+    pub(crate) fn new(state: T) -> Self {
         Self { state: Mutex::new(state), poison: OnceLock::new() }
     }
 
     /// A call that changes nothing.
     #[inline]
-    pub fn read<R>(&self, py: Python<'_>, call: impl FnOnce(&T) -> PyResult<R>) -> PyResult<R> {
+    pub(crate) fn read<R>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&T) -> PyResult<R>,
+    ) -> PyResult<R> {
         self.enter(py, "a reading call", |state| call(state))
     }
 
     /// A call that may change the state. Where it fails, it has changed nothing.
     #[inline]
-    pub fn change<R>(
+    pub(crate) fn change<R>(
         &self,
         py: Python<'_>,
         name: &'static str,
@@ -54,7 +58,7 @@ impl<T: Guarded> Gate<T> {
     /// A change of a detail, in the middle of something that the caller does by hand: nobody looks
     /// whether the whole is right.
     #[inline]
-    pub fn edit<R>(
+    pub(crate) fn edit<R>(
         &self,
         py: Python<'_>,
         name: &'static str,
@@ -80,7 +84,7 @@ impl<T: Guarded> Gate<T> {
     }
 
     /// What a change hands out. Where that cannot be made nobody holds it, and the gate closes.
-    pub fn handed_out<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
+    pub(crate) fn handed_out<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
         made.map_err(|error| {
             let poisoned = self.poison(py, format!("what a call hands out was lost ({error})"));
             poisoned.set_cause(py, Some(error));
@@ -90,7 +94,7 @@ impl<T: Guarded> Gate<T> {
 
     /// Closes the gate for good. The first reason is the one that is told from then on.
     #[cold]
-    pub fn poison(&self, py: Python<'_>, reason: String) -> PyErr {
+    pub(crate) fn poison(&self, py: Python<'_>, reason: String) -> PyErr {
         poisoned_error(py, self.poison.get_or_init(|| reason))
     }
 }

@@ -1,0 +1,131 @@
+//! Blocks per group, which stay ids until objects are asked for.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use kvoxide_core::{BlockId, GroupBlocks};
+
+use super::block_ids::{id_arrays, id_lists};
+use super::errors::block_error;
+use super::owner::Owner;
+use super::panics::contained;
+
+/// Blocks of an owner, group by group.
+pub(crate) struct BlockLists<O> {
+    pub(crate) owner: Arc<O>,
+    pub(crate) groups: Arc<Vec<GroupBlocks>>,
+}
+
+impl<O: Owner> BlockLists<O> {
+    #[inline]
+    pub(crate) fn new(owner: &Arc<O>, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> Self {
+        Self { owner: owner.clone(), groups: groups.into() }
+    }
+
+    /// Blocks that were just allocated; none of them is null.
+    #[inline]
+    pub(crate) fn of_new(owner: &Arc<O>, ids: Vec<Vec<BlockId>>) -> Self {
+        let groups = ids.into_iter().map(|ids| GroupBlocks::new(0, ids));
+        Self::new(owner, groups.collect::<Vec<_>>())
+    }
+
+    /// As many groups, all of them empty.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(&self.owner, vec![GroupBlocks::default(); self.groups.len()])
+    }
+
+    /// These blocks, and behind them those of `more`.
+    pub(crate) fn joined(&self, more: &[GroupBlocks]) -> Self {
+        let mut groups = self.groups.as_ref().clone();
+        for (group, more) in groups.iter_mut().zip(more) {
+            group.extend_from(more, 0);
+        }
+        Self::new(&self.owner, groups)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.iter().all(GroupBlocks::is_empty)
+    }
+
+    /// The groups, of blocks that must be `owner`'s.
+    pub(crate) fn groups_at(
+        &self,
+        py: Python<'_>,
+        owner: &Arc<O>,
+    ) -> PyResult<&Arc<Vec<GroupBlocks>>> {
+        match Arc::ptr_eq(&self.owner, owner) {
+            true => Ok(&self.groups),
+            false => Err(block_error(py, "the blocks are of another manager")),
+        }
+    }
+
+    /// The groups of a list of ids, or all of them. `index` says where a group stands.
+    pub(crate) fn selected(
+        &self,
+        group_ids: Option<Vec<isize>>,
+        index: impl Fn(isize) -> Option<usize>,
+        unknown: impl Fn(isize) -> PyErr,
+    ) -> PyResult<Vec<&GroupBlocks>> {
+        let Some(ids) = group_ids else { return Ok(self.groups.iter().collect()) };
+        let group = |id| {
+            let group = index(id).and_then(|index| self.groups.get(index));
+            group.ok_or_else(|| unknown(id))
+        };
+        ids.into_iter().map(group).collect()
+    }
+
+    /// The blocks that have no hash, where there is one group.
+    pub(crate) fn unhashed_of_one(
+        &self,
+        py: Python<'_>,
+        refusal: impl FnOnce() -> PyErr,
+    ) -> PyResult<Vec<BlockId>> {
+        let [group] = &self.groups[..] else { return Err(refusal()) };
+        self.owner.gate().ask(py, |core| {
+            let states = core.pool().states();
+            group.iter().filter(|&id| !states.is_cached(id)).collect()
+        })
+    }
+
+    /// The blocks of each group that have no hash.
+    pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
+        self.owner
+            .gate()
+            .ask(py, |core| self.groups.iter().map(|group| core.pool().unhashed(group)).collect())
+    }
+
+    /// Whether both have the same blocks in the same order.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.owner, &other.owner)
+            && self.groups.len() == other.groups.len()
+            && self.groups.iter().zip(other.groups.iter()).all(|(a, b)| a.iter().eq(b.iter()))
+    }
+
+    pub(crate) fn repr(&self) -> String {
+        let lens: Vec<_> = self.groups.iter().map(|group| group.len().to_string()).collect();
+        format!("KVCacheBlocks(blocks per group: {})", lens.join(", "))
+    }
+}
+
+/// Ids as lists; none at all for no block, where that is allowed.
+pub(crate) fn lists_or_none<'py>(
+    py: Python<'py>,
+    groups: Vec<&GroupBlocks>,
+    allow_none: bool,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    if allow_none && groups.iter().all(|group| group.is_empty()) {
+        return Ok(None);
+    }
+    contained(py, || id_lists(py, groups).map(Some))
+}
+
+/// Ids as int32 arrays.
+pub(crate) fn arrays<'py>(
+    py: Python<'py>,
+    groups: Vec<&GroupBlocks>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    contained(py, || id_arrays(py, groups))
+}

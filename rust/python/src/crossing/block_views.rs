@@ -1,0 +1,54 @@
+//! A view of one block: its id, and the way to whoever knows the rest.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_core::BlockId;
+
+use super::errors::block_error;
+use super::hashes::packed_key;
+use super::owner::{Owner, WithCore};
+
+/// A block of an owner.
+pub(crate) struct BlockView<O> {
+    pub(crate) owner: Arc<O>,
+    pub(crate) id: BlockId,
+}
+
+impl<O: Owner> BlockView<O> {
+    pub(crate) fn new(owner: &Arc<O>, id: BlockId) -> Self {
+        Self { owner: owner.clone(), id }
+    }
+
+    /// The packed key, if the block is cached.
+    pub(crate) fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.owner.gate().read(py, |state| {
+            let key = state.core().pool().states().key(self.id);
+            Ok(key.map(|key| packed_key(py, &key, state.hash_len())))
+        })
+    }
+
+    /// The tokens that the block's hash covers.
+    pub(crate) fn hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.owner.gate().ask(py, |core| core.pool().states().hash_num_tokens(self.id))
+    }
+
+    /// Whether both are views of one block.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && Arc::ptr_eq(&self.owner, &other.owner)
+    }
+
+    /// The id of a block that must be one of `owner`'s.
+    pub(crate) fn id_at(&self, py: Python<'_>, owner: &Arc<O>) -> PyResult<BlockId> {
+        match Arc::ptr_eq(&self.owner, owner) {
+            true => Ok(self.id),
+            false => Err(block_error(py, "a block is of another manager")),
+        }
+    }
+
+    pub(crate) fn repr(&self, ref_count: impl std::fmt::Display) -> String {
+        format!("KVCacheBlock(block_id={}, ref_cnt={ref_count})", self.id)
+    }
+}

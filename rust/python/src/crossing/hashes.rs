@@ -1,0 +1,158 @@
+//! Block hashes and the keys made of them, as Python has them: bytes.
+
+use numpy::{PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_core::block::CacheKey;
+use kvoxide_core::block_hash::HashAlgorithm;
+use kvoxide_core::{BlockHash, GroupId};
+
+use super::errors::{block_error, config_error, hash_error, or_raised, request_error};
+
+/// Ready-made hashes, all of one length.
+#[derive(Default)]
+pub(crate) struct Hashes {
+    pub(crate) hashes: Vec<BlockHash>,
+    /// Bytes of each; 0 if there is none.
+    pub(crate) hash_len: usize,
+}
+
+impl Hashes {
+    /// Hashes from a sequence of bytes or a 2-d uint8 array.
+    pub(crate) fn extract(value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = value.extract::<PyReadonlyArray2<'_, u8>>() {
+            let rows = array.as_array();
+            return Self::new(value.py(), rows.rows().into_iter().map(|row| row.to_vec()));
+        }
+        if let Ok(array) = value.cast::<PyUntypedArray>() {
+            let message = format!(
+                "block hashes are an array of dtype {} and {} dimensions; give a 2-d array of \
+                 uint8, one row for each hash",
+                array.dtype(),
+                array.ndim()
+            );
+            return Err(request_error(value.py(), message));
+        }
+        let py = value.py();
+        let hashes = value.extract::<Vec<Bound<'_, PyBytes>>>().map_err(|error| {
+            or_raised(error, py, || {
+                request_error(py, "block hashes must be a sequence of bytes or an array".into())
+            })
+        })?;
+        Self::new(value.py(), hashes.iter().map(|hash| hash.as_bytes()))
+    }
+
+    /// A single hash.
+    pub(crate) fn of_one(hash: &Bound<'_, PyBytes>) -> PyResult<Self> {
+        Self::new(hash.py(), std::iter::once(hash.as_bytes()))
+    }
+
+    fn new(py: Python<'_>, rows: impl Iterator<Item = impl AsRef<[u8]>>) -> PyResult<Self> {
+        let mut made = Self::default();
+        for row in rows {
+            let row = row.as_ref();
+            let hash = BlockHash::from_slice(row).ok_or_else(|| {
+                hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", row.len()))
+            })?;
+            if made.hash_len != 0 && made.hash_len != row.len() {
+                let message = format!(
+                    "block hashes have {} and {} bytes; all must have the same length",
+                    made.hash_len,
+                    row.len()
+                );
+                return Err(hash_error(py, message));
+            }
+            made.hash_len = row.len();
+            made.hashes.push(hash);
+        }
+        Ok(made)
+    }
+}
+
+/// A hash as the bytes it was given as.
+pub(crate) fn hash_bytes<'py>(
+    py: Python<'py>,
+    hash: &BlockHash,
+    hash_len: usize,
+) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &hash.to_bytes()[..hash_len])
+}
+
+/// A hash from bytes, of the one length that a manager's hashes have.
+pub(crate) fn block_hash(
+    value: &Bound<'_, PyAny>,
+    hash_len: &mut Option<usize>,
+) -> PyResult<BlockHash> {
+    let bytes = value.cast::<PyBytes>()?.as_bytes();
+    let expected = hash_len.unwrap_or(bytes.len());
+    match BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected) {
+        Some(hash) => {
+            *hash_len = Some(expected);
+            Ok(hash)
+        }
+        None => {
+            let message = format!(
+                "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
+                bytes.len()
+            );
+            Err(hash_error(value.py(), message))
+        }
+    }
+}
+
+/// A hash to look up. One of another length than the manager's hashes is cached nowhere.
+pub(crate) fn known_hash(
+    value: &Bound<'_, PyAny>,
+    hash_len: Option<usize>,
+) -> PyResult<Option<BlockHash>> {
+    let bytes = value.cast::<PyBytes>()?.as_bytes();
+    Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
+}
+
+/// The key of a block as vLLM packs it: hash, then the group in 4 bytes, big-endian.
+pub(crate) fn packed_key<'py>(
+    py: Python<'py>,
+    key: &CacheKey,
+    hash_len: usize,
+) -> Bound<'py, PyBytes> {
+    let mut bytes = hash_bytes(py, &key.hash, hash_len).as_bytes().to_vec();
+    bytes.extend(u32::from(key.group).to_be_bytes());
+    PyBytes::new(py, &bytes)
+}
+
+/// A key from its packed form, whose hash is one of the manager's from then on.
+pub(crate) fn unpacked_key(
+    packed: &Bound<'_, PyBytes>,
+    hash_len: &mut Option<usize>,
+) -> PyResult<CacheKey> {
+    let (hash, group) = unpacked(packed)?;
+    let hash = block_hash(PyBytes::new(packed.py(), hash).as_any(), hash_len)?;
+    Ok(CacheKey { hash, group })
+}
+
+/// A key to look up. One whose hash has another length than the manager's is no block's.
+pub(crate) fn known_key(
+    packed: &Bound<'_, PyBytes>,
+    hash_len: Option<usize>,
+) -> PyResult<Option<CacheKey>> {
+    let (hash, group) = unpacked(packed)?;
+    let hash = BlockHash::from_slice(hash).filter(|_| Some(hash.len()) == hash_len);
+    Ok(hash.map(|hash| CacheKey { hash, group }))
+}
+
+fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
+    let refuse =
+        || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
+    let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
+    let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
+    Ok((hash, group))
+}
+
+/// The algorithm of a name that Python gives.
+pub(crate) fn algorithm_named(py: Python<'_>, name: &str) -> PyResult<HashAlgorithm> {
+    HashAlgorithm::named(name).ok_or_else(|| {
+        let names = HashAlgorithm::ALL.map(|(name, _)| format!("'{name}'")).join(", ");
+        config_error(py, format!("algorithm is '{name}'; it can be one of {names}"))
+    })
+}

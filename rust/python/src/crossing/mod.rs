@@ -1,0 +1,37 @@
+//! What both managers use on the way between Python and the core, in the order of its layers: each
+//! module uses only those below it.
+
+mod answers;
+mod block_lists;
+mod block_views;
+mod config;
+
+mod block_ids;
+mod hashes;
+mod numbers;
+mod tokens;
+
+mod owner;
+
+mod gate;
+mod panics;
+
+mod errors;
+
+pub(crate) use answers::{found, held_blocks, mixed_digest, take_blocks};
+pub(crate) use block_ids::{id_array, id_lists};
+pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
+pub(crate) use block_views::BlockView;
+pub(crate) use config::{PyConfig, PyGroupSpec, PyPolicy};
+pub(crate) use errors::{
+    Exceptions, IntoPyResult, block_error, hash_error, or_raised, request_error, to_py,
+};
+pub(crate) use gate::{Gate, Guarded};
+pub(crate) use hashes::{
+    Hashes, algorithm_named, block_hash, hash_bytes, known_hash, known_key, packed_key,
+    unpacked_key,
+};
+pub(crate) use numbers::{block_size_in_tokens, count, not_negative, optional_size, size};
+pub(crate) use owner::{Owner, WithCore};
+pub(crate) use panics::{contained, keep_reports};
+pub(crate) use tokens::{one_or_more_token_ids, token_ids};

@@ -1,0 +1,168 @@
+//! Views of blocks, and lists of them that hold ids until objects are asked for.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
+
+use super::checks::unknown_group;
+use super::state::StateGate;
+use crate::crossing::{
+    BlockLists, BlockView, arrays, block_error, contained, lists_or_none, request_error,
+};
+
+/// A view of one block.
+#[pyclass(module = "kvoxide", name = "KVCacheBlock", frozen)]
+pub(crate) struct PyBlock {
+    pub(super) view: BlockView<StateGate>,
+}
+
+impl PyBlock {
+    pub(super) fn new(gate: &Arc<StateGate>, id: BlockId) -> Self {
+        Self { view: BlockView::new(gate, id) }
+    }
+
+    /// Views of blocks, in their order.
+    pub(super) fn list<'py>(
+        py: Python<'py>,
+        gate: &Arc<StateGate>,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let views = ids.into_iter().map(|id| Bound::new(py, Self::new(gate, id)));
+        PyList::new(py, views.collect::<PyResult<Vec<_>>>()?)
+    }
+}
+
+#[pymethods]
+impl PyBlock {
+    #[getter]
+    fn block_id(&self) -> BlockId {
+        self.view.id
+    }
+
+    #[getter]
+    fn ref_cnt(&self, py: Python<'_>) -> PyResult<u32> {
+        self.view.owner.ask(py, |core| core.pool().states().ref_count(self.view.id))
+    }
+
+    #[getter]
+    fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.view.block_hash(py)
+    }
+
+    #[getter]
+    fn block_hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.view.hash_num_tokens(py)
+    }
+
+    #[getter]
+    fn is_null(&self) -> bool {
+        self.view.id == NULL_BLOCK
+    }
+
+    #[getter]
+    fn is_pinned(&self, py: Python<'_>) -> PyResult<bool> {
+        self.view.owner.ask(py, |core| core.pool().states().is_pinned(self.view.id))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| self.view.is_same(&other.get().view))
+    }
+
+    fn __hash__(&self) -> u64 {
+        u64::from(self.view.id)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.view.repr(self.ref_cnt(py)?))
+    }
+}
+
+/// Blocks per group.
+#[pyclass(module = "kvoxide", name = "KVCacheBlocks", frozen)]
+pub(crate) struct PyBlocks {
+    pub(super) lists: BlockLists<StateGate>,
+}
+
+impl PyBlocks {
+    fn selected(
+        &self,
+        py: Python<'_>,
+        group_ids: Option<Vec<isize>>,
+    ) -> PyResult<Vec<&GroupBlocks>> {
+        let unknown = |id| unknown_group(py, id as i64, self.lists.groups.len());
+        self.lists.selected(group_ids, |id| usize::try_from(id).ok(), unknown)
+    }
+}
+
+#[pymethods]
+impl PyBlocks {
+    #[getter]
+    fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        contained(py, || {
+            let BlockLists { owner, groups } = &self.lists;
+            let lists = groups.iter().map(|group| PyBlock::list(py, owner, group.iter()));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
+    }
+
+    #[pyo3(signature = (allow_none=false, *, group_ids=None))]
+    fn get_block_ids<'py>(
+        &self,
+        py: Python<'py>,
+        allow_none: bool,
+        group_ids: Option<Vec<isize>>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        lists_or_none(py, self.selected(py, group_ids)?, allow_none)
+    }
+
+    #[pyo3(signature = (*, group_ids=None))]
+    fn get_block_ids_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        group_ids: Option<Vec<isize>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        arrays(py, self.selected(py, group_ids)?)
+    }
+
+    fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
+        self.lists.unhashed_of_one(py, || {
+            let message = format!(
+                "get_unhashed_block_ids is for one group; there are {}: use \
+                 get_unhashed_block_ids_all_groups",
+                self.lists.groups.len()
+            );
+            request_error(py, message)
+        })
+    }
+
+    fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
+        self.lists.unhashed(py)
+    }
+
+    fn new_empty(&self) -> Self {
+        Self { lists: self.lists.emptied() }
+    }
+
+    fn __add__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
+        let more = other.lists.groups_at(py, &self.lists.owner)?;
+        if self.lists.groups.len() != more.len() {
+            return Err(block_error(py, "the blocks are of another manager"));
+        }
+        Ok(Self { lists: self.lists.joined(more) })
+    }
+
+    fn __len__(&self) -> usize {
+        self.lists.groups.len()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| self.lists.is_same(&other.get().lists))
+    }
+
+    fn __repr__(&self) -> String {
+        self.lists.repr()
+    }
+}

@@ -1,0 +1,138 @@
+//! How a manager is made, and what it was made with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use kvoxide_core::{GroupBlocks, Manager, ManagerConfig, Policy};
+
+use crate::crossing::{BlockLists, Gate, IntoPyResult, PyConfig, PyPolicy, optional_size, size};
+use crate::standalone::blocks::PyBlocks;
+use crate::standalone::pool::PyBlockPool;
+use crate::standalone::state::{State, StateGate};
+use crate::standalone::stats::PrefixCacheStats;
+
+/// The KV cache manager of a scheduler.
+#[pyclass(module = "kvoxide", name = "KVCacheManager", frozen)]
+pub(crate) struct PyManager {
+    pub(super) gate: Arc<StateGate>,
+    config: PyConfig,
+}
+
+impl PyManager {
+    /// Blocks as Python gets them.
+    pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> PyBlocks {
+        PyBlocks { lists: BlockLists::new(&self.gate, groups) }
+    }
+
+    pub(super) fn num_groups(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.config().groups.len())
+    }
+}
+
+#[pymethods]
+impl PyManager {
+    #[new]
+    #[pyo3(signature = (kv_cache_config, max_model_len, scheduler_block_size=None,
+        hash_block_size=None, max_in_flight_tokens=None, enable_caching=true, use_eagle=false,
+        num_hash_lookahead_tokens=0, num_prefill_lookahead=0, log_stats=false,
+        enable_kv_cache_events=false, *, watermark=0.0, policy=None))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn new(
+        py: Python<'_>,
+        kv_cache_config: PyConfig,
+        max_model_len: i64,
+        scheduler_block_size: Option<i64>,
+        hash_block_size: Option<i64>,
+        max_in_flight_tokens: Option<i64>,
+        enable_caching: bool,
+        use_eagle: bool,
+        num_hash_lookahead_tokens: i64,
+        num_prefill_lookahead: i64,
+        log_stats: bool,
+        enable_kv_cache_events: bool,
+        watermark: f64,
+        policy: Option<PyPolicy>,
+    ) -> PyResult<Self> {
+        let groups = kv_cache_config.groups.iter().map(|group| group.spec.clone()).collect();
+        let config = ManagerConfig {
+            num_blocks: kv_cache_config.num_blocks,
+            groups,
+            max_model_len: size(py, "max_model_len", max_model_len)?,
+            scheduler_block_size: optional_size(py, "scheduler_block_size", scheduler_block_size)?,
+            hash_block_size: optional_size(py, "hash_block_size", hash_block_size)?,
+            max_in_flight_tokens: optional_size(py, "max_in_flight_tokens", max_in_flight_tokens)?,
+            enable_caching,
+            use_eagle,
+            num_prefill_lookahead: size(py, "num_prefill_lookahead", num_prefill_lookahead)?,
+            enable_events: enable_kv_cache_events,
+            watermark,
+            needs_zeroing: kv_cache_config.needs_zeroing,
+            keep_tail_below_junction: true,
+            observe: false,
+            policy: policy.map_or_else(Policy::default, |policy| policy.policy),
+        };
+        config.check_holds_a_request().into_py(py)?;
+        let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
+        let state = State {
+            core: Manager::new(config).into_py(py)?,
+            hash_len: None,
+            names: HashMap::new(),
+            stats: log_stats.then(PrefixCacheStats::default),
+            num_hash_lookahead_tokens: lookahead,
+            events: Vec::new(),
+        };
+        Ok(Self { gate: Arc::new(Gate::new(state)), config: kv_cache_config })
+    }
+
+    #[getter]
+    fn kv_cache_config(&self) -> PyConfig {
+        self.config.clone()
+    }
+
+    #[getter]
+    fn policy(&self, py: Python<'_>) -> PyResult<PyPolicy> {
+        self.gate.ask(py, |core| PyPolicy { policy: core.config().policy.clone() })
+    }
+
+    #[getter]
+    fn max_model_len(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.config().max_model_len)
+    }
+
+    #[getter]
+    fn scheduler_block_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.scheduler_block_size())
+    }
+
+    #[getter]
+    fn hash_block_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.hash_block_size())
+    }
+
+    #[getter]
+    fn enable_caching(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.ask(py, |core| core.config().enable_caching)
+    }
+
+    #[getter]
+    fn num_kv_cache_groups(&self, py: Python<'_>) -> PyResult<usize> {
+        self.num_groups(py)
+    }
+
+    #[getter]
+    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.watermark_blocks())
+    }
+
+    #[getter]
+    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
+        self.gate.ask(py, |core| core.pool().usage())
+    }
+
+    #[getter]
+    fn block_pool(&self) -> PyBlockPool {
+        PyBlockPool { gate: self.gate.clone() }
+    }
+}

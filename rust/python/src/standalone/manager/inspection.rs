@@ -1,0 +1,27 @@
+//! What tests look at.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_core::{Error, invariant};
+
+use super::construction::PyManager;
+use crate::crossing::{IntoPyResult, mixed_digest};
+
+#[pymethods]
+impl PyManager {
+    fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate
+            .read(py, |state| invariant::check(&state.core).map_err(Error::Internal).into_py(py))
+    }
+
+    fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.gate.read(py, |state| {
+            Ok(PyBytes::new(py, &mixed_digest(&state.core, &[state.events.len()])))
+        })
+    }
+
+    fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.panic_for_tests(py)
+    }
+}

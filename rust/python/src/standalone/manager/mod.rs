@@ -1,0 +1,11 @@
+//! The standalone manager: converts arguments, calls the core, converts results.
+
+mod cache;
+mod inspection;
+mod scheduling;
+mod tables;
+mod worker;
+
+mod construction;
+
+pub(crate) use construction::PyManager;

@@ -1,0 +1,246 @@
+//! What the scheduler calls about one request, from its look-up to its end.
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, GroupBlocks};
+
+use super::construction::PyManager;
+use crate::crossing::{BlockLists, IntoPyResult, count, request_error};
+use crate::standalone::blocks::{PyBlock, PyBlocks};
+use crate::standalone::request::PyRequest;
+use crate::standalone::state::State;
+
+#[pymethods]
+impl PyManager {
+    #[pyo3(signature = (request, max_cache_hit_length=None))]
+    fn get_computed_blocks(
+        &self,
+        py: Python<'_>,
+        request: &PyRequest,
+        max_cache_hit_length: Option<i64>,
+    ) -> PyResult<(PyBlocks, usize, usize)> {
+        let max_length = match max_cache_hit_length {
+            Some(length) => count(py, "max_cache_hit_length", length)?,
+            None => request.num_tokens - 1,
+        };
+        self.gate.change(py, "get_computed_blocks", |state| {
+            state.check_request(py, request)?;
+            if !state.looks_up(request) {
+                return Ok((self.wrap(state.core.no_blocks()), 0, 0));
+            }
+            let view = request.view();
+            let hit = state.change(py, Some(request), |core| {
+                let hit = core.get_computed_blocks(view.id, &view.hashes, max_length)?;
+                if request.reports_hits {
+                    core.report_hit(&view, &hit)?;
+                }
+                Ok(hit)
+            })?;
+            state.adopt_hash_len(request);
+            Ok((self.wrap(hit.blocks), hit.length, hit.shared_prefix_boundary))
+        })
+    }
+
+    #[pyo3(signature = (request, max_cache_hit_length=None))]
+    fn get_computed_blocks_for_connector(
+        &self,
+        py: Python<'_>,
+        request: &PyRequest,
+        max_cache_hit_length: Option<i64>,
+    ) -> PyResult<(PyBlocks, usize, usize, bool)> {
+        // Only groups with recurrent state can diverge from full attention, and none is native.
+        let (blocks, length, boundary) =
+            self.get_computed_blocks(py, request, max_cache_hit_length)?;
+        Ok((blocks, length, boundary, false))
+    }
+
+    #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
+        new_computed_blocks=None, num_lookahead_tokens=0, num_external_computed_tokens=0,
+        delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
+        reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=Vec::new()))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn allocate_slots<'py>(
+        &self,
+        py: Python<'py>,
+        request: &PyRequest,
+        num_new_tokens: i64,
+        num_new_computed_tokens: i64,
+        new_computed_blocks: Option<&Bound<'_, PyBlocks>>,
+        num_lookahead_tokens: i64,
+        num_external_computed_tokens: i64,
+        delay_cache_blocks: bool,
+        num_encoder_tokens: i64,
+        full_sequence_must_fit: bool,
+        reserved_blocks: i64,
+        has_scheduled_reqs: bool,
+        skip_zeroing_group_ids: Vec<i64>,
+    ) -> PyResult<Option<Bound<'py, PyBlocks>>> {
+        refuse_encoder_tokens(py, num_encoder_tokens)?;
+        let hit = self.given_hit(py, new_computed_blocks)?;
+        let is_hit = hit.iter().any(|group| !group.is_empty());
+        let external = "num_external_computed_tokens";
+        let args = AllocateArgs {
+            num_new_tokens: count(py, "num_new_tokens", num_new_tokens)?,
+            num_new_computed_tokens: count(py, "num_new_computed_tokens", num_new_computed_tokens)?,
+            new_computed_blocks: if is_hit { hit } else { &[] },
+            num_lookahead_tokens: count(py, "num_lookahead_tokens", num_lookahead_tokens)?,
+            num_external_computed_tokens: count(py, external, num_external_computed_tokens)?,
+            delay_cache_blocks,
+            full_sequence_must_fit,
+            reserved_blocks: count(py, "reserved_blocks", reserved_blocks)?,
+            has_scheduled_reqs,
+            skip_zeroing_group_ids: &[],
+        };
+        self.gate.change(py, "allocate_slots", |state| {
+            let unzeroed = skip_zeroing_group_ids.into_iter().map(|id| state.group_id(py, id));
+            let unzeroed = unzeroed.map(|id| Ok(usize::from(id?))).collect::<PyResult<Vec<_>>>()?;
+            let args = AllocateArgs { skip_zeroing_group_ids: &unzeroed, ..args };
+            let new = allocate(state, py, request, &args)?;
+            let blocks = |ids| PyBlocks { lists: BlockLists::of_new(&self.gate, ids) };
+            let made = new.map(|new| Bound::new(py, blocks(new))).transpose();
+            self.gate.handed_out(py, made)
+        })
+    }
+
+    fn cache_blocks(
+        &self,
+        py: Python<'_>,
+        request: &PyRequest,
+        num_computed_tokens: i64,
+    ) -> PyResult<()> {
+        let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
+        self.gate.change(py, "cache_blocks", |state| {
+            state.held(py, request)?;
+            if num_computed > request.num_tokens {
+                let message = format!(
+                    "{num_computed} tokens are to be cached, but the request has {}",
+                    request.num_tokens
+                );
+                return Err(request_error(py, message));
+            }
+            let view = request.view();
+            state.change(py, Some(request), |core| core.cache_blocks(&view, num_computed))?;
+            state.adopt_hash_len(request);
+            Ok(())
+        })
+    }
+
+    fn free(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
+        self.gate.change(py, "free", |state| {
+            let id = state.held(py, request)?;
+            state.change(py, None, |core| core.free(id))?;
+            state.names.remove(&request.request_id);
+            Ok(())
+        })
+    }
+
+    #[pyo3(signature = (request_id, processed_computed_tokens, num_prompt_tokens=None))]
+    fn remove_skipped_blocks(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        processed_computed_tokens: i64,
+        num_prompt_tokens: Option<i64>,
+    ) -> PyResult<()> {
+        let _ = num_prompt_tokens;
+        let processed = count(py, "processed_computed_tokens", processed_computed_tokens)?;
+        self.gate.change(py, "remove_skipped_blocks", |state| {
+            let id = state.request_id(py, request_id)?;
+            state.change(py, None, |core| core.remove_skipped_blocks(id, processed))
+        })
+    }
+
+    fn pop_blocks_for_free<'py>(
+        &self,
+        py: Python<'py>,
+        request: &PyRequest,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.gate.change(py, "pop_blocks_for_free", |state| {
+            let id = state.held(py, request)?;
+            let ids = state.change(py, None, |core| core.pop_blocks_for_free(id))?;
+            state.names.remove(&request.request_id);
+            self.gate.handed_out(py, PyBlock::list(py, &self.gate, ids))
+        })
+    }
+
+    #[pyo3(signature = (request, num_tokens, *, new_computed_blocks=None,
+        total_computed_tokens=0, num_local_computed_tokens=0, apply_admission_cap=false))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn get_num_blocks_to_allocate(
+        &self,
+        py: Python<'_>,
+        request: &PyRequest,
+        num_tokens: i64,
+        new_computed_blocks: Option<&Bound<'_, PyBlocks>>,
+        total_computed_tokens: i64,
+        num_local_computed_tokens: i64,
+        apply_admission_cap: bool,
+    ) -> PyResult<usize> {
+        let hit = self.given_hit(py, new_computed_blocks)?;
+        let demand = BlockDemand {
+            num_tokens: count(py, "num_tokens", num_tokens)?,
+            new_computed_blocks: hit,
+            total_computed_tokens: count(py, "total_computed_tokens", total_computed_tokens)?,
+            num_local_computed_tokens: count(
+                py,
+                "num_local_computed_tokens",
+                num_local_computed_tokens,
+            )?,
+            apply_admission_cap,
+        };
+        self.gate.read(py, |state| {
+            state.check_request(py, request)?;
+            state.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
+        })
+    }
+
+    fn estimate_cached_tokens(&self, py: Python<'_>, request: &PyRequest) -> PyResult<usize> {
+        self.gate.read(py, |state| {
+            let id = state.held(py, request)?;
+            state.core.estimate_cached_tokens(id).into_py(py)
+        })
+    }
+}
+
+impl PyManager {
+    /// The blocks of a look-up that a caller hands in; none where there was no look-up.
+    fn given_hit<'a>(
+        &self,
+        py: Python<'_>,
+        blocks: Option<&'a Bound<'_, PyBlocks>>,
+    ) -> PyResult<&'a [GroupBlocks]> {
+        match blocks {
+            Some(blocks) => Ok(blocks.get().lists.groups_at(py, &self.gate)?),
+            None => Ok(&[]),
+        }
+    }
+}
+
+/// Slots for a step of a request: `None` if they do not fit, else the new blocks.
+fn allocate(
+    state: &mut State,
+    py: Python<'_>,
+    request: &PyRequest,
+    args: &AllocateArgs<'_>,
+) -> PyResult<Option<Vec<Vec<BlockId>>>> {
+    state.check_allocation(py, request, args)?;
+    let view = request.view();
+    let new = state.change(py, Some(request), |core| core.allocate_slots(&view, args))?;
+    state.adopt_hash_len(request);
+    if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
+        state.names.insert(request.request_id.clone(), request.id);
+    }
+    Ok(new)
+}
+
+fn refuse_encoder_tokens(py: Python<'_>, num_encoder_tokens: i64) -> PyResult<()> {
+    if num_encoder_tokens == 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "num_encoder_tokens is {num_encoder_tokens}; no supported group kind holds encoder \
+         tokens, so it must be 0"
+    );
+    Err(request_error(py, message))
+}

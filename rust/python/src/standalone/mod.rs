@@ -1,0 +1,26 @@
+//! The manager for servers without vLLM, in the order of its layers: each module uses only those
+//! below it.
+
+mod manager;
+
+mod pool;
+
+mod blocks;
+mod checks;
+
+mod state;
+
+mod events;
+mod stats;
+
+mod request;
+
+mod hasher;
+
+pub(crate) use blocks::{PyBlock, PyBlocks};
+pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
+pub(crate) use hasher::PyBlockHasher;
+pub(crate) use manager::PyManager;
+pub(crate) use pool::PyBlockPool;
+pub(crate) use request::{PyRequest, RequestStatus};
+pub(crate) use stats::PrefixCacheStats;

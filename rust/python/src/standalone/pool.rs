@@ -1,0 +1,185 @@
+//! The block pool of a manager, as Python sees it.
+
+use std::sync::Arc;
+
+use numpy::PyArray1;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use kvoxide_core::{BlockId, NULL_BLOCK};
+
+use super::blocks::PyBlock;
+use super::state::StateGate;
+use crate::crossing::{Hashes, block_error, found, id_array, not_negative, or_raised, take_blocks};
+
+/// The blocks behind a manager.
+#[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
+pub(crate) struct PyBlockPool {
+    pub(super) gate: Arc<StateGate>,
+}
+
+impl PyBlockPool {
+    /// The ids of block objects, all of which must be of this pool.
+    fn ids(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+        let id_of = |block: PyResult<Bound<'_, PyAny>>| {
+            let block = block?;
+            let view = &block.cast::<PyBlock>()?.get().view;
+            match Arc::ptr_eq(&view.owner, &self.gate) {
+                true => Ok(view.id),
+                false => Err(block_error(blocks.py(), "a block is of another pool")),
+            }
+        };
+        blocks.try_iter()?.map(id_of).collect()
+    }
+}
+
+#[pymethods]
+impl PyBlockPool {
+    #[getter]
+    fn num_gpu_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.pool().num_blocks())
+    }
+
+    #[getter]
+    fn null_block(&self) -> PyBlock {
+        PyBlock::new(&self.gate, NULL_BLOCK)
+    }
+
+    #[getter]
+    fn blocks(&self, py: Python<'_>) -> PyResult<BlockSequence> {
+        Ok(BlockSequence { gate: self.gate.clone(), len: self.num_gpu_blocks(py)? })
+    }
+
+    fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.pool().num_free_blocks())
+    }
+
+    fn get_num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.pool().num_pinned_blocks())
+    }
+
+    fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.gate.ask(py, |core| core.pool().num_cached_blocks())
+    }
+
+    fn get_usage(&self, py: Python<'_>) -> PyResult<f64> {
+        self.gate.ask(py, |core| core.pool().usage())
+    }
+
+    fn get_free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        self.gate.ask(py, |core| id_array(py, core.pool().free_blocks()))
+    }
+
+    fn get_pinned_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        self.gate.ask(py, |core| id_array(py, core.pool().pinned_blocks()))
+    }
+
+    fn get_cached_block<'py>(
+        &self,
+        py: Python<'py>,
+        block_hash: &Bound<'py, PyBytes>,
+        kv_cache_group_ids: Vec<i64>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let hashes = Hashes::of_one(block_hash)?;
+        self.gate.read(py, |state| {
+            let groups = kv_cache_group_ids.into_iter().map(|group| state.group_id(py, group));
+            let groups = groups.collect::<PyResult<Vec<_>>>()?;
+            let found = found(&state.core, Some(hashes.hashes[0]), groups);
+            found.map(|ids| PyBlock::list(py, &self.gate, ids)).transpose()
+        })
+    }
+
+    fn get_new_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        num_blocks: i64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let num_blocks =
+            not_negative("num_blocks", num_blocks).map_err(|message| block_error(py, &message))?;
+        self.gate.change(py, "get_new_blocks", |state| {
+            let ids = state.change(py, None, |core| take_blocks(core, num_blocks))?;
+            self.gate.handed_out(py, PyBlock::list(py, &self.gate, ids))
+        })
+    }
+
+    fn touch(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = self.ids(blocks)?;
+        self.gate.change(py, "touch", |state| {
+            state.change(py, None, |core| {
+                core.pool_mut().touch(&ids);
+                Ok(())
+            })
+        })
+    }
+
+    fn free_blocks(&self, py: Python<'_>, ordered_blocks: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = self.ids(ordered_blocks)?;
+        self.gate.change(py, "free_blocks", |state| {
+            state.change(py, None, |core| core.release_blocks(&ids))
+        })
+    }
+
+    #[pyo3(name = "evict_blocks")]
+    fn py_evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        evict_blocks(&self.gate, block_ids)
+    }
+
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.change(py, "reset_prefix_cache", |state| state.reset_pool(py))
+    }
+
+    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        take_events(&self.gate, py)
+    }
+}
+
+/// Every block of a pool, as views made on access.
+#[pyclass(module = "kvoxide", frozen, sequence)]
+struct BlockSequence {
+    gate: Arc<StateGate>,
+    len: usize,
+}
+
+#[pymethods]
+impl BlockSequence {
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<PyBlock> {
+        let from_start = if index < 0 { index + self.len as isize } else { index };
+        let is_inside = (0..self.len as isize).contains(&from_start);
+        if !is_inside {
+            let message = format!("block {index} of a pool of {} blocks", self.len);
+            return Err(PyIndexError::new_err(message));
+        }
+        Ok(PyBlock::new(&self.gate, from_start as BlockId))
+    }
+}
+
+/// Takes blocks out of the prefix cache.
+pub(super) fn evict_blocks(gate: &StateGate, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = block_ids.py();
+    let num_blocks = gate.ask(py, |core| core.config().num_blocks)?;
+    let id_of = |id: PyResult<Bound<'_, PyAny>>| {
+        let id = id?;
+        let refusal = || {
+            let last = num_blocks - 1;
+            let id = id.repr().map_or_else(|_| "?".into(), |id| id.to_string());
+            block_error(py, &format!("block id {id} is outside the pool; ids are 0 to {last}"))
+        };
+        match id.extract::<BlockId>() {
+            Ok(id) if (id as usize) < num_blocks => Ok(id),
+            Ok(_) => Err(refusal()),
+            Err(error) => Err(or_raised(error, py, refusal)),
+        }
+    };
+    let ids = block_ids.try_iter()?.map(id_of).collect::<PyResult<Vec<_>>>()?;
+    gate.change(py, "evict_blocks", |state| state.change(py, None, |core| core.evict_blocks(&ids)))
+}
+
+/// The events since the last call.
+pub(super) fn take_events<'py>(gate: &StateGate, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    gate.change(py, "take_events", |state| gate.handed_out(py, state.take_events(py)))
+}

@@ -1,0 +1,104 @@
+//! How a manager is made, and what stands for it in Python.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
+
+use crate::crossing::{BlockLists, IntoPyResult, PyConfig, PyPolicy};
+use crate::vllm::blocks::VllmBlocks;
+use crate::vllm::engine::Engine;
+use crate::vllm::state::VllmState;
+
+/// The engine of one vLLM manager.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmManager", frozen)]
+pub(crate) struct VllmManager {
+    pub(in crate::vllm) engine: Arc<Engine>,
+    /// The request states that the watermark applies to; none where there is no watermark.
+    pub(super) waiting_states: Vec<Py<PyAny>>,
+}
+
+impl VllmManager {
+    /// Blocks as Python gets them.
+    pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
+        VllmBlocks::new(BlockLists::new(&self.engine, groups))
+    }
+}
+
+#[pymethods]
+impl VllmManager {
+    #[new]
+    #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
+        hash_block_size, max_in_flight_tokens, enable_caching, use_eagle,
+        num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
+        keep_tail_below_junction, counts_null_references, observe, waiting_states,
+        check_every=0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn new(
+        py: Python<'_>,
+        kv_cache_config: PyConfig,
+        max_model_len: usize,
+        scheduler_block_size: usize,
+        hash_block_size: usize,
+        max_in_flight_tokens: usize,
+        enable_caching: bool,
+        use_eagle: bool,
+        num_prefill_lookahead: usize,
+        enable_kv_cache_events: bool,
+        watermark: f64,
+        policy: PyPolicy,
+        keep_tail_below_junction: bool,
+        counts_null_references: bool,
+        observe: bool,
+        waiting_states: Vec<Py<PyAny>>,
+        check_every: u64,
+    ) -> PyResult<Self> {
+        let config = ManagerConfig {
+            num_blocks: kv_cache_config.num_blocks,
+            groups: kv_cache_config.groups.into_iter().map(|group| group.spec).collect(),
+            max_model_len,
+            scheduler_block_size: Some(scheduler_block_size),
+            hash_block_size: Some(hash_block_size),
+            max_in_flight_tokens: Some(max_in_flight_tokens),
+            enable_caching,
+            use_eagle,
+            num_prefill_lookahead,
+            enable_events: enable_kv_cache_events,
+            watermark,
+            needs_zeroing: kv_cache_config.needs_zeroing,
+            keep_tail_below_junction,
+            observe,
+            policy: policy.policy,
+        };
+        let mut core = Manager::new(config).into_py(py)?;
+        if counts_null_references {
+            core.pool_mut().count_null_references();
+        }
+        let has_watermark = core.watermark_blocks() > 0;
+        Ok(Self {
+            engine: Arc::new(Engine::new(VllmState::new(core, check_every))),
+            waiting_states: if has_watermark { waiting_states } else { Vec::new() },
+        })
+    }
+
+    /// Tells, once, which Python object stands for the block pool; only a weak reference is kept.
+    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.engine.set_facade(pool)
+    }
+
+    /// Makes the manager refuse every further call, as after a panic, and says why.
+    fn poison(&self, py: Python<'_>, reason: String) {
+        self.engine.gate.poison(py, reason);
+    }
+
+    #[getter]
+    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
+        self.engine.gate.ask(py, |core| core.pool().usage())
+    }
+
+    #[getter]
+    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.engine.gate.ask(py, |core| core.watermark_blocks())
+    }
+}

@@ -1,0 +1,99 @@
+//! What vLLM's coordinator of groups is asked.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use kvoxide_core::BlockDemand;
+
+use super::construction::VllmManager;
+use crate::vllm::blocks::{VllmBlocks, lists_of};
+use crate::vllm::errors::IntoVllmResult;
+use crate::vllm::request::PyHashes;
+
+#[pymethods]
+impl VllmManager {
+    #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
+        num_local_computed_tokens, apply_admission_cap=false))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn get_num_blocks_to_allocate(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        num_tokens: usize,
+        new_computed_blocks: &Bound<'_, PyAny>,
+        total_computed_tokens: usize,
+        num_local_computed_tokens: usize,
+        apply_admission_cap: bool,
+    ) -> PyResult<usize> {
+        let hit = lists_of(new_computed_blocks, &self.engine)?;
+        let demand = BlockDemand {
+            num_tokens,
+            new_computed_blocks: &hit,
+            total_computed_tokens,
+            num_local_computed_tokens,
+            apply_admission_cap,
+        };
+        self.engine.gate.read(py, |state| {
+            let id = state.requests.get(request_id).map_or(0, |mirror| mirror.id);
+            state.core.get_num_blocks_to_allocate(id, &demand).into_vllm(py)
+        })
+    }
+
+    /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
+    fn find_longest_cache_hit(
+        &self,
+        py: Python<'_>,
+        hashes: &Bound<'_, PyAny>,
+        max_cache_hit_length: usize,
+    ) -> PyResult<(VllmBlocks, usize, usize)> {
+        self.engine.gate.read(py, |state| {
+            let hashes = PyHashes::new(hashes, state.hash_len)?;
+            let found = state.core.find_longest_hit(&hashes, max_cache_hit_length);
+            let found = hashes.settle(py, found)?;
+            let uncached = found.num_uncached_common_prefix_tokens;
+            Ok((self.wrap(found.blocks), found.length, uncached))
+        })
+    }
+
+    /// The hit of each group by itself: blocks and lengths.
+    fn find_longest_cache_hit_per_group(
+        &self,
+        py: Python<'_>,
+        hashes: &Bound<'_, PyAny>,
+        max_cache_hit_length: usize,
+    ) -> PyResult<(VllmBlocks, Vec<usize>)> {
+        self.engine.gate.read(py, |state| {
+            let hashes = PyHashes::new(hashes, state.hash_len)?;
+            let found = state.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
+            let (blocks, lengths) = hashes.settle(py, found)?;
+            Ok((self.wrap(blocks), lengths))
+        })
+    }
+
+    /// Ids of the requests that hold blocks, or have been looked up and not been freed.
+    fn request_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.engine.gate.read(py, |state| {
+            let known = state.requests.iter().filter(|(_, mirror)| state.core.knows(mirror.id));
+            PyList::new(py, known.map(|(name, _)| name).collect::<Vec<_>>())
+        })
+    }
+
+    /// Leading cached blocks of each request in one group, where that is known.
+    fn num_cached_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        group: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.gate.read(py, |state| {
+            let counts = PyDict::new(py);
+            for (name, mirror) in &state.requests {
+                let held = state.core.blocks_of(mirror.id).ok();
+                let held = held.and_then(|held| held.groups.get(group));
+                if let Some(count) = held.and_then(|held| held.num_cached_blocks) {
+                    counts.set_item(name, count)?;
+                }
+            }
+            Ok(counts)
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! What the scheduler calls about one request, from its look-up to its end.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use kvoxide_core::{AllocateArgs, Error, GroupBlocks, HashSource, Manager, PrefixHit};
+
+use super::construction::VllmManager;
+use crate::crossing::BlockLists;
+use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, is_no_hit};
+use crate::vllm::errors::IntoVllmResult;
+use crate::vllm::request::{Facts, Mirror, PyHashes, num_tokens};
+
+#[pymethods]
+impl VllmManager {
+    #[pyo3(signature = (request, max_cache_hit_length=None))]
+    fn get_computed_blocks(
+        &self,
+        py: Python<'_>,
+        request: &Bound<'_, PyAny>,
+        max_cache_hit_length: Option<usize>,
+    ) -> PyResult<(VllmBlocks, usize, usize)> {
+        self.engine.gate.change(py, "get_computed_blocks", |state| {
+            let skips = || request.getattr(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
+            if !state.core.config().enable_caching || skips()? {
+                return Ok((self.wrap(state.core.no_blocks()), 0, 0));
+            }
+            let max_length = match max_cache_hit_length {
+                Some(length) => length,
+                None => num_tokens(request)?.saturating_sub(1),
+            };
+            let hit = state.about(request, |core, mirror, hash_len| {
+                look_up(core, mirror, hash_len, request, max_length)
+            })?;
+            Ok((self.wrap(hit.blocks), hit.length, hit.shared_prefix_boundary))
+        })
+    }
+
+    #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
+        new_computed_blocks=None, num_lookahead_tokens=0, num_external_computed_tokens=0,
+        delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
+        reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=None))]
+    #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
+    fn allocate_slots<'py>(
+        &self,
+        py: Python<'py>,
+        request: &Bound<'_, PyAny>,
+        num_new_tokens: usize,
+        num_new_computed_tokens: usize,
+        new_computed_blocks: Option<&Bound<'_, PyAny>>,
+        num_lookahead_tokens: usize,
+        num_external_computed_tokens: usize,
+        delay_cache_blocks: bool,
+        num_encoder_tokens: usize,
+        full_sequence_must_fit: bool,
+        reserved_blocks: usize,
+        has_scheduled_reqs: bool,
+        skip_zeroing_group_ids: Option<Vec<usize>>,
+    ) -> PyResult<Option<Bound<'py, VllmBlocks>>> {
+        let _ = num_encoder_tokens;
+        let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
+        let hit = hit.map(|blocks| groups_of(blocks, &self.engine)).transpose()?;
+        let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
+        let args = AllocateArgs {
+            num_new_tokens,
+            num_new_computed_tokens,
+            new_computed_blocks: hit_blocks,
+            num_lookahead_tokens,
+            num_external_computed_tokens,
+            delay_cache_blocks,
+            full_sequence_must_fit,
+            reserved_blocks,
+            has_scheduled_reqs,
+            skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
+        };
+        self.engine.gate.change(py, "allocate_slots", |state| {
+            if hit.is_some() {
+                check_num_groups(hit_blocks.len(), state.core.config().groups.len())
+                    .into_vllm(py)?;
+            }
+            let facts = Facts::read(request, &self.waiting_states)?;
+            let new = state.about(request, |core, mirror, hash_len| {
+                update(mirror, core, request, hash_len, &facts, hit_blocks)?;
+                core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
+            })?;
+            let blocks = |ids| VllmBlocks::new(BlockLists::of_new(&self.engine, ids));
+            let made = new.map(|new| Bound::new(py, blocks(new))).transpose();
+            self.engine.gate.handed_out(py, made)
+        })
+    }
+
+    fn cache_blocks(&self, request: &Bound<'_, PyAny>, num_computed_tokens: usize) -> PyResult<()> {
+        let py = request.py();
+        self.engine.gate.change(py, "cache_blocks", |state| {
+            let facts = Facts::read(request, &[])?;
+            state.about(request, |core, mirror, hash_len| {
+                update(mirror, core, request, hash_len, &facts, &[])?;
+                core.cache_blocks(&mirror.view(&facts), num_computed_tokens).into_vllm(py)
+            })
+        })
+    }
+
+    /// Gives back what a request holds; nothing if it holds nothing.
+    fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
+        self.engine.gate.change(py, "free", |state| match state.forget(request_id) {
+            Some(id) => state.core.free(id).into_vllm(py),
+            None => Ok(()),
+        })
+    }
+
+    /// Forgets a request and hands its blocks out in token order, group by group. Leading null
+    /// blocks are left out unless asked for.
+    fn pop_blocks_for_free<'py>(
+        &self,
+        py: Python<'py>,
+        request_id: &str,
+        with_null_head: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.engine.gate.change(py, "pop_blocks_for_free", |state| {
+            let held = state.blocks_of(request_id);
+            if let Some(id) = state.forget(request_id) {
+                state.core.pop_blocks_for_free(id).into_vllm(py)?;
+            }
+            let ids = held.iter().flat_map(|group| {
+                group.iter().skip(if with_null_head { 0 } else { group.null_head() })
+            });
+            self.engine.gate.handed_out(py, block_list(py, &self.engine, ids))
+        })
+    }
+
+    fn remove_skipped_blocks(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        processed_computed_tokens: usize,
+    ) -> PyResult<()> {
+        self.engine.gate.change(py, "remove_skipped_blocks", |state| {
+            match state.id_of(request_id) {
+                Some(id) => {
+                    state.core.remove_skipped_blocks(id, processed_computed_tokens).into_vllm(py)
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
+        self.engine.gate.read(py, |state| match state.id_of(request_id) {
+            Some(id) => state.core.estimate_cached_tokens(id).into_vllm(py),
+            None => Ok(0),
+        })
+    }
+}
+
+fn hashes_of<'py>(request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    request.getattr(intern!(request.py(), "block_hashes"))
+}
+
+/// Copies the hashes that an allocation needs.
+fn update(
+    mirror: &mut Mirror,
+    core: &Manager,
+    request: &Bound<'_, PyAny>,
+    hash_len: &mut Option<usize>,
+    facts: &Facts,
+    hit: &[GroupBlocks],
+) -> PyResult<()> {
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::new(&list, *hash_len)?;
+    let first = core.first_hash_needed(mirror.id, facts.num_prompt_tokens, hashes.len(), hit);
+    hashes.settle(request.py(), mirror.update(&hashes, first))?;
+    *hash_len = hashes.hash_len();
+    Ok(())
+}
+
+/// The longest cached prefix of a request, reported as events if the request wants that.
+fn look_up(
+    core: &mut Manager,
+    mirror: &mut Mirror,
+    hash_len: &mut Option<usize>,
+    request: &Bound<'_, PyAny>,
+    max_length: usize,
+) -> PyResult<PrefixHit> {
+    let py = request.py();
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::new(&list, *hash_len)?;
+    let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
+    let hit = hashes.settle(py, hit)?;
+    if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
+        hashes.settle(py, mirror.update(&hashes, 0))?;
+        let facts = Facts::read(request, &[])?;
+        core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
+    }
+    *hash_len = hashes.hash_len();
+    Ok(hit)
+}
+
+fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
+    if given >= expected {
+        return Ok(());
+    }
+    Err(Error::OutOfRange(format!(
+        "new_computed_blocks has {given} groups; this manager has {expected}"
+    )))
+}
+
+/// Whether a request wants its hits reported as events.
+fn reports_hits(request: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mode = request.getattr_opt(intern!(request.py(), "kv_cache_report_mode"))?;
+    mode.map_or(Ok(false), |mode| mode.eq("full"))
+}

@@ -1,0 +1,54 @@
+//! What requests hold, as blocks and as ids, and blocks that callers put together.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::construction::VllmManager;
+use crate::crossing::id_lists;
+use crate::vllm::blocks::{VllmBlocks, groups_of, lists_of};
+use crate::vllm::errors::IntoVllmResult;
+
+#[pymethods]
+impl VllmManager {
+    fn empty_blocks(&self, py: Python<'_>) -> PyResult<VllmBlocks> {
+        self.engine.gate.ask(py, |core| self.wrap(core.no_blocks()))
+    }
+
+    fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<VllmBlocks> {
+        self.engine.gate.read(py, |state| Ok(self.wrap(state.blocks_of(request_id))))
+    }
+
+    fn get_block_ids<'py>(
+        &self,
+        py: Python<'py>,
+        request_id: &str,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.engine.gate.read(py, |state| {
+            let held = state.id_of(request_id).map(|id| state.core.blocks_of(id)).transpose();
+            match held.into_vllm(py)? {
+                Some(held) => id_lists(py, held.groups.iter().map(|group| &group.blocks)),
+                None => {
+                    let groups = &state.core.config().groups;
+                    PyTuple::new(py, groups.iter().map(|_| PyList::empty(py)))
+                }
+            }
+        })
+    }
+
+    fn wrap_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
+        Ok(self.wrap(lists_of(blocks, &self.engine)?))
+    }
+
+    fn truncate_computed_blocks(
+        &self,
+        py: Python<'_>,
+        blocks: &Bound<'_, PyAny>,
+        num_computed_tokens: usize,
+    ) -> PyResult<VllmBlocks> {
+        let groups = groups_of(blocks, &self.engine)?;
+        self.engine.gate.read(py, |state| {
+            let cut = state.core.truncated(&groups, num_computed_tokens).into_vllm(py)?;
+            Ok(self.wrap(cut))
+        })
+    }
+}
