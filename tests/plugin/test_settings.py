@@ -2,8 +2,8 @@
 
 import pytest
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE
-from kvoxide.vllm import settings
-from kvoxide.vllm.settings import Settings, SettingsError
+from kvoxide.vllm.environment import settings
+from kvoxide.vllm.environment.settings import Settings, SettingsError
 
 
 def parse(**environ: str) -> Settings:

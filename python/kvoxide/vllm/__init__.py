@@ -9,7 +9,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "KVCacheManager":
-        from kvoxide.vllm.manager import native_class
+        from kvoxide.vllm.adapter.manager import native_class
 
         return native_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

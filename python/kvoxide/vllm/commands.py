@@ -5,11 +5,18 @@ from pathlib import Path
 
 import click
 
-from kvoxide.vllm.doctor import Diagnosis, diagnose
-from kvoxide.vllm.model_groups import GroupKind, ModelError
-from kvoxide.vllm.recording import Json
-from kvoxide.vllm.releases import installed_version
-from kvoxide.vllm.replaying import Make, Recording, RecordingError, in_vllm, replay, stock_in_vllm
+from kvoxide.vllm.doctor.diagnosis import Diagnosis, diagnose
+from kvoxide.vllm.doctor.model_groups import GroupKind, ModelError
+from kvoxide.vllm.environment.releases import installed_version
+from kvoxide.vllm.shadow.recording import Json
+from kvoxide.vllm.shadow.replaying import (
+    Make,
+    Recording,
+    RecordingError,
+    in_vllm,
+    replay,
+    stock_in_vllm,
+)
 
 _MAX_SHOWN = 2_000
 
@@ -48,7 +55,7 @@ def _print_recording(recording: Recording) -> None:
 
 
 def _players(recording: Recording) -> dict[str, Make]:
-    from kvoxide.vllm.engine_player import engine_alone
+    from kvoxide.vllm.shadow.engine_player import engine_alone
 
     players: dict[str, Make] = {"kvoxide's engine": engine_alone}
     version = recording.configuration["vllm"]

@@ -9,10 +9,10 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.stats import PrefixCacheStats
 
-from kvoxide.vllm import settings
-from kvoxide.vllm.coordinator import make_coordinator
-from kvoxide.vllm.pool import NativeBlockPool
-from kvoxide.vllm.support import make_engine
+from kvoxide.vllm.adapter.coordinator import make_coordinator
+from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.support import make_engine
+from kvoxide.vllm.environment import settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
 _DIRECT = (*_OBSERVED, "get_block_ids")
@@ -35,7 +35,7 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
     """The manager of vLLM's scheduler, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for configurations that
-    :func:`kvoxide.vllm.support.reasons_against` has nothing against.
+    :func:`kvoxide.vllm.adapter.support.reasons_against` has nothing against.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
-from kvoxide.vllm import settings
-from kvoxide.vllm.recording import (
+from kvoxide.vllm.environment import Settings, settings
+from kvoxide.vllm.shadow.recording import (
     FORMAT,
     Json,
     describe,
@@ -20,7 +20,6 @@ from kvoxide.vllm.recording import (
     exception_name,
     outcome_digest,
 )
-from kvoxide.vllm.settings import Settings
 
 Make: TypeAlias = Callable[["Recording"], "Player"]
 
@@ -233,7 +232,7 @@ def in_vllm(manager_class: type | None = None) -> Make:
     def make(recording: Recording) -> Player:
         from vllm.v1.request import RequestStatus
 
-        from kvoxide.vllm.manager import native_class
+        from kvoxide.vllm.adapter.manager import native_class
 
         cls = manager_class or native_class()
         arguments = dict(recording.configuration["arguments"])
@@ -275,7 +274,7 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
     import torch
     from vllm.v1 import kv_cache_interface as interface
 
-    from kvoxide.vllm.support import NATIVE_SPECS
+    from kvoxide.vllm.adapter.support import NATIVE_SPECS
 
     (name,) = (name for name, native in NATIVE_SPECS.items() if native[0] == group["kind"])
     fields = {"block_size": group["block_size"]}

@@ -8,8 +8,8 @@ from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
 
 from kvoxide._core import BusyError, VllmBlock, VllmManager
-from kvoxide.vllm.events import to_vllm_event
-from kvoxide.vllm.queue import FreeQueue
+from kvoxide.vllm.adapter.events import to_vllm_event
+from kvoxide.vllm.adapter.queue import FreeQueue
 
 # A server shows the loggers under vLLM's name.
 logger = init_logger("vllm.kvoxide")

@@ -7,8 +7,8 @@ from vllm.v1.core import kv_cache_coordinator as stock
 from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
 
 from kvoxide._core import VllmBlocks, VllmManager
-from kvoxide.vllm.pool import NativeBlockPool
-from kvoxide.vllm.support import known_release
+from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.support import known_release
 
 
 def make_coordinator(

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec, Policy, VllmManager
-from kvoxide.vllm import releases
-from kvoxide.vllm.settings import Settings
+from kvoxide.vllm.environment import Release, Settings, releases
 
 
 def _full(spec: Any) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def policy_of(config: Any, settings: Settings) -> Policy:
     return Policy(retention_interval=interval, pin_min_drop_size=settings.pin_min_drop_size)
 
 
-def known_release() -> releases.Release:
+def known_release() -> Release:
     """The installed vLLM release. Raises :class:`RuntimeError` for one that is not known."""
     release = releases.current()
     if release is None:

@@ -14,9 +14,10 @@ from typing import Any, Final
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 
 from kvoxide._core import InternalError, __version__
-from kvoxide.vllm import manager, releases, settings
-from kvoxide.vllm.decision import logger, lost_policies
-from kvoxide.vllm.recording import (
+from kvoxide.vllm.adapter import manager
+from kvoxide.vllm.adapter.support import group_specs
+from kvoxide.vllm.environment import Settings, logger, releases, settings
+from kvoxide.vllm.shadow.recording import (
     Json,
     Recorder,
     describe,
@@ -24,8 +25,6 @@ from kvoxide.vllm.recording import (
     exception_name,
     outcome_digest,
 )
-from kvoxide.vllm.settings import Settings
-from kvoxide.vllm.support import group_specs
 
 # Pure functions of their arguments, and numbers that are compared after every call.
 UNWATCHED: Final = {
@@ -122,7 +121,9 @@ class Shadow:
         self._num_events_compared = 0
         self._watch(stock.block_pool, "block_pool")
         self._watch(stock.coordinator, "coordinator")
-        logger.info("kvoxide %s shadows vLLM's KV cache manager%s", __version__, lost_policies())
+        logger.info(
+            "kvoxide %s shadows vLLM's KV cache manager%s", __version__, settings.lost_policies()
+        )
 
     def _watch(self, target: Any, role: str) -> None:
         for name in watched_methods(type(target)):

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, VllmManager
-from kvoxide.vllm import releases
-from kvoxide.vllm.recording import Json, outcome_digest
-from kvoxide.vllm.replaying import Player, Recording, RecordingError
+from kvoxide.vllm.environment import Release, releases
+from kvoxide.vllm.shadow.recording import Json, outcome_digest
+from kvoxide.vllm.shadow.replaying import Player, Recording, RecordingError
 
 # Made by vLLM's code from what the engine reports, or by code that is not the engine's.
 _NOT_THE_ENGINES: Final = {
@@ -132,7 +132,7 @@ class _Blocks:
         return self._block(block_id)
 
 
-def _make_engine(configuration: Mapping[str, Json], release: releases.Release) -> VllmManager:
+def _make_engine(configuration: Mapping[str, Json], release: Release) -> VllmManager:
     arguments = SimpleNamespace(**configuration["arguments"])
     groups = [
         KVCacheGroupSpec(

@@ -1,0 +1,1 @@
+"""vLLM's KV cache manager over the engine."""
