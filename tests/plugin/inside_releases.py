@@ -5,8 +5,7 @@ import inspect
 import pytest
 from kvoxide import _core
 from kvoxide.vllm.adapter import support
-from kvoxide.vllm.environment import releases
-from kvoxide.vllm.environment.kinds import NATIVE_KINDS
+from kvoxide.vllm.environment import NATIVE_KINDS, releases
 from kvoxide.vllm.environment.surface import format_surface, installed_surface, parse_surface
 
 release = releases.current()

@@ -13,11 +13,11 @@ load_general_plugins()
 
 from click.testing import CliRunner  # noqa: E402
 from kvoxide.cli import main  # noqa: E402
-from kvoxide.vllm.adapter import manager as adapter  # noqa: E402
-from kvoxide.vllm.shadow.engine_player import engine_alone  # noqa: E402
-from kvoxide.vllm.shadow.replaying import (  # noqa: E402
+from kvoxide.vllm import adapter  # noqa: E402
+from kvoxide.vllm.shadow import (  # noqa: E402
     Recording,
     RecordingError,
+    engine_alone,
     in_vllm,
     replay,
     stock_in_vllm,

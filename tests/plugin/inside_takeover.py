@@ -13,9 +13,8 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from kvoxide import __version__  # noqa: E402
-from kvoxide.vllm.adapter.manager import native_class  # noqa: E402
-from kvoxide.vllm.environment import releases  # noqa: E402
-from kvoxide.vllm.environment.settings import SettingsError  # noqa: E402
+from kvoxide.vllm.adapter import native_class  # noqa: E402
+from kvoxide.vllm.environment import SettingsError, releases  # noqa: E402
 from kvoxide.vllm.plugin import decision  # noqa: E402
 from kvoxide.vllm.plugin import entry_point as plugin  # noqa: E402
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__
-from kvoxide.vllm.adapter.support import group_specs
+from kvoxide.vllm.adapter import group_specs
 from kvoxide.vllm.environment import Settings, releases
 
 

@@ -68,18 +68,18 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if wanted.mode == "shadow":
         # vLLM's manager decides, and it has no other policy.
         wanted = Settings("shadow", check_every=wanted.check_every)
-    from kvoxide.vllm.adapter import manager
+    from kvoxide.vllm import adapter
 
     try:
-        arguments = manager.bound_arguments(args, kwargs)
+        arguments = adapter.bound_arguments(args, kwargs)
     except TypeError:
         return object.__new__(stock)  # not vLLM's arguments: its own constructor says so
     _check_support(arguments, wanted)
     if wanted.mode == "shadow":
-        from kvoxide.vllm.shadow.shadow import ShadowManager
+        from kvoxide.vllm.shadow import shadow_class
 
-        return object.__new__(ShadowManager)
-    made = _constructed(manager.native_class(), args, kwargs)
+        return object.__new__(shadow_class())
+    made = _constructed(adapter.native_class(), args, kwargs)
     from kvoxide.vllm.plugin.announcement import describe
 
     logger.info("%s", describe(arguments, wanted))
@@ -87,7 +87,7 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
-    from kvoxide.vllm.adapter.support import reasons_against
+    from kvoxide.vllm.adapter import reasons_against
 
     reasons = reasons_against(arguments, wanted)
     if not reasons:
@@ -99,7 +99,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
 
 
 def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
-    from kvoxide.vllm.adapter.support import reasons_against
+    from kvoxide.vllm.adapter import reasons_against
 
     pinning_alone = Settings(wanted.mode, pin_min_drop_size=wanted.pin_min_drop_size)
     if reasons_against(arguments, pinning_alone):
