@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 utils = pytest.importorskip("vllm.v1.core.kv_cache_utils")
 
-from kvoxide.vllm import hashing  # noqa: E402
+from kvoxide.vllm.plugin import hashing  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils import hashing as functions  # noqa: E402

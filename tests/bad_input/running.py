@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 from kvoxide import Trace, TraceError
 from kvoxide.cli import main
-from kvoxide.vllm.settings import Settings, SettingsError
+from kvoxide.vllm.environment import Settings, SettingsError
 
 from .table import Row
 

@@ -12,7 +12,7 @@ from typing import Any
 import kvoxide
 import pytest
 from kvoxide.cli import COMMANDS
-from kvoxide.vllm import settings
+from kvoxide.vllm.environment import settings
 from plugin.vllm_environments import RELEASES, environment_of
 
 from .inside_vllm import HOW as IN_VLLM

@@ -13,7 +13,7 @@ from kvoxide.bench.layouts import LAYOUTS
 from kvoxide.bench.rows import ROWS
 from kvoxide.bench.vllm_release import UsableVllm, find_vllm
 from kvoxide.cli import main
-from kvoxide.vllm import releases
+from kvoxide.vllm.environment import releases
 
 SMALL = ("--tokens", "4096")
 needs_vllm = pytest.mark.skipif(

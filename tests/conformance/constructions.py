@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.vllm import decision, plugin
+from kvoxide.vllm.plugin import decision
+from kvoxide.vllm.plugin import entry_point as plugin
 
 PROPERTY = "kvoxide"
 

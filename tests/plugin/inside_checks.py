@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from kvoxide import PoisonedError
-from kvoxide.vllm import plugin
-from kvoxide.vllm.settings import SettingsError
+from kvoxide.vllm.environment import SettingsError
+from kvoxide.vllm.plugin import entry_point as plugin
 from vllm.plugins import load_general_plugins
 
 load_general_plugins()

@@ -15,7 +15,8 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
-from kvoxide.vllm import hashing, releases  # noqa: E402
+from kvoxide.vllm.environment import releases  # noqa: E402
+from kvoxide.vllm.plugin import hashing  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402

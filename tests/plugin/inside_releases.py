@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 from kvoxide import _core
-from kvoxide.vllm import releases, support
-from kvoxide.vllm.kinds import NATIVE_KINDS
-from kvoxide.vllm.surface import format_surface, installed_surface, parse_surface
+from kvoxide.vllm.adapter import support
+from kvoxide.vllm.environment import NATIVE_KINDS, releases
+from kvoxide.vllm.environment.surface import format_surface, installed_surface, parse_surface
 
 release = releases.current()
 

@@ -13,16 +13,16 @@ load_general_plugins()
 
 from click.testing import CliRunner  # noqa: E402
 from kvoxide.cli import main  # noqa: E402
-from kvoxide.vllm import manager as adapter  # noqa: E402
-from kvoxide.vllm.engine_player import engine_alone  # noqa: E402
-from kvoxide.vllm.replaying import (  # noqa: E402
+from kvoxide.vllm import adapter  # noqa: E402
+from kvoxide.vllm.shadow import (  # noqa: E402
     Recording,
     RecordingError,
+    engine_alone,
     in_vllm,
     replay,
     stock_in_vllm,
 )
-from kvoxide.vllm.shadow import ShadowManager  # noqa: E402
+from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager as Stock  # noqa: E402
 
 from .small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402

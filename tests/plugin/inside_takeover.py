@@ -13,10 +13,11 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from kvoxide import __version__  # noqa: E402
-from kvoxide.vllm import decision, plugin, releases  # noqa: E402
-from kvoxide.vllm.manager import native_class  # noqa: E402
-from kvoxide.vllm.settings import SettingsError  # noqa: E402
-from kvoxide.vllm.shadow import ShadowManager  # noqa: E402
+from kvoxide.vllm.adapter import native_class  # noqa: E402
+from kvoxide.vllm.environment import SettingsError, releases  # noqa: E402
+from kvoxide.vllm.plugin import decision  # noqa: E402
+from kvoxide.vllm.plugin import entry_point as plugin  # noqa: E402
+from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
 
 from .small_world import config, full, make_manager, mamba, window  # noqa: E402

@@ -4,8 +4,9 @@ import importlib.metadata
 from typing import Any
 
 import pytest
-from kvoxide.vllm import doctor, settings
-from kvoxide.vllm.doctor import Diagnosis
+from kvoxide.vllm.doctor import diagnosis as doctor
+from kvoxide.vllm.doctor.diagnosis import Diagnosis
+from kvoxide.vllm.environment import settings
 
 GOOD: dict[str, Any] = {
     "vllm": "0.33.0",

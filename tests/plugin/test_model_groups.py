@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.vllm.model_groups import ModelError, model_groups, read_model_groups
+from kvoxide.vllm.doctor.model_groups import ModelError, model_groups, read_model_groups
 
 CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
     ("llama", {"num_hidden_layers": 32}, [("full_attention", 32, True)]),

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from kvoxide.vllm.on_import import when_imported
+from kvoxide.vllm.plugin.on_import import when_imported
 
 NAME = "module_of_test_on_import"
 

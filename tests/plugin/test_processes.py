@@ -25,7 +25,7 @@ def construct():
     manager = KVCacheManager(config, 64, scheduler_block_size=16, hash_block_size=16)
     print("constructed", type(manager).__module__, flush=True)
 """
-NATIVE = "constructed kvoxide.vllm.manager"
+NATIVE = "constructed kvoxide.vllm.adapter.manager"
 STOCK = "constructed vllm.v1.core.kv_cache_manager"
 
 release = pytest.mark.parametrize("release", RELEASES)
@@ -54,7 +54,7 @@ def _hiding_vllm() -> list[Path]:
 
 def test_importing_the_plugin_imports_neither_vllm_nor_torch() -> None:
     code = (
-        "import sys, kvoxide.vllm, kvoxide.vllm.plugin, kvoxide.vllm.doctor, kvoxide.vllm.settings;"
+        "import sys, kvoxide.vllm.plugin, kvoxide.vllm.doctor, kvoxide.vllm.environment;"
         "print([name for name in ('vllm', 'torch', 'click') if name in sys.modules])"
     )
     assert run(code, dict(os.environ)).stdout.strip() == "[]"
@@ -203,7 +203,7 @@ def test_hasher_of_an_engine_imported_before_the_plugin(
         "print(core.get_request_block_hasher(16, sha256).__module__)"
     )
     done = run(code, {**environment_of(release, tmp_path), "KVOXIDE": mode})
-    expected = "kvoxide.vllm.hashing" if mode == "auto" else "vllm.v1.core.kv_cache_utils"
+    expected = "kvoxide.vllm.plugin.hashing" if mode == "auto" else "vllm.v1.core.kv_cache_utils"
     assert done.stdout.splitlines()[-1] == expected, done.stderr
 
 
@@ -215,4 +215,4 @@ def test_hasher_of_an_engine_imported_after_the_plugin(release: str, tmp_path: P
         "print(core.get_request_block_hasher(16, sha256).__module__)"
     )
     done = run(code, environment_of(release, tmp_path))
-    assert done.stdout.splitlines()[-1] == "kvoxide.vllm.hashing", done.stderr
+    assert done.stdout.splitlines()[-1] == "kvoxide.vllm.plugin.hashing", done.stderr

@@ -1,7 +1,7 @@
 """How many calls a recorder keeps, without vLLM."""
 
 import pytest
-from kvoxide.vllm.recording import DEFAULT_MAX_CALLS, max_calls
+from kvoxide.vllm.shadow.recorder import DEFAULT_MAX_CALLS, max_calls
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import pytest
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE
-from kvoxide.vllm import settings
-from kvoxide.vllm.settings import Settings, SettingsError
+from kvoxide.vllm.environment import Settings, SettingsError, settings
 
 
 def parse(**environ: str) -> Settings:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvoxide.vllm.releases import installed_version
+from kvoxide.vllm.environment.releases import installed_version
 
 from .coverage import Coverage
 from .planted import FAULTS

@@ -1,6 +1,6 @@
 """kvoxide's manager for vLLM, with the interface of vLLM's own, behind the harness's interface."""
 
-from kvoxide.vllm.manager import KVCacheManager
+from kvoxide.vllm.adapter.manager import KVCacheManager
 
 from .drivers import PoolState
 from .vllm_driver import VllmDriver

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from kvoxide.vllm.releases import installed_version
+from kvoxide.vllm.environment.releases import installed_version
 
 from .operation import Operation
 from .scenario import Scenario

@@ -18,7 +18,7 @@ from kvoxide.replay.options import output_option, plot_option, quiet_option
 from kvoxide.replay.outputs import check_distinct, replacing
 from kvoxide.replay.plots import save
 from kvoxide.replay.records import json_document
-from kvoxide.vllm.settings import SettingsError
+from kvoxide.vllm.environment import SettingsError
 
 MIN_TOKENS = 2048
 MAX_TOKENS = 4 * MILLION

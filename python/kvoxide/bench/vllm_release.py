@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvoxide.vllm import releases
+from kvoxide.vllm.environment import releases
 
 
 @dataclass(frozen=True)

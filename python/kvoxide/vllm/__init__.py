@@ -1,4 +1,5 @@
-"""kvoxide inside vLLM: the plugin, the adapter, the shadow and the doctor.
+"""kvoxide inside vLLM, in layers: the commands, the doctor, the plugin, the shadow, the adapter and
+the environment, each using only what stands behind it in this list.
 
 Nothing here imports vLLM or torch before it is used; :func:`kvoxide.vllm.plugin.register` is what
 vLLM calls. ``kvoxide.vllm.KVCacheManager`` is the manager that its scheduler then gets.
@@ -9,7 +10,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "KVCacheManager":
-        from kvoxide.vllm.manager import native_class
+        from kvoxide.vllm.adapter import native_class
 
         return native_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import click
 
-from kvoxide.vllm.doctor import Diagnosis, diagnose
-from kvoxide.vllm.model_groups import GroupKind, ModelError
-from kvoxide.vllm.recording import Json
-from kvoxide.vllm.releases import installed_version
-from kvoxide.vllm.replaying import Make, Recording, RecordingError, in_vllm, replay, stock_in_vllm
+from kvoxide.vllm.doctor import Diagnosis, GroupKind, ModelError, diagnose
+from kvoxide.vllm.environment import releases
+from kvoxide.vllm.shadow import (
+    Json,
+    Make,
+    Recording,
+    RecordingError,
+    engine_alone,
+    in_vllm,
+    replay,
+    stock_in_vllm,
+)
 
 _MAX_SHOWN = 2_000
 
@@ -48,17 +55,15 @@ def _print_recording(recording: Recording) -> None:
 
 
 def _players(recording: Recording) -> dict[str, Make]:
-    from kvoxide.vllm.engine_player import engine_alone
-
     players: dict[str, Make] = {"kvoxide's engine": engine_alone}
     version = recording.configuration["vllm"]
-    if installed_version() == version:
+    if releases.installed_version() == version:
         players[f"kvoxide in vLLM {version}"] = in_vllm()
     return players
 
 
 def _stock(recording: Recording) -> Make | None:
-    version, installed = recording.configuration["vllm"], installed_version()
+    version, installed = recording.configuration["vllm"], releases.installed_version()
     if installed == version:
         return stock_in_vllm
     found = f"vLLM {installed} is" if installed else "no vLLM is"

@@ -4,35 +4,27 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvoxide.vllm import releases, settings
-from kvoxide.vllm.settings import Mode, Settings, SettingsError, parse_mode
+from kvoxide.vllm.environment import (
+    Settings,
+    SettingsError,
+    environment_reasons,
+    logger,
+    settings,
+)
 
 
 class UnsupportedError(RuntimeError):
     """``KVOXIDE=require``, and this vLLM or this configuration is beyond what kvoxide supports."""
 
 
-class _LazyLogger:
-    """vLLM's logger, which must not be imported with this module."""
-
-    def __getattr__(self, name: str) -> Any:
-        from vllm.logger import init_logger
-
-        # vLLM shows what is logged below its own name.
-        return getattr(init_logger("vllm.kvoxide"), name)
-
-
-logger = _LazyLogger()
-
-
 def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``stock(*args, **kwargs)`` is to construct: kvoxide's manager, the shadow, or its own.
 
     Raises :class:`UnsupportedError` in mode ``require`` instead of giving vLLM's own, and
-    :class:`~kvoxide.vllm.settings.SettingsError` for a retention or pinning value that this model
-    cannot have.
+    :class:`~kvoxide.vllm.environment.SettingsError` for a retention or pinning value that this
+    model cannot have.
     """
-    if mode() == "off":
+    if settings.current_mode() == "off":
         return object.__new__(stock)
     try:
         return _ours(stock, args, kwargs)
@@ -49,37 +41,17 @@ def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return object.__new__(stock)
 
 
-def mode() -> Mode:
-    """The mode that ``KVOXIDE`` chooses; ``auto`` if its value is none of them."""
-    try:
-        return settings.current().mode
-    except (ImportError, SettingsError):
-        pass
-    try:
-        return parse_mode(os.environ)
-    except SettingsError:
-        return "auto"
-
-
 def refuse(
     reasons: Sequence[str], keeps: str = "vLLM's own manager", cause: Exception | None = None
 ) -> None:
     """Stand aside: an error in mode ``require``, one line otherwise."""
     text = "; ".join(reasons)
-    if mode() == "require":
+    if settings.current_mode() == "require":
         raise UnsupportedError(
             f"KVOXIDE=require, but kvoxide cannot manage the KV cache: {text}"
         ) from cause
     logger.warning(
-        "kvoxide stands aside, %s manages the KV cache: %s%s", keeps, text, lost_policies()
-    )
-
-
-def lost_policies() -> str:
-    """A remark on retention variables that are set, for where vLLM's own manager decides."""
-    names = [name for name in settings.POLICY_VARIABLES if os.environ.get(name)]
-    return (
-        f" ({', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect)" if names else ""
+        "kvoxide stands aside, %s manages the KV cache: %s%s", keeps, text, settings.lost_policies()
     )
 
 
@@ -96,55 +68,26 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if wanted.mode == "shadow":
         # vLLM's manager decides, and it has no other policy.
         wanted = Settings("shadow", check_every=wanted.check_every)
-    from kvoxide.vllm import manager
+    from kvoxide.vllm import adapter
 
     try:
-        arguments = manager.bound_arguments(args, kwargs)
+        arguments = adapter.bound_arguments(args, kwargs)
     except TypeError:
         return object.__new__(stock)  # not vLLM's arguments: its own constructor says so
     _check_support(arguments, wanted)
     if wanted.mode == "shadow":
-        from kvoxide.vllm.shadow import ShadowManager
+        from kvoxide.vllm.shadow import shadow_class
 
-        return object.__new__(ShadowManager)
-    made = _constructed(manager.native_class(), args, kwargs)
-    from kvoxide.vllm.announcement import describe
+        return object.__new__(shadow_class())
+    made = _constructed(adapter.native_class(), args, kwargs)
+    from kvoxide.vllm.plugin.announcement import describe
 
     logger.info("%s", describe(arguments, wanted))
     return made
 
 
-def environment_reasons() -> list[str]:
-    """Why no manager of this environment can be kvoxide's; empty if one can."""
-    if problem := compiled_module_problem():
-        return [problem]
-    release = releases.current()
-    if release is None:
-        return [
-            f"vLLM {releases.installed_version()} is not a release that it was written for "
-            f"({', '.join(releases.RELEASES)})"
-        ]
-    if drift := releases.drift(release):
-        return [f"this vLLM {release.version} is not as released: {_shortened(drift)}"]
-    return []
-
-
-def _shortened(drift: Sequence[str]) -> str:
-    shown, rest = drift[:2], len(drift) - 2
-    return ", ".join(shown) + (f", and {rest} more (kvoxide doctor lists them)" if rest > 0 else "")
-
-
-def compiled_module_problem() -> str | None:
-    """Why ``kvoxide._core`` cannot be used; None if it can."""
-    try:
-        import kvoxide._core  # noqa: F401
-    except ImportError as error:
-        return f"the compiled module kvoxide._core cannot be imported ({error}); reinstall kvoxide"
-    return None
-
-
 def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
-    from kvoxide.vllm.support import reasons_against
+    from kvoxide.vllm.adapter import reasons_against
 
     reasons = reasons_against(arguments, wanted)
     if not reasons:
@@ -156,7 +99,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
 
 
 def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
-    from kvoxide.vllm.support import reasons_against
+    from kvoxide.vllm.adapter import reasons_against
 
     pinning_alone = Settings(wanted.mode, pin_min_drop_size=wanted.pin_min_drop_size)
     if reasons_against(arguments, pinning_alone):

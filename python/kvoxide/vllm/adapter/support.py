@@ -6,10 +6,10 @@ A new kind of group is one new module in the engine's core and one line in :data
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec, Policy
+from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec
 from kvoxide._core_vllm import VllmManager
-from kvoxide.vllm import releases
-from kvoxide.vllm.settings import Settings
+from kvoxide.vllm.adapter.engine import make_engine
+from kvoxide.vllm.environment import Release, Settings, releases
 
 
 def _full(spec: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[st
     if reasons:
         return reasons
     try:
-        make_engine({**arguments, "num_blocks": len(config.kv_cache_groups) + 1}, settings)
+        engine_for({**arguments, "num_blocks": len(config.kv_cache_groups) + 1}, settings)
     except (ConfigError, ValueError) as error:
         return [str(error)]
     return []
@@ -104,21 +104,7 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     return described
 
 
-def policy_of(config: Any, settings: Settings) -> Policy:
-    """The release's own retention interval, unless the environment overrides it, and the pinned
-    tier. An interval of 0 has no effect without a sliding window, and vLLM accepts it."""
-    interval = config.prefix_cache_retention_interval
-    if settings.retention_interval is not None:
-        interval = settings.retention_interval
-    has_window = any(
-        hasattr(g.kv_cache_spec, "extra_retained_tokens") for g in config.kv_cache_groups
-    )
-    if interval == 0 and not has_window:
-        interval = None
-    return Policy(retention_interval=interval, pin_min_drop_size=settings.pin_min_drop_size)
-
-
-def known_release() -> releases.Release:
+def known_release() -> Release:
     """The installed vLLM release. Raises :class:`RuntimeError` for one that is not known."""
     release = releases.current()
     if release is None:
@@ -129,8 +115,9 @@ def known_release() -> releases.Release:
     return release
 
 
-def make_engine(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
+def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
     """The engine for vLLM's constructor arguments; ``num_blocks`` among them overrides the pool.
+    The release's own retention interval holds, unless the environment overrides it.
 
     Raises :class:`~kvoxide.ConfigError` for a configuration that cannot work.
     """
@@ -138,30 +125,21 @@ def make_engine(arguments: Mapping[str, Any], settings: Settings) -> VllmManager
 
     release = known_release()
     config = arguments["kv_cache_config"]
-    groups = config.kv_cache_groups
-    max_in_flight_tokens = arguments["max_in_flight_tokens"]
-    is_flagged = any(group.is_eagle_group for group in groups)
-    return VllmManager(
+    interval = settings.retention_interval
+    return make_engine(
         KVCacheConfig(
             arguments.get("num_blocks", config.num_blocks),
-            group_specs(groups),
+            group_specs(config.kv_cache_groups),
             needs_kv_cache_zeroing=config.needs_kv_cache_zeroing,
         ),
-        max_model_len=arguments["max_model_len"],
-        scheduler_block_size=arguments["scheduler_block_size"],
-        hash_block_size=arguments["hash_block_size"],
-        max_in_flight_tokens=(
-            arguments["max_model_len"] if max_in_flight_tokens is None else max_in_flight_tokens
+        arguments,
+        release,
+        retention_interval=(
+            config.prefix_cache_retention_interval if interval is None else interval
         ),
-        enable_caching=arguments["enable_caching"],
-        use_eagle=arguments["use_eagle"] or (release.drops_flagged_groups and is_flagged),
-        num_prefill_lookahead=arguments["num_prefill_lookahead"],
-        enable_kv_cache_events=arguments["enable_kv_cache_events"],
-        watermark=arguments["watermark"],
-        policy=policy_of(config, settings),
-        keep_tail_below_junction=release.keeps_block_below_junction,
-        counts_null_references=release.counts_null_references,
-        observe=arguments["metrics_collector"] is not None,
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
+        pin_min_drop_size=settings.pin_min_drop_size,
+        enable_kv_cache_events=arguments["enable_kv_cache_events"],
+        observe=arguments["metrics_collector"] is not None,
         check_every=settings.check_every,
     )

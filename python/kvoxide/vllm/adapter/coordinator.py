@@ -1,14 +1,18 @@
 """vLLM's coordinator and its managers of single groups, as views of the engine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core import kv_cache_coordinator as stock
 from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
 
 from kvoxide._core_vllm import VllmBlocks, VllmManager
-from kvoxide.vllm.pool import NativeBlockPool
-from kvoxide.vllm.support import known_release
+from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
+from kvoxide.vllm.adapter.calls import CoordinatorCalls
+from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.support import known_release
+from kvoxide.vllm.adapter.tables import CachedCounts, RequestTables
+from kvoxide.vllm.environment import Release
 
 
 def make_coordinator(
@@ -25,7 +29,7 @@ def make_coordinator(
     return native(engine, pool, arguments)
 
 
-class NativeCoordinator:
+class NativeCoordinator(CoordinatorCalls):
     """Answers for all groups from the engine; keeps no state of its own."""
 
     enable_partial_hash_hits = False
@@ -45,7 +49,9 @@ class NativeCoordinator:
         self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
         self.retention_interval = self.kv_cache_config.prefix_cache_retention_interval
         self.dcp_world_size = self.pcp_world_size = 1
-        self._flag_eagle_groups(arguments["use_eagle"])
+        release = known_release()
+        self.pops_null_heads = release.pops_null_heads
+        self._flag_eagle_groups(arguments["use_eagle"], release)
         self.single_type_managers = tuple(
             _group_view(self, group_id, arguments) for group_id in range(self._num_groups)
         )
@@ -62,12 +68,12 @@ class NativeCoordinator:
     def _num_groups(self) -> int:
         return len(self.kv_cache_config.kv_cache_groups)
 
-    def _flag_eagle_groups(self, use_eagle: bool) -> None:
+    def _flag_eagle_groups(self, use_eagle: bool, release: Release) -> None:
         groups = self.kv_cache_config.kv_cache_groups
         flagged = {i for i, group in enumerate(groups) if group.is_eagle_group}
         if use_eagle and not flagged:
             flagged = set(range(len(groups)))
-        drops = use_eagle or known_release().drops_flagged_groups
+        drops = use_eagle or release.drops_flagged_groups
         self.eagle_group_ids = flagged
         self.drop_eagle_group_ids = flagged if drops else set()
 
@@ -111,20 +117,6 @@ class NativeCoordinator:
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         self._cache_blocks(request, num_computed_tokens)
 
-    def free(self, request_id: str) -> None:
-        self.engine.free(request_id)
-
-    def pop_blocks_for_free(self, request_id: str) -> list[Any]:
-        return self.engine.pop_blocks_for_free(request_id, known_release().pops_null_heads)
-
-    def remove_skipped_blocks(
-        self,
-        request_id: str,
-        processed_computed_tokens: int,
-        num_prompt_tokens: int | None = None,
-    ) -> None:
-        self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
-
     def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
         return _lists(self.engine.get_blocks(request_id))
 
@@ -142,12 +134,9 @@ def _lists(blocks: VllmBlocks) -> tuple[list[Any], ...]:
 def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mapping[str, Any]) -> Any:
     """A manager of the stock class for the group's spec, whose tables are the engine's."""
     group = coordinator.kv_cache_config.kv_cache_groups[group_id]
-    max_in_flight_tokens = arguments["max_in_flight_tokens"]
     manager = get_manager_for_kv_cache_spec(
         kv_cache_spec=group.kv_cache_spec,
-        max_in_flight_tokens=(
-            arguments["max_model_len"] if max_in_flight_tokens is None else max_in_flight_tokens
-        ),
+        max_in_flight_tokens=max_in_flight_tokens(arguments),
         max_model_len=arguments["max_model_len"],
         block_pool=coordinator.block_pool,
         role=group.role,
@@ -159,48 +148,3 @@ def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mappin
     manager.req_to_blocks = RequestTables(coordinator.engine, group_id)
     manager.num_cached_block = CachedCounts(coordinator.engine, group_id)
     return manager
-
-
-class RequestTables(Mapping[str, list[Any]]):
-    """Request id -> its blocks in one group; a request that holds nothing has an empty table."""
-
-    def __init__(self, engine: VllmManager, group_id: int) -> None:
-        """The tables of one group of ``engine``."""
-        self._engine = engine
-        self._group_id = group_id
-
-    def __getitem__(self, request_id: str) -> list[Any]:
-        return list(self._engine.get_blocks(request_id).blocks[self._group_id])
-
-    def get(self, request_id: str, default: Any = None) -> Any:
-        """The table, or ``default`` for a request that holds nothing."""
-        if request_id not in self:
-            return default
-        return self[request_id]
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self._engine.request_ids()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._engine.request_ids())
-
-    def __len__(self) -> int:
-        return len(self._engine.request_ids())
-
-
-class CachedCounts(Mapping[str, int]):
-    """Request id -> leading blocks of one group that are cached or passed over for good."""
-
-    def __init__(self, engine: VllmManager, group_id: int) -> None:
-        """The counts of one group of ``engine``."""
-        self._engine = engine
-        self._group_id = group_id
-
-    def __getitem__(self, request_id: str) -> int:
-        return self._engine.num_cached_blocks(self._group_id)[request_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._engine.num_cached_blocks(self._group_id))
-
-    def __len__(self) -> int:
-        return len(self._engine.num_cached_blocks(self._group_id))

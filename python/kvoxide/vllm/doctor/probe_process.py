@@ -1,35 +1,17 @@
-"""What vLLM does with its plugins in this environment, found out in a process of its own.
-
-``python -m kvoxide.vllm.probe`` does what a server does before it constructs its manager, and
-prints what it finds as one line of JSON.
+"""The process of the probe: it does what a server does before it constructs its manager, and prints
+what it finds as one line of JSON.
 """
 
 import json
-import subprocess
 import sys
 from typing import Any
 
-_MARK = "kvoxide-probe: "
-
-
-def run_probe() -> dict[str, Any]:
-    """Probe in a new process. ``error`` is set if that went wrong, ``vllm`` None without vLLM."""
-    done = subprocess.run(
-        [sys.executable, "-m", __name__], capture_output=True, text=True, check=False
-    )
-    for line in done.stdout.splitlines():
-        if line.startswith(_MARK):
-            found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
-            return found
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return {"vllm": None, "error": last, "reasons": [], "drift": []}
+from kvoxide.vllm.doctor.probe import MARK
+from kvoxide.vllm.environment import environment_reasons, releases
 
 
 def probe() -> dict[str, Any]:
     """Load vLLM's plugins here and construct a small manager. Changes this process."""
-    from kvoxide.vllm import releases
-    from kvoxide.vllm.decision import environment_reasons
-
     found: dict[str, Any] = {"vllm": None, "error": None, "reasons": [], "drift": []}
     try:
         import vllm
@@ -73,7 +55,7 @@ def _main() -> None:
     except Exception as error:
         found = {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
         found |= {"reasons": [], "drift": []}
-    print(_MARK + json.dumps(found))
+    print(MARK + json.dumps(found))
 
 
 def _version() -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kvoxide.vllm import decision
+from kvoxide.vllm.environment import environment_reasons, logger, settings
 
 if TYPE_CHECKING:
     from kvoxide._core import HashAlgorithm
@@ -58,7 +58,7 @@ def _maker(stock: Callable[..., RequestHasher], utils: ModuleType) -> Callable[.
     @functools.wraps(stock)
     def get_request_block_hasher(*args: Any, **kwargs: Any) -> RequestHasher:
         made = stock(*args, **kwargs)
-        if decision.mode() not in ("auto", "require") or decision.environment_reasons():
+        if settings.current_mode() not in ("auto", "require") or environment_reasons():
             return made  # the line about the manager says why
         bound = inspect.signature(stock).bind(*args, **kwargs).arguments
         return _native(utils, made, **bound) or made
@@ -81,7 +81,7 @@ def _native(
     if hash_block_size == 0:
         return None
     if not _agree(algorithm, caching_hash_fn):
-        decision.logger.warning(
+        logger.warning(
             "kvoxide leaves block hashes to vLLM's %s: its own differ in this environment",
             algorithm,
         )

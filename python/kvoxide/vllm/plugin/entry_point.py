@@ -11,12 +11,10 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
-from kvoxide.vllm import hashing, settings
-from kvoxide.vllm.decision import UnsupportedError, choose, refuse
-from kvoxide.vllm.on_import import when_imported
-from kvoxide.vllm.settings import Settings, SettingsError, parse_mode
-
-__all__ = ["UnsupportedError", "foreign_manager_reason", "foreign_reason", "register"]
+from kvoxide.vllm.environment import Settings, SettingsError, settings
+from kvoxide.vllm.plugin import hashing
+from kvoxide.vllm.plugin.decision import choose, refuse
+from kvoxide.vllm.plugin.on_import import when_imported
 
 MANAGER_MODULE: Final = "vllm.v1.core.kv_cache_manager"
 SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
@@ -25,12 +23,12 @@ SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
 def register() -> None:
     """Arrange for kvoxide's manager in this process; cheap, and the same if called again.
 
-    Raises :class:`~kvoxide.vllm.settings.SettingsError` for a wrong retention interval or pinning
-    value, whatever the mode is, unless it is ``off``. Everything else is decided when a manager is
-    constructed.
+    Raises :class:`~kvoxide.vllm.environment.SettingsError` for a wrong retention interval or
+    pinning value, whatever the mode is, unless it is ``off``. Everything else is decided when a
+    manager is constructed.
     """
     try:
-        mode = parse_mode(os.environ)
+        mode = settings.parse_mode(os.environ)
     except SettingsError:
         mode = "auto"  # choose() says so, in the process that it matters to
     if mode == "off":

@@ -1,7 +1,5 @@
 """vLLM's ``KVCacheManager`` over the engine: one Python frame and one crossing per call."""
 
-import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from vllm.distributed.kv_events import MEDIUM_GPU
@@ -9,40 +7,29 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.stats import PrefixCacheStats
 
-from kvoxide.vllm import settings
-from kvoxide.vllm.coordinator import make_coordinator
-from kvoxide.vllm.pool import NativeBlockPool
-from kvoxide.vllm.support import make_engine
+from kvoxide.vllm.adapter.arguments import bound_arguments
+from kvoxide.vllm.adapter.calls import ManagerCalls
+from kvoxide.vllm.adapter.coordinator import make_coordinator
+from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.support import engine_for
+from kvoxide.vllm.environment import settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
 _DIRECT = (*_OBSERVED, "get_block_ids")
-_SIGNATURE = inspect.signature(StockManager.__init__)
 
 
-def native_class() -> type["KVCacheManager"]:
-    """The class that stands in for vLLM's."""
-    return KVCacheManager
-
-
-def bound_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of vLLM's constructor by name, defaults filled in."""
-    bound = _SIGNATURE.bind(None, *args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-class KVCacheManager(StockManager):  # type: ignore[misc]
+class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
     """The manager of vLLM's scheduler, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for configurations that
-    :func:`kvoxide.vllm.support.reasons_against` has nothing against.
+    :func:`~kvoxide.vllm.adapter.reasons_against` has nothing against.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments; retention settings of the environment apply."""
         arguments = bound_arguments(args, kwargs)
         config = arguments["kv_cache_config"]
-        self.engine = make_engine(arguments, settings.current())
+        self.engine = engine_for(arguments, settings.current())
         self.kv_cache_config = config
         self.max_model_len = arguments["max_model_len"]
         self.enable_caching = arguments["enable_caching"]
@@ -83,32 +70,8 @@ class KVCacheManager(StockManager):  # type: ignore[misc]
     def usage(self) -> float:
         return self.engine.usage
 
-    def free(self, request: Any) -> None:
-        self.engine.free(request.request_id)
-
-    def remove_skipped_blocks(
-        self,
-        request_id: str,
-        processed_computed_tokens: int,
-        num_prompt_tokens: int | None = None,
-    ) -> None:
-        self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
-
-    def pop_blocks_for_free(self, request: Any) -> list[Any]:
-        return list(self.coordinator.pop_blocks_for_free(request.request_id))
-
     def get_blocks(self, request_id: str) -> Any:
         return self.engine.get_blocks(request_id)
-
-    def estimate_cached_tokens(self, request: Any) -> int:
-        return self.engine.estimate_cached_tokens(request.request_id)
-
-    def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        if self.enable_caching:
-            self.coordinator.cache_blocks(request, num_computed_tokens)
-
-    def create_kv_cache_blocks(self, blocks: Sequence[Sequence[Any]]) -> Any:
-        return self.engine.wrap_blocks(blocks) if any(blocks) else self.empty_kv_cache_blocks
 
     def truncate_computed_blocks(self, blocks: Any, num_computed_tokens: int) -> Any:
         return self.engine.truncate_computed_blocks(blocks, num_computed_tokens)

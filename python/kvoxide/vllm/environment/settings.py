@@ -91,6 +91,18 @@ def current() -> Settings:
     return _override.get() or Settings.from_environ()
 
 
+def current_mode() -> Mode:
+    """The mode that ``KVOXIDE`` chooses; ``auto`` if its value is none of them."""
+    try:
+        return current().mode
+    except (ImportError, SettingsError):
+        pass
+    try:
+        return parse_mode(os.environ)
+    except SettingsError:
+        return "auto"
+
+
 @contextmanager
 def using(settings: Settings) -> Iterator[None]:
     """Managers constructed inside take ``settings`` instead of the environment's."""
@@ -109,6 +121,14 @@ def parse_mode(environ: Mapping[str, str]) -> Mode:
     if value not in MODES:
         raise SettingsError(MODE_VARIABLE, environ[MODE_VARIABLE], ", ".join(MODES))
     return value
+
+
+def lost_policies() -> str:
+    """A remark on retention variables that are set, for where vLLM's own manager decides."""
+    names = [name for name in POLICY_VARIABLES if os.environ.get(name)]
+    return (
+        f" ({', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect)" if names else ""
+    )
 
 
 def _parse_interval(environ: Mapping[str, str]) -> int | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__
-from kvoxide.vllm import releases
-from kvoxide.vllm.settings import Settings
-from kvoxide.vllm.support import group_specs
+from kvoxide.vllm.adapter import group_specs
+from kvoxide.vllm.environment import Settings, releases
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:

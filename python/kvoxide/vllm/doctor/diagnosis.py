@@ -8,15 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import kvoxide.vllm.settings as variables
-from kvoxide.vllm.decision import compiled_module_problem
-from kvoxide.vllm.model_groups import GroupKind, ModelError, read_model_groups
-from kvoxide.vllm.probe import run_probe
-from kvoxide.vllm.settings import Settings, SettingsError
+from kvoxide.vllm.doctor.model_groups import GroupKind, read_model_groups
+from kvoxide.vllm.doctor.probe import run_probe
+from kvoxide.vllm.environment import (
+    Settings,
+    SettingsError,
+    compiled_module_problem,
+)
+from kvoxide.vllm.environment import settings as variables
 
 ENTRY_POINT_GROUP: Final = "vllm.general_plugins"
 ENTRY_POINT_NAME: Final = "kvoxide"
-NATIVE_CLASS: Final = "kvoxide.vllm.manager.KVCacheManager"
+NATIVE_CLASS: Final = "kvoxide.vllm.adapter.manager.KVCacheManager"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Diagnosis:
 def diagnose(model: Path | None = None) -> Diagnosis:
     """Look at this environment, and at a model's directory if one is given.
 
-    Raises :class:`~kvoxide.vllm.model_groups.ModelError` for a model without a readable
+    Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model without a readable
     ``config.json``.
     """
     groups = None if model is None else read_model_groups(model)
@@ -210,6 +213,3 @@ def _model(groups: list[GroupKind]) -> Check:
         f"not native: {', '.join(others)}; vLLM's own manager would run",
         "nothing: with KVOXIDE=auto such a model runs on vLLM's manager",
     )
-
-
-__all__ = ["Check", "Diagnosis", "ModelError", "diagnose"]

@@ -1,35 +1,23 @@
-"""Play a file of ``KVOXIDE=shadow`` again and see whether its difference shows.
+"""Play a recording again and see whether its difference shows."""
 
-Three managers can play it: kvoxide's engine, which needs no vLLM (``engine_player``), and where the
-vLLM of the file is installed, kvoxide's manager in it and vLLM's own.
-"""
-
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
-from kvoxide.vllm import settings
-from kvoxide.vllm.recording import (
-    FORMAT,
+from kvoxide.vllm.environment import Settings, settings
+from kvoxide.vllm.shadow.description import (
     Json,
     describe,
     events_digest,
     exception_name,
     outcome_digest,
 )
-from kvoxide.vllm.settings import Settings
+from kvoxide.vllm.shadow.recording import DAMAGE, Recording, RecordingError
 
-Make: TypeAlias = Callable[["Recording"], "Player"]
+Make: TypeAlias = Callable[[Recording], "Player"]
 
-
-# What reading a file that is no recording, or a damaged one, ends in.
-_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-
-# What a recording may name: a file decides over no other attribute.
-_ROLES: Final = ("manager", "block_pool", "coordinator")
+# What a recording may name as an argument.
 _KINDS: Final = (
     "hash",
     "block",
@@ -40,52 +28,6 @@ _KINDS: Final = (
     "set",
     "callback",
 )
-
-
-class RecordingError(ValueError):
-    """The file is not a recording, is damaged, or cannot be played from its start."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A file of ``KVOXIDE=shadow``."""
-
-    configuration: Mapping[str, Json]
-    calls: list[Json]
-    difference: Json
-    dropped_calls: int
-
-    @classmethod
-    def read(cls, path: Path) -> "Recording":
-        """Read a file. Raises :class:`RecordingError`, and :class:`OSError` if there is none."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["format"] != FORMAT:
-                raise RecordingError(
-                    f"{path} has format {content['format']}; this kvoxide reads format {FORMAT}"
-                )
-            recording = cls(**{name: content[name] for name in cls.__dataclass_fields__})
-            recording._check()
-        except RecordingError:
-            raise
-        except _DAMAGE as error:
-            raise RecordingError(f"{path} is not a kvoxide shadow recording: {error!r}") from None
-        return recording
-
-    def _check(self) -> None:
-        """Raise one of ``_DAMAGE`` unless the parts are there that every reader asks for."""
-        for name in ("kvoxide", "vllm", "num_blocks", "groups", "arguments"):
-            self.configuration[name]
-        len(self.configuration["groups"])
-        for name in ("what", "call", "vllm", "kvoxide"):
-            self.difference[name]
-        for call in self.calls:
-            role, _, name = call["call"].partition(".")
-            if role not in _ROLES or not name.isidentifier() or name.startswith("_"):
-                raise RecordingError(f"{call['call']!r} is no call of a scheduler or a connector")
-            call["arguments"].items()
-            call["outcome"]
-        int(self.dropped_calls)
 
 
 @dataclass(frozen=True)
@@ -117,7 +59,7 @@ def replay(recording: Recording, make: Make) -> Finding | None:
     for index, call in enumerate(recording.calls):
         try:
             outcome = player.play(call)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise RecordingError(f"call {index + 1} of the file is damaged: {error!r}") from error
         if not player.agrees(call, outcome):
             return Finding(index, call, outcome)
@@ -225,69 +167,3 @@ _EMPTY_REQUEST: dict[str, Any] = {
     "prompt_embeds": None,
     "session_id": None,
 }
-
-
-def in_vllm(manager_class: type | None = None) -> Make:
-    """kvoxide's manager, or ``manager_class``, in the vLLM that is installed."""
-
-    def make(recording: Recording) -> Player:
-        from vllm.v1.request import RequestStatus
-
-        from kvoxide.vllm.manager import native_class
-
-        cls = manager_class or native_class()
-        arguments = dict(recording.configuration["arguments"])
-        config = _vllm_config(recording.configuration)
-        return Player(cls(**arguments, kv_cache_config=config), lambda name: RequestStatus[name])
-
-    return make
-
-
-def stock_in_vllm(recording: Recording) -> Player:
-    """vLLM's own manager."""
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-
-    # A subclass of its own is what kvoxide's plugin leaves alone.
-    return in_vllm(type("StockManager", (KVCacheManager,), {}))(recording)
-
-
-def _vllm_config(configuration: Mapping[str, Json]) -> Any:
-    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-    from vllm.v1.kv_cache_interface import KVCacheConfig as VllmConfig
-    from vllm.v1.kv_cache_interface import KVCacheGroupSpec as VllmGroup
-
-    class Config(VllmConfig):  # type: ignore[misc]
-        needs_kv_cache_zeroing = configuration["needs_kv_cache_zeroing"]
-
-    register_all_kvcache_specs(None)
-    return Config(
-        num_blocks=configuration["num_blocks"],
-        kv_cache_tensors=[],
-        kv_cache_groups=[
-            VllmGroup([f"layer.{i}"], _vllm_spec(group), is_eagle_group=group["is_eagle_group"])
-            for i, group in enumerate(configuration["groups"])
-        ],
-        prefix_cache_retention_interval=configuration["retention_interval"],
-    )
-
-
-def _vllm_spec(group: Mapping[str, Json]) -> Any:
-    import torch
-    from vllm.v1 import kv_cache_interface as interface
-
-    from kvoxide.vllm.support import NATIVE_SPECS
-
-    (name,) = (name for name, native in NATIVE_SPECS.items() if native[0] == group["kind"])
-    fields = {"block_size": group["block_size"]}
-    for field in ("sliding_window", "attention_chunk_size"):
-        if group[field] is not None:
-            fields[field] = group[field]
-    if group["sliding_window"] is not None:
-        fields["extra_retained_tokens"] = group["extra_retained_tokens"]
-    if not group["prefix_cacheable"]:
-        fields["bounded_replay"] = True
-    # The size of a head keeps groups apart that were apart.
-    head_size = 64 + group["layout"]
-    return getattr(interface, name)(
-        num_kv_heads=1, head_size=head_size, dtype=torch.float16, **fields
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide.vllm.kinds import NATIVE_KINDS
+from kvoxide.vllm.environment import NATIVE_KINDS
 
 
 class ModelError(ValueError):

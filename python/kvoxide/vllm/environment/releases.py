@@ -1,17 +1,15 @@
 """The vLLM releases that the adapter was written for, and what differs between them.
 
-``signatures/vllm-VERSION.txt`` holds the surface (:mod:`kvoxide.vllm.surface`) of each release.
-``python -m kvoxide.vllm.releases --print`` prints the installed vLLM's, in the same form.
+``signatures/vllm-VERSION.txt`` holds the surface (:mod:`kvoxide.vllm.environment.surface`) of each
+release; ``python -m kvoxide.vllm.environment --print`` prints the installed vLLM's in that form.
 """
 
-import argparse
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from kvoxide.vllm.surface import MISSING, format_surface, installed_surface, parse_surface
+from kvoxide.vllm.environment.surface import MISSING, installed_surface, parse_surface
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,3 @@ def drift(release: Release) -> tuple[str, ...]:
         for name in sorted(expected.keys() | found.keys())
         if expected.get(name) != found.get(name)
     )
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m kvoxide.vllm.releases", description=__doc__)
-    parser.add_argument("--print", action="store_true", required=True, dest="print_surface")
-    parser.parse_args()
-    sys.stdout.write(format_surface(installed_surface()))
-
-
-if __name__ == "__main__":
-    _main()

@@ -1,0 +1,56 @@
+"""The engine that does the work of one manager of vLLM, from plain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy
+from kvoxide._core_vllm import VllmManager
+from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
+from kvoxide.vllm.environment import Release
+
+
+def make_engine(
+    config: KVCacheConfig,
+    arguments: Mapping[str, Any],
+    release: Release,
+    *,
+    retention_interval: int | None,
+    waiting_states: Sequence[Any],
+    pin_min_drop_size: int | None = None,
+    enable_kv_cache_events: bool = False,
+    observe: bool = False,
+    check_every: int = 0,
+) -> VllmManager:
+    """The engine for the constructor arguments of ``release``'s manager, by name.
+
+    Raises :class:`~kvoxide.ConfigError` for a configuration that cannot work.
+    """
+    groups = config.kv_cache_groups
+    is_flagged = any(group.is_eagle_group for group in groups)
+    return VllmManager(
+        config,
+        max_model_len=arguments["max_model_len"],
+        scheduler_block_size=arguments["scheduler_block_size"],
+        hash_block_size=arguments["hash_block_size"],
+        max_in_flight_tokens=max_in_flight_tokens(arguments),
+        enable_caching=arguments["enable_caching"],
+        use_eagle=arguments["use_eagle"] or (release.drops_flagged_groups and is_flagged),
+        num_prefill_lookahead=arguments["num_prefill_lookahead"],
+        enable_kv_cache_events=enable_kv_cache_events,
+        watermark=arguments["watermark"],
+        policy=Policy(
+            retention_interval=_with_effect(retention_interval, groups),
+            pin_min_drop_size=pin_min_drop_size,
+        ),
+        keep_tail_below_junction=release.keeps_block_below_junction,
+        counts_null_references=release.counts_null_references,
+        observe=observe,
+        waiting_states=waiting_states,
+        check_every=check_every,
+    )
+
+
+def _with_effect(interval: int | None, groups: Sequence[KVCacheGroupSpec]) -> int | None:
+    """An interval of 0 has no effect without a sliding window, and vLLM accepts it."""
+    has_window = any(group.sliding_window is not None for group in groups)
+    return None if interval == 0 and not has_window else interval

@@ -1,0 +1,37 @@
+"""``KVOXIDE=shadow``: vLLM's manager decides, kvoxide's runs beside it, and what differed is played
+again.
+
+A server then gets the manager of :mod:`~kvoxide.vllm.shadow.shadow`, which makes each call twice
+(:mod:`~kvoxide.vllm.shadow.step`) and keeps it (:mod:`~kvoxide.vllm.shadow.recorder`,
+:mod:`~kvoxide.vllm.shadow.description`, :mod:`~kvoxide.vllm.shadow.configuration`).
+``kvoxide shadow`` reads the file (:mod:`~kvoxide.vllm.shadow.recording`) and plays it
+(:mod:`~kvoxide.vllm.shadow.replaying`) on each manager that is there
+(:mod:`~kvoxide.vllm.shadow.players`, :mod:`~kvoxide.vllm.shadow.engine_player`).
+
+vLLM and the compiled module are imported with the managers.
+"""
+
+from kvoxide.vllm.shadow.description import Json
+from kvoxide.vllm.shadow.players import engine_alone, in_vllm, stock_in_vllm
+from kvoxide.vllm.shadow.recording import Recording, RecordingError
+from kvoxide.vllm.shadow.replaying import Finding, Make, replay
+
+__all__ = [
+    "Finding",
+    "Json",
+    "Make",
+    "Recording",
+    "RecordingError",
+    "engine_alone",
+    "in_vllm",
+    "replay",
+    "shadow_class",
+    "stock_in_vllm",
+]
+
+
+def shadow_class() -> type:
+    """The class that a server gets with ``KVOXIDE=shadow``."""
+    from kvoxide.vllm.shadow.shadow import ShadowManager
+
+    return ShadowManager

@@ -1,0 +1,111 @@
+"""Values of a manager as JSON that holds neither tokens nor prompts nor ids of requests: block
+hashes, numbers of tokens, block ids.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, Final, TypeAlias
+
+Json: TypeAlias = Any
+
+
+def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
+    """A value that goes into or comes out of a manager, vLLM's or ours, as JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "__index__"):
+        return int(value)
+    if isinstance(value, bytes):
+        return {"hash": value.hex()}
+    if hasattr(value, "get_block_ids"):
+        return {"blocks": [list(ids) for ids in value.get_block_ids()]}
+    if hasattr(value, "block_id"):
+        return {"block": value.block_id}
+    if hasattr(value, "request_id"):
+        return {"request": name_of(value.request_id)}
+    if is_event(value):
+        return describe_event(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {type(value).__name__: {k: describe(v) for k, v in asdict(value).items()}}
+    if isinstance(value, Mapping):
+        return {"map": [[describe(k), describe(v)] for k, v in value.items()]}
+    if isinstance(value, set | frozenset):
+        return {"set": sorted(map(describe, value))}
+    if callable(value):
+        return {"callback": True}
+    return _describe_sequence(value, name_of)
+
+
+def _describe_sequence(values: Sequence[Any], name_of: Callable[[str], str]) -> Json:
+    values = list(values)
+    if values and all(hasattr(value, "block_id") for value in values):
+        return {"block_list": [value.block_id for value in values]}
+    return [describe(value, name_of) for value in values]
+
+
+def exception_name(error: BaseException) -> str:
+    """The built-in class of an exception: kvoxide's own ones derive from those that vLLM raises."""
+    return next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == "builtins")
+
+
+def is_event(value: Any) -> bool:
+    """Whether this is a KV cache event of vLLM."""
+    return type(value).__name__ in ("BlockStored", "BlockRemoved", "AllBlocksCleared")
+
+
+_SECRET_FIELDS: Final = (
+    "token_ids",
+    "lookahead_token_ids",
+    "extra_keys",
+    "lora_name",
+    "session_id",
+)
+
+
+def describe_event(event: Any) -> Json:
+    """A KV cache event; fields with tokens or names in them as a digest."""
+    fields: dict[str, Json] = {"event": type(event).__name__}
+    for name in getattr(event, "__struct_fields__", ()):
+        value = getattr(event, name)
+        if name in _SECRET_FIELDS and value is not None:
+            fields[name] = {"digest": digest(describe(value))}
+        else:
+            fields[name] = describe(value)
+    if "token_ids" in fields:
+        fields["num_tokens"] = len(event.token_ids)
+    return fields
+
+
+def replayable(events: Json) -> Json:
+    """Described events without what a replay cannot know: tokens, names and their digests."""
+    if not isinstance(events, list):
+        return events
+    return [
+        {k: v for k, v in event.items() if k not in _SECRET_FIELDS}
+        if isinstance(event, dict) and "event" in event
+        else event
+        for event in events
+    ]
+
+
+def outcome_digest(outcome: Mapping[str, Json]) -> str:
+    """A digest of what a call returned or raised and of how it left the pool."""
+    known = {key: outcome[key] for key in ("raises", "free_blocks", "reused") if key in outcome}
+    return digest({**known, "result": replayable(outcome.get("result"))})
+
+
+def events_digest(outcome: Mapping[str, Json]) -> str | None:
+    """A digest of the events of a call; None if it had none."""
+    return digest(replayable(outcome["events"])) if outcome["events"] else None
+
+
+def digest(value: Json) -> str:
+    """A short digest of a JSON value."""
+    return hashlib.blake2b(compact(value).encode(), digest_size=6).hexdigest()
+
+
+def compact(value: Json) -> str:
+    """A JSON value as text, without spaces."""
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,119 @@
+"""Play a file of ``KVOXIDE=shadow`` on kvoxide's engine, where there is no vLLM."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kvoxide._core_vllm import VllmManager
+from kvoxide.vllm.adapter import CoordinatorCalls, ManagerCalls
+from kvoxide.vllm.environment import Release, releases
+from kvoxide.vllm.shadow.configuration import engine_of
+from kvoxide.vllm.shadow.description import Json, outcome_digest
+from kvoxide.vllm.shadow.recording import RecordingError
+from kvoxide.vllm.shadow.replaying import Player
+
+# Made by vLLM's code from what the engine reports, or by code that is not the engine's.
+_NOT_THE_ENGINES: Final = {
+    "manager.make_prefix_cache_stats",
+    "manager.record_prefix_cache_stats",
+    "manager.take_events",
+    "block_pool.take_events",
+    "manager.take_boundary_state_offloads",
+    "manager.take_kv_cache_block_copies",
+    "manager.finalize_partial_tail_offloads",
+}
+
+
+class EnginePlayer(Player):
+    """Plays on the engine. Events and statistics, which vLLM's code makes, are passed over, and so
+    is which watched blocks were reused."""
+
+    def __init__(self, configuration: Mapping[str, Json]) -> None:
+        """Make an engine of this configuration."""
+        super().__init__(_EngineManager(configuration), str)
+
+    def play(self, call: Json) -> Json:
+        """Make one call that is the engine's; nothing for others."""
+        return {} if call["call"] in _NOT_THE_ENGINES else super().play(call)
+
+    def agrees(self, call: Json, outcome: Json) -> bool:
+        """Whether this is what vLLM's manager did, as far as the engine does it."""
+        return not outcome or outcome_digest(outcome) == call["outcome"]
+
+    def _new_events(self) -> Json:
+        return []
+
+
+class _Engine:
+    """What is not defined here has the engine's own name."""
+
+    def __init__(self, engine: VllmManager) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+class _EngineManager(_Engine, ManagerCalls):
+    """The engine under the names of vLLM's manager."""
+
+    def __init__(self, configuration: Mapping[str, Json]) -> None:
+        release = _release_of(configuration)
+        self.enable_caching = configuration["arguments"]["enable_caching"]
+        super().__init__(engine_of(configuration, release))
+        self.empty_kv_cache_blocks = self.engine.empty_blocks()
+        self.block_pool = _EnginePool(self.engine)
+        self.coordinator = _EngineCoordinator(self.engine, release)
+
+    def get_computed_blocks_for_connector(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return *self.engine.get_computed_blocks(*args, **kwargs), False
+
+    def evict_blocks(self, block_ids: Iterable[int]) -> None:
+        self.block_pool.evict_blocks(block_ids)
+
+
+class _EngineCoordinator(_Engine, CoordinatorCalls):
+    """The engine under the names of vLLM's coordinator."""
+
+    def __init__(self, engine: VllmManager, release: Release) -> None:
+        super().__init__(engine)
+        self.pops_null_heads = release.pops_null_heads
+
+
+class _EnginePool(_Engine):
+    """The engine under the names of vLLM's pool."""
+
+    def __init__(self, engine: VllmManager) -> None:
+        super().__init__(engine)
+        self.blocks = _Blocks(engine.block)
+        engine.set_facade(self)
+        self.null_block = engine.block(0)
+
+    def get_num_free_blocks(self) -> int:
+        return self.engine.num_free_blocks()
+
+    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
+        self.engine.free_blocks(list(ordered_blocks))
+
+    def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
+        self.engine.unpin_blocks(list(blocks))
+
+    def evict_blocks(self, block_ids: Iterable[int]) -> None:
+        self.engine.evict_blocks(list(block_ids))
+
+
+class _Blocks:
+    def __init__(self, block: Callable[[int], Any]) -> None:
+        self._block = block
+
+    def __getitem__(self, block_id: int) -> Any:
+        return self._block(block_id)
+
+
+def _release_of(configuration: Mapping[str, Json]) -> Release:
+    release = releases.RELEASES.get(configuration["vllm"])
+    if release is None:
+        raise RecordingError(
+            f"recorded with vLLM {configuration['vllm']}; this kvoxide knows "
+            f"{', '.join(releases.RELEASES)}"
+        )
+    return release

@@ -1,0 +1,38 @@
+"""Who can play a recording: kvoxide's engine, which needs no vLLM, and where the vLLM of the file
+is installed, kvoxide's manager in it and vLLM's own.
+"""
+
+from kvoxide.vllm.shadow.recording import Recording
+from kvoxide.vllm.shadow.replaying import Make, Player
+
+
+def engine_alone(recording: Recording) -> Player:
+    """kvoxide's engine. Raises RecordingError if the file's vLLM is not one it knows."""
+    from kvoxide.vllm.shadow.engine_player import EnginePlayer
+
+    return EnginePlayer(recording.configuration)
+
+
+def in_vllm(manager_class: type | None = None) -> Make:
+    """kvoxide's manager, or ``manager_class``, in the vLLM that is installed."""
+
+    def make(recording: Recording) -> Player:
+        from vllm.v1.request import RequestStatus
+
+        from kvoxide.vllm.adapter import native_class
+        from kvoxide.vllm.shadow.configuration import vllm_config
+
+        cls = manager_class or native_class()
+        arguments = dict(recording.configuration["arguments"])
+        config = vllm_config(recording.configuration)
+        return Player(cls(**arguments, kv_cache_config=config), lambda name: RequestStatus[name])
+
+    return make
+
+
+def stock_in_vllm(recording: Recording) -> Player:
+    """vLLM's own manager."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    # A subclass of its own is what kvoxide's plugin leaves alone.
+    return in_vllm(type("StockManager", (KVCacheManager,), {}))(recording)

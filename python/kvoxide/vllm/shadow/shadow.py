@@ -1,0 +1,166 @@
+"""``KVOXIDE=shadow``: vLLM's manager decides, kvoxide's runs beside it on the same calls.
+
+The first difference is logged with the call, both results and a file that ``kvoxide shadow``
+replays. From then on there is only vLLM's manager.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
+
+from kvoxide._core import __version__
+from kvoxide.vllm import adapter
+from kvoxide.vllm.environment import Settings, logger, settings
+from kvoxide.vllm.shadow.configuration import configuration_of
+from kvoxide.vllm.shadow.description import Json
+from kvoxide.vllm.shadow.recorder import Recorder
+from kvoxide.vllm.shadow.step import Pair, Step, raised
+
+# Pure functions of their arguments, and numbers that are compared after every call.
+UNWATCHED: Final = {
+    "create_kv_cache_blocks",
+    "get_num_common_prefix_blocks",
+    "get_num_free_blocks",
+    "get_usage",
+    "new_step_starts",
+    "prefix_cache_lookup_enabled",
+}
+_MAX_LOGGED: Final = 400
+
+
+class ShadowManager(StockManager):  # type: ignore[misc]
+    """vLLM's manager, with a :class:`Shadow` that sees every call from outside."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take vLLM's arguments."""
+        super().__init__(*args, **kwargs)
+        self.shadow: Shadow | None = None
+        try:
+            self.shadow = Shadow(self, adapter.bound_arguments(args, kwargs))
+        except Exception as error:
+            logger.warning("kvoxide shadow: not started, vLLM's manager runs alone: %r", error)
+
+    def stop_shadow(self) -> None:
+        """Drop the shadow; vLLM's manager goes on as if there had been none."""
+        self.shadow = None
+        for target in (self.block_pool, self.coordinator):
+            for name in watched_methods(type(target)):
+                target.__dict__.pop(name, None)
+
+
+def _watched_method(name: str) -> Callable[..., Any]:
+    stock = getattr(StockManager, name)
+
+    @wraps(stock)
+    def call(self: ShadowManager, *args: Any, **kwargs: Any) -> Any:
+        shadow = vars(self).get("shadow")
+        if shadow is None:
+            return stock(self, *args, **kwargs)
+        bound = stock.__get__(self)
+        return shadow.call("manager", name, bound, args, kwargs)
+
+    return call
+
+
+def watched_methods(cls: type) -> tuple[str, ...]:
+    """Public methods of one of vLLM's classes that its callers use."""
+    return tuple(
+        name
+        for name, value in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_") and name not in UNWATCHED and name != "stop_shadow"
+    )
+
+
+for _name in watched_methods(StockManager):
+    setattr(ShadowManager, _name, _watched_method(_name))
+
+
+class Shadow:
+    """kvoxide's manager beside vLLM's, and the record of what was called."""
+
+    def __init__(
+        self, stock: ShadowManager, arguments: Mapping[str, Any], native: type | None = None
+    ) -> None:
+        """Shadow ``stock``, which was made with ``arguments`` and has not been called yet.
+
+        ``native`` is the class to run beside it. The release's own policy applies to both.
+        """
+        native = native or adapter.native_class()
+        # vLLM's own manager counts for the collector.
+        own = {k: v for k, v in arguments.items() if k not in ("self", "metrics_collector")}
+        with settings.using(Settings("shadow", check_every=settings.current().check_every)):
+            self.native: Any = native(**own)
+        self.stock = stock
+        self.recorder = Recorder(configuration_of(arguments))
+        self._pair = Pair(stock, self.native)
+        self._depth = 0
+        self._watch(stock.block_pool, "block_pool")
+        self._watch(stock.coordinator, "coordinator")
+        logger.info(
+            "kvoxide %s shadows vLLM's KV cache manager%s", __version__, settings.lost_policies()
+        )
+
+    def _watch(self, target: Any, role: str) -> None:
+        for name in watched_methods(type(target)):
+            target.__dict__[name] = self._watched(role, name, getattr(target, name))
+
+    def _watched(self, role: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.call(role, name, method, args, kwargs)
+
+        return call
+
+    def call(
+        self,
+        role: str,
+        name: str,
+        method: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Call vLLM's ``method``; then, if it came from outside, ours, and compare."""
+        if self._depth or self.stock.shadow is not self:
+            return method(*args, **kwargs)
+        step = Step(self._pair, self.recorder, role, name, method, args, kwargs)
+        self._depth += 1
+        try:
+            return step.run_stock()
+        finally:
+            self._depth -= 1
+            self._guarded(step.compare)
+
+    def _guarded(self, compare: Callable[[], Json]) -> None:
+        try:
+            difference = compare()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # nothing may reach the server
+            difference = {"what": "shadow", "vllm": None, "kvoxide": raised(error), "call": None}
+        if difference is not None:
+            self.stock.stop_shadow()
+            self._report(difference)
+
+    def _report(self, difference: Json) -> None:
+        try:
+            path: Path | str = self.recorder.write(difference)
+        except OSError as error:
+            path = f"FILE (it could not be written: {error})"
+        logger.error(
+            "kvoxide shadow: first difference, in the %s of %s: vLLM %s, kvoxide %s. Show it with: "
+            "kvoxide shadow %s  Serving goes on with vLLM's manager alone.",
+            difference["what"],
+            _shortened(difference["call"]),
+            _shortened(difference["vllm"]),
+            _shortened(difference["kvoxide"]),
+            path,
+        )
+
+
+def _shortened(value: Json) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_LOGGED else text[:_MAX_LOGGED] + " ..."
