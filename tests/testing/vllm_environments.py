@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing.paths import ROOT
+
 RELEASES = ("0.33.0", "0.32.0")
 HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs both; VENV/vllm-0.33.0 goes on PYTHONPATH"
 ENTRY_POINT = "kvoxide.vllm.plugin:register"
@@ -29,7 +31,7 @@ def environment_of(
     if not importlib.metadata.entry_points(group="vllm.general_plugins", name="kvoxide"):
         plugins["kvoxide"] = ENTRY_POINT
     _write_plugins(folder, plugins)
-    path = os.pathsep.join([str(folder), *found])
+    path = os.pathsep.join([str(folder), *found, str(ROOT)])
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("KVOXIDE", "VLLM_P"))}
     return {**clean, "PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
 

@@ -5,22 +5,19 @@ import os
 import sys
 from dataclasses import asdict
 
-from .running import Answer, run_python
-from .table import Row, rows, setup
-
-HOW = "vLLM"
+from tests.testing.bad_input import IN_VLLM, Answer, Row, rows, run_python, setup
 
 
 def main() -> None:
     """Run every row, each in the environment that the process started with."""
-    answers = [asdict(_answer(row)) for row in rows() if row.how == HOW]
+    answers = [asdict(_answer(row)) for row in rows() if row.how == IN_VLLM]
     json.dump(answers, sys.stdout)
 
 
 def _answer(row: Row) -> Answer:
     environment = dict(os.environ)
     try:
-        return run_python(setup(HOW), row)
+        return run_python(setup(IN_VLLM), row)
     finally:
         os.environ.clear()
         os.environ.update(environment)

@@ -12,7 +12,7 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
-from .small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402
+from tests.testing.small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402
 
 MODELS: dict[str, dict[str, Any]] = {
     "full and window": {"kv_cache_config": config(full(), window())},

@@ -15,7 +15,7 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
-from .small_world import config, full, make_manager, make_request, window  # noqa: E402
+from tests.testing.small_world import config, full, make_manager, make_request, window  # noqa: E402
 
 TOKENS = list(range(7_000_000, 7_000_200))
 FAULTS = [ValueError, KeyboardInterrupt, SystemExit, MemoryError]

@@ -25,7 +25,7 @@ from kvoxide.vllm.replaying import (  # noqa: E402
 from kvoxide.vllm.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager as Stock  # noqa: E402
 
-from .small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402
+from tests.testing.small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402
 
 Native: Any = adapter.native_class()
 

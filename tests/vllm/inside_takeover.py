@@ -19,7 +19,7 @@ from kvoxide.vllm.settings import SettingsError  # noqa: E402
 from kvoxide.vllm.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
 
-from .small_world import config, full, make_manager, mamba, window  # noqa: E402
+from tests.testing.small_world import config, full, make_manager, mamba, window  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
 

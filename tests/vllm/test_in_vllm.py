@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .vllm_environments import RELEASES, environment_of
+from tests.testing.vllm_environments import RELEASES, environment_of
 
 HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .vllm_environments import RELEASES, environment_of
+from tests.testing.paths import TESTS
+from tests.testing.vllm_environments import RELEASES, environment_of
 
 CONSTRUCT = """
 from vllm.plugins import load_general_plugins
@@ -47,7 +48,7 @@ def without_vllm() -> dict[str, str]:
 
 
 def _hiding_vllm() -> list[Path]:
-    folder = Path(__file__).parent / "without_vllm"
+    folder = TESTS / "testing" / "without_vllm"
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return [folder, *(path for path in map(Path, given) if not (path / "vllm").is_dir())]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kvoxide import KVCacheManager, RequestStatus
 
-from .small import (
+from tests.testing.small import (
     admit,
     allocate,
     cached_positions,

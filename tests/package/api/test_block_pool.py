@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from .small import admit, free_ids, full, make_manager, make_request, num_hit_tokens, serve, window
+from tests.testing.small import (
+    admit,
+    free_ids,
+    full,
+    make_manager,
+    make_request,
+    num_hit_tokens,
+    serve,
+    window,
+)
 
 
 def test_blocks_are_taken_from_the_front() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from kvoxide import KVCacheBlocks
 
-from .small import admit, allocate, full, make_manager, make_request, serve, window
+from tests.testing.small import admit, allocate, full, make_manager, make_request, serve, window
 
 
 def two_groups() -> KVCacheBlocks:

@@ -5,7 +5,7 @@ import importlib.metadata
 import kvoxide
 from kvoxide import KVCacheConfig, KVCacheGroupSpec, KVCacheManager, Policy
 
-from .small import chunked, free_ids, full, make_manager, window
+from tests.testing.small import chunked, free_ids, full, make_manager, window
 
 
 def test_a_group_reads_back_as_it_was_written() -> None:

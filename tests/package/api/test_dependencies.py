@@ -6,13 +6,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.testing.paths import DOCS, ROOT
+
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table(title: str) -> dict[str, set[str]]:
     """Package -> who asks for it, as the document has it."""
-    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    text = (DOCS / "dependencies.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
     found: dict[str, set[str]] = {}
     for line in section.splitlines():

@@ -1,4 +1,4 @@
-"""The classes of errors; what raises them is in docs/bad-input.md and tests/bad_input."""
+"""The classes of errors; what raises them is in docs/bad-input.md."""
 
 import kvoxide
 from kvoxide import (

@@ -10,7 +10,7 @@ from kvoxide import (
     PrefixCacheStats,
 )
 
-from .small import admit, decode, full, make_manager, make_request, serve, window
+from tests.testing.small import admit, decode, full, make_manager, make_request, serve, window
 
 
 def fields_of(event: BlockStored) -> dict[str, Any]:

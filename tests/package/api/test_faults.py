@@ -9,7 +9,7 @@ import kvoxide
 import pytest
 from kvoxide import PoisonedError, Request
 
-from .small import admit, full, make_manager, make_request, window
+from tests.testing.small import admit, full, make_manager, make_request, window
 
 
 class World:

@@ -3,7 +3,7 @@
 import pytest
 from kvoxide import Policy
 
-from .small import (
+from tests.testing.small import (
     admit,
     allocate,
     cached_positions,

@@ -2,7 +2,7 @@
 
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE, BlockRemoved, KVCacheManager, Policy, Request
 
-from .small import (
+from tests.testing.small import (
     admit,
     allocate,
     cached_positions,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kvoxide import InternalError, KVCacheManager, PoisonedError
 
-from .small import admit, full, make_manager, make_request, window
+from tests.testing.small import admit, full, make_manager, make_request, window
 
 PLANTED = "_panic_for_tests panicked at rust/python/src/panics.rs:"
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 from kvoxide import Policy
 
-from .small import (
+from tests.testing.small import (
     admit,
     cached_positions,
     free_ids,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kvoxide import KVCacheManager, KvoxideError, Policy, Request
 
-from .small import chunked, full, make_manager, make_request, window
+from tests.testing.small import chunked, full, make_manager, make_request, window
 
 NUM_CALLS = 600
 MODELS: dict[str, dict[str, Any]] = {

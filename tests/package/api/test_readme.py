@@ -1,10 +1,11 @@
 """The README's example runs as it stands."""
 
 import re
-from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parents[2] / "README.md"
+from tests.testing.paths import ROOT
+
+README = ROOT / "README.md"
 
 
 def test_library_example() -> None:

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from kvoxide import BlockHasher, Request, RequestStatus
 
-from .small import admit, allocate, full, make_manager, make_request, num_hit_tokens, serve
+from tests.testing.small import (
+    admit,
+    allocate,
+    full,
+    make_manager,
+    make_request,
+    num_hit_tokens,
+    serve,
+)
 
 TOKENS = [5, 0, 70_000, 128_255, 1, 2, 3, 4, 9, 9]
 HASHER = BlockHasher(4)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kvoxide import BlockHasher, BusyError, Policy, Request
 
-from .small import admit, decode, full, make_manager, make_request, window
+from tests.testing.small import admit, decode, full, make_manager, make_request, window
 
 NUM_THREADS = 8
 NUM_REQUESTS = 150

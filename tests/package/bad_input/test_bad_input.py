@@ -1,10 +1,7 @@
-"""Every row of docs/bad-input.md: the answer that stands there, and everything as it was."""
+"""The rows of docs/bad-input.md that need no vLLM: the answer that stands there, and everything as
+it was. tests/vllm has the others."""
 
 import inspect
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +10,20 @@ import kvoxide
 import pytest
 from kvoxide.cli import COMMANDS
 from kvoxide.vllm import settings
-from plugin.vllm_environments import RELEASES, environment_of
 
-from .inside_vllm import HOW as IN_VLLM
-from .running import (
+from tests.testing.bad_input import (
+    IN_VLLM,
     Answer,
+    Row,
+    require_answer,
+    rows,
     run_command,
     run_environment,
     run_in,
     run_line,
     run_python,
+    setup,
 )
-from .table import Row, rows, setup
-
-TESTS = Path(__file__).parents[1]
 
 RUNS: dict[str, Callable[[Row], Answer]] = {
     "Python": lambda row: run_python(setup("Python"), row),
@@ -34,40 +31,13 @@ RUNS: dict[str, Callable[[Row], Answer]] = {
     "environment": run_environment,
     "line": run_line,
 }
+ROWS = [row for row in rows() if row.how != IN_VLLM]
 
 
-@pytest.fixture(scope="session")
-def answers_in_vllm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Answer]]:
-    """For each release, the answers to its rows by what they are."""
-    names = [row.what for row in rows() if row.how == IN_VLLM]
-    found = []
-    for release in RELEASES:
-        env = environment_of(release, tmp_path_factory.mktemp(release))
-        env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(TESTS)])
-        command = [sys.executable, "-m", "bad_input.inside_vllm"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-4_000:]
-        answers = [Answer(**answer) for answer in json.loads(done.stdout.splitlines()[-1])]
-        found.append(dict(zip(names, answers, strict=True)))
-    return found
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.how}: {row.what}")
-def test_row(
-    row: Row,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.how}: {row.what}")
+def test_row(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    if row.how == IN_VLLM:
-        answers = [by[row.what] for by in request.getfixturevalue("answers_in_vllm")]
-    else:
-        answers = [RUNS[row.how](row)]
-    for answer in answers:
-        assert answer.what == row.answer, answer.message
-        assert [part for part in row.says if part not in answer.message] == [], answer.message
-        assert answer.is_unchanged
+    require_answer(row, RUNS[row.how](row))
 
 
 def test_every_row_can_be_told_from_every_other() -> None:

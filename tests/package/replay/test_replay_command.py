@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_helpers import (
+
+from tests.testing.traces import (
     kvoxide,
     line,
     mooncake_line,

@@ -17,7 +17,8 @@ from kvoxide.replay.experiments import (
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
 from kvoxide.replay.runner import execute
-from replay_helpers import succeed
+
+from tests.testing.traces import succeed
 
 FULL = parse_groups("full:16")
 

@@ -5,7 +5,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from replay_helpers import line, prompt, succeed, write_trace
+
+from tests.testing.traces import line, prompt, succeed, write_trace
 
 
 def png_size(path: Path) -> tuple[int, int]:

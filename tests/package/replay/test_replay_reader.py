@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 from kvoxide.replay.reader import TraceFileError, read_trace
-from replay_helpers import line, mooncake_line, write_trace
+
+from tests.testing.traces import line, mooncake_line, write_trace
 
 GOOD = line(range(100)) + b"\n" + mooncake_line([7, 8], 600, 2) + b"  \r\n" + line(range(3))
 

@@ -9,7 +9,8 @@ from kvoxide._core import ConfigError, Trace
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
 from kvoxide.replay.runner import SharedTrace, Workload, check_run, execute, plan_runs
-from replay_helpers import prompt
+
+from tests.testing.traces import prompt
 
 
 def trace_of(num_requests: int, output_length: int = 1) -> Trace:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from replay_helpers import COMMAND, line, prompt
+from tests.testing.traces import COMMAND, line, prompt
 
 ARGUMENTS = [sys.executable, "-c", COMMAND, "replay"]
 

@@ -1,7 +1,7 @@
 """On which manager vLLM's own tests run: a pytest plugin that notes it, and a command that counts.
 
-    PYTHONPATH=.../tests/conformance python -m pytest -p constructions --junitxml OUT.xml ...
-    python tests/conformance/constructions.py OUT.xml
+    PYTHONPATH=.../tests/proof/conformance python -m pytest -p constructions --junitxml OUT.xml ...
+    python tests/proof/conformance/constructions.py OUT.xml
 
 Each test case of the JUnit file gets properties ``kvoxide``: ``native``, ``shadow`` or
 ``fallback: REASON``, one for each manager that it constructed.

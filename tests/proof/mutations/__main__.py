@@ -1,4 +1,4 @@
-"""``python -m tests.mutations``: plants each error of the list, and runs the test against it."""
+"""``python -m tests.proof.mutations``: plants each error of the list, and runs its test."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.mutations", description=__doc__)
     parser.add_argument("--only", default="", metavar="WORDS", help="errors that are about this")
     return parser.parse_args()
 

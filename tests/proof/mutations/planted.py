@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
 LIST: Final = Path(__file__).with_name("planted.toml")
 CRATE: Final = Path("rust/core")
 

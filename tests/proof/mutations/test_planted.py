@@ -1,10 +1,12 @@
-"""The list of planted errors fits the sources; ``python -m tests.mutations`` plants them."""
+"""The list of planted errors fits the sources; ``python -m tests.proof.mutations`` plants them."""
 
 import re
 
 import pytest
 
-from .planted import ROOT, Mutation, mutations
+from tests.testing.paths import ROOT
+
+from .planted import Mutation, mutations
 
 
 def test_the_list_has_twenty_errors() -> None:

@@ -10,7 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from .planted import ROOT, Mutation, NamedTest
+from tests.testing.paths import ROOT
+
+from .planted import Mutation, NamedTest
 
 TIMEOUT_S: Final = 600
 

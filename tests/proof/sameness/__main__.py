@@ -1,4 +1,4 @@
-"""``python -m tests.sameness``: the long run, and the replay of a difference that it printed."""
+"""``python -m tests.proof.sameness``: the long run, and the replay of what it printed."""
 
 import argparse
 import math
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.sameness", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.sameness", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first scenario")
     parser.add_argument("--calls", type=int, default=200_000, help="calls in all")
     parser.add_argument("--scenarios", type=int, help="configurations to spread them over")

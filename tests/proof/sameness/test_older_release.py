@@ -4,21 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from plugin.vllm_environments import environment_of
+from tests.testing.vllm_environments import environment_of
 
 RELEASE = "0.32.0"
 NUM_CALLS = 200_000
 FOUND_BEFORE = sorted((Path(__file__).parent / "differences").glob("*.json"))
-REPOSITORY = Path(__file__).parents[2]
 
 
 def output_of(folder: Path, *arguments: str) -> str:
-    """What ``python -m tests.sameness`` prints; fails where it found a difference."""
-    command = [sys.executable, "-m", "tests.sameness", "--against", "adapter", *arguments]
+    """What ``python -m tests.proof.sameness`` prints; fails where it found a difference."""
+    command = [sys.executable, "-m", "tests.proof.sameness", "--against", "adapter", *arguments]
     done = subprocess.run(
         command,
         env=environment_of(RELEASE, folder),
-        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,

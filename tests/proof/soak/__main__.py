@@ -1,4 +1,4 @@
-"""``python -m tests.soak``: prints what the process holds as it serves."""
+"""``python -m tests.proof.soak``: prints what the process holds as it serves."""
 
 import argparse
 import sys
@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.soak", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     manager = commands.add_parser("manager", help="through kvoxide's manager for vLLM")
     _add_options(manager, requests=10_000_000, every=1_000_000)

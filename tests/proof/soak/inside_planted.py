@@ -1,7 +1,7 @@
 """What a request leaves behind: first as it is, then with the blocks of every request kept.
 
-``python -m soak.inside_planted`` prints JSON, bytes a request for each of the two and what the
-first one fails by.
+``python -m tests.proof.soak.inside_planted`` prints JSON, bytes a request for each of
+the two and what the first one fails by.
 """
 
 import json

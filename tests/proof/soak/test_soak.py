@@ -1,17 +1,16 @@
 """Short soaks, and whether they would notice a leak."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from plugin.vllm_environments import environment_of
+
+from tests.testing.vllm_environments import environment_of
 
 from .memory import Report, Soak
 
-TESTS = Path(__file__).parents[1]
 # A hash alone is 32.
 MOST_BYTES_PER_REQUEST = 24
 ENGINE_REQUESTS = 6_000
@@ -21,13 +20,12 @@ ENGINE_GROWTH = 0.03
 
 def run_soak(release: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = environment_of(release, folder / "plugins")
-    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(TESTS)])
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_requests_leave_nothing_behind_and_a_planted_leak_is_seen(tmp_path: Path) -> None:
-    done = run_soak("0.33.0", tmp_path, "soak.inside_planted")
+    done = run_soak("0.33.0", tmp_path, "tests.proof.soak.inside_planted")
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["failures"] == []
@@ -38,7 +36,7 @@ def test_requests_leave_nothing_behind_and_a_planted_leak_is_seen(tmp_path: Path
 def test_an_engine_does_everything_that_the_soak_is_there_for(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     options = f"--requests={ENGINE_REQUESTS}", f"--every={ENGINE_REQUESTS // 2}", f"--json={file}"
-    done = run_soak("0.32.0", tmp_path, "soak", "engine", *options)
+    done = run_soak("0.32.0", tmp_path, "tests.proof.soak", "engine", *options)
     assert file.exists(), done.stdout + done.stderr[-4_000:]
     figures = json.loads(file.read_text())
     assert [failure for failure in figures["failures"] if "grew" not in failure] == []

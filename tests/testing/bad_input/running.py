@@ -26,6 +26,13 @@ class Answer:
     is_unchanged: bool
 
 
+def require_answer(row: Row, answer: Answer) -> None:
+    """Fail where the answer is not the one that stands in the row."""
+    assert answer.what == row.answer, answer.message
+    assert [part for part in row.says if part not in answer.message] == [], answer.message
+    assert answer.is_unchanged
+
+
 def run_python(setup: str, row: Row) -> Answer:
     """Statements in a namespace of their own, which ``setup`` makes."""
     namespace: dict[str, Any] = {}

@@ -3,10 +3,14 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "bad-input.md"
+from tests.testing.paths import DOCS
+
+DOCUMENT: Final = DOCS / "bad-input.md"
+
+# How a row is run that needs vLLM.
+IN_VLLM: Final = "vLLM"
 
 _SPAN: Final = re.compile(r"`([^`]+)`")
 
