@@ -133,7 +133,7 @@ def test_other_managers_go_on() -> None:
 
 def test_a_panic_is_one_line_on_stderr() -> None:
     script = (
-        "from tests.api.test_poisoning import World\n"
+        "from tests.package.api.test_poisoning import World\n"
         "world = World()\n"
         "for _ in range(3): world.panic()\n"
         "print('alive')\n"
