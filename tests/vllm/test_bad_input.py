@@ -1,11 +1,10 @@
 """The rows of docs/bad-input.md for vLLM, with each release."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.testing import preloaded
 from tests.testing.bad_input import IN_VLLM, Answer, Row, require_answer, rows
 from tests.testing.vllm_environments import RELEASES, environment_of
 
@@ -18,9 +17,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Answer]]
     names = [row.what for row in ROWS]
     found = []
     for release in RELEASES:
-        env = environment_of(release, tmp_path_factory.mktemp(release))
-        command = [sys.executable, "-m", "tests.vllm.bad_input_answers"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        environment = environment_of(release, tmp_path_factory.mktemp(release))
+        done = preloaded.run(["-m", "tests.vllm.bad_input_answers"], environment)
         assert done.returncode == 0, done.stderr[-4_000:]
         answers = [Answer(**answer) for answer in json.loads(done.stdout.splitlines()[-1])]
         found.append(dict(zip(names, answers, strict=True)))

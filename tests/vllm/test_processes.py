@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing import preloaded
 from tests.testing.paths import TESTS
 from tests.testing.vllm_environments import RELEASES, environment_of
 
@@ -32,14 +33,20 @@ STOCK = "constructed vllm.v1.core.kv_cache_manager"
 release = pytest.mark.parametrize("release", RELEASES)
 
 
-def run(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a process that finds the third parties imported, but nothing of vLLM or kvoxide."""
+    return preloaded.run(["-c", code], env)
+
+
+def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process that finds nothing imported."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 def doctor(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     code = "from kvoxide.cli import main; main(prog_name='kvoxide')"
-    return run(code, env, "doctor", *arguments)
+    return run_new(code, env, "doctor", *arguments)
 
 
 def without_vllm() -> dict[str, str]:
@@ -58,7 +65,7 @@ def test_importing_the_plugin_imports_neither_vllm_nor_torch() -> None:
         "import sys, kvoxide.vllm, kvoxide.vllm.plugin, kvoxide.vllm.doctor, kvoxide.vllm.settings;"
         "print([name for name in ('vllm', 'torch', 'click') if name in sys.modules])"
     )
-    assert run(code, dict(os.environ)).stdout.strip() == "[]"
+    assert run_new(code, dict(os.environ)).stdout.strip() == "[]"
 
 
 @release
@@ -67,7 +74,7 @@ def test_registering_imports_no_manager(release: str, tmp_path: Path) -> None:
         "import sys; from vllm.plugins import load_general_plugins; load_general_plugins();"
         "print('vllm.v1.core.kv_cache_manager' in sys.modules)"
     )
-    done = run(code, environment_of(release, tmp_path))
+    done = run_new(code, environment_of(release, tmp_path))
     assert done.stdout.strip().splitlines()[-1] == "False", done.stderr
 
 
@@ -177,19 +184,19 @@ def test_doctor_with_a_broken_compiled_module() -> None:
         "import sys; sys.modules['kvoxide._core'] = None;"
         "from kvoxide.cli import main; main(args=['doctor'])"
     )
-    done = run(code, without_vllm())
+    done = run_new(code, without_vllm())
     assert done.returncode == 1, done.stderr
     assert "PROBLEM compiled module: the compiled module kvoxide._core cannot be" in done.stdout
 
 
 def test_package_without_its_compiled_module_imports_and_says_what_is_wrong() -> None:
     code = "import sys; sys.modules['kvoxide._core'] = None; import kvoxide; kvoxide.Policy"
-    done = run(code, dict(os.environ))
+    done = run_new(code, dict(os.environ))
     assert "ImportError: kvoxide's compiled module is missing or broken" in done.stderr
     code = "import sys; sys.modules['kvoxide._core'] = None; import kvoxide; kvoxide.Other"
     assert (
         "AttributeError: module 'kvoxide' has no attribute 'Other'"
-        in run(code, dict(os.environ)).stderr
+        in run_new(code, dict(os.environ)).stderr
     )
 
 

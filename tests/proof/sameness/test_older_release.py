@@ -1,9 +1,8 @@
 """The adapter against vLLM 0.32.0's own manager, in a process of that release."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
 RELEASE = "0.32.0"
@@ -13,14 +12,8 @@ FOUND_BEFORE = sorted((Path(__file__).parent / "differences").glob("*.json"))
 
 def output_of(folder: Path, *arguments: str) -> str:
     """What ``python -m tests.proof.sameness`` prints; fails where it found a difference."""
-    command = [sys.executable, "-m", "tests.proof.sameness", "--against", "adapter", *arguments]
-    done = subprocess.run(
-        command,
-        env=environment_of(RELEASE, folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["-m", "tests.proof.sameness", "--against", "adapter", *arguments]
+    done = preloaded.run(command, environment_of(RELEASE, folder))
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     return done.stdout
 
