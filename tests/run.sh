@@ -5,7 +5,7 @@
 #
 # Needs Rust, Python 3.11 or later and a package registry. What it installs stays in
 # $KVOXIDE_CACHE (default: kvoxide in the user's cache folder) for the next run. vLLM, against
-# whose managers tests/sameness compares, is 7 GB of it; --without-vllm leaves out both.
+# whose managers tests/proof/sameness compares, is 7 GB of it; --without-vllm leaves out both.
 # PYTHON chooses the interpreter.
 set -euo pipefail
 shopt -s inherit_errexit

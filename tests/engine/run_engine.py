@@ -1,7 +1,8 @@
 """Serves the workloads of a job with an engine in this process, and writes what was seen.
 
-``python -m engine.run_engine OUTCOME`` reads the job from standard input. The engine is stepped
-from here, one call after the other, so that two runs of one job can only differ by their managers.
+``python -m tests.engine.run_engine OUTCOME`` reads the job from standard input. The engine is
+stepped from here, one call after the other, so that two runs of one job can only differ by their
+managers.
 """
 
 import json

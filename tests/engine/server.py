@@ -13,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.testing.processes import Running, running
+
 from .jobs import engine_options
-from .processes import ENGINE, Running, engine_environment, running
+from .processes import ENGINE, engine_environment
 
 HOST = "127.0.0.1"
 # Below those that systems hand out by themselves, to vLLM's own sockets among others, before the

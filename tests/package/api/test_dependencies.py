@@ -1,0 +1,61 @@
+"""docs/dependencies.md names what kvoxide asks for, and who asks: no more and no less."""
+
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from tests.testing.paths import DOCS, ROOT
+
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def table(title: str) -> dict[str, set[str]]:
+    """Package -> who asks for it, as the document has it."""
+    text = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+    found: dict[str, set[str]] = {}
+    for line in section.splitlines():
+        if line.startswith("| ") and not line.startswith(("| crate ", "| package ")):
+            name, who, why = (cell.strip() for cell in line.strip("|").split("|"))
+            assert why, line
+            assert name not in found
+            found[name] = set(who.split(", "))
+    return found
+
+
+def read(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def test_crates() -> None:
+    asked: dict[str, set[str]] = defaultdict(set)
+    manifests = sorted((ROOT / "rust").glob("*/Cargo.toml"))
+    assert len(manifests) >= 4
+    for path in manifests:
+        manifest, folder = read(path), path.parent.name
+        kinds = {"dependencies": folder, "dev-dependencies": f"{folder} tests"}
+        assert manifest.keys().isdisjoint({"build-dependencies", "target"})
+        for kind, who in kinds.items():
+            for name in manifest.get(kind, {}):
+                if not name.startswith("kvoxide-"):
+                    asked[name].add(who)
+    assert table("Crates") == dict(asked)
+
+
+def test_python_packages() -> None:
+    project = read(ROOT / "pyproject.toml")
+    lists = {
+        "build": project["build-system"]["requires"],
+        "run": project["project"]["dependencies"],
+        **project["project"]["optional-dependencies"],
+    }
+    asked: dict[str, set[str]] = defaultdict(set)
+    for who, requirements in lists.items():
+        for requirement in requirements:
+            name = NAME.match(requirement)
+            assert name is not None
+            if name[0] != "kvoxide":
+                asked[name[0]].add(who)
+    assert table("Python packages") == dict(asked)

@@ -1,0 +1,105 @@
+"""The rows of docs/bad-input.md that need no vLLM: the answer that stands there, and everything as
+it was. tests/vllm has the others."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kvoxide
+import pytest
+from kvoxide.cli import COMMANDS
+from kvoxide.vllm.environment import settings
+
+from tests.testing.bad_input import (
+    IN_VLLM,
+    Answer,
+    Row,
+    require_answer,
+    rows,
+    run_command,
+    run_environment,
+    run_in,
+    run_line,
+    run_python,
+    setup,
+)
+
+RUNS: dict[str, Callable[[Row], Answer]] = {
+    "Python": lambda row: run_python(setup("Python"), row),
+    "command": lambda row: run_command(setup("command"), row),
+    "environment": run_environment,
+    "line": run_line,
+}
+ROWS = [row for row in rows() if row.how != IN_VLLM]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.how}: {row.what}")
+def test_row(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    require_answer(row, RUNS[row.how](row))
+
+
+def test_every_row_can_be_told_from_every_other() -> None:
+    names = [(row.how, row.what) for row in rows()]
+    assert len(set(names)) == len(names)
+    assert {row.how for row in rows()} == {*RUNS, IN_VLLM}
+
+
+def with_arguments(cls: type) -> list[str]:
+    """The public methods of a class that can be given something wrong."""
+    methods = inspect.getmembers(cls, inspect.isroutine)
+    public = [(name, method) for name, method in methods if not name.startswith("_")]
+    return [name for name, method in public if len(inspect.signature(method).parameters) > 1]
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        kvoxide.BlockHasher,
+        kvoxide.BlockPool,
+        kvoxide.KVCacheBlocks,
+        kvoxide.KVCacheManager,
+        kvoxide.Request,
+        kvoxide.Trace,
+    ],
+)
+def test_every_method_of_the_python_api_has_a_row(cls: type) -> None:
+    given = " ".join(row.given for row in rows() if row.how == "Python")
+    missing = [name for name in with_arguments(cls) if f".{name}(" not in given]
+    assert missing == []
+
+
+def test_every_command_and_variable_has_a_row() -> None:
+    given = [row.given for row in rows()]
+    for name in COMMANDS:
+        assert any(line.startswith(f"kvoxide {name}") for line in given), name
+    for name in (settings.MODE_VARIABLE, *settings.POLICY_VARIABLES):
+        assert any(line.startswith(f"{name}=") for line in given), name
+
+
+def test_work_goes_on_after_every_refusal() -> None:
+    tried, untouched = world(), world()
+    before = tried["manager"].state_digest()
+    for row in rows():
+        if row.how == "Python":
+            assert run_in(tried, row).what == row.answer, row.what
+    assert tried["manager"].state_digest() == before
+
+    for each in (tried, untouched):
+        manager, running = each["manager"], each["running"]
+        running.num_computed_tokens = running.num_tokens
+        for token in (1, 2, 3, 4):
+            running.append_output_token_ids(token)
+            assert manager.allocate_slots(running, 1) is not None
+            running.num_computed_tokens += 1
+        manager.free(running)
+        each["admit"](manager, each["new"])
+    assert tried["manager"].get_block_ids("new") == untouched["manager"].get_block_ids("new")
+
+
+def world() -> dict[str, Any]:
+    """The namespace that rows for the Python API run in."""
+    namespace: dict[str, Any] = {}
+    exec(setup("Python"), namespace)
+    return namespace

@@ -1,0 +1,5 @@
+"""What can be run at length: :mod:`.sameness` with vLLM, :mod:`.soak` for memory, :mod:`.mutations`
+for the tests of the core, :mod:`.conformance` with vLLM's own tests.
+
+The ``test_*.py`` in here are a short run of each.
+"""

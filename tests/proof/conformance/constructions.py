@@ -1,0 +1,99 @@
+"""On which manager vLLM's own tests run: a pytest plugin that notes it, and a command that counts.
+
+    PYTHONPATH=.../tests/proof/conformance python -m pytest -p constructions --junitxml OUT.xml ...
+    python tests/proof/conformance/constructions.py OUT.xml
+
+Each test case of the JUnit file gets properties ``kvoxide``: ``native``, ``shadow`` or
+``fallback: REASON``, one for each manager that it constructed.
+"""
+
+import argparse
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvoxide.vllm.plugin import decision
+from kvoxide.vllm.plugin import entry_point as plugin
+
+PROPERTY = "kvoxide"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    note = item.user_properties.append
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "choose", _noting_choose(note))
+        patch.setattr(decision, "refuse", _noting_refuse(note))
+        return (yield)
+
+
+def _noting_choose(note: Any) -> Any:
+    original = decision.choose
+
+    def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = original(stock, args, kwargs)
+        module = type(made).__mro__[1].__module__
+        if module.startswith("kvoxide."):
+            note((PROPERTY, "shadow" if module.endswith(".shadow") else "native"))
+        return made
+
+    return choose
+
+
+def _noting_refuse(note: Any) -> Any:
+    original = decision.refuse
+
+    def refuse(reasons: Any, *args: Any, **kwargs: Any) -> None:
+        note((PROPERTY, f"fallback: {'; '.join(reasons)}"))
+        original(reasons, *args, **kwargs)
+
+    return refuse
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="On which manager vLLM's own tests ran.")
+    parser.add_argument("junit", type=Path, help="JUnit file of a run with this plugin")
+    parser.add_argument("--by-test", action="store_true", help="a line for each test as well")
+    arguments = parser.parse_args()
+    managers = managers_by_test(arguments.junit)
+    if arguments.by_test:
+        for test, made in managers.items():
+            print(test, "|", ", ".join(f"{n} {what}" for what, n in sorted(made.items())))
+    print(summary(managers))
+
+
+def managers_by_test(junit: Path) -> dict[str, Counter[str]]:
+    """Test id -> what it constructed, and how often; an empty count for no manager."""
+    found = {}
+    for case in ElementTree.parse(junit).iter("testcase"):
+        made = (p.get("value", "") for p in case.iter("property") if p.get("name") == PROPERTY)
+        found[f"{case.get('classname')}::{case.get('name')}"] = Counter(made)
+    return found
+
+
+def summary(managers: dict[str, Counter[str]]) -> str:
+    kinds = Counter(_kind(made) for made in managers.values())
+    reasons = Counter(_shortened(what) for made in managers.values() for what in made)
+    del reasons["native"]
+    lines = [f"{count:5} tests: {kind}" for kind, count in kinds.most_common()]
+    return "\n".join([*lines, *(f"{n:5} of them with {what}" for what, n in reasons.most_common())])
+
+
+def _shortened(what: str) -> str:
+    """The first reason, without the list of kinds behind it."""
+    return what.split("; ")[0].split(" is not among ")[0]
+
+
+def _kind(made: Counter[str]) -> str:
+    if not made:
+        return "no manager constructed"
+    if set(made) == {"native"}:
+        return "native"
+    return "native and other" if "native" in made else "fallback"
+
+
+if __name__ == "__main__":
+    main()

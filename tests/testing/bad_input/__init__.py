@@ -1,0 +1,26 @@
+"""The rows of docs/bad-input.md: :mod:`.table` reads them, :mod:`.running` runs them."""
+
+from .running import (
+    Answer,
+    require_answer,
+    run_command,
+    run_environment,
+    run_in,
+    run_line,
+    run_python,
+)
+from .table import IN_VLLM, Row, rows, setup
+
+__all__ = [
+    "IN_VLLM",
+    "Answer",
+    "Row",
+    "require_answer",
+    "rows",
+    "run_command",
+    "run_environment",
+    "run_in",
+    "run_line",
+    "run_python",
+    "setup",
+]

@@ -1,0 +1,99 @@
+"""Runs rows of each kind, and tells how they were answered."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from kvoxide import Trace, TraceError
+from kvoxide.cli import main
+from kvoxide.vllm.environment import Settings, SettingsError
+
+from .table import Row
+
+NOTHING = "nothing was refused"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a row: in words as in the table, with the message, and whether everything is as
+    it was."""
+
+    what: str
+    message: str
+    is_unchanged: bool
+
+
+def require_answer(row: Row, answer: Answer) -> None:
+    """Fail where the answer is not the one that stands in the row."""
+    assert answer.what == row.answer, answer.message
+    assert [part for part in row.says if part not in answer.message] == [], answer.message
+    assert answer.is_unchanged
+
+
+def run_python(setup: str, row: Row) -> Answer:
+    """Statements in a namespace of their own, which ``setup`` makes."""
+    namespace: dict[str, Any] = {}
+    exec(compile(setup, "docs/bad-input.md", "exec"), namespace)
+    return run_in(namespace, row)
+
+
+def run_in(namespace: dict[str, Any], row: Row) -> Answer:
+    """Statements in a namespace whose ``manager``, or its ``engine``, must stay as it is."""
+    manager = namespace["manager"]
+    engine = getattr(manager, "engine", manager)
+    before = engine.state_digest()
+    what, message = NOTHING, ""
+    try:
+        exec(compile(row.given, row.what, "exec"), namespace)
+    except BaseException as error:  # a panic of the engine is no Exception
+        what, message = type(error).__name__, printed(error)
+    engine.check_invariants()
+    return Answer(what, message, engine.state_digest() == before)
+
+
+def printed(error: BaseException) -> str:
+    """The message and the notes below it, which name the argument where one is at fault."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def run_command(setup: str, row: Row) -> Answer:
+    """A command line in the current folder, after ``setup`` has put files there."""
+    exec(compile(setup, "docs/bad-input.md", "exec"), {})
+    program, *arguments = shlex.split(row.given)
+    assert program == "kvoxide"
+    before = _files()
+    result = CliRunner().invoke(main, arguments, prog_name=program)
+    if not isinstance(result.exception, SystemExit):
+        raise AssertionError(f"not refused in words: {result.exception!r}")
+    # Messages are wrapped to the width of the terminal.
+    message = " ".join(result.output.replace("│", " ").split())
+    return Answer(f"exit {result.exit_code}", message, _files() == before)
+
+
+def run_line(row: Row) -> Answer:
+    """A line of a trace."""
+    trace = Trace()
+    trace.push_prompt([1], 1)
+    try:
+        trace.push_line(row.given.encode())
+    except TraceError as error:
+        return Answer(error.field or "the line", str(error), len(trace) == 1)
+    return Answer(NOTHING, "", len(trace) == 1)
+
+
+def run_environment(row: Row) -> Answer:
+    """Variables of the environment."""
+    variables = dict(part.split("=", 1) for part in shlex.split(row.given))
+    before = dict(os.environ)
+    try:
+        Settings.from_environ(variables)
+    except SettingsError as error:
+        return Answer(error.variable, str(error), dict(os.environ) == before)
+    return Answer(NOTHING, "", dict(os.environ) == before)
+
+
+def _files() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}

@@ -1,0 +1,104 @@
+"""``python -m tests.testing.preloaded.server SOCKET``: imports the third parties, then forks.
+
+It ends when the folder of the socket is gone.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from .modules import import_all
+from .program import become
+from .wire import Request, receive_request, send_number
+
+_PATIENCE: Final = 0.5
+
+
+def main() -> None:
+    """Serve until there is nobody left to serve, or be one of the programs asked for."""
+    address = Path(sys.argv[1])
+    import_all()
+    if threading.active_count() != 1:
+        raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
+    # The collector would otherwise write to every page that the processes share.
+    gc.collect()
+    gc.freeze()
+    request = _serve(address)
+    if request is not None:
+        become(request)
+
+
+def _serve(address: Path) -> Request | None:
+    """None at the end; in a process that was forked, what it is to be."""
+    listener = _listen(address)
+    while address.exists():
+        if select.select([listener], [], [], _PATIENCE)[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                return _fork_program(connection)
+            connection.close()
+        _forget_the_ended()
+    return None
+
+
+def _listen(address: Path) -> socket.socket:
+    """The name is there once connections are taken."""
+    listener = socket.socket(socket.AF_UNIX)
+    new = address.with_suffix(".new")
+    listener.bind(str(new))
+    listener.listen(64)
+    new.rename(address)
+    return listener
+
+
+def _forget_the_ended() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _fork_program(connection: socket.socket) -> Request:
+    """Returns in the program; its parent stays to tell the asker how it ends."""
+    request, files = receive_request(connection)
+    told, telling = os.pipe()
+    pid = os.fork()
+    if pid:
+        for file in (*files, telling):
+            os.close(file)
+        os.read(told, 1)  # until the program leads a session
+        _tell(connection, pid)
+    os.setsid()
+    for file in (told, telling):
+        os.close(file)
+    connection.close()
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+        os.close(file)
+    return request
+
+
+def _tell(connection: socket.socket, pid: int) -> NoReturn:
+    """Its process id, and in the end its status, negative where a signal ended it."""
+    send_number(connection, pid)
+    ended = os.pidfd_open(pid)
+    asker = connection.fileno()
+    if asker in select.select([ended, asker], [], [])[0]:
+        os.killpg(pid, signal.SIGKILL)  # nobody waits for it any longer
+    _, status = os.waitpid(pid, 0)
+    with suppress(BrokenPipeError):
+        send_number(connection, os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

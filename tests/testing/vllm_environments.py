@@ -1,0 +1,76 @@
+"""Processes with one or the other vLLM release, and with kvoxide as an installed plugin."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.testing.paths import ROOT
+
+RELEASES = ("0.33.0", "0.32.0")
+HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs both; VENV/vllm-0.33.0 goes on PYTHONPATH"
+ENTRY_POINT = "kvoxide.vllm.plugin:register"
+
+
+def environment_of(
+    release: str, folder: Path, plugins: dict[str, str] | None = None
+) -> dict[str, str]:
+    """Variables of a process that imports vLLM ``release`` and finds kvoxide's plugin, and
+    ``plugins`` (name -> entry point) besides; skips the test where there is no such vLLM.
+
+    ``folder`` takes the metadata of plugins that are not installed.
+    """
+    found = _search_paths().get(release)
+    if found is None:
+        pytest.skip(f"vLLM {release} is not installed; {HOW_TO_INSTALL}")
+    plugins = dict(plugins or {})
+    if not importlib.metadata.entry_points(group="vllm.general_plugins", name="kvoxide"):
+        plugins["kvoxide"] = ENTRY_POINT
+    _write_plugins(folder, plugins)
+    path = os.pathsep.join([str(folder), *found, str(ROOT)])
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("KVOXIDE", "VLLM_P"))}
+    return {**clean, "PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
+
+
+def _write_plugins(folder: Path, plugins: dict[str, str]) -> None:
+    for name, entry_point in plugins.items():
+        metadata = folder / f"plugin_of_test_{name}-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: plugin-of-test-{name}\nVersion: 1.0\n"
+        )
+        (metadata / "entry_points.txt").write_text(
+            f"[vllm.general_plugins]\n{name} = {entry_point}\n"
+        )
+
+
+@cache
+def _search_paths() -> dict[str, tuple[str, ...]]:
+    """Release -> PYTHONPATH under which it is imported: this process's, or that without the
+    folder that this process's vLLM comes from."""
+    given = tuple(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    without_vllm = tuple(path for path in given if not (Path(path) / "vllm").is_dir())
+    found = {_version_under(path): path for path in (without_vllm, given)}
+    return {version: path for version, path in found.items() if version}
+
+
+def _version_under(path: tuple[str, ...]) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _PRINT_VERSION], env=env, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+# Importing vLLM would take seconds.
+_PRINT_VERSION = """
+import importlib.util, pathlib, re
+spec = importlib.util.find_spec("vllm")
+if spec:
+    text = (pathlib.Path(spec.origin).parent / "_version.py").read_text()
+    print(re.search("version = '([0-9.]+)", text)[1])
+"""

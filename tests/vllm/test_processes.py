@@ -1,0 +1,226 @@
+"""The plugin and the doctor in whole processes: what is imported when, broken installations, second
+plugins, engine processes by fork and by spawn."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testing import preloaded
+from tests.testing.paths import TESTS
+from tests.testing.vllm_environments import RELEASES, environment_of
+
+CONSTRUCT = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+import torch
+from vllm.v1.core.sched.scheduler import KVCacheManager
+from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+register_all_kvcache_specs(None)
+spec = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=8, dtype=torch.float16)
+config = KVCacheConfig(8, [], [KVCacheGroupSpec(["layer"], spec)])
+def construct():
+    manager = KVCacheManager(config, 64, scheduler_block_size=16, hash_block_size=16)
+    print("constructed", type(manager).__module__, flush=True)
+"""
+NATIVE = "constructed kvoxide.vllm.adapter.manager"
+STOCK = "constructed vllm.v1.core.kv_cache_manager"
+
+release = pytest.mark.parametrize("release", RELEASES)
+
+
+def run(code: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a process that finds the third parties imported, but nothing of vLLM or kvoxide."""
+    return preloaded.run(["-c", code], env)
+
+
+def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process that finds nothing imported."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def doctor(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from kvoxide.cli import main; main(prog_name='kvoxide')"
+    return run_new(code, env, "doctor", *arguments)
+
+
+def without_vllm() -> dict[str, str]:
+    """Variables of a process where ``import vllm`` finds nothing."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _hiding_vllm()))}
+
+
+def _hiding_vllm() -> list[Path]:
+    folder = TESTS / "testing" / "without_vllm"
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return [folder, *(path for path in map(Path, given) if not (path / "vllm").is_dir())]
+
+
+def test_importing_the_plugin_imports_neither_vllm_nor_torch() -> None:
+    code = (
+        "import sys, kvoxide.vllm.plugin, kvoxide.vllm.doctor, kvoxide.vllm.environment;"
+        "print([name for name in ('vllm', 'torch', 'click') if name in sys.modules])"
+    )
+    assert run_new(code, dict(os.environ)).stdout.strip() == "[]"
+
+
+@release
+def test_registering_imports_no_manager(release: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from vllm.plugins import load_general_plugins; load_general_plugins();"
+        "print('vllm.v1.core.kv_cache_manager' in sys.modules)"
+    )
+    done = run_new(code, environment_of(release, tmp_path))
+    assert done.stdout.strip().splitlines()[-1] == "False", done.stderr
+
+
+@release
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_engine_processes(release: str, method: str, tmp_path: Path) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(
+        CONSTRUCT
+        + "import multiprocessing\n"
+        + "if __name__ == '__main__':\n"
+        + f"    context = multiprocessing.get_context({method!r})\n"
+        + "    process = context.Process(target=construct)\n"
+        + "    process.start(); process.join(); construct()\n"
+    )
+    env = environment_of(release, tmp_path)
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines().count(NATIVE) == 2, done.stdout + done.stderr
+
+
+@release
+def test_broken_compiled_module(release: str, tmp_path: Path) -> None:
+    broken = "import sys; sys.modules['kvoxide._core'] = None\n"
+    env = environment_of(release, tmp_path)
+    done = run(broken + CONSTRUCT + "construct()", env)
+    assert STOCK in done.stdout, done.stderr
+    assert "the compiled module kvoxide._core cannot be imported" in done.stdout + done.stderr
+    done = run(broken + CONSTRUCT + "construct()", {**env, "KVOXIDE": "require"})
+    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+
+
+OTHER_PLUGIN = """
+def replace_class():
+    from vllm.v1.core import kv_cache_manager as module
+    from vllm.v1.core.sched import scheduler
+    class OtherManager(module.KVCacheManager):
+        pass
+    module.KVCacheManager = scheduler.KVCacheManager = OtherManager
+
+def replace_new():
+    from vllm.v1.core import kv_cache_manager as module
+    module.KVCacheManager.__new__ = staticmethod(lambda cls, *args, **kwargs: object.__new__(cls))
+"""
+SCHEDULER = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from vllm.v1.core.sched import scheduler
+class Short(scheduler.Scheduler):
+    pass
+def init(self):
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    self.kv_cache_manager = KVCacheManager.__new__(KVCacheManager)
+checked = scheduler.Scheduler.__init__
+index = checked.__code__.co_freevars.index("original")
+checked.__closure__[index].cell_contents = init
+Short()
+print("started")
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "function"),
+    [
+        ("0.33.0", "a_first", "replace_class"),
+        ("0.33.0", "z_last", "replace_new"),
+        ("0.32.0", "a_first", "replace_new"),
+        ("0.32.0", "z_last", "replace_class"),
+    ],
+)
+def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -> None:
+    (tmp_path / "other_plugin_of_test.py").write_text(OTHER_PLUGIN)
+    env = environment_of(release, tmp_path, {name: f"other_plugin_of_test:{function}"})
+    done = run(SCHEDULER, env)
+    assert "started" in done.stdout, done.stderr
+    assert "kvoxide stands aside" in done.stdout + done.stderr
+    assert "another plugin" in done.stdout + done.stderr
+    done = run(SCHEDULER, {**env, "KVOXIDE": "require"})
+    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+    done = doctor(env)
+    assert done.returncode == 1, done.stdout
+    assert "another plugin" in done.stdout
+
+
+@release
+def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
+    env = environment_of(release, tmp_path)
+    done = doctor(env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "A server started here would run on kvoxide." in done.stdout
+    (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["mamba"]}))
+    done = doctor(env, "--json", "--model", str(tmp_path))
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["versions"]["vllm"].startswith(release)
+    assert [check["name"] for check in report["checks"] if not check["ok"]] == ["model"]
+    assert [(group["kind"], group["is_native"]) for group in report["groups"]] == [("mamba", False)]
+
+
+def test_doctor_without_vllm() -> None:
+    done = doctor(without_vllm())
+    assert done.returncode == 1, done.stderr
+    assert "PROBLEM vLLM: vLLM is not installed here" in done.stdout
+
+
+def test_doctor_with_a_broken_compiled_module() -> None:
+    code = (
+        "import sys; sys.modules['kvoxide._core'] = None;"
+        "from kvoxide.cli import main; main(args=['doctor'])"
+    )
+    done = run_new(code, without_vllm())
+    assert done.returncode == 1, done.stderr
+    assert "PROBLEM compiled module: the compiled module kvoxide._core cannot be" in done.stdout
+
+
+def test_package_without_its_compiled_module_imports_and_says_what_is_wrong() -> None:
+    code = "import sys; sys.modules['kvoxide._core'] = None; import kvoxide; kvoxide.Policy"
+    done = run_new(code, dict(os.environ))
+    assert "ImportError: kvoxide's compiled module is missing or broken" in done.stderr
+    code = "import sys; sys.modules['kvoxide._core'] = None; import kvoxide; kvoxide.Other"
+    assert (
+        "AttributeError: module 'kvoxide' has no attribute 'Other'"
+        in run_new(code, dict(os.environ)).stderr
+    )
+
+
+@release
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_hasher_of_an_engine_imported_before_the_plugin(
+    release: str, mode: str, tmp_path: Path
+) -> None:
+    code = (
+        "import vllm.v1.engine.core as core; from vllm.utils.hashing import sha256;"
+        "from vllm.plugins import load_general_plugins; load_general_plugins();"
+        "print(core.get_request_block_hasher(16, sha256).__module__)"
+    )
+    done = run(code, {**environment_of(release, tmp_path), "KVOXIDE": mode})
+    expected = "kvoxide.vllm.plugin.hashing" if mode == "auto" else "vllm.v1.core.kv_cache_utils"
+    assert done.stdout.splitlines()[-1] == expected, done.stderr
+
+
+@release
+def test_hasher_of_an_engine_imported_after_the_plugin(release: str, tmp_path: Path) -> None:
+    code = (
+        "from vllm.plugins import load_general_plugins; load_general_plugins();"
+        "import vllm.v1.engine.core as core; from vllm.utils.hashing import sha256;"
+        "print(core.get_request_block_hasher(16, sha256).__module__)"
+    )
+    done = run(code, environment_of(release, tmp_path))
+    assert done.stdout.splitlines()[-1] == "kvoxide.vllm.plugin.hashing", done.stderr
