@@ -127,23 +127,22 @@ class KVCacheConfig:
 
 @final
 class Policy:
-    """Which blocks are kept, and in which order they are recycled. The values combine freely.
+    """Which blocks are kept, and in which order they are recycled. The values combine freely;
+    docs/policies.md says where they come from and what they are worth.
 
     ``recycle_order``: ``"uncached-first"`` puts freed blocks without a hash at the front of the
-    free queue (vLLM PR 43447), ``"fifo"`` puts everything at the back (as before that PR).
+    free queue, ``"fifo"`` puts everything at the back.
 
-    ``reachable_block_mask``: do not cache sliding-window blocks that can never serve a hit
-    (vLLM PR 42258).
+    ``reachable_block_mask``: do not cache sliding-window blocks that can never serve a hit.
 
-    ``retention_interval`` (tokens; vLLM PR 43447, 52216): ``None`` keeps the tail of every
-    aligned boundary of a sliding-window group, ``0`` only the latest replayable prompt boundary
-    and shared-prefix junctions, ``n`` one tail per ``n`` tokens besides, ``"auto"`` is 32,768
-    (Ascend port, vllm-ascend PR 9684).
+    ``retention_interval`` (tokens): ``None`` keeps the tail of every aligned boundary of a
+    sliding-window group, ``0`` only the latest replayable prompt boundary and shared-prefix
+    junctions, ``n`` one tail per ``n`` tokens besides, ``"auto"`` is 32,768.
 
-    ``pin_min_drop_size`` (blocks; vLLM PR 40676): ``None`` is off. Otherwise a drop of at least
-    that many blocks in a window group pins the cached blocks of the window, and the end of a
-    request pins every cached block it still holds; pinned blocks are recycled last. The source's
-    default is :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
+    ``pin_min_drop_size`` (blocks): ``None`` is off. Otherwise a drop of at least that many blocks
+    in a window group pins the cached blocks of the window, and the end of a request pins every
+    cached block it still holds; pinned blocks are recycled last. The source's default is
+    :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
     """
 
     def __new__(
@@ -173,8 +172,8 @@ class BlockHasher:
     ``block_size`` is the tokens per hash. The bytes are those of vLLM's algorithms of these names,
     32 of sha256 and 16 of xxhash; what is hashed is a pickle or, with ``_cbor``, CBOR. The chain
     starts at the hash of ``seed``, whose default is the one vLLM uses for sha256. xxhash is not
-    collision resistant: do not share such a cache between tenants. Pickles depend on which objects
-    are the same: a request's LoRA name and path are taken for two.
+    collision resistant: SECURITY.md says what that means for tenants who share a cache. Pickles
+    depend on which objects are the same: a request's LoRA name and path are taken for two.
     """
 
     def __new__(

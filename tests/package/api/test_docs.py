@@ -1,0 +1,98 @@
+"""What the documents say of options, kinds and errors is so, and their links lead somewhere."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import kvoxide
+import pytest
+from kvoxide import KvoxideError
+from kvoxide.replay.groups import KINDS, PRESETS
+from kvoxide.replay.replay_command import DEFAULT_PRESET, replay
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+SPAN = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(document: Path) -> str:
+    """The text without blocks of code."""
+    text = document.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(document: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def table(document: str, first_title: str) -> Iterator[list[str]]:
+    """The cells of each row of the table whose first column has this title."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^\| {first_title} \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    for line in str(body).splitlines():
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links(document: Path) -> None:
+    links = [link for link in LINK.findall(prose(document)) if "://" not in link]
+    for link in links:
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_names_every_page() -> None:
+    links = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert links >= {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_options_of_replay() -> None:
+    rows = table("replay.md", "option")
+    said = {SPAN.findall(name)[0]: SPAN.findall(default) for name, default, _ in rows}
+    options = [option for option in replay.params if isinstance(option, click.Option)]
+    assert said == {option.opts[0]: default(option) for option in options}
+
+
+def default(option: click.Option) -> list[str]:
+    """What stands in the column for it."""
+    if option.opts[0] == "--preset":
+        return [DEFAULT_PRESET]
+    match option.default:
+        case bool():
+            return []
+        case int() | str():
+            return [str(option.default)]
+        case tuple():
+            return list(option.default)
+    return []
+
+
+def test_groups_of_replay() -> None:
+    kinds = {kind.strip("`"): group.strip("`") for kind, group, _ in table("replay.md", "kind")}
+    assert kinds == KINDS
+    presets = {name.strip("`"): groups.strip("`") for name, groups in table("replay.md", "preset")}
+    assert presets == PRESETS
+
+
+def test_kinds_of_groups() -> None:
+    kinds = [kind for row in table("groups.md", "kind of group") for kind in SPAN.findall(row[0])]
+    assert sorted(kinds) == sorted(KINDS.values())
+
+
+def test_errors() -> None:
+    rows = table("errors.md", "class")
+    said = {name.strip("`"): SPAN.findall(bases) for name, bases, _ in rows}
+    members = {name: getattr(kvoxide, name) for name in kvoxide.__all__}
+    errors = {
+        name: [base.__name__ for base in member.__bases__ if base is not KvoxideError]
+        for name, member in members.items()
+        if inspect.isclass(member) and issubclass(member, KvoxideError)
+    }
+    assert errors.pop("KvoxideError") == ["Exception"]
+    assert said == errors
