@@ -29,6 +29,7 @@ __all__ = [
     "BusyError",
     "ConfigError",
     "DuplicateRequestError",
+    "GroupDeclaration",
     "InternalError",
     "KVCacheBlock",
     "KVCacheBlocks",
@@ -49,6 +50,7 @@ __all__ = [
     "UnknownRequestError",
     "UnsupportedGroupError",
     "__version__",
+    "group_kinds",
 ]
 
 try:
@@ -64,6 +66,7 @@ try:
         BusyError,
         ConfigError,
         DuplicateRequestError,
+        GroupDeclaration,
         InternalError,
         KVCacheBlock,
         KVCacheBlocks,
@@ -84,6 +87,7 @@ try:
         UnknownRequestError,
         UnsupportedGroupError,
         __version__,
+        group_kinds,
     )
 except ImportError as error:
     globals()["__getattr__"] = raiser(__all__, error)

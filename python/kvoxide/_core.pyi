@@ -7,7 +7,7 @@ null block.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ GroupKind: TypeAlias = Literal[
     "sliding_window",
     "sliding_window_mla",
     "chunked_local_attention",
+    "rswa",
+    "circular_buffer",
 ]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
@@ -60,17 +62,29 @@ class PoisonedError(InternalError):
     """The manager refuses this call and every further one, because its state can no longer be
     trusted; the message says what happened. Please report it."""
 
+class GroupSizes(TypedDict, total=False):
+    """Sizes that only some kinds of groups have, in tokens; None is as if it were left out."""
+
+    sliding_window: int | None
+    """A token attends to itself and the ``sliding_window - 1`` before (the two sliding kinds)."""
+    attention_chunk_size: int | None
+    """A token attends within chunks of so many (``chunked_local_attention``)."""
+    extra_retained_tokens: int | None
+    """Tokens below a sliding window that stay allocated (multi-module MTP); 0 if not given."""
+    rswa_window: int | None
+    """Generated tokens that a token attends to beside the prompt (``rswa``)."""
+
 @final
 class KVCacheGroupSpec:
     """One KV cache group: layers that share a block table.
 
-    ``kind`` is one of :data:`GroupKind`, ``block_size`` the tokens per block. ``sliding_window``
-    (tokens) belongs to the two sliding kinds, ``attention_chunk_size`` (tokens) to
-    ``chunked_local_attention``. ``extra_retained_tokens`` keeps that many tokens below the window
-    allocated (multi-module MTP). ``is_eagle_group`` marks a draft group, whose hits drop their
-    last block. ``prefix_cacheable=False`` keeps the group out of the prefix cache (bounded
-    replay of a sliding-window MLA group). Two groups are looked up together when everything but
-    ``is_eagle_group`` is equal; give them different ``layout`` numbers to keep them apart.
+    ``kind`` is one of :data:`GroupKind`, ``block_size`` the tokens per block (of a
+    ``circular_buffer`` its capacity), ``sizes`` those that the kind needs or may have
+    (:func:`group_kinds` lists them). ``is_eagle_group`` marks a draft group, whose hits drop their
+    last block. ``prefix_cacheable`` keeps the group in or out of the prefix cache where the kind
+    leaves that open (bounded replay of a sliding-window MLA group); None is as the kind does. Two
+    groups are looked up together when everything but ``is_eagle_group`` is equal; give them
+    different ``layout`` numbers to keep them apart.
 
     Raises :class:`UnsupportedGroupError` for another kind and :class:`ConfigError` for a size
     or window that cannot work.
@@ -81,29 +95,90 @@ class KVCacheGroupSpec:
         kind: GroupKind,
         block_size: int,
         *,
-        sliding_window: int | None = None,
-        attention_chunk_size: int | None = None,
-        extra_retained_tokens: int = 0,
         is_eagle_group: bool = False,
-        prefix_cacheable: bool = True,
+        prefix_cacheable: bool | None = None,
         layout: int = 0,
+        **sizes: Unpack[GroupSizes],
     ) -> Self: ...
     @property
     def kind(self) -> GroupKind: ...
     @property
     def block_size(self) -> int: ...
     @property
-    def sliding_window(self) -> int | None: ...
-    @property
-    def attention_chunk_size(self) -> int | None: ...
-    @property
-    def extra_retained_tokens(self) -> int: ...
-    @property
     def is_eagle_group(self) -> bool: ...
     @property
     def prefix_cacheable(self) -> bool: ...
     @property
     def layout(self) -> int: ...
+    @property
+    def sizes(self) -> GroupSizes:
+        """The sizes that were given, but for those that are what a group has without them."""
+
+    def __getattr__(self, name: str) -> int | None:
+        """A size of the group by its name; None if the group does not have it."""
+
+    def num_blocks_at_end(self, num_tokens: int) -> int:
+        """Blocks of this group that a request of ``num_tokens`` tokens, all of them prompt, holds
+        at its end."""
+
+@final
+class GroupDeclaration:
+    """What a kind of group declares of itself: see :func:`group_kinds`."""
+
+    @property
+    def name(self) -> GroupKind: ...
+    @property
+    def short_name(self) -> str:
+        """The name in ``kvoxide replay --groups``."""
+
+    @property
+    def event_name(self) -> str:
+        """The name in KV cache events, vLLM's."""
+
+    @property
+    def vllm_spec(self) -> str:
+        """The class of vLLM that describes such groups."""
+
+    @property
+    def vllm_manager(self) -> str:
+        """The class of vLLM that manages them there."""
+
+    @property
+    def required_sizes(self) -> tuple[str, ...]:
+        """Names of the sizes that a group needs, in the order of ``kvoxide replay --groups``."""
+
+    @property
+    def optional_sizes(self) -> tuple[str, ...]:
+        """Names of the sizes that a group may have."""
+
+    @property
+    def prefix_caching(self) -> Literal["always", "optional", "never"]:
+        """Whether blocks take part in prefix caching; ``optional`` unless a group opts out."""
+
+    @property
+    def hit_needs(self) -> str:
+        """What of a prefix must be cached for a hit."""
+
+    @property
+    def gives_back(self) -> str:
+        """Which blocks go back to the pool while a request runs; empty for none."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the reachable-block mask and retention intervals thin out what is cached."""
+
+    @property
+    def is_pinned_by_drop(self) -> bool:
+        """Whether what a request still holds is pinned when it gives many blocks back."""
+
+    @property
+    def supports_eagle(self) -> bool: ...
+    @property
+    def mixes_block_sizes(self) -> bool:
+        """Whether such a group can stand beside groups of other block sizes."""
+
+def group_kinds() -> tuple[GroupDeclaration, ...]:
+    """Every kind of group that kvoxide manages."""
 
 @final
 class KVCacheConfig:

@@ -2,20 +2,17 @@
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kvoxide._core import ConfigError, KVCacheGroupSpec, UnsupportedGroupError
+from kvoxide._core import (
+    ConfigError,
+    GroupDeclaration,
+    KVCacheGroupSpec,
+    UnsupportedGroupError,
+    group_kinds,
+)
 
-if TYPE_CHECKING:
-    from kvoxide._core import GroupKind
-
-KINDS: Final["dict[str, GroupKind]"] = {
-    "full": "full_attention",
-    "mla": "mla_attention",
-    "swa": "sliding_window",
-    "swa-mla": "sliding_window_mla",
-    "chunked": "chunked_local_attention",
-}
+KINDS: Final[dict[str, GroupDeclaration]] = {kind.short_name: kind for kind in group_kinds()}
 
 PRESETS: Final[dict[str, str]] = {
     "llama": "full:16",
@@ -26,7 +23,6 @@ PRESETS: Final[dict[str, str]] = {
 
 MAX_GROUPS: Final = 256
 
-_WINDOWED: Final = frozenset({"swa", "swa-mla", "chunked"})
 _GROUP: Final = re.compile(
     r"(?P<kind>[^:*]+):(?P<block_size>[0-9]{1,18})"
     r"(:(?P<window>[0-9]{1,18}))?(\*(?P<count>[0-9]{1,18}))?"
@@ -44,7 +40,8 @@ class Groups:
 def parse_groups(text: str) -> Groups:
     """Read ``kind:block_size[:window][*count]``, comma separated; sizes and windows in tokens.
 
-    Kinds are those of :data:`KINDS`. For ``chunked`` the window is the attention chunk.
+    Kinds are those of :data:`KINDS`; the window is the size that the kind needs, for ``chunked``
+    the attention chunk.
     Raises :class:`~kvoxide._core.ConfigError` that names the part at fault and what is allowed.
     """
     specs: list[KVCacheGroupSpec] = []
@@ -83,19 +80,18 @@ def _check_kind(item: str, kind: str, window: str | None) -> None:
         raise UnsupportedGroupError(
             f"{item!r}: unknown group kind {kind!r}; kinds are {', '.join(KINDS)}"
         )
-    if kind in _WINDOWED and window is None:
+    needs_window = bool(KINDS[kind].required_sizes)
+    if needs_window and window is None:
         raise ConfigError(f"{item!r}: {kind} needs a window, written {kind}:block_size:window")
-    if kind not in _WINDOWED and window is not None:
+    if not needs_window and window is not None:
         raise ConfigError(f"{item!r}: {kind} has no window, write {kind}:block_size")
 
 
 def _spec(item: str, kind: str, block_size: int, window: int | None) -> KVCacheGroupSpec:
+    declared = KINDS[kind]
     try:
         return KVCacheGroupSpec(
-            KINDS[kind],
-            block_size,
-            sliding_window=None if kind == "chunked" else window,
-            attention_chunk_size=window if kind == "chunked" else None,
+            declared.name, block_size, **dict.fromkeys(declared.required_sizes, window)
         )
     except (ConfigError, OverflowError) as error:
         raise ConfigError(f"{item!r}: {error}") from error

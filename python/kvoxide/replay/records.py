@@ -4,19 +4,18 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvoxide._core import KVCacheGroupSpec
+from kvoxide._core import KVCacheGroupSpec, group_kinds
 from kvoxide.replay.runner import Outcome
 
 TIMELINE_COLUMNS = ["requests_finished", "used_share", "cached_share", "pinned_share"]
 
 
 def group_record(spec: KVCacheGroupSpec) -> dict[str, Any]:
-    """A KV cache group: its kind, and its block size and window in tokens."""
+    """A KV cache group: its kind, and its block size and other sizes in tokens."""
     return {
         "kind": spec.kind,
         "block_size": spec.block_size,
-        "sliding_window": spec.sliding_window,
-        "attention_chunk_size": spec.attention_chunk_size,
+        **{size: getattr(spec, size) for kind in group_kinds() for size in kind.required_sizes},
     }
 
 

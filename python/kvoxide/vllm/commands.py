@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from kvoxide.vllm.doctor import Diagnosis, GroupKind, ModelError, diagnose
+from kvoxide.vllm.doctor import Diagnosis, ModelError, ModelGroup, diagnose
 from kvoxide.vllm.environment import releases
 from kvoxide.vllm.shadow import (
     Json,
@@ -119,7 +119,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     click.echo(f"A server started here {verdict} run on kvoxide.")
 
 
-def _described(group: GroupKind) -> str:
+def _described(group: ModelGroup) -> str:
     layers = "" if group.layers is None else f" ({group.layers} layers)"
     guess = ", a guess" if group.is_guess else ""
     where = "native" if group.is_native else "vLLM's own manager"

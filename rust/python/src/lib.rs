@@ -15,7 +15,7 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::crossing::{PyConfig, PyGroupSpec, PyPolicy};
+    use super::crossing::{GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, group_kinds};
     #[pymodule_export]
     use super::replay::{PySimulation, PyTrace, SimulationResult};
     #[pymodule_export]

@@ -15,7 +15,9 @@ class _Calls:
         processed_computed_tokens: int,
         num_prompt_tokens: int | None = None,
     ) -> None:
-        self.engine.remove_skipped_blocks(request_id, max(0, processed_computed_tokens))
+        self.engine.remove_skipped_blocks(
+            request_id, max(0, processed_computed_tokens), num_prompt_tokens
+        )
 
 
 class CoordinatorCalls(_Calls):

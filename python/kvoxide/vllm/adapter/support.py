@@ -1,45 +1,23 @@
-"""Which of vLLM's configurations the engine manages, and how it describes them.
+"""Which of vLLM's configurations the engine manages, and how it describes them."""
 
-A new kind of group is one new module in the engine's core and one line in :data:`NATIVE_SPECS`.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec
+from kvoxide._core import (
+    ConfigError,
+    GroupDeclaration,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    group_kinds,
+)
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.engine import make_engine
 from kvoxide.vllm.environment import Release, Settings, releases
 
-
-def _full(spec: Any) -> dict[str, Any]:
-    return {}
-
-
-def _sliding_window(spec: Any) -> dict[str, Any]:
-    return {
-        "sliding_window": spec.sliding_window,
-        "extra_retained_tokens": spec.extra_retained_tokens,
-        "prefix_cacheable": spec.prefix_cacheable,
-    }
-
-
-def _chunked_local(spec: Any) -> dict[str, Any]:
-    return {"attention_chunk_size": spec.attention_chunk_size}
-
-
-NATIVE_SPECS: Final[Mapping[str, tuple[str, str, Callable[[Any], dict[str, Any]]]]] = {
-    "FullAttentionSpec": ("full_attention", "FullAttentionManager", _full),
-    "MLAAttentionSpec": ("mla_attention", "FullAttentionManager", _full),
-    "SlidingWindowSpec": ("sliding_window", "SlidingWindowManager", _sliding_window),
-    "SlidingWindowMLASpec": ("sliding_window_mla", "SlidingWindowManager", _sliding_window),
-    "ChunkedLocalAttentionSpec": (
-        "chunked_local_attention",
-        "ChunkedLocalAttentionManager",
-        _chunked_local,
-    ),
+NATIVE_SPECS: Final[Mapping[str, GroupDeclaration]] = {
+    kind.vllm_spec: kind for kind in group_kinds()
 }
-"""vLLM's spec class -> the engine's kind, vLLM's manager class, and what else describes it."""
+"""vLLM's class of a group's spec -> what the engine declares of the kind."""
 
 
 def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[str]:
@@ -71,9 +49,9 @@ def _reasons_against_group(group: Any) -> list[str]:
     if native is None or not type(spec).__module__.startswith("vllm."):
         return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
     manager = _manager_class(spec, group.role)
-    if manager is None or manager.__name__ != native[1]:
+    if manager is None or manager.__name__ != native.vllm_manager:
         other = None if manager is None else manager.__name__
-        return [f"{name} is managed by {other} here, not by vLLM's {native[1]}"]
+        return [f"{name} is managed by {other} here, not by vLLM's {native.vllm_manager}"]
     if group.host_resident:
         return [f"{name} is resident on the host"]
     return []
@@ -91,14 +69,16 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     specs = [group.kv_cache_spec for group in groups]
     described = []
     for group, spec in zip(groups, specs, strict=True):
-        kind, _, details = NATIVE_SPECS[type(spec).__name__]
+        kind = NATIVE_SPECS[type(spec).__name__]
+        sizes = (*kind.required_sizes, *kind.optional_sizes)
         described.append(
             KVCacheGroupSpec(
-                kind,  # type: ignore[arg-type]
+                kind.name,
                 spec.block_size,
                 is_eagle_group=group.is_eagle_group,
+                prefix_cacheable=spec.prefix_cacheable,
                 layout=specs.index(spec),
-                **details(spec),
+                **{size: getattr(spec, size) for size in sizes},
             )
         )
     return described

@@ -6,6 +6,6 @@ for a model what kinds of groups it will have (:mod:`~kvoxide.vllm.doctor.model_
 """
 
 from kvoxide.vllm.doctor.diagnosis import Check, Diagnosis, diagnose
-from kvoxide.vllm.doctor.model_groups import GroupKind, ModelError
+from kvoxide.vllm.doctor.model_groups import ModelError, ModelGroup
 
-__all__ = ["Check", "Diagnosis", "GroupKind", "ModelError", "diagnose"]
+__all__ = ["Check", "Diagnosis", "ModelError", "ModelGroup", "diagnose"]

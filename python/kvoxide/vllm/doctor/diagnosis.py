@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide.vllm.doctor.model_groups import GroupKind, read_model_groups
+from kvoxide.vllm.doctor.model_groups import ModelGroup, read_model_groups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
     Settings,
@@ -39,7 +39,7 @@ class Diagnosis:
     versions: Mapping[str, str | None]
     settings: Mapping[str, Any] | None
     checks: list[Check]
-    groups: list[GroupKind] | None
+    groups: list[ModelGroup] | None
 
     @property
     def ok(self) -> bool:
@@ -203,7 +203,7 @@ def _manager(found: Mapping[str, Any]) -> Check:
     return Check(name, False, found["manager"], "see the other checks")
 
 
-def _model(groups: list[GroupKind]) -> Check:
+def _model(groups: list[ModelGroup]) -> Check:
     others = sorted({group.kind for group in groups if not group.is_native})
     if not others:
         return Check("model", True, "every kind of group runs natively")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide.vllm.environment import NATIVE_KINDS
+from kvoxide.vllm.environment import native_kinds
 
 
 class ModelError(ValueError):
@@ -19,7 +19,7 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True)
-class GroupKind:
+class ModelGroup:
     """Layers of one kind. ``layers`` is None where the configuration does not tell."""
 
     kind: str
@@ -30,7 +30,7 @@ class GroupKind:
     @property
     def is_native(self) -> bool:
         """Whether kvoxide manages groups of this kind."""
-        return self.kind in NATIVE_KINDS
+        return self.kind in native_kinds()
 
 
 _LAYER_TYPES: Final = {
@@ -56,7 +56,7 @@ _STATE_SPACE_FIELDS: Final = (
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
-def read_model_groups(directory: Path) -> list[GroupKind]:
+def read_model_groups(directory: Path) -> list[ModelGroup]:
     """The kinds of a model. Raises :class:`ModelError`."""
     path = directory / "config.json"
     try:
@@ -70,12 +70,12 @@ def read_model_groups(directory: Path) -> list[GroupKind]:
     return model_groups(config)
 
 
-def model_groups(config: Mapping[str, Any]) -> list[GroupKind]:
+def model_groups(config: Mapping[str, Any]) -> list[ModelGroup]:
     """The kinds that a configuration leads to, in the order of their first layer."""
     text = _text_config(config)
     groups = _by_layer_types(text) or _state_space(text) or _attention(text)
     if config.get("is_encoder_decoder"):
-        groups.append(GroupKind("cross_attention", None, "is_encoder_decoder", False))
+        groups.append(ModelGroup("cross_attention", None, "is_encoder_decoder", False))
     return groups
 
 
@@ -86,7 +86,7 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _by_layer_types(config: Mapping[str, Any]) -> list[GroupKind]:
+def _by_layer_types(config: Mapping[str, Any]) -> list[ModelGroup]:
     for field in ("layer_types", "layers_block_type"):
         types = config.get(field)
         if isinstance(types, list) and types:
@@ -95,41 +95,41 @@ def _by_layer_types(config: Mapping[str, Any]) -> list[GroupKind]:
     return []
 
 
-def _layer_type(config: Mapping[str, Any], field: str, name: str, layers: int) -> GroupKind:
+def _layer_type(config: Mapping[str, Any], field: str, name: str, layers: int) -> ModelGroup:
     kind = _LAYER_TYPES.get(name)
     if kind is None:
-        return GroupKind(name, layers, f"{field} names {name!r}, unknown here", True)
+        return ModelGroup(name, layers, f"{field} names {name!r}, unknown here", True)
     if _has_latent_attention(config) and kind in ("full_attention", "sliding_window"):
         mla = "mla_attention" if kind == "full_attention" else "sliding_window_mla"
-        return GroupKind(mla, layers, f"{field} and kv_lora_rank", True)
-    return GroupKind(kind, layers, field, False)
+        return ModelGroup(mla, layers, f"{field} and kv_lora_rank", True)
+    return ModelGroup(kind, layers, field, False)
 
 
 def _has_latent_attention(config: Mapping[str, Any]) -> bool:
     return bool(config.get("kv_lora_rank"))
 
 
-def _state_space(config: Mapping[str, Any]) -> list[GroupKind]:
+def _state_space(config: Mapping[str, Any]) -> list[ModelGroup]:
     model_type = str(config.get("model_type", ""))
     fields = [name for name in _STATE_SPACE_FIELDS if config.get(name)]
     if not fields and not any(word in model_type for word in ("mamba", "rwkv")):
         return []
     because = ", ".join(fields) or f"model_type {model_type}"
-    groups = [GroupKind("mamba", None, because, True)]
+    groups = [ModelGroup("mamba", None, because, True)]
     if config.get("num_attention_heads"):
-        groups.append(GroupKind("full_attention", None, "num_attention_heads", True))
+        groups.append(ModelGroup("full_attention", None, "num_attention_heads", True))
     return groups
 
 
-def _attention(config: Mapping[str, Any]) -> list[GroupKind]:
+def _attention(config: Mapping[str, Any]) -> list[ModelGroup]:
     layers = _number_of_layers(config)
     if _has_latent_attention(config):
-        return [GroupKind("mla_attention", layers, "kv_lora_rank", False)]
+        return [ModelGroup("mla_attention", layers, "kv_lora_rank", False)]
     if config.get("attention_chunk_size"):
         return _mixed("chunked_local_attention", "attention_chunk_size", layers, _period(config, 4))
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         return _mixed("sliding_window", "sliding_window", layers, _period(config, 0))
-    return [GroupKind("full_attention", layers, "no window, chunks or latent attention", False)]
+    return [ModelGroup("full_attention", layers, "no window, chunks or latent attention", False)]
 
 
 def _number_of_layers(config: Mapping[str, Any]) -> int | None:
@@ -149,10 +149,13 @@ def _period(config: Mapping[str, Any], default: int) -> int:
     return period if isinstance(period, int) and period > 0 else default
 
 
-def _mixed(kind: str, field: str, layers: int | None, period: int) -> list[GroupKind]:
+def _mixed(kind: str, field: str, layers: int | None, period: int) -> list[ModelGroup]:
     if not period:
-        return [GroupKind(kind, layers, field, True)]
+        return [ModelGroup(kind, layers, field, True)]
     full = None if layers is None else layers // period
     local = None if layers is None or full is None else layers - full
     because = f"{field}, one layer of {period} is full attention"
-    return [GroupKind(kind, local, because, True), GroupKind("full_attention", full, because, True)]
+    return [
+        ModelGroup(kind, local, because, True),
+        ModelGroup("full_attention", full, because, True),
+    ]

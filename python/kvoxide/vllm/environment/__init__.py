@@ -9,14 +9,13 @@ groups that it manages, :mod:`~kvoxide.vllm.environment.reasons` what stands in 
 """
 
 from kvoxide.vllm.environment import releases, settings
-from kvoxide.vllm.environment.kinds import NATIVE_KINDS
+from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import logger
 from kvoxide.vllm.environment.reasons import compiled_module_problem, environment_reasons
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
 
 __all__ = [
-    "NATIVE_KINDS",
     "Mode",
     "Release",
     "Settings",
@@ -24,6 +23,7 @@ __all__ = [
     "compiled_module_problem",
     "environment_reasons",
     "logger",
+    "native_kinds",
     "releases",
     "settings",
 ]

@@ -1,12 +1,11 @@
-"""Kinds of KV cache groups by the engine's names, without vLLM and without the compiled module."""
+"""Kinds of KV cache groups by the engine's names."""
 
-from typing import Final
 
-NATIVE_KINDS: Final = (
-    "full_attention",
-    "mla_attention",
-    "sliding_window",
-    "sliding_window_mla",
-    "chunked_local_attention",
-)
-"""The kinds that kvoxide manages (``kvoxide.GroupKind``); every other kind is vLLM's."""
+def native_kinds() -> tuple[str, ...]:
+    """The kinds that kvoxide manages; every other kind is vLLM's. None without the compiled module,
+    which declares them."""
+    try:
+        from kvoxide._core import group_kinds
+    except ImportError:
+        return ()
+    return tuple(kind.name for kind in group_kinds())

@@ -48,24 +48,13 @@ def pinned_capacity(
 ) -> PinnedCapacity:
     """The capacity of the pinned tier; a prefix holds what a request holds when it ends."""
     blocks = num_blocks - 1
-    per_prefix = sum(_blocks_of_prefix(group, max_model_len) for group in groups)
+    per_prefix = sum(group.num_blocks_at_end(max_model_len) for group in groups)
     return PinnedCapacity(
         blocks=blocks,
         tokens=blocks * max_model_len // max(per_prefix, 1),
         prefixes=blocks // max(per_prefix, 1),
         prefix_tokens=max_model_len,
     )
-
-
-def _blocks_of_prefix(group: KVCacheGroupSpec, num_tokens: int) -> int:
-    """Blocks of one group that a request of ``num_tokens`` tokens holds at its end."""
-    whole = -(-num_tokens // group.block_size)
-    if group.sliding_window is not None:
-        window = group.sliding_window - 1 + group.extra_retained_tokens
-        return min(whole, -(-window // group.block_size) + 1)
-    if group.attention_chunk_size is not None:
-        return min(whole, -(-group.attention_chunk_size // group.block_size))
-    return whole
 
 
 def _describe_groups(groups: Sequence[KVCacheGroupSpec]) -> str:

@@ -2,24 +2,13 @@
 
 import platform
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, __version__
+from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, __version__, group_kinds
 from kvoxide._core_vllm import VllmManager
-from kvoxide.vllm.adapter import NATIVE_SPECS, group_specs, make_engine
+from kvoxide.vllm.adapter import group_specs, make_engine
 from kvoxide.vllm.environment import Release, releases
 from kvoxide.vllm.shadow.description import Json
-
-_GROUP: Final = (
-    "kind",
-    "block_size",
-    "sliding_window",
-    "attention_chunk_size",
-    "extra_retained_tokens",
-    "is_eagle_group",
-    "prefix_cacheable",
-    "layout",
-)
 
 
 def configuration_of(arguments: Mapping[str, Any]) -> Json:
@@ -34,10 +23,18 @@ def configuration_of(arguments: Mapping[str, Any]) -> Json:
         "num_blocks": config.num_blocks,
         "retention_interval": config.prefix_cache_retention_interval,
         "needs_kv_cache_zeroing": config.needs_kv_cache_zeroing,
-        "groups": [
-            {name: getattr(group, name) for name in _GROUP}
-            for group in group_specs(config.kv_cache_groups)
-        ],
+        "groups": [_description_of(group) for group in group_specs(config.kv_cache_groups)],
+    }
+
+
+def _description_of(group: KVCacheGroupSpec) -> Json:
+    return {
+        "kind": group.kind,
+        "block_size": group.block_size,
+        **group.sizes,
+        "is_eagle_group": group.is_eagle_group,
+        "prefix_cacheable": group.prefix_cacheable,
+        "layout": group.layout,
     }
 
 
@@ -66,18 +63,14 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
     import torch
     from vllm.v1 import kv_cache_interface as interface
 
-    (name,) = (name for name, native in NATIVE_SPECS.items() if native[0] == group["kind"])
-    fields = {"block_size": group["block_size"]}
-    for field in ("sliding_window", "attention_chunk_size"):
-        if group[field] is not None:
-            fields[field] = group[field]
-    if group["sliding_window"] is not None:
-        fields["extra_retained_tokens"] = group["extra_retained_tokens"]
-    if not group["prefix_cacheable"]:
+    (kind,) = (kind for kind in group_kinds() if kind.name == group["kind"])
+    sizes = ("block_size", *kind.required_sizes, *kind.optional_sizes)
+    fields = {size: group[size] for size in sizes if group.get(size) is not None}
+    if kind.prefix_caching == "optional" and not group["prefix_cacheable"]:
         fields["bounded_replay"] = True
     # The size of a head keeps groups apart that were apart.
     head_size = 64 + group["layout"]
-    return getattr(interface, name)(
+    return getattr(interface, kind.vllm_spec)(
         num_kv_heads=1, head_size=head_size, dtype=torch.float16, **fields
     )
 

@@ -14,6 +14,7 @@ pub static CHUNKED_LOCAL: Declaration = Declaration {
     name: "chunked_local_attention",
     event_name: "chunked_local_attention",
     short_name: "chunked",
+    vllm_classes: ("ChunkedLocalAttentionSpec", "ChunkedLocalAttentionManager"),
     required: &[Size::AttentionChunkSize],
     optional: &[],
     caching: Caching::Always,

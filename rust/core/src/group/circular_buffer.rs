@@ -18,6 +18,7 @@ pub static CIRCULAR_BUFFER: Declaration = Declaration {
     name: "circular_buffer",
     event_name: "unknown",
     short_name: "circular",
+    vllm_classes: ("CircularBufferSpec", "CircularBufferManager"),
     required: &[],
     optional: &[],
     caching: Caching::Never,
@@ -55,6 +56,10 @@ impl CircularBuffer {
 impl Kind for CircularBuffer {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         Ok(GroupHit { length: 0, blocks: vec![GroupBlocks::default(); query.groups.len()] })
+    }
+
+    fn num_blocks_at_end(&self, _: usize, _: usize) -> usize {
+        1
     }
 
     fn adopts_hits(&self) -> bool {

@@ -13,6 +13,8 @@ pub struct Declaration {
     pub event_name: &'static str,
     /// Its name where groups are written on one line, as in the replay.
     pub short_name: &'static str,
+    /// vLLM's class of such groups' specs, and of their manager.
+    pub vllm_classes: (&'static str, &'static str),
     /// Sizes that it needs, in the order in which they are written on one line.
     pub required: &'static [Size],
     /// Sizes that it may have.
@@ -51,6 +53,17 @@ pub struct Support {
     pub supports_eagle: bool,
     /// Whether it can stand beside groups of other block sizes.
     pub mixes_block_sizes: bool,
+}
+
+impl Caching {
+    /// The name that Python gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Optional => "optional",
+            Self::Never => "never",
+        }
+    }
 }
 
 impl Declaration {

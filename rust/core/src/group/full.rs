@@ -13,6 +13,7 @@ pub static FULL: Declaration = Declaration {
     name: "full_attention",
     event_name: "full_attention",
     short_name: "full",
+    vllm_classes: ("FullAttentionSpec", "FullAttentionManager"),
     required: &[],
     optional: &[],
     caching: Caching::Always,
@@ -21,8 +22,13 @@ pub static FULL: Declaration = Declaration {
 };
 
 /// Full attention over a compressed latent.
-pub static MLA: Declaration =
-    Declaration { name: "mla_attention", event_name: "mla_attention", short_name: "mla", ..FULL };
+pub static MLA: Declaration = Declaration {
+    name: "mla_attention",
+    event_name: "mla_attention",
+    short_name: "mla",
+    vllm_classes: ("MLAAttentionSpec", "FullAttentionManager"),
+    ..FULL
+};
 
 const SUPPORT: Support = Support {
     hit_needs: "the whole prefix",

@@ -58,6 +58,17 @@ pub trait Kind: Debug + Send + Sync {
         true
     }
 
+    /// Blocks of `block_size` that a request of so many tokens, all of them prompt, holds at its
+    /// end.
+    fn num_blocks_at_end(&self, block_size: usize, num_tokens: usize) -> usize {
+        let all = num_tokens.div_ceil(block_size);
+        match self.head() {
+            Head::Kept => all,
+            Head::Window(size) => all.min((size - 1).div_ceil(block_size) + 1),
+            Head::Chunk(size) => all.min(size.div_ceil(block_size)),
+        }
+    }
+
     /// Whether the worker zeroes new blocks, where it zeroes any.
     fn is_zeroed(&self) -> bool {
         true

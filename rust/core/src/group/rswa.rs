@@ -16,6 +16,7 @@ pub static RSWA: Declaration = Declaration {
     name: "rswa",
     event_name: "full_attention",
     short_name: "rswa",
+    vllm_classes: ("RSWASpec", "RSWAManager"),
     required: &[Size::RswaWindow],
     optional: &[],
     caching: Caching::Always,

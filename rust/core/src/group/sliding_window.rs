@@ -15,6 +15,7 @@ pub static SLIDING_WINDOW: Declaration = Declaration {
     name: "sliding_window",
     event_name: "sliding_window",
     short_name: "swa",
+    vllm_classes: ("SlidingWindowSpec", "SlidingWindowManager"),
     required: &[Size::SlidingWindow],
     optional: &[Size::ExtraRetainedTokens],
     caching: Caching::Always,
@@ -34,6 +35,7 @@ pub static SLIDING_WINDOW_MLA: Declaration = Declaration {
     name: "sliding_window_mla",
     event_name: "sliding_window_mla",
     short_name: "swa-mla",
+    vllm_classes: ("SlidingWindowMLASpec", "SlidingWindowManager"),
     caching: Caching::Optional,
     ..SLIDING_WINDOW
 };

@@ -3,10 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::block::CacheKey;
-use kvoxide_core::digest::digest;
-use kvoxide_core::request::RequestBlocks;
-use kvoxide_core::{BlockHash, BlockId, GroupBlocks, GroupId, Manager, Result};
+use kvoxide_core::{
+    BlockHash, BlockId, CacheKey, GroupBlocks, GroupId, Manager, RequestBlocks, Result, digest,
+};
 
 use super::gate::Gate;
 use super::owner::WithCore;

@@ -92,9 +92,9 @@ impl<O: Owner> BlockLists<O> {
 
     /// The blocks of each group that have no hash.
     pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
-        self.owner
-            .gate()
-            .ask(py, |core| self.groups.iter().map(|group| core.pool().unhashed(group)).collect())
+        self.owner.gate().ask(py, |core| {
+            self.groups.iter().map(|group| core.pool().unhashed(group.tail())).collect()
+        })
     }
 
     /// Whether both have the same blocks in the same order.

@@ -1,102 +1,13 @@
-//! Groups, configuration and policy, as Python describes them.
+//! Configuration and policy, as Python describes them.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use kvoxide_core::group::attention_kind;
-use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
+use kvoxide_core::{Policy, RecycleOrder};
 
-use super::errors::{IntoPyResult, config_error};
+use super::errors::config_error;
+use super::groups::PyGroupSpec;
 use super::numbers::{optional_size, size};
-
-/// One KV cache group.
-#[pyclass(module = "kvoxide", name = "KVCacheGroupSpec", frozen, eq, from_py_object)]
-#[derive(Clone, PartialEq)]
-pub(crate) struct PyGroupSpec {
-    pub(crate) spec: GroupSpec,
-}
-
-#[pymethods]
-impl PyGroupSpec {
-    #[new]
-    #[pyo3(signature = (kind, block_size, *, sliding_window=None, attention_chunk_size=None,
-        extra_retained_tokens=0, is_eagle_group=false, prefix_cacheable=true, layout=0))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
-    fn new(
-        py: Python<'_>,
-        kind: &str,
-        block_size: i64,
-        sliding_window: Option<i64>,
-        attention_chunk_size: Option<i64>,
-        extra_retained_tokens: i64,
-        is_eagle_group: bool,
-        prefix_cacheable: bool,
-        layout: i64,
-    ) -> PyResult<Self> {
-        let spec = GroupSpec {
-            kind: kind.to_owned(),
-            block_size: size(py, "block_size", block_size)?,
-            sliding_window: optional_size(py, "sliding_window", sliding_window)?,
-            attention_chunk_size: optional_size(py, "attention_chunk_size", attention_chunk_size)?,
-            extra_retained_tokens: size(py, "extra_retained_tokens", extra_retained_tokens)?,
-            is_eagle_group,
-            prefix_cacheable,
-            layout: u32::try_from(layout).map_err(|_| {
-                config_error(py, format!("layout is {layout}; it must be from 0 to {}", u32::MAX))
-            })?,
-        };
-        attention_kind(&spec).into_py(py)?;
-        Ok(Self { spec })
-    }
-
-    #[getter]
-    fn kind(&self) -> &str {
-        &self.spec.kind
-    }
-
-    #[getter]
-    fn block_size(&self) -> usize {
-        self.spec.block_size
-    }
-
-    #[getter]
-    fn sliding_window(&self) -> Option<usize> {
-        self.spec.sliding_window
-    }
-
-    #[getter]
-    fn attention_chunk_size(&self) -> Option<usize> {
-        self.spec.attention_chunk_size
-    }
-
-    #[getter]
-    fn extra_retained_tokens(&self) -> usize {
-        self.spec.extra_retained_tokens
-    }
-
-    #[getter]
-    fn is_eagle_group(&self) -> bool {
-        self.spec.is_eagle_group
-    }
-
-    #[getter]
-    fn prefix_cacheable(&self) -> bool {
-        self.spec.prefix_cacheable
-    }
-
-    #[getter]
-    fn layout(&self) -> u32 {
-        self.spec.layout
-    }
-
-    fn __repr__(&self) -> String {
-        let GroupSpec { kind, block_size, .. } = &self.spec;
-        let window = self.spec.sliding_window.map(|w| format!(", sliding_window={w}"));
-        let chunk = self.spec.attention_chunk_size.map(|c| format!(", attention_chunk_size={c}"));
-        let (window, chunk) = (window.unwrap_or_default(), chunk.unwrap_or_default());
-        format!("KVCacheGroupSpec('{kind}', {block_size}{window}{chunk})")
-    }
-}
 
 /// The pool and its groups.
 #[pyclass(module = "kvoxide", name = "KVCacheConfig", frozen, eq, from_py_object)]

@@ -4,9 +4,8 @@ use numpy::{PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use kvoxide_core::block::CacheKey;
 use kvoxide_core::block_hash::HashAlgorithm;
-use kvoxide_core::{BlockHash, GroupId};
+use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::errors::{block_error, config_error, hash_error, or_raised, request_error};
 

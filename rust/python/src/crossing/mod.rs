@@ -5,6 +5,7 @@ mod answers;
 mod block_lists;
 mod block_views;
 mod config;
+mod groups;
 
 mod block_ids;
 mod hashes;
@@ -22,11 +23,12 @@ pub(crate) use answers::{found, held_blocks, mixed_digest, take_blocks};
 pub(crate) use block_ids::{id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
-pub(crate) use config::{PyConfig, PyGroupSpec, PyPolicy};
+pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use errors::{
     Exceptions, IntoPyResult, block_error, hash_error, or_raised, request_error, to_py,
 };
 pub(crate) use gate::{Gate, Guarded};
+pub(crate) use groups::{GroupDeclaration, PyGroupSpec, group_kinds};
 pub(crate) use hashes::{
     Hashes, algorithm_named, block_hash, hash_bytes, known_hash, known_key, packed_key,
     unpacked_key,

@@ -107,8 +107,8 @@ impl State {
 
     /// Checks that the blocks of a hit are as long as the hit is said to be.
     fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
-        let groups = self.core.config().groups.iter();
-        for (i, group) in groups.enumerate().filter(|(_, group)| group.prefix_cacheable) {
+        let groups = self.core.groups().iter();
+        for (i, group) in groups.enumerate().filter(|(_, group)| group.is_cacheable) {
             let covered = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
             let covered = covered * group.block_size;
             if covered != args.num_new_computed_tokens {

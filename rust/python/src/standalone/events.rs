@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use kvoxide_core::{BlockHash, Event, GroupSpec, StoredEvent};
+use kvoxide_core::group::declaration;
+use kvoxide_core::{BlockHash, Event, GroupSpec, Size, StoredEvent};
 
 use super::request::PyRequest;
 use crate::crossing::hash_bytes;
@@ -107,8 +108,8 @@ impl Stored {
             lora_name,
             extra_keys: extra_key_list(py, extra_keys)?,
             group_idx: Some(event.group),
-            kv_cache_spec_kind: Some(spec.kind.clone()),
-            kv_cache_spec_sliding_window: spec.sliding_window,
+            kv_cache_spec_kind: declaration(spec).ok().map(|kind| kind.event_name),
+            kv_cache_spec_sliding_window: spec.size(Size::SlidingWindow),
             session_id,
             lookahead_token_ids: lookahead_token_ids
                 .map(|ids| PyList::new(py, ids).map(Bound::unbind))
@@ -148,7 +149,7 @@ pub(crate) struct BlockStored {
     lora_name: Option<String>,
     extra_keys: Option<Py<PyList>>,
     group_idx: Option<u16>,
-    kv_cache_spec_kind: Option<String>,
+    kv_cache_spec_kind: Option<&'static str>,
     kv_cache_spec_sliding_window: Option<usize>,
     session_id: Option<String>,
     lookahead_token_ids: Option<Py<PyList>>,

@@ -68,14 +68,12 @@ impl PyRequest {
     /// What the core reads.
     pub(super) fn view(&self) -> RequestView<'_> {
         RequestView {
-            id: self.id,
-            hashes: self.hashes[..].into(),
-            num_tokens: self.num_tokens,
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
             num_in_flight_tokens: self.num_in_flight_tokens,
             shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: matches!(self.status, RequestStatus::Waiting | RequestStatus::Preempted),
+            ..RequestView::new(self.id, &self.hashes[..], self.num_tokens)
         }
     }
 

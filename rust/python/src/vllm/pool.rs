@@ -77,7 +77,7 @@ impl VllmManager {
         self.engine.gate.read(py, |state| {
             let pool = state.core.pool();
             let ids = 0..pool.num_blocks() as BlockId;
-            let with_extra = ids.filter(|&block| pool.states().has_extra_keys(block));
+            let with_extra = ids.filter(|&block| pool.states().has_further_keys(block));
             PyList::new(py, with_extra.collect::<Vec<_>>())
         })
     }

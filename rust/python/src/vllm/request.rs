@@ -55,15 +55,14 @@ impl Mirror {
 
     /// What the core reads.
     pub(super) fn view(&self, facts: &Facts) -> RequestView<'_> {
+        let hashes = HashWindow::new(self.start, &self.hashes);
         RequestView {
-            id: self.id,
-            hashes: HashWindow::new(self.start, &self.hashes),
-            num_tokens: facts.num_tokens,
             num_prompt_tokens: facts.num_prompt_tokens,
             num_computed_tokens: facts.num_computed_tokens,
             num_in_flight_tokens: facts.num_in_flight_tokens,
             shared_prefix_boundary: facts.shared_prefix_boundary,
             is_waiting: facts.is_waiting,
+            ..RequestView::new(self.id, hashes, facts.num_tokens)
         }
     }
 }

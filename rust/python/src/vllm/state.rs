@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, invariant};
+use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId};
 
 use super::errors::IntoVllmResult;
 use super::request::Mirror;
@@ -70,7 +70,7 @@ impl VllmState {
 
     /// Checks every invariant, and that vLLM can name each request that holds blocks.
     pub(super) fn check(&self) -> Result<(), String> {
-        invariant::check(&self.core)?;
+        kvoxide_core::check(&self.core)?;
         let num_named = self.requests.values().filter(|mirror| self.core.knows(mirror.id)).count();
         match self.core.num_requests() {
             held if held == num_named => Ok(()),

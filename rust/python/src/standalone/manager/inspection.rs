@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use kvoxide_core::{Error, invariant};
+use kvoxide_core::{Error, check};
 
 use super::construction::PyManager;
 use crate::crossing::{IntoPyResult, mixed_digest};
@@ -11,8 +11,7 @@ use crate::crossing::{IntoPyResult, mixed_digest};
 #[pymethods]
 impl PyManager {
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate
-            .read(py, |state| invariant::check(&state.core).map_err(Error::Internal).into_py(py))
+        self.gate.read(py, |state| check(&state.core).map_err(Error::Internal).into_py(py))
     }
 
     fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

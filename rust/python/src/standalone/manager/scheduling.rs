@@ -143,11 +143,12 @@ impl PyManager {
         processed_computed_tokens: i64,
         num_prompt_tokens: Option<i64>,
     ) -> PyResult<()> {
-        let _ = num_prompt_tokens;
         let processed = count(py, "processed_computed_tokens", processed_computed_tokens)?;
+        let prompt =
+            num_prompt_tokens.map(|tokens| count(py, "num_prompt_tokens", tokens)).transpose()?;
         self.gate.change(py, "remove_skipped_blocks", |state| {
             let id = state.request_id(py, request_id)?;
-            state.change(py, None, |core| core.remove_skipped_blocks(id, processed))
+            state.change(py, None, |core| core.remove_skipped_blocks(id, processed, prompt))
         })
     }
 
@@ -189,7 +190,7 @@ impl PyManager {
             )?,
             apply_admission_cap,
         };
-        self.gate.read(py, |state| {
+        self.gate.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;
             state.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
         })

@@ -33,7 +33,7 @@ impl VllmManager {
             num_local_computed_tokens,
             apply_admission_cap,
         };
-        self.engine.gate.read(py, |state| {
+        self.engine.gate.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |mirror| mirror.id);
             state.core.get_num_blocks_to_allocate(id, &demand).into_vllm(py)
         })

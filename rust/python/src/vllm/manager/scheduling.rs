@@ -129,16 +129,20 @@ impl VllmManager {
         })
     }
 
+    #[pyo3(signature = (request_id, processed_computed_tokens, num_prompt_tokens=None))]
     fn remove_skipped_blocks(
         &self,
         py: Python<'_>,
         request_id: &str,
         processed_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
     ) -> PyResult<()> {
+        let processed = processed_computed_tokens;
         self.engine.gate.change(py, "remove_skipped_blocks", |state| {
             match state.id_of(request_id) {
                 Some(id) => {
-                    state.core.remove_skipped_blocks(id, processed_computed_tokens).into_vllm(py)
+                    let core = &mut state.core;
+                    core.remove_skipped_blocks(id, processed, num_prompt_tokens).into_vllm(py)
                 }
                 None => Ok(()),
             }
