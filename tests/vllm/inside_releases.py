@@ -1,11 +1,11 @@
 """The table of releases against the vLLM that is installed."""
 
+import dataclasses
 import inspect
 
 import pytest
 from kvoxide import _core
-from kvoxide.vllm.adapter import support
-from kvoxide.vllm.environment import NATIVE_KINDS, releases
+from kvoxide.vllm.environment import releases
 from kvoxide.vllm.environment.surface import format_surface, installed_surface, parse_surface
 
 release = releases.current()
@@ -54,11 +54,15 @@ def test_table_matches_vllms_code() -> None:
     assert release.keeps_block_below_junction == ("if self.use_eagle" in cached)
 
 
-def test_native_kinds_are_those_of_the_adapter() -> None:
-    assert {native[0] for native in support.NATIVE_SPECS.values()} == set(NATIVE_KINDS)
-    for kind in NATIVE_KINDS:
-        window = 64 if kind.startswith("sliding_window") else None
-        chunk = 64 if kind == "chunked_local_attention" else None
-        _core.KVCacheGroupSpec(kind, 16, sliding_window=window, attention_chunk_size=chunk)
+def test_every_kind_is_vllms() -> None:
+    from vllm.v1 import kv_cache_interface
+    from vllm.v1.core import single_type_kv_cache_manager
+
+    for kind in _core.group_kinds():
+        spec = getattr(kv_cache_interface, kind.vllm_spec)
+        fields = {field.name for field in dataclasses.fields(spec)}
+        assert {*kind.required_sizes} <= fields
+        assert all(hasattr(spec, size) or size in fields for size in kind.optional_sizes)
+        assert hasattr(single_type_kv_cache_manager, kind.vllm_manager)
     with pytest.raises(_core.UnsupportedGroupError):
         _core.KVCacheGroupSpec("mamba", 16)  # type: ignore[arg-type]

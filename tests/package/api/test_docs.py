@@ -1,5 +1,6 @@
 """What the documents say of options, kinds and errors is so, and their links lead somewhere."""
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -75,14 +76,52 @@ def default(option: click.Option) -> list[str]:
 
 def test_groups_of_replay() -> None:
     kinds = {kind.strip("`"): group.strip("`") for kind, group, _ in table("replay.md", "kind")}
-    assert kinds == KINDS
+    assert kinds == {name: kind.name for name, kind in KINDS.items()}
     presets = {name.strip("`"): groups.strip("`") for name, groups in table("replay.md", "preset")}
     assert presets == PRESETS
 
 
-def test_kinds_of_groups() -> None:
-    kinds = [kind for row in table("groups.md", "kind of group") for kind in SPAN.findall(row[0])]
-    assert sorted(kinds) == sorted(KINDS.values())
+def test_the_support_table_is_what_the_kinds_declare() -> None:
+    declared = [
+        [
+            f"`{kind.name}`",
+            kind.hit_needs,
+            kind.gives_back or "none",
+            *("yes" if it else "no" for it in (kind.is_sparse, kind.is_pinned_by_drop)),
+            *("yes" if it else "no" for it in (kind.supports_eagle, kind.mixes_block_sizes)),
+            kind.prefix_caching,
+        ]
+        for kind in kvoxide.group_kinds()
+    ]
+    assert [list(row) for row in table("groups.md", "kind of group")] == declared
+
+
+def test_vllms_names_of_the_kinds_are_those_declared() -> None:
+    rows = [
+        (spec.strip("`"), kind.strip("`")) for spec, kind, *_ in table("vllm.md", "vLLM's spec")
+    ]
+    declared = [(kind.vllm_spec, kind.name) for kind in kvoxide.group_kinds()]
+    assert [row for row in rows if row[1]] == declared
+
+
+def test_the_stub_names_the_kinds_and_their_sizes() -> None:
+    stub = ast.parse((ROOT / "python" / "kvoxide" / "_core.pyi").read_text(encoding="utf-8"))
+    (kinds,) = (
+        ast.literal_eval(node.value.slice)
+        for node in stub.body
+        if isinstance(node, ast.AnnAssign)
+        and ast.unparse(node.target) == "GroupKind"
+        and isinstance(node.value, ast.Subscript)
+    )
+    (sizes,) = (
+        [ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)]
+        for node in stub.body
+        if isinstance(node, ast.ClassDef) and node.name == "GroupSizes"
+    )
+    declared = kvoxide.group_kinds()
+    assert list(kinds) == [kind.name for kind in declared]
+    named = {size for kind in declared for size in (*kind.required_sizes, *kind.optional_sizes)}
+    assert set(sizes) == named
 
 
 def test_errors() -> None:

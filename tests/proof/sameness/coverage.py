@@ -61,7 +61,7 @@ def _features(scenario: Scenario) -> Iterable[str]:
         yield "different block sizes"
     if len({g.kind for g in scenario.groups}) > 1:
         yield "different kinds"
-    if not all(g.prefix_cacheable for g in scenario.groups):
+    if any(g.has_bounded_replay for g in scenario.groups):
         yield "bounded replay"
     yield f"retention {_retention_class(scenario)}"
     for name in (

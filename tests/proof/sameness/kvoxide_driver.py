@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from kvoxide import _core
@@ -297,16 +298,16 @@ def make_manager(scenario: Scenario) -> _core.KVCacheManager:
 
 
 def make_group(group: Group) -> _core.KVCacheGroupSpec:
-    is_chunked = group.kind == "chunked_local_attention"
+    (kind,) = (kind for kind in _core.group_kinds() if kind.name == group.kind)
+    sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
+    sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
     return _core.KVCacheGroupSpec(
         group.kind,
         group.block_size,
-        sliding_window=None if is_chunked else group.window,
-        attention_chunk_size=group.window if is_chunked else None,
-        extra_retained_tokens=group.extra_retained_tokens,
         is_eagle_group=group.is_eagle,
         prefix_cacheable=group.prefix_cacheable,
         layout=group.layout,
+        **sizes,
     )
 
 

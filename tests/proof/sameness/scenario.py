@@ -4,17 +4,13 @@ import dataclasses
 import math
 import random
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .printing import fields_that_matter
 
-GroupKind: TypeAlias = Literal[
-    "full_attention",
-    "mla_attention",
-    "sliding_window",
-    "sliding_window_mla",
-    "chunked_local_attention",
-]
+if TYPE_CHECKING:
+    from kvoxide._core import GroupKind
+
 HashAlgorithm: TypeAlias = Literal["sha256_cbor", "xxhash_cbor"]
 
 WINDOW_KINDS = ("sliding_window", "sliding_window_mla")
@@ -24,15 +20,20 @@ HUGE_POOLS = (10_000, 30_000)
 
 @dataclass(frozen=True)
 class Group:
-    """``window`` is the sliding window or the attention chunk, in tokens."""
+    """``window`` is the size that the kind needs, in tokens."""
 
-    kind: GroupKind
+    kind: "GroupKind"
     block_size: int
     window: int | None = None
     extra_retained_tokens: int = 0
     is_eagle: bool = False
     prefix_cacheable: bool = True
     layout: int = 0
+
+    @property
+    def has_bounded_replay(self) -> bool:
+        """Whether the group stays out of the prefix cache although its kind takes part."""
+        return self.kind in WINDOW_KINDS and not self.prefix_cacheable
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Scenario:
     @property
     def replay_window(self) -> int:
         """Tokens of a hit that bounded replay computes again."""
-        return max((g.window or 0 for g in self.groups if not g.prefix_cacheable), default=0)
+        return max((g.window or 0 for g in self.groups if g.has_bounded_replay), default=0)
 
     def to_json(self) -> dict[str, Any]:
         groups = [fields_that_matter(group) for group in self.groups]
@@ -124,8 +125,9 @@ def _draw_groups(rng: random.Random) -> tuple[Group, ...]:
         else:
             kind = "full_attention" if index == 0 and rng.random() < 0.5 else _draw_kind(rng)
             groups.append(_draw_group(rng, kind, rng.choice(block_sizes)))
+    groups = [*_with_bounded_replay(rng, groups), *_circular_buffers(rng, block_sizes)]
     rng.shuffle(groups)
-    return _with_bounded_replay(rng, groups)
+    return tuple(groups)
 
 
 def _draw_block_sizes(rng: random.Random) -> list[int]:
@@ -136,24 +138,34 @@ def _draw_block_sizes(rng: random.Random) -> list[int]:
     return [smallest * factor for factor in factors]
 
 
-def _draw_kind(rng: random.Random) -> GroupKind:
+def _draw_kind(rng: random.Random) -> "GroupKind":
     kinds: tuple[GroupKind, ...] = (
         "full_attention",
         "mla_attention",
         "sliding_window",
         "sliding_window_mla",
         "chunked_local_attention",
+        "rswa",
     )
-    return rng.choices(kinds, weights=(24, 14, 34, 18, 10))[0]
+    return rng.choices(kinds, weights=(22, 13, 31, 16, 9, 9))[0]
 
 
-def _draw_group(rng: random.Random, kind: GroupKind, block_size: int) -> Group:
+def _draw_group(rng: random.Random, kind: "GroupKind", block_size: int) -> Group:
     if kind in WINDOW_KINDS:
         extra = rng.choice((0, 0, 0, 1, rng.randint(1, 2 * block_size)))
         return Group(kind, block_size, _draw_window(rng, block_size), extra)
     if kind == "chunked_local_attention":
         return Group(kind, block_size, block_size * rng.choice((1, 2, 3, 4)))
+    if kind == "rswa":
+        return Group(kind, block_size, _draw_window(rng, block_size))
     return Group(kind, block_size)
+
+
+def _circular_buffers(rng: random.Random, block_sizes: list[int]) -> list[Group]:
+    """Now and then, for models that have them beside attention."""
+    count = rng.choices((0, 1, 2), weights=(86, 10, 4))[0]
+    size = rng.choice(block_sizes)
+    return [Group("circular_buffer", size, prefix_cacheable=False) for _ in range(count)]
 
 
 def _draw_window(rng: random.Random, block_size: int) -> int:
@@ -167,14 +179,14 @@ def _sibling(rng: random.Random, group: Group) -> Group:
     return dataclasses.replace(group, layout=layout)
 
 
-def _with_bounded_replay(rng: random.Random, groups: list[Group]) -> tuple[Group, ...]:
+def _with_bounded_replay(rng: random.Random, groups: list[Group]) -> list[Group]:
     candidates = [i for i, g in enumerate(groups) if g.kind == "sliding_window_mla"]
     if not candidates or len(groups) == len(candidates) or rng.random() < 0.6:
-        return tuple(groups)
+        return groups
     window = groups[candidates[0]].window
     for index in rng.sample(candidates, rng.randint(1, len(candidates))):
         groups[index] = dataclasses.replace(groups[index], prefix_cacheable=False, window=window)
-    return tuple(groups)
+    return groups
 
 
 def _fit_chunked_groups(groups: tuple[Group, ...], block_size: int) -> tuple[Group, ...]:

@@ -2,24 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
+from kvoxide import group_kinds
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1 import kv_cache_interface
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheSpec,
-    MLAAttentionSpec,
-    SlidingWindowMLASpec,
-    SlidingWindowSpec,
-)
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
 from vllm.v1.request import Request
 
 from .drivers import NewRequest
@@ -86,23 +80,12 @@ def make_spec(group: Group) -> KVCacheSpec:
         "head_size": 64 + group.layout,
         "dtype": torch.float16,
     }
-    window = {
-        "sliding_window": group.window,
-        "extra_retained_tokens": group.extra_retained_tokens,
-    }
-    match group.kind:
-        case "full_attention":
-            return FullAttentionSpec(**shape)
-        case "mla_attention":
-            return MLAAttentionSpec(**shape)
-        case "sliding_window":
-            return SlidingWindowSpec(**shape, **window)
-        case "sliding_window_mla":
-            return SlidingWindowMLASpec(
-                **shape, **window, bounded_replay=not group.prefix_cacheable
-            )
-        case "chunked_local_attention":
-            return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group.window)
+    (kind,) = (kind for kind in group_kinds() if kind.name == group.kind)
+    sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
+    sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
+    if kind.prefix_caching == "optional":
+        sizes["bounded_replay"] = not group.prefix_cacheable
+    return getattr(kv_cache_interface, kind.vllm_spec)(**shape, **sizes)
 
 
 def make_hasher(scenario: Scenario) -> Callable[[Request], list[bytes]]:
