@@ -10,6 +10,7 @@ use crate::group::{BlockDemand, External, Group};
 use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
+    /// Checks that what is to be adopted goes with what the request holds.
     pub(super) fn check_adoption(
         &mut self,
         request: &RequestView<'_>,
@@ -17,18 +18,17 @@ impl Manager {
         total_computed: usize,
         num_slots: usize,
     ) -> Result<()> {
-        let has_hit = has_blocks(args.new_computed_blocks);
         if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
         }
         let held = self.requests.get(&request.id);
-        let adopts = args.adopts();
         let is_running = || held.is_some_and(RequestBlocks::is_running);
-        if has_hit && is_running() {
+        if has_blocks(args.new_computed_blocks) && is_running() {
             return Err(takes_no_hit());
         }
+        let adopts = args.adopts();
         if adopts && !is_running() && held.is_some_and(|held| self.holds_adoptable(held)) {
             return Err(Error::Precondition(
                 "computed tokens were given for a request that was allocated without them; free \
@@ -39,20 +39,22 @@ impl Manager {
         if !adopts && total_computed > 0 && !is_running() {
             self.check_lacking_blocks(request.id, total_computed, num_slots)?;
         }
-        let num_local = args.num_local(request);
-        for (group, blocks) in self.groups.iter().zip(args.new_computed_blocks) {
-            if group.adopts_hits
-                && !blocks.is_empty()
-                && !num_local.is_multiple_of(group.block_size)
-            {
-                return Err(Error::Request(format!(
-                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
-                     multiple of the block size",
-                    group.block_size
-                )));
-            }
+        self.check_ends_of_hit(args.num_local(request), args.new_computed_blocks)
+    }
+
+    /// Checks that a hit of `num_local` tokens ends where a block does.
+    fn check_ends_of_hit(&self, num_local: usize, hit: &[GroupBlocks]) -> Result<()> {
+        let inside = |(group, blocks): &(&Group, &GroupBlocks)| {
+            group.adopts_hits && !blocks.is_empty() && !num_local.is_multiple_of(group.block_size)
+        };
+        match self.groups.iter().zip(hit).find(inside) {
+            None => Ok(()),
+            Some((group, _)) => Err(Error::Request(format!(
+                "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                 multiple of the block size",
+                group.block_size
+            ))),
         }
-        Ok(())
     }
 
     /// Checks that there are blocks for a request that counts tokens as computed without holding
