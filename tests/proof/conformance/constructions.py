@@ -16,8 +16,14 @@ from typing import Any
 
 import pytest
 from kvoxide.vllm import decision, plugin
+from vllm.plugins import load_general_plugins
 
 PROPERTY = "kvoxide"
+
+
+def pytest_sessionstart() -> None:
+    """vLLM's processes do it; its tests do not."""
+    load_general_plugins()
 
 
 @pytest.hookimpl(wrapper=True)
