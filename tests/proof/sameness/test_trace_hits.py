@@ -7,9 +7,9 @@ import pytest
 from kvoxide import _core
 
 from . import vllm_required
-from .kvoxide_driver import make_group
 from .mooncake import MAX_BATCHED_TOKENS, SequentialRun, trace_lines, trace_path
 from .scenario import Group, Scenario
+from .sides import make_group
 
 NUM_REQUESTS = 500
 MAX_MODEL_LEN = 1 << 20

@@ -22,8 +22,8 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request
 
-from .drivers import NewRequest
-from .scenario import Group, HashAlgorithm, Scenario
+from ..driver import NewRequest
+from ..scenario import Group, HashAlgorithm, Scenario
 
 register_all_kvcache_specs(None)
 
