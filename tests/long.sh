@@ -35,7 +35,7 @@ long() {
 }
 
 long_recorded() {
-    with_0_33 tests.proof.sameness.recorded
+    with_0_33 tests.proof.sameness.trace_hits
 }
 
 long_sameness() {
