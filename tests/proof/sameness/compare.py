@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .drivers import Driver, Event, Events
+from .driver import Driver, Event, Events
 
 T = TypeVar("T")
 

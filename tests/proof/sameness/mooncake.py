@@ -11,9 +11,9 @@ from pathlib import Path
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.request import Request
 
-from .drivers import NewRequest
+from .driver import NewRequest
 from .scenario import Scenario
-from .vllm_driver import VllmDriver
+from .sides import VllmDriver
 
 TOKENS_PER_HASH_ID = 512
 MAX_BATCHED_TOKENS = 8192

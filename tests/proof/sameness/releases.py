@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from kvoxide.vllm.environment.releases import installed_version
 
-from .operation import Operation
+from .operations import Operation
 from .scenario import Scenario
 
 T = TypeVar("T", Scenario, Operation)

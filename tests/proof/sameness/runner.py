@@ -1,21 +1,19 @@
 """Plays scenarios: random ones, or recorded operations again."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from . import releases
 from .compare import Difference
 from .coverage import Coverage
-from .drivers import Driver
-from .operation import Operation, operation_from_json
+from .driver import MakeDriver
+from .operations import Operation, operation_from_json
 from .printing import json_text, where_unequal
 from .scenario import Scenario, random_scenario
 from .traffic import Traffic
 from .world import BothRaised, World
 
-MakeDriver: TypeAlias = Callable[[Scenario], Driver]
 CALLS_PER_SCENARIO = 1500
 OPERATIONS_PER_CALL = 3
 CONSTRUCTION = "construction"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .compare import Difference
-from .operation import Operation
+from .operations import Operation
 from .runner import CONSTRUCTION, Reproduction, Sides, play_recorded
 from .scenario import Scenario
 

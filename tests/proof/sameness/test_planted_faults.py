@@ -3,9 +3,7 @@
 import pytest
 
 from . import vllm_required
-from .adapter_driver import AdapterDriver
 from .compare import Difference
-from .planted import FAULTS
 from .runner import (
     DifferenceFound,
     Reproduction,
@@ -15,7 +13,7 @@ from .runner import (
     recording_from_json,
 )
 from .shrink import shrink
-from .vllm_driver import VllmDriver
+from .sides import FAULTS, AdapterDriver, VllmDriver
 
 SEEDS = range(60)
 CALLS_PER_SCENARIO = 600

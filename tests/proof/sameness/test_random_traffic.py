@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from . import vllm_required
-from .adapter_driver import AdapterDriver
-from .drivers import Driver
-from .kvoxide_driver import KvoxideDriver
+from .driver import Driver
+from .operations.requests import Admit, Submit
 from .prompts import Segment
-from .request_operations import Admit, Submit
 from .runner import (
     DifferenceFound,
     Reproduction,
@@ -23,7 +21,7 @@ from .runner import (
 )
 from .scenario import Group, Scenario, random_scenario
 from .shrink import shrink
-from .vllm_driver import VllmDriver
+from .sides import AdapterDriver, KvoxideDriver, VllmDriver
 from .world import World
 
 SIDES = {

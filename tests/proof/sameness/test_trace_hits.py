@@ -1,50 +1,12 @@
 """Hit tokens per request of the Mooncake trace: the replay's equal vLLM's own manager's."""
 
-import math
-from dataclasses import dataclass
-
 import pytest
 from kvoxide import _core
 
 from . import vllm_required
-from .kvoxide_driver import make_group
-from .mooncake import MAX_BATCHED_TOKENS, SequentialRun, trace_lines, trace_path
-from .scenario import Group, Scenario
-
-NUM_REQUESTS = 500
-MAX_MODEL_LEN = 1 << 20
-POOL_THAT_NEVER_EVICTS = 1_000_000
-
-LLAMA = (Group("full_attention", 16),)
-GEMMA_3 = (Group("full_attention", 16), *[Group("sliding_window", 16, 1024)] * 5)
-GPT_OSS = (Group("full_attention", 16), Group("sliding_window", 16, 128))
-DEEPSEEK_V4 = (
-    Group("full_attention", 256),
-    Group("sliding_window", 64, 128),
-    Group("sliding_window", 4, 8),
-    Group("sliding_window", 8, 128),
-)
-
-
-@dataclass(frozen=True)
-class Case:
-    """``num_blocks=None`` is the pool that never evicts."""
-
-    groups: tuple[Group, ...]
-    num_blocks: int | None
-    retention_interval: int | None = None
-
-
-CASES = {
-    "llama": Case(LLAMA, 200_000),
-    "llama, small pool": Case(LLAMA, 20_000),
-    "llama, unlimited": Case(LLAMA, None),
-    "gemma-3": Case(GEMMA_3, 1_000_000),
-    "gemma-3, interval": Case(GEMMA_3, 400_000, retention_interval=8192),
-    "gpt-oss": Case(GPT_OSS, 400_000),
-    "deepseek-v4": Case(DEEPSEEK_V4, 300_000),
-    "deepseek-v4, interval": Case(DEEPSEEK_V4, 100_000, retention_interval=8192),
-}
+from .mooncake import MAX_BATCHED_TOKENS, trace_lines, trace_path
+from .sides import make_group
+from .trace_hits import CASES, NUM_REQUESTS, Case, hits, vllm_hits
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +17,17 @@ def lines() -> list[bytes]:
     return trace_lines(path, NUM_REQUESTS)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_hits_of_each_request(case: Case, lines: list[bytes]) -> None:
-    expected = vllm_hits(case, lines)
+@pytest.mark.parametrize("name", CASES)
+def test_hits_of_each_request(name: str, lines: list[bytes]) -> None:
+    expected = hits(name, lines)
     assert sum(expected) > 0, vllm_required.RELEASE
-    assert replay_hits(case, lines) == expected
+    assert replay_hits(CASES[name], lines) == expected
 
 
-def vllm_hits(case: Case, lines: list[bytes]) -> list[int]:
-    block_sizes = [group.block_size for group in case.groups]
-    scenario = Scenario(
-        groups=case.groups,
-        num_blocks=case.num_blocks or POOL_THAT_NEVER_EVICTS,
-        max_model_len=MAX_MODEL_LEN,
-        scheduler_block_size=math.lcm(*block_sizes),
-        hash_block_size=math.gcd(*block_sizes),
-        retention_interval=case.retention_interval,
-    )
-    return list(SequentialRun(scenario).hit_tokens(lines))
+def test_the_record_is_what_vllm_answers(lines: list[bytes]) -> None:
+    """Of one case; ``tests/run.sh long recorded`` computes all of them."""
+    name = "llama, small pool"
+    assert vllm_hits(CASES[name], lines) == hits(name, lines)
 
 
 def replay_hits(case: Case, lines: list[bytes]) -> list[int]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .drivers import HitForm
-from .inside_operations import (
+from .driver import HitForm
+from .operations import Operation
+from .operations.inside import (
     CacheBeyondBlocks,
     EvictBeyond,
     FreeIdsAfter,
@@ -27,8 +28,7 @@ from .inside_operations import (
     UnpinTwice,
     ZeroUnaligned,
 )
-from .operation import Operation
-from .pool_operations import (
+from .operations.pool import (
     AllocateNothing,
     CacheBlocks,
     CachedBlock,
@@ -47,8 +47,7 @@ from .pool_operations import (
     TakeTooMany,
     TruncateTooLong,
 )
-from .prompts import PromptFamily, Segments
-from .request_operations import (
+from .operations.requests import (
     Admit,
     Advance,
     Finish,
@@ -58,6 +57,7 @@ from .request_operations import (
     Settle,
     Submit,
 )
+from .prompts import PromptFamily, Segments
 from .scenario import Scenario
 from .world import RequestModel, World
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from .compare import Raised, outcome_of, require_same
 from .coverage import Coverage
-from .drivers import (
+from .driver import (
     BlockIds,
     Driver,
     Event,

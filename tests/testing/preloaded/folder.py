@@ -1,5 +1,5 @@
 """Where the servers of one run of the tests are found: one run, one folder, one server for each
-set of variables. They end with the folder, or with the process that made it."""
+set of variables. They end with the folder, or with the process that made it, its owner."""
 
 import os
 import shutil
@@ -17,6 +17,7 @@ def folder_for_servers() -> Iterator[None]:
     """Make the folder for this process and its children, until the block ends."""
     before = os.environ.get(_VARIABLE)
     folder = tempfile.mkdtemp(prefix="tests-")
+    (Path(folder) / "owner").write_text(str(os.getpid()))
     os.environ[_VARIABLE] = folder
     try:
         yield
@@ -30,3 +31,8 @@ def folder_for_servers() -> Iterator[None]:
 
 def current_folder() -> Path:
     return Path(os.environ[_VARIABLE])
+
+
+def owner_of(folder: Path) -> int:
+    """Its process id."""
+    return int((folder / "owner").read_text())

@@ -1,11 +1,12 @@
 """``python -m tests.testing.preloaded.server SOCKET``: imports the third parties, then forks.
 
-It ends when the folder of the socket is gone.
+It ends when the folder of the socket is gone, or the folder's owner.
 """
 
 import gc
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from .folder import owner_of
 from .modules import import_all
 from .program import become
 from .wire import Request, receive_request, send_number
@@ -37,12 +39,17 @@ def main() -> None:
 
 def _serve(address: Path) -> Request | None:
     """None at the end; in a process that was forked, what it is to be."""
+    owner = os.pidfd_open(owner_of(address.parent))
     listener = _listen(address)
     while address.exists():
-        if select.select([listener], [], [], _PATIENCE)[0]:
+        ready = select.select([owner, listener.fileno()], [], [], _PATIENCE)[0]
+        if owner in ready:
+            shutil.rmtree(address.parent, ignore_errors=True)
+        elif ready:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
+                os.close(owner)
                 return _fork_program(connection)
             connection.close()
         _forget_the_ended()

@@ -2,8 +2,8 @@
 
 from kvoxide.vllm.adapter.manager import KVCacheManager
 
-from .drivers import PoolState
-from .vllm_driver import VllmDriver
+from ..driver import PoolState
+from .vllm import VllmDriver
 
 
 class AdapterDriver(VllmDriver):

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ..driver import Allocation
+from ..world import RequestModel, World
 from .calls import (
     blocks_still_needed,
     cache,
@@ -11,9 +13,7 @@ from .calls import (
     remove_skipped,
     show_table,
 )
-from .drivers import Allocation
 from .operation import OfRequest, Operation
-from .world import RequestModel, World
 
 
 @dataclass(frozen=True)

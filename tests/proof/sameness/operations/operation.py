@@ -7,9 +7,9 @@ whether it makes sense there at all, so that a list of operations still runs wit
 from dataclasses import dataclass
 from typing import Any
 
-from .printing import fields_that_matter
-from .prompts import Segment
-from .world import RequestModel, World
+from ..printing import fields_that_matter
+from ..prompts import Segment
+from ..world import RequestModel, World
 
 
 class Operation:

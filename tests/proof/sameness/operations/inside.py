@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from ..driver import Allocation
+from ..world import RequestModel, World
 from .calls import look_up
-from .drivers import Allocation
 from .operation import OfRequest, Operation
-from .world import RequestModel, World
 
 
 class Inside(Operation):

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .drivers import Allocation, BlockIds, Event, Events, Hit, NewRequest, Progress
-from .runner import MakeDriver
-from .scenario import WINDOW_KINDS, Scenario
-from .vllm_driver import VllmDriver
+from ..driver import Allocation, BlockIds, Event, Events, Hit, MakeDriver, NewRequest, Progress
+from ..scenario import WINDOW_KINDS, Scenario
+from .vllm import VllmDriver
 
 
 class FaultyDriver(VllmDriver):

@@ -1,7 +1,7 @@
 """The calls that operations are made of: on both sides, with the model kept up to date."""
 
-from .drivers import Allocation, BlockIds, Demand, Hit
-from .world import RequestModel, Step, World
+from ..driver import Allocation, BlockIds, Demand, Hit
+from ..world import RequestModel, Step, World
 
 
 def known_groups(world: World, group_ids: tuple[int, ...]) -> list[int]:

@@ -16,8 +16,8 @@ from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
 from vllm.v1.request import Request
 
-from .drivers import NewRequest
-from .scenario import Group, HashAlgorithm, Scenario
+from ..driver import NewRequest
+from ..scenario import Group, HashAlgorithm, Scenario
 
 register_all_kvcache_specs(None)
 

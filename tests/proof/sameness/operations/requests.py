@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from ..driver import Allocation, HitForm, NewRequest
+from ..prompts import Segments, tokens_of
+from ..world import RequestModel, World
 from .calls import (
     allocate,
     blocks_needed,
@@ -16,10 +19,7 @@ from .calls import (
     show_table,
     truncate,
 )
-from .drivers import Allocation, HitForm, NewRequest
 from .operation import OfRequest, Operation
-from .prompts import Segments, tokens_of
-from .world import RequestModel, World
 
 
 @dataclass(frozen=True)

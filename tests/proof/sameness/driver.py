@@ -1,7 +1,10 @@
 """What the harness asks of a manager, in values that two sides can be compared by."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
+
+from .scenario import Scenario
 
 BlockIds: TypeAlias = tuple[list[int], ...]
 Event: TypeAlias = dict[str, object]
@@ -204,3 +207,6 @@ class InsideDriver(Driver, Protocol):
     def allocate_with_held(self, request_id: str, num_groups: int) -> BlockIds | None: ...
     def truncate_groups(self, request_id: str, num_groups: int) -> BlockIds: ...
     def set_hash(self, block_id: int, block_hash: bytes) -> None: ...
+
+
+MakeDriver: TypeAlias = Callable[[Scenario], Driver]

@@ -1,0 +1,141 @@
+# tests/run.sh long [PART...]: what takes hours, all of it or the named parts. To be sourced.
+#
+#     recorded     vLLM's answers that the tests keep as data, from vLLM again
+#     sameness     CALLS random calls: the adapter beside each release, the standalone manager
+#     conformance  vLLM's own tests on kvoxide's manager
+#     soak         requests by the million: does the process grow?
+#     mutations    errors that are planted in the core: does a test fail?
+#     fuzzing      FUZZ_SECONDS of each fuzz target
+#
+# SEED is where the random traffic begins: by default where it never began before.
+
+parts=(recorded sameness conformance soak mutations fuzzing)
+CALLS=${CALLS:-5000000}
+FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
+SEED=${SEED:-$(date +%s)0000}
+
+long() {
+    local part
+    for part in "$@"; do
+        [[ " ${parts[*]} " == *" $part "* ]] || {
+            echo "tests/run.sh long: there is no part $part, but ${parts[*]}" >&2
+            exit 2
+        }
+    done
+    [[ $# -gt 0 ]] || set -- "${parts[@]}"
+    tools=$(cached_venv tools tests/requirements.txt)
+    enter_target_folder
+    install_kvoxide vllm
+    leave_target_folder
+    for part in "$@"; do
+        step "$part"
+        "long_$part"
+    done
+    end_step
+}
+
+long_recorded() {
+    with_0_33 tests.proof.sameness.trace_hits
+}
+
+long_sameness() {
+    side_by_side same_as adapter-0.33.0 adapter-0.32.0
+    same_as kvoxide-0.33.0
+}
+
+same_as() { # SIDE-RELEASE
+    local options=(--against "${1%-*}" --calls "$CALLS" --seed "$SEED" --keep-going)
+    echo "vLLM ${1##*-}: python -m tests.proof.sameness ${options[*]}"
+    with_release "${1##*-}" tests.proof.sameness "${options[@]}"
+}
+
+long_conformance() {
+    side_by_side conformance_of 0.33.0 0.32.0
+}
+
+conformance_of() { # RELEASE
+    with_release "$1" tests.proof.conformance "$(sources_of "$1")"
+}
+
+# The folder of vLLM's own tests, out of the release's source archive. pip keeps an archive only once it
+# was told its name, which takes torch and what tests/requirements-sources.txt names.
+sources_of() { # RELEASE
+    local folder=$cache/vllm-$1-sources
+    if [[ ! -e $folder/.complete ]]; then
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        "$venv/bin/python" -m pip install --quiet --target "$folder/build" \
+            -r tests/requirements-sources.txt >&2
+        env PYTHONPATH="$folder/build" VLLM_VERSION_OVERRIDE="$1" VLLM_TARGET_DEVICE=empty \
+            "$venv/bin/python" -m pip download --quiet --no-deps --no-build-isolation \
+            --no-binary vllm --dest "$folder" "vllm==$1" >&2
+        tar --extract --file "$folder/vllm-$1.tar.gz" --directory "$folder" --strip-components 1 \
+            "vllm-$1/tests" "vllm-$1/pyproject.toml"
+        touch "$folder/.complete"
+    fi
+    echo "$folder"
+}
+
+long_soak() {
+    side_by_side soak_of manager engine
+}
+
+soak_of() { # manager|engine
+    if [[ $1 == manager ]]; then with_0_33 tests.proof.soak manager; else with_0_32 tests.proof.soak engine; fi
+}
+
+long_mutations() {
+    "$venv/bin/python" -m tests.proof.mutations
+}
+
+# docs/fuzzing.md says what the targets are and what to do with what they find.
+long_fuzzing() {
+    local fuzz=$cache/cargo-fuzz-0.13.2
+    export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
+    [[ -x $fuzz/bin/cargo-fuzz ]] \
+        || cargo install --quiet --locked --root "$fuzz" cargo-fuzz --version 0.13.2
+    export PATH=$fuzz/bin:$PATH
+    local target
+    for target in manager hashes trace; do
+        (cd rust/fuzz && cargo fuzz build --fuzz-dir . --sanitizer none "$target")
+    done
+    side_by_side fuzz_of manager hashes trace
+}
+
+fuzz_of() { # TARGET
+    cd rust/fuzz
+    mkdir -p "target/scratch/$1"
+    cargo fuzz run --fuzz-dir . --sanitizer none "$1" "target/scratch/$1" "corpus/$1" \
+        -- -max_total_time="$FUZZ_SECONDS" -max_len=4096
+}
+
+with_release() { # RELEASE MODULE [ARGUMENT...]
+    local release=$1
+    shift
+    if [[ $release == 0.33.0 ]]; then with_0_33 "$@"; else with_0_32 "$@"; fi
+}
+
+with_0_33() {
+    env "${vllm_0_33[@]}" "$venv/bin/python" -m "$@"
+}
+
+with_0_32() {
+    env "${vllm_0_32[@]}" "$venv/bin/python" -m "$@"
+}
+
+# FUNCTION ARGUMENT once for each argument, all at the same time; what each printed, in order.
+side_by_side() { # FUNCTION ARGUMENT...
+    local function=$1 folder pids=() failed=false i
+    shift
+    folder=$(mktemp -d)
+    for i in $(seq $#); do
+        (set -e; "$function" "${!i}") >"$folder/$i" 2>&1 &
+        pids+=($!)
+    done
+    for i in $(seq $#); do
+        wait "${pids[i - 1]}" || failed=true
+        cat "$folder/$i"
+    done
+    rm -r "$folder"
+    ! $failed
+}

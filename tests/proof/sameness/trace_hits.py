@@ -1,0 +1,108 @@
+"""What the requests of the Mooncake trace hit with vLLM's own manager: computed, or as recorded.
+
+``python -m tests.proof.sameness.trace_hits`` computes all of it again and compares; ``--write``
+records it. The record is that of one release and of the trace that comes with the tests: vLLM's
+manager has no other input, and none of kvoxide runs.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kvoxide.vllm.environment.releases import installed_version
+
+from .mooncake import SequentialRun, trace_lines, trace_path
+from .scenario import Group, Scenario
+
+RECORD: Final = Path(__file__).with_name("data") / "mooncake_hits_of_vllm.json"
+NUM_REQUESTS = 500
+MAX_MODEL_LEN = 1 << 20
+POOL_THAT_NEVER_EVICTS = 1_000_000
+
+LLAMA = (Group("full_attention", 16),)
+GEMMA_3 = (Group("full_attention", 16), *[Group("sliding_window", 16, 1024)] * 5)
+GPT_OSS = (Group("full_attention", 16), Group("sliding_window", 16, 128))
+DEEPSEEK_V4 = (
+    Group("full_attention", 256),
+    Group("sliding_window", 64, 128),
+    Group("sliding_window", 4, 8),
+    Group("sliding_window", 8, 128),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``num_blocks=None`` is the pool that never evicts."""
+
+    groups: tuple[Group, ...]
+    num_blocks: int | None
+    retention_interval: int | None = None
+
+
+CASES = {
+    "llama": Case(LLAMA, 200_000),
+    "llama, small pool": Case(LLAMA, 20_000),
+    "llama, unlimited": Case(LLAMA, None),
+    "gemma-3": Case(GEMMA_3, 1_000_000),
+    "gemma-3, interval": Case(GEMMA_3, 400_000, retention_interval=8192),
+    "gpt-oss": Case(GPT_OSS, 400_000),
+    "deepseek-v4": Case(DEEPSEEK_V4, 300_000),
+    "deepseek-v4, interval": Case(DEEPSEEK_V4, 100_000, retention_interval=8192),
+}
+
+
+def hits(name: str, lines: Sequence[bytes]) -> list[int]:
+    """Hit tokens of each request; those of the record where it is about these lines."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    if record["about"] == about(lines):
+        assert record["cases"][name] == repr(CASES[name]), f"{name}: record it again"
+        recorded: list[int] = record["hits"][name]
+        return recorded
+    return vllm_hits(CASES[name], lines)
+
+
+def vllm_hits(case: Case, lines: Sequence[bytes]) -> list[int]:
+    block_sizes = [group.block_size for group in case.groups]
+    scenario = Scenario(
+        groups=case.groups,
+        num_blocks=case.num_blocks or POOL_THAT_NEVER_EVICTS,
+        max_model_len=MAX_MODEL_LEN,
+        scheduler_block_size=math.lcm(*block_sizes),
+        hash_block_size=math.gcd(*block_sizes),
+        retention_interval=case.retention_interval,
+    )
+    return list(SequentialRun(scenario).hit_tokens(lines))
+
+
+def about(lines: Sequence[bytes]) -> dict[str, str | None]:
+    """What a record is good for."""
+    return {"vllm": installed_version(), "trace": hashlib.sha256(b"".join(lines)).hexdigest()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.proof.sameness.trace_hits", description=__doc__
+    )
+    parser.add_argument("--write", action="store_true", help="record what is computed")
+    lines = trace_lines(trace_path(), NUM_REQUESTS)
+    computed = {
+        "about": about(lines),
+        "cases": {name: repr(case) for name, case in CASES.items()},
+        "hits": {name: vllm_hits(case, lines) for name, case in CASES.items()},
+    }
+    if parser.parse_args().write:
+        RECORD.write_text(json.dumps(computed) + "\n", encoding="utf-8")
+    is_same = json.loads(RECORD.read_text(encoding="utf-8")) == computed
+    requests = len(CASES) * len(lines)
+    print(f"{requests} requests: vLLM's hits {'as' if is_same else 'NOT as'} recorded")
+    return 0 if is_same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
