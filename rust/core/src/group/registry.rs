@@ -3,10 +3,10 @@
 use super::declaration::Declaration;
 use super::kind::Kind;
 use super::spec::GroupSpec;
-use super::{chunked_local, circular_buffer, full, rswa, sliding_window};
+use super::{chunked_local, circular_buffer, full, mamba, rswa, sliding_window};
 use crate::error::{Error, Result};
 
-static KINDS: [&Declaration; 7] = [
+static KINDS: [&Declaration; 9] = [
     &full::FULL,
     &full::MLA,
     &sliding_window::SLIDING_WINDOW,
@@ -14,6 +14,8 @@ static KINDS: [&Declaration; 7] = [
     &chunked_local::CHUNKED_LOCAL,
     &rswa::RSWA,
     &circular_buffer::CIRCULAR_BUFFER,
+    &mamba::MAMBA,
+    &mamba::MAMBA_NONE,
 ];
 
 /// Every kind.
