@@ -10,6 +10,7 @@ from kvoxide.vllm.environment.releases import installed_version
 
 from .coverage import Coverage
 from .planted import FAULTS
+from .planted_states import STATE_FAULTS
 from .runner import (
     CALLS_PER_SCENARIO,
     DifferenceFound,
@@ -20,6 +21,7 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
+from .scenarios import DEFAULT_FAMILIES, FAMILIES
 from .shrink import shrink
 from .vllm_driver import VllmDriver
 
@@ -48,12 +50,19 @@ def _parser() -> argparse.ArgumentParser:
         "allows; results are compared after every call",
     )
     parser.add_argument(
+        "--families",
+        nargs="+",
+        default=DEFAULT_FAMILIES,
+        choices=tuple(FAMILIES),
+        help="which models' groups; a seed names one scenario of each list of families",
+    )
+    parser.add_argument(
         "--replay", type=Path, nargs="+", metavar="FILE", help="play printed differences"
     )
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", *FAULTS),
+        choices=("kvoxide", "adapter", "vllm", *FAULTS, *STATE_FAULTS),
         help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
         "a planted fault",
     )
@@ -69,7 +78,7 @@ def _other_side(name: str) -> MakeDriver:
         from .adapter_driver import AdapterDriver
 
         return AdapterDriver
-    return VllmDriver if name == "vllm" else FAULTS[name]
+    return VllmDriver if name == "vllm" else (FAULTS | STATE_FAULTS)[name]
 
 
 def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argparse.Namespace) -> int:
@@ -79,7 +88,8 @@ def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argpars
     for seed in seeds:
         try:
             calls_per_check = arguments.calls_per_check
-            coverage.add(play_random(seed, sides, calls_per_scenario, calls_per_check))
+            families = arguments.families
+            coverage.add(play_random(seed, sides, calls_per_scenario, calls_per_check, families))
         except DifferenceFound as found:
             print(f"seed {seed}: {found}; shrinking", file=sys.stderr)
             _print_difference(shrink(found.reproduction, sides))

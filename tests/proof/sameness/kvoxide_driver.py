@@ -11,11 +11,13 @@ from .drivers import (
     STATS_FIELDS,
     Allocation,
     BlockIds,
+    Copies,
     Demand,
     Event,
     Events,
     Hit,
     NewRequest,
+    Offloads,
     PoolState,
     Progress,
     TableViews,
@@ -37,6 +39,7 @@ class KvoxideDriver:
         self._hits: dict[str, _core.KVCacheBlocks] = {}
         self._popped: deque[list[_core.KVCacheBlock]] = deque()
         self._held: deque[list[_core.KVCacheBlock]] = deque()
+        self._copied: deque[list[_core.KVCacheBlock]] = deque()
 
     def new_request(self, request: NewRequest) -> list[bytes]:
         made = self._make_request(request)
@@ -225,15 +228,24 @@ class KvoxideDriver:
         stats = self.manager.make_prefix_cache_stats()
         return None if stats is None else {name: getattr(stats, name) for name in STATS_FIELDS}
 
-    def end_step(self, request_id: str) -> list[object]:
+    def start_step(self) -> None:
         self.manager.new_step_starts()
-        copies, retained = self.manager.take_kv_cache_block_copies()
-        return [
-            copies,
-            retained,
-            self.manager.take_boundary_state_offloads(),
-            self.manager.finalize_partial_tail_offloads(self._requests[request_id]),
-        ]
+
+    def take_copies(self) -> Copies:
+        copies, kept = self.manager.take_kv_cache_block_copies()
+        if kept:
+            self._copied.append(kept)
+        pairs = [(copy.src_block_id, copy.dst_block_id) for copy in copies]
+        return Copies(pairs, _block_ids(kept))
+
+    def release_copied(self) -> None:
+        self._pool.free_blocks(self._copied.popleft())
+
+    def take_offloads(self) -> Offloads:
+        return self.manager.take_boundary_state_offloads()
+
+    def finalize_tails(self, request_id: str) -> list[tuple[int, int, int]]:
+        return self.manager.finalize_partial_tail_offloads(self._requests[request_id])
 
     def cached_block(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None:
         blocks = self._pool.get_cached_block(block_hash, group_ids)
@@ -302,7 +314,7 @@ def make_group(group: Group) -> _core.KVCacheGroupSpec:
     sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
     sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
     return _core.KVCacheGroupSpec(
-        group.kind,
+        kind.name,
         group.block_size,
         is_eagle_group=group.is_eagle,
         prefix_cacheable=group.prefix_cacheable,

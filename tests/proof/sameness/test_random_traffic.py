@@ -21,7 +21,8 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenario import Group, Scenario, random_scenario
+from .scenario import Group, Scenario
+from .scenarios import random_scenario
 from .shrink import shrink
 from .vllm_driver import VllmDriver
 from .world import World

@@ -14,6 +14,7 @@ from .drivers import (
     STATS_FIELDS,
     Allocation,
     BlockIds,
+    Copies,
     Demand,
     Event,
     Events,
@@ -21,6 +22,7 @@ from .drivers import (
     HitViews,
     Inside,
     NewRequest,
+    Offloads,
     PoolState,
     Progress,
     TableViews,
@@ -31,6 +33,20 @@ from .vllm_config import make_config, make_hasher, make_request
 # Events then carry whole hashes, as the standalone manager's do.
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
 logging.getLogger("vllm").setLevel(logging.ERROR)
+
+UNSEEN = (
+    "new_block_ids",
+    "cached_blocks_this_step",
+    "last_state_block_idx",
+    "_allocated_block_reqs",
+    "_checkpoints",
+    "_num_retired_blocks",
+    "_partial_hit_reqs",
+    "_pending_boundary_state_offloads",
+    "_pending_cow_copies",
+    "_producer_partial_tail_reqs",
+)
+"""What a group's manager in vLLM remembers and no method shows."""
 
 _EVENT_TYPES = {
     "BlockStored": "stored",
@@ -85,6 +101,8 @@ class VllmDriver:
                 "log_stats": scenario.log_stats,
                 "enable_kv_cache_events": scenario.enable_events,
                 "watermark": scenario.watermark,
+                "dcp_world_size": scenario.dcp_world_size,
+                "enable_mamba_shared_prefix_checkpoint": scenario.shared_prefix_checkpoint,
                 "metrics_collector": self._callbacks if scenario.collects_metrics else None,
             }
         )
@@ -95,6 +113,7 @@ class VllmDriver:
         self._hits: dict[str, Any] = {}
         self._popped: deque[list[Any]] = deque()
         self._held: deque[list[Any]] = deque()
+        self._copied: deque[list[Any]] = deque()
         self._unordered: list[tuple[int, int]] = []
         self._watch_removals()
 
@@ -160,11 +179,12 @@ class VllmDriver:
             request_id=request_id,
             num_tokens=demand.num_tokens,
             new_computed_blocks=blocks.blocks,
-            num_encoder_tokens=0,
+            num_encoder_tokens=demand.num_encoder_tokens,
             total_computed_tokens=demand.total_computed_tokens,
             num_local_computed_tokens=demand.num_local_computed_tokens,
             num_tokens_main_model=demand.num_tokens,
             apply_admission_cap=demand.apply_admission_cap,
+            prefill_end=demand.prefill_end,
         )
         return needed
 
@@ -181,6 +201,7 @@ class VllmDriver:
             reserved_blocks=allocation.reserved_blocks,
             has_scheduled_reqs=allocation.has_scheduled_reqs,
             skip_zeroing_group_ids=allocation.skip_zeroing_group_ids,
+            num_encoder_tokens=allocation.num_encoder_tokens,
         )
         return None if blocks is None else _ids(blocks)
 
@@ -266,15 +287,24 @@ class VllmDriver:
         stats = self.manager.make_prefix_cache_stats()
         return None if stats is None else {name: getattr(stats, name) for name in STATS_FIELDS}
 
-    def end_step(self, request_id: str) -> list[object]:
+    def start_step(self) -> None:
         self.manager.new_step_starts()
-        copies, retained = self.manager.take_kv_cache_block_copies()
-        return [
-            list(copies),
-            list(retained),
-            dict(self.manager.take_boundary_state_offloads()),
-            list(self.manager.finalize_partial_tail_offloads(self._requests[request_id])),
-        ]
+
+    def take_copies(self) -> Copies:
+        copies, kept = self.manager.take_kv_cache_block_copies()
+        if kept:
+            self._copied.append(kept)
+        pairs = [(copy.src_block_id, copy.dst_block_id) for copy in copies]
+        return Copies(pairs, _block_ids(kept))
+
+    def release_copied(self) -> None:
+        self._pool.free_blocks(self._copied.popleft())
+
+    def take_offloads(self) -> Offloads:
+        return dict(self.manager.take_boundary_state_offloads())
+
+    def finalize_tails(self, request_id: str) -> list[tuple[int, int, int]]:
+        return list(self.manager.finalize_partial_tail_offloads(self._requests[request_id]))
 
     def cached_block(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None:
         blocks = self._pool.get_cached_block(block_hash, group_ids)
@@ -314,7 +344,7 @@ class VllmDriver:
     def state_digest(self) -> bytes:
         """Of what ``state`` and ``inside`` leave out."""
         groups = self.manager.coordinator.single_type_managers
-        return repr([group.new_block_ids for group in groups]).encode()
+        return repr([_unseen_state(group) for group in groups]).encode()
 
     def inside(self) -> Inside:
         pool = self._pool
@@ -394,6 +424,10 @@ class VllmDriver:
 
     def set_hash(self, block_id: int, block_hash: bytes) -> None:
         self._pool.blocks[block_id].set_block_hash(block_hash, 1)
+
+
+def _unseen_state(group: Any) -> list[object]:
+    return [getattr(group, name, None) for name in UNSEEN]
 
 
 def _ids(blocks: KVCacheBlocks) -> BlockIds:

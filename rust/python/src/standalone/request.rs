@@ -113,15 +113,7 @@ impl PyRequest {
             return Err(request_error(py, message.into()));
         }
         let ready_made = block_hashes.map(Hashes::extract).transpose()?.unwrap_or_default();
-        let reports_hits = match kv_cache_report_mode {
-            "incremental" => false,
-            "full" => true,
-            other => {
-                let message =
-                    format!("kv_cache_report_mode is '{other}'; it can be 'incremental' or 'full'");
-                return Err(request_error(py, message));
-            }
-        };
+        let reports_hits = is_full_report_mode(py, kv_cache_report_mode)?;
         let hash_len = match &block_hasher {
             Some(hasher) => hasher.hasher.algorithm().hash_len(),
             None => ready_made.hash_len,
@@ -238,6 +230,18 @@ impl PyRequest {
             "Request('{}', num_tokens={}, num_computed_tokens={})",
             self.request_id, self.num_tokens, self.num_computed_tokens
         )
+    }
+}
+
+fn is_full_report_mode(py: Python<'_>, mode: &str) -> PyResult<bool> {
+    match mode {
+        "incremental" => Ok(false),
+        "full" => Ok(true),
+        other => {
+            let message =
+                format!("kv_cache_report_mode is '{other}'; it can be 'incremental' or 'full'");
+            Err(request_error(py, message))
+        }
     }
 }
 
