@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 GroupKind: TypeAlias = Literal[
     "full_attention",
     "mla_attention",
+    "hidden_states",
     "sliding_window",
     "sliding_window_mla",
     "chunked_local_attention",
     "rswa",
     "circular_buffer",
+    "mamba",
+    "mamba_none",
+    "cross_attention",
 ]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
@@ -63,7 +67,8 @@ class PoisonedError(InternalError):
     trusted; the message says what happened. Please report it."""
 
 class GroupSizes(TypedDict, total=False):
-    """Sizes that only some kinds of groups have, in tokens; None is as if it were left out."""
+    """Sizes that only some kinds of groups have, in tokens unless they count blocks; None is as if
+    it were left out."""
 
     sliding_window: int | None
     """A token attends to itself and the ``sliding_window - 1`` before (the two sliding kinds)."""
@@ -73,6 +78,12 @@ class GroupSizes(TypedDict, total=False):
     """Tokens below a sliding window that stay allocated (multi-module MTP); 0 if not given."""
     rswa_window: int | None
     """Generated tokens that a token attends to beside the prompt (``rswa``)."""
+    num_speculative_blocks: int | None
+    """Blocks behind the running state that drafts write to (both Mamba kinds); 0 if not given."""
+    num_prefill_checkpoint_blocks: int | None
+    """Blocks for a state inside a chunk of the prompt (``mamba``); 0 if not given."""
+    prefill_checkpoint_alignment: int | None
+    """Such states lie at multiples of so many tokens behind the chunk's start."""
 
 @final
 class KVCacheGroupSpec:
@@ -142,6 +153,10 @@ class GroupDeclaration:
     @property
     def vllm_manager(self) -> str:
         """The class of vLLM that manages them there."""
+
+    @property
+    def vllm_attributes(self) -> dict[str, str]:
+        """Attributes of such a class that tell this kind from others of the same class."""
 
     @property
     def required_sizes(self) -> tuple[str, ...]:
@@ -476,6 +491,7 @@ class KVCacheManager:
         enable_kv_cache_events: bool = False,
         *,
         watermark: float = 0.0,
+        enable_mamba_shared_prefix_checkpoint: bool = False,
         policy: Policy | None = None,
     ) -> Self: ...
     @property
@@ -498,6 +514,14 @@ class KVCacheManager:
     def block_pool(self) -> BlockPool: ...
     @property
     def empty_kv_cache_blocks(self) -> KVCacheBlocks: ...
+    @property
+    def enable_partial_hash_hits(self) -> bool:
+        """Whether hits can end inside a block, at any multiple of ``hash_block_size``."""
+
+    @property
+    def mamba_shared_prefix_checkpoint(self) -> bool:
+        """Whether states are kept at shared-prefix junctions inside a block."""
+
     @property
     def usage(self) -> float:
         """Share of the pool in use, 0.0 to 1.0."""
@@ -558,7 +582,12 @@ class KVCacheManager:
         total_computed_tokens: int = 0,
         num_local_computed_tokens: int = 0,
         apply_admission_cap: bool = False,
-    ) -> int: ...
+        num_encoder_tokens: int = 0,
+        num_tokens_main_model: int | None = None,
+        prefill_end: int = 0,
+    ) -> int:
+        """Blocks that leave the free ones when the request is given slots for ``num_tokens``;
+        ``num_tokens_main_model`` of them, all if not given, are the target model's."""
     def estimate_cached_tokens(self, request: Request) -> int: ...
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[KVCacheBlock]]) -> KVCacheBlocks: ...
@@ -567,15 +596,32 @@ class KVCacheManager:
     ) -> KVCacheBlocks: ...
     def take_new_block_ids(self) -> list[int]: ...
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
-    def take_kv_cache_block_copies(self) -> tuple[list[Any], list[KVCacheBlock]]: ...
-    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]: ...
-    def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]: ...
-    def new_step_starts(self) -> None: ...
+    def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[KVCacheBlock]]:
+        """Blocks to copy before the next step, and the blocks of all pairs: each has a
+        reference for its copy, to be given back once that is done."""
+    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
+        """For each request, the states that a connector may read until the request ends: group,
+        block, and the tokens that the state is for."""
+    def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
+        """The same for a request that ends now: the states after its last computed token."""
+    def new_step_starts(self) -> None:
+        """A scheduling step starts: states that were cached in the one before are there now."""
     def check_invariants(self) -> None:
         """Check every invariant of the engine; :class:`InternalError` names what is broken."""
     def state_digest(self) -> bytes:
         """32 bytes over the whole state (queues, reference counts, hashes, tables): equal before
         and after a call that changed nothing."""
+
+@final
+class KVCacheBlockCopy:
+    """A block to copy, and the block that it is copied to."""
+
+    @property
+    def src_block_id(self) -> int: ...
+    @property
+    def dst_block_id(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 class TraceError(KvoxideError, ValueError):
     """A damaged line of a trace. ``field`` is the JSON field at fault ("" for the line)."""

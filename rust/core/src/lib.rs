@@ -24,7 +24,7 @@ pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
 pub use check::{check, digest};
 pub use error::{Error, Result};
 pub use group::{BlockDemand, GroupSpec, Offload, Size};
-pub use lookup::{PrefixHit, SearchResult};
+pub use lookup::{DeepestHit, PrefixHit, SearchResult};
 pub use manager::{AllocateArgs, Manager, ManagerConfig, Policy};
 pub use pool::{BlockPool, Event, Observation, RecycleOrder, StoredEvent};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};

@@ -91,6 +91,7 @@ proptest! {
             pool: &pool,
             groups: &[3],
             hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
+            unit_hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
             block_size: case.block_size,
             max_length: case.max_blocks * case.block_size,
             drop_eagle_block: case.drop_eagle_block,

@@ -19,8 +19,9 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
+from .scenarios import DEFAULT_FAMILIES, FAMILIES
 from .shrink import shrink
-from .sides import FAULTS, AdapterDriver, KvoxideDriver, VllmDriver
+from .sides import FAULTS, STATE_FAULTS, AdapterDriver, KvoxideDriver, VllmDriver
 
 
 def main() -> int:
@@ -47,12 +48,19 @@ def _parser() -> argparse.ArgumentParser:
         "allows; results are compared after every call",
     )
     parser.add_argument(
+        "--families",
+        nargs="+",
+        default=DEFAULT_FAMILIES,
+        choices=tuple(FAMILIES),
+        help="which models' groups; a seed names one scenario of each list of families",
+    )
+    parser.add_argument(
         "--replay", type=Path, nargs="+", metavar="FILE", help="play printed differences"
     )
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", *FAULTS),
+        choices=("kvoxide", "adapter", "vllm", *FAULTS, *STATE_FAULTS),
         help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
         "a planted fault",
     )
@@ -65,6 +73,7 @@ def _other_side(name: str) -> MakeDriver:
         "adapter": AdapterDriver,
         "vllm": VllmDriver,
         **FAULTS,
+        **STATE_FAULTS,
     }
     return sides[name]
 
@@ -76,7 +85,8 @@ def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argpars
     for seed in seeds:
         try:
             calls_per_check = arguments.calls_per_check
-            coverage.add(play_random(seed, sides, calls_per_scenario, calls_per_check))
+            families = arguments.families
+            coverage.add(play_random(seed, sides, calls_per_scenario, calls_per_check, families))
         except DifferenceFound as found:
             print(f"seed {seed}: {found}; shrinking", file=sys.stderr)
             _print_difference(shrink(found.reproduction, sides))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from .scenario import Scenario
+from .scenarios import Scenario
 
 
 class Coverage:
@@ -63,6 +63,14 @@ def _features(scenario: Scenario) -> Iterable[str]:
         yield "different kinds"
     if any(g.has_bounded_replay for g in scenario.groups):
         yield "bounded replay"
+    for group in scenario.state_groups[:1]:
+        yield f"mamba {group.mamba_mode}"
+        yield f"{len(scenario.state_groups)} mamba groups"
+        yield f"{group.num_speculative_blocks} speculative blocks"
+        if group.num_prefill_checkpoint_blocks:
+            yield "prefill checkpoints"
+    if scenario.dcp_world_size > 1:
+        yield f"context parallelism {scenario.dcp_world_size}"
     yield f"retention {_retention_class(scenario)}"
     for name in (
         "enable_caching",
@@ -75,6 +83,7 @@ def _features(scenario: Scenario) -> Iterable[str]:
         "watermark",
         "ready_made_hashes",
         "collects_metrics",
+        "shared_prefix_checkpoint",
     ):
         if getattr(scenario, name):
             yield name

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from .scenario import Scenario
+from .scenarios import Scenario
 
 BlockIds: TypeAlias = tuple[list[int], ...]
 Event: TypeAlias = dict[str, object]
+Offloads: TypeAlias = dict[str, list[tuple[int, int, int]]]
 Status: TypeAlias = Literal["WAITING", "RUNNING", "PREEMPTED"]
 HitForm: TypeAlias = Literal["hit", "none", "empty", "new_empty", "padded", "rebuilt"]
 
@@ -67,6 +68,8 @@ class Demand:
     total_computed_tokens: int
     num_local_computed_tokens: int
     apply_admission_cap: bool
+    num_encoder_tokens: int = 0
+    prefill_end: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,15 @@ class Allocation:
     reserved_blocks: int = 0
     has_scheduled_reqs: bool = True
     skip_zeroing_group_ids: tuple[int, ...] = ()
+    num_encoder_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Blocks that the worker copies, and those that are kept until it has."""
+
+    pairs: list[tuple[int, int]]
+    kept: list[int]
 
 
 @dataclass(frozen=True)
@@ -178,7 +190,12 @@ class Driver(Protocol):
     def record_for_zeroing(self, request_id: str, start_token: int) -> None: ...
     def record_stats(self, request_id: str, num_hits: int) -> None: ...
     def take_stats(self) -> dict[str, int] | None: ...
-    def end_step(self, request_id: str) -> list[object]: ...
+
+    def start_step(self) -> None: ...
+    def take_copies(self) -> Copies: ...
+    def release_copied(self) -> None: ...
+    def take_offloads(self) -> Offloads: ...
+    def finalize_tails(self, request_id: str) -> list[tuple[int, int, int]]: ...
 
     def cached_block(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None: ...
     def hold_cached(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None: ...

@@ -12,7 +12,7 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.request import Request
 
 from .driver import NewRequest
-from .scenario import Scenario
+from .scenarios import Scenario
 from .sides import VllmDriver
 
 TOKENS_PER_HASH_ID = 512

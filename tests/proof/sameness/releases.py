@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from kvoxide.vllm.environment.releases import installed_version
 
 from .operations import Operation
-from .scenario import Scenario
+from .scenarios import Scenario
 
 T = TypeVar("T", Scenario, Operation)
 

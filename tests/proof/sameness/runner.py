@@ -10,7 +10,7 @@ from .coverage import Coverage
 from .driver import MakeDriver
 from .operations import Operation, operation_from_json
 from .printing import json_text, where_unequal
-from .scenario import Scenario, random_scenario
+from .scenarios import DEFAULT_FAMILIES, Scenario, random_scenario
 from .traffic import Traffic
 from .world import BothRaised, World
 
@@ -61,8 +61,10 @@ def play_random(
     sides: Sides,
     num_calls: int = CALLS_PER_SCENARIO,
     calls_per_check: int | None = None,
+    families: Sequence[str] = DEFAULT_FAMILIES,
 ) -> Coverage:
-    return play(releases.fitted(random_scenario(seed)), sides, num_calls, calls_per_check)
+    scenario = releases.fitted(random_scenario(seed, families))
+    return play(scenario, sides, num_calls, calls_per_check)
 
 
 def play(

@@ -8,7 +8,7 @@ from typing import Any
 from .compare import Difference
 from .operations import Operation
 from .runner import CONSTRUCTION, Reproduction, Sides, play_recorded
-from .scenario import Scenario
+from .scenarios import Scenario
 
 SECONDS = 90.0
 PLAIN: tuple[dict[str, Any], ...] = (

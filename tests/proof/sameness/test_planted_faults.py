@@ -1,9 +1,13 @@
 """The harness finds nothing where nothing is, and each fault that is planted."""
 
+import itertools
+from collections.abc import Sequence
+
 import pytest
 
 from . import vllm_required
 from .compare import Difference
+from .driver import MakeDriver
 from .runner import (
     DifferenceFound,
     Reproduction,
@@ -12,8 +16,9 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
+from .scenarios import DEFAULT_FAMILIES, FAMILIES
 from .shrink import shrink
-from .sides import FAULTS, AdapterDriver, VllmDriver
+from .sides import FAULTS, STATE_FAULTS, AdapterDriver, VllmDriver
 
 SEEDS = range(60)
 CALLS_PER_SCENARIO = 600
@@ -33,18 +38,21 @@ AGAINST_ADAPTER = (
 )
 
 
-def find(sides: Sides) -> Reproduction:
-    for seed in SEEDS:
+def find(sides: Sides, families: Sequence[str] = DEFAULT_FAMILIES) -> Reproduction:
+    for family, seed in itertools.product(families, SEEDS):
         try:
-            play_random(seed, sides, CALLS_PER_SCENARIO)
+            play_random(seed, sides, CALLS_PER_SCENARIO, families=(family,))
         except DifferenceFound as found:
             return found.reproduction
     raise AssertionError("the planted fault was not found")
 
 
-def test_vllm_is_the_same_as_itself() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_vllm_is_the_same_as_itself(family: str) -> None:
     sides = Sides(VllmDriver, VllmDriver)
-    num_calls = sum(play_random(seed, sides, CALLS_PER_SCENARIO).num_calls for seed in SEEDS)
+    num_calls = sum(
+        play_random(seed, sides, CALLS_PER_SCENARIO, families=(family,)).num_calls for seed in SEEDS
+    )
     assert num_calls >= len(SEEDS) * CALLS_PER_SCENARIO, vllm_required.RELEASE
 
 
@@ -58,8 +66,17 @@ def test_planted_fault_is_found_against_the_adapter(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_fault_is_found_shrunk_and_replayed(name: str) -> None:
-    sides = Sides(VllmDriver, FAULTS[name])
-    shrunk = shrink(find(sides), sides)
+    require_found_shrunk_and_replayed(FAULTS[name], DEFAULT_FAMILIES)
+
+
+@pytest.mark.parametrize("name", STATE_FAULTS)
+def test_planted_fault_of_states_is_found_shrunk_and_replayed(name: str) -> None:
+    require_found_shrunk_and_replayed(STATE_FAULTS[name], ("states", "partial-hits"))
+
+
+def require_found_shrunk_and_replayed(fault: MakeDriver, families: Sequence[str]) -> None:
+    sides = Sides(VllmDriver, fault)
+    shrunk = shrink(find(sides, families), sides)
     assert len(shrunk.operations) <= FEW_OPERATIONS
     scenario, operations = recording_from_json(shrunk.to_json())
     replayed = play_recorded(scenario, operations, sides)

@@ -19,7 +19,7 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenario import Group, Scenario, random_scenario
+from .scenarios import Group, Scenario, random_scenario
 from .shrink import shrink
 from .sides import AdapterDriver, KvoxideDriver, VllmDriver
 from .world import World

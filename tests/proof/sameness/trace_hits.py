@@ -18,7 +18,7 @@ from typing import Final
 from kvoxide.vllm.environment.releases import installed_version
 
 from .mooncake import SequentialRun, trace_lines, trace_path
-from .scenario import Group, Scenario
+from .scenarios import Group, Scenario
 
 RECORD: Final = Path(__file__).with_name("data") / "mooncake_hits_of_vllm.json"
 NUM_REQUESTS = 500

@@ -3,7 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from .driver import HitForm
@@ -57,55 +57,12 @@ from .operations.requests import (
     Settle,
     Submit,
 )
+from .operations.steps import FinalizeTails, NextStep, ReleaseCopied
 from .prompts import PromptFamily, Segments
-from .scenario import Scenario
+from .scenarios import Scenario, draw_style
 from .world import RequestModel, World
 
 Draw: TypeAlias = Callable[[World], Operation | None]
-
-
-@dataclass(frozen=True)
-class Style:
-    """How this scheduler drives its manager; drawn once per scenario."""
-
-    num_requests: int
-    num_steps_ahead: int
-    num_draft_tokens: int
-    num_lookahead_tokens: int
-    chunk: int
-    output_length: int
-    external_share: float
-    async_share: float
-    deferred_share: float
-    must_fit: bool
-    salt_share: float
-    lora_share: float
-    full_report_share: float
-    connector: bool
-    echoes: bool
-    image_share: float = 0.0
-
-
-def _draw_style(rng: random.Random, scenario: Scenario) -> Style:
-    with_connector = rng.random() < 0.5
-    num_draft_tokens = rng.choice((0, 0, 0, 1, 3, 5))
-    return Style(
-        num_requests=rng.choice((1, 2, 3, 4, 6, 8, 12)),
-        num_steps_ahead=rng.choice((1, 1, 2, 3)),
-        num_draft_tokens=num_draft_tokens,
-        num_lookahead_tokens=rng.choice((0, 0, num_draft_tokens, rng.randint(0, 8))),
-        chunk=rng.choice((scenario.max_model_len, rng.randint(1, scenario.max_model_len))),
-        output_length=rng.randint(1, max(1, scenario.max_model_len // rng.choice((2, 4, 8)))),
-        external_share=rng.choice((0.2, 0.6)) if with_connector else 0.0,
-        async_share=rng.choice((0.0, 0.5, 1.0)),
-        deferred_share=rng.choice((0.0, 0.0, 0.3, 0.8)),
-        must_fit=rng.random() < 0.5,
-        salt_share=rng.choice((0.0, 0.0, 0.2)),
-        lora_share=rng.choice((0.0, 0.0, 0.2)),
-        full_report_share=rng.choice((0.0, 0.2, 0.5)),
-        connector=with_connector,
-        echoes=rng.random() < 0.25,
-    )
 
 
 class Traffic:
@@ -117,7 +74,7 @@ class Traffic:
     ) -> None:
         self._rng = random.Random(f"traffic {scenario.seed} {beginning}")
         self._scenario = scenario
-        self._style = _draw_style(self._rng, scenario)
+        self._style = draw_style(self._rng, scenario)
         if with_inside:
             image_share = self._rng.choice((0.0, 0.0, 0.5, 1.0))
             self._style = replace(self._style, image_share=image_share)
@@ -152,6 +109,9 @@ class Traffic:
             (self._reset, 0.08),
             (self._drain_and_reset, 0.04),
             (self._misuse, 0.3),
+            (self._next_step, 6),
+            (self._release_copied, 3),
+            (self._finalize_tails, 0.3),
         ]
         if with_inside:
             weighted += [
@@ -175,6 +135,8 @@ class Traffic:
     def _candidate(self, world: World) -> Operation | None:
         if self._planned:
             return self._planned.popleft()
+        if self._chance(self._style.step_share * len(world.scheduled) / 4):
+            return self._next_step(world)
         if world.last_refused is not None:
             self._planned.extend(self._make_room(world))
         return self._rng.choices(self._draws, self._weights)[0](world)
@@ -184,12 +146,23 @@ class Traffic:
         refused = world.requests.get(world.last_refused or "")
         world.last_refused = None
         running = [r for r in world.holders if r.status == "RUNNING"]
-        if refused is None or not running or self._chance(0.2):
+        if refused is None or not running:
+            return
+        if self._scenario.aligns_states and refused.status == "RUNNING":
+            yield from self._until_it_fits(refused, running[-1])
+            return
+        if self._chance(0.2):
             return
         if refused.status == "RUNNING" or self._chance(0.2):
             yield Preempt(running[-1].request_id, self._deferred(), self._chance(0.3))
         elif self._chance(0.3):
             yield Finish(running[0].request_id, self._deferred())
+
+    def _until_it_fits(self, refused: RequestModel, newest: RequestModel) -> Iterator[Operation]:
+        """A state that was reserved by a call that failed belongs to no request that runs on."""
+        yield Preempt(newest.request_id, self._deferred(), self._chance(0.3))
+        if newest is not refused:
+            yield Advance(refused.request_id, self._chunk())
 
     def _submit(self, world: World) -> Operation | None:
         if len(world.requests) >= self._style.num_requests:
@@ -231,7 +204,11 @@ class Traffic:
         return self._family.new_stream(), 0
 
     def _admit(self, world: World) -> Operation | None:
-        model = self._pick(r for r in world.requests.values() if r.status != "RUNNING")
+        model = self._pick(
+            r
+            for r in world.requests.values()
+            if r.status != "RUNNING" and self._is_free_this_step(world, r)
+        )
         if model is None:
             return None
         style = self._style
@@ -251,7 +228,12 @@ class Traffic:
             reserved_blocks=self._rng.randint(0, 12) if self._chance(0.15) else 0,
             has_scheduled_reqs=self._chance(0.7),
             skip_zeroing_group_ids=self._some_groups() if external else (),
+            aligned=not self._chance(style.misaligned_share),
         )
+
+    def _is_free_this_step(self, world: World, model: RequestModel) -> bool:
+        """A step has one chunk of a request; it matters where states are copied between chunks."""
+        return not self._scenario.aligns_states or model.request_id not in world.scheduled
 
     def _hit_form(self) -> HitForm:
         forms: tuple[HitForm, ...] = ("hit", "padded", "rebuilt", "none", "empty", "new_empty")
@@ -271,7 +253,9 @@ class Traffic:
         model = self._pick(
             r
             for r in world.requests.values()
-            if r.status == "RUNNING" and len(r.steps) < self._style.num_steps_ahead
+            if r.status == "RUNNING"
+            and len(r.steps) < self._style.num_steps_ahead
+            and self._is_free_this_step(world, r)
         )
         if model is None:
             return None
@@ -284,6 +268,7 @@ class Traffic:
             num_tokens=self._chunk(),
             num_draft_tokens=self._rng.randint(0, self._style.num_draft_tokens),
             num_lookahead_tokens=self._style.num_lookahead_tokens,
+            aligned=not self._chance(self._style.misaligned_share),
         )
 
     def _is_done(self, model: RequestModel) -> bool:
@@ -361,6 +346,15 @@ class Traffic:
     def _return_deferred(self, world: World) -> Operation:
         return ReturnDeferred()
 
+    def _next_step(self, world: World) -> Operation:
+        return NextStep(self._chance(0.5), without_taking=self._chance(0.05))
+
+    def _release_copied(self, world: World) -> Operation:
+        return ReleaseCopied()
+
+    def _finalize_tails(self, world: World) -> Operation | None:
+        return self._of_holder(world, FinalizeTails)
+
     def _take_events(self, world: World) -> Operation:
         return TakeEvents()
 
@@ -389,6 +383,7 @@ class Traffic:
             self._planned.append(Finish(model.request_id, self._deferred()))
         self._planned.extend([ReturnDeferred()] * (world.num_popped + len(world.holders)))
         self._planned.extend([ReleaseHeld()] * world.num_held)
+        self._planned.extend([NextStep(), *[ReleaseCopied()] * (world.num_copied + 1)])
         self._planned.append(ResetPrefixCache())
         return TakeEvents()
 

@@ -19,7 +19,7 @@ from .driver import (
     Status,
 )
 from .prompts import Segment, Segments, length_of, tokens_of
-from .scenario import Scenario
+from .scenarios import Scenario
 
 T = TypeVar("T")
 
@@ -53,6 +53,7 @@ class RequestModel:
     output_stream: int
     output_start: int
     skip_lookup: bool
+    num_encoder_tokens: int = 0
     num_output_tokens: int = 0
     num_computed_tokens: int = 0
     num_in_flight_tokens: int = 0
@@ -74,6 +75,11 @@ class RequestModel:
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def prefill_end(self) -> int:
+        """Where the prefill ends, outputs of a preempted request included."""
+        return max(self.num_prompt_tokens, self.num_tokens - 1)
 
     @property
     def num_tokens_with_placeholders(self) -> int:
@@ -117,6 +123,8 @@ class World:
         self.requests: dict[str, RequestModel] = {}
         self.num_popped = 0
         self.num_held = 0
+        self.num_copied = 0
+        self.scheduled: set[str] = set()
         self.last_refused: str | None = None
         self.has_vllm_interface = reference.has_vllm_interface and other.has_vllm_interface
         self._sides = (reference, other)

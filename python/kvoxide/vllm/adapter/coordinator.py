@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core import kv_cache_coordinator as stock
-from vllm.v1.core.single_type_kv_cache_manager import get_manager_for_kv_cache_spec
+from vllm.v1.core.single_type_kv_cache_manager import (
+    MambaManager,
+    get_manager_for_kv_cache_spec,
+)
 
 from kvoxide._core_vllm import VllmBlocks, VllmManager
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
@@ -32,7 +35,6 @@ def make_coordinator(
 class NativeCoordinator(CoordinatorCalls):
     """Answers for all groups from the engine; keeps no state of its own."""
 
-    enable_partial_hash_hits = False
     kv_cache_config: Any
     single_type_managers: tuple[Any, ...]
 
@@ -47,6 +49,7 @@ class NativeCoordinator(CoordinatorCalls):
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
         self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
+        self.enable_partial_hash_hits = engine.enable_partial_hash_hits
         self.retention_interval = self.kv_cache_config.prefix_cache_retention_interval
         self.dcp_world_size = self.pcp_world_size = 1
         release = known_release()
@@ -109,9 +112,12 @@ class NativeCoordinator(CoordinatorCalls):
             request_id,
             num_tokens,
             new_computed_blocks,
+            num_encoder_tokens,
             total_computed_tokens,
             num_local_computed_tokens,
+            num_tokens_main_model,
             apply_admission_cap,
+            prefill_end,
         )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
@@ -124,7 +130,7 @@ class NativeCoordinator(CoordinatorCalls):
         return not self.single_type_managers or self.block_pool.reset_prefix_cache()
 
     def new_step_starts(self) -> None:
-        pass
+        self.engine.new_step_starts()
 
 
 def _lists(blocks: VllmBlocks) -> tuple[list[Any], ...]:
@@ -145,6 +151,11 @@ def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mappin
         scheduler_block_size=coordinator.scheduler_block_size,
         needs_kv_cache_zeroing=coordinator.kv_cache_config.needs_kv_cache_zeroing,
     )
+    if coordinator.enable_partial_hash_hits:
+        manager.cache_hit_alignment_tokens = coordinator.hash_block_size
+    if isinstance(manager, MambaManager):
+        manager.drop_eagle_checkpoint_block = arguments["use_eagle"]
+        manager.shared_prefix_checkpoint = coordinator.engine.mamba_shared_prefix_checkpoint
     manager.req_to_blocks = RequestTables(coordinator.engine, group_id)
     manager.num_cached_block = CachedCounts(coordinator.engine, group_id)
     return manager

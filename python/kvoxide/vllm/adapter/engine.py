@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy
+from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, group_kinds
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
 from kvoxide.vllm.environment import Release
@@ -25,8 +25,6 @@ def make_engine(
 
     Raises :class:`~kvoxide.ConfigError` for a configuration that cannot work.
     """
-    groups = config.kv_cache_groups
-    is_flagged = any(group.is_eagle_group for group in groups)
     return VllmManager(
         config,
         max_model_len=arguments["max_model_len"],
@@ -34,12 +32,18 @@ def make_engine(
         hash_block_size=arguments["hash_block_size"],
         max_in_flight_tokens=max_in_flight_tokens(arguments),
         enable_caching=arguments["enable_caching"],
-        use_eagle=arguments["use_eagle"] or (release.drops_flagged_groups and is_flagged),
+        use_eagle=arguments["use_eagle"],
+        drops_flagged_groups=release.drops_flagged_groups,
+        num_hash_lookahead_tokens=arguments.get("num_hash_lookahead_tokens", 0),
+        enable_mamba_shared_prefix_checkpoint=arguments.get(
+            "enable_mamba_shared_prefix_checkpoint", False
+        ),
+        recaches_known_tail=release.recaches_known_tail,
         num_prefill_lookahead=arguments["num_prefill_lookahead"],
         enable_kv_cache_events=enable_kv_cache_events,
         watermark=arguments["watermark"],
         policy=Policy(
-            retention_interval=_with_effect(retention_interval, groups),
+            retention_interval=_with_effect(retention_interval, config.kv_cache_groups),
             pin_min_drop_size=pin_min_drop_size,
         ),
         keep_tail_below_junction=release.keeps_block_below_junction,
@@ -51,6 +55,7 @@ def make_engine(
 
 
 def _with_effect(interval: int | None, groups: Sequence[KVCacheGroupSpec]) -> int | None:
-    """An interval of 0 has no effect without a sliding window, and vLLM accepts it."""
-    has_window = any(group.sliding_window is not None for group in groups)
-    return None if interval == 0 and not has_window else interval
+    """An interval of 0 has no effect without a sliding window or states, and vLLM accepts it."""
+    sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
+    has_effect = any(group.kind in sparse for group in groups)
+    return None if interval == 0 and not has_effect else interval

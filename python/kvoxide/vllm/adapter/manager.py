@@ -4,6 +4,7 @@ from typing import Any
 
 from vllm.distributed.kv_events import MEDIUM_GPU
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
+from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.stats import PrefixCacheStats
 
@@ -41,8 +42,9 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         self.block_pool = NativeBlockPool(self.engine, arguments, MEDIUM_GPU)
         self.coordinator = make_coordinator(self.engine, self.block_pool, arguments)
         self.num_kv_cache_groups = len(config.kv_cache_groups)
-        self.mamba_shared_prefix_checkpoint = False
+        self.mamba_shared_prefix_checkpoint = self.engine.mamba_shared_prefix_checkpoint
         self.retained_hit_group_ids = ()
+        self._has_states = config.has_mamba_layers
         self.watermark_blocks = self.engine.watermark_blocks
         self.kv_cache_event_metadata = tuple(
             (
@@ -82,11 +84,20 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None:
         self.engine.record_blocks_for_zeroing(request_id, start_token)
 
+    def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[Any]]:
+        if not self._has_states:
+            return [], []
+        copies, blocks = self.engine.take_kv_cache_block_copies()
+        return [KVCacheBlockCopy(*copy) for copy in copies], blocks
+
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
-        return {}
+        return self.engine.take_boundary_state_offloads() if self._has_states else {}
 
     def finalize_partial_tail_offloads(self, request: Any) -> list[tuple[int, int, int]]:
-        return []
+        if not self._has_states:
+            return []
+        return self.engine.finalize_partial_tail_offloads(request, request.request_id)
 
     def new_step_starts(self) -> None:
-        pass
+        if self._has_states:
+            self.engine.new_step_starts()

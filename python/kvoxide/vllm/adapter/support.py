@@ -14,10 +14,21 @@ from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.engine import make_engine
 from kvoxide.vllm.environment import Release, Settings, releases
 
-NATIVE_SPECS: Final[Mapping[str, GroupDeclaration]] = {
-    kind.vllm_spec: kind for kind in group_kinds()
-}
-"""vLLM's class of a group's spec -> what the engine declares of the kind."""
+NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds()))
+"""vLLM's classes of specs of the groups that the engine manages."""
+
+
+def native_kind(spec: Any) -> GroupDeclaration | None:
+    """What the engine declares of the kind of one of vLLM's specs; None for one of another kind."""
+    if not type(spec).__module__.startswith("vllm."):
+        return None
+    for kind in group_kinds():
+        attributes = kind.vllm_attributes.items()
+        if kind.vllm_spec == type(spec).__name__ and all(
+            getattr(spec, name) == value for name, value in attributes
+        ):
+            return kind
+    return None
 
 
 def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[str]:
@@ -45,8 +56,8 @@ def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[st
 def _reasons_against_group(group: Any) -> list[str]:
     spec = group.kv_cache_spec
     name = type(spec).__name__
-    native = NATIVE_SPECS.get(name)
-    if native is None or not type(spec).__module__.startswith("vllm."):
+    native = native_kind(spec)
+    if native is None:
         return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
     manager = _manager_class(spec, group.role)
     if manager is None or manager.__name__ != native.vllm_manager:
@@ -69,7 +80,9 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     specs = [group.kv_cache_spec for group in groups]
     described = []
     for group, spec in zip(groups, specs, strict=True):
-        kind = NATIVE_SPECS[type(spec).__name__]
+        kind = native_kind(spec)
+        if kind is None:
+            raise ValueError(f"{type(spec).__name__} is not among the native kinds")
         sizes = (*kind.required_sizes, *kind.optional_sizes)
         described.append(
             KVCacheGroupSpec(

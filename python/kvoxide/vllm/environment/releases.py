@@ -30,6 +30,9 @@ class Release:
     cached then ends where the hashes end, and events carry ``lookahead_token_ids``."""
     limits_hit_length: bool
     """Look-ups take ``max_cache_hit_length``."""
+    recaches_known_tail: bool
+    """A Mamba state that is cached where its prompt ends is cached there once more, so that others
+    wait for it a step longer."""
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -49,6 +52,7 @@ RELEASES: Final = {
             counts_null_references=False,
             has_hash_lookahead=True,
             limits_hit_length=True,
+            recaches_known_tail=False,
         ),
         Release(
             version="0.32.0",
@@ -58,6 +62,7 @@ RELEASES: Final = {
             counts_null_references=True,
             has_hash_lookahead=False,
             limits_hit_length=False,
+            recaches_known_tail=True,
         ),
     )
 }

@@ -66,13 +66,14 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
     (kind,) = (kind for kind in group_kinds() if kind.name == group["kind"])
     sizes = ("block_size", *kind.required_sizes, *kind.optional_sizes)
     fields = {size: group[size] for size in sizes if group.get(size) is not None}
-    if kind.prefix_caching == "optional" and not group["prefix_cacheable"]:
+    if "extra_retained_tokens" in kind.optional_sizes and not group["prefix_cacheable"]:
         fields["bounded_replay"] = True
-    # The size of a head keeps groups apart that were apart.
-    head_size = 64 + group["layout"]
-    return getattr(interface, kind.vllm_spec)(
-        num_kv_heads=1, head_size=head_size, dtype=torch.float16, **fields
-    )
+    # The size of a head or a state keeps groups apart that were apart.
+    size = 64 + group["layout"]
+    cls = getattr(interface, kind.vllm_spec)
+    if issubclass(cls, interface.MambaSpec):
+        return cls(shapes=((size,),), dtypes=(torch.float16,), **kind.vllm_attributes, **fields)
+    return cls(num_kv_heads=1, head_size=size, dtype=torch.float16, **fields)
 
 
 def engine_of(configuration: Mapping[str, Json], release: Release) -> VllmManager:

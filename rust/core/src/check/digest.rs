@@ -36,6 +36,16 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
         }
     }
     manager.orders.to_zero().for_each(|block| put(u64::from(block)));
+    put(u64::MAX);
+    for (from, to) in manager.orders.copies() {
+        put(u64::from(from) << 32 | u64::from(to));
+    }
+    put(u64::MAX);
+    for offload in manager.orders.offloads() {
+        put(offload.request);
+        put(u64::from(offload.group) << 32 | u64::from(offload.block));
+        put(offload.num_tokens as u64);
+    }
     manager.groups.iter().for_each(|group| group.kind().digest(&mut put));
     put(pool.num_events() as u64);
     state.finalize().into()

@@ -11,14 +11,16 @@
 //! 5. The number of cached blocks is counted right, and the index has no further entries.
 //! 6. A request holds only blocks that are in the pool, and each block has at least as many
 //!    references as requests hold it. Blocks beyond those cached for a request are held by it
-//!    alone and carry no hash of a full block: no hash stands on a block that a writer owns.
+//!    alone and carry no hash of a full block: no hash stands on a block that a writer owns. Where
+//!    blocks are states, hashes name prefixes of any length, and what a writer owns is the kind's.
 //! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
-//! 8. What is listed for zeroing are blocks of the pool.
+//! 8. What is listed for zeroing are blocks of the pool; both ends of a copy are in use.
 //! 9. A request's tables are what the kinds of their groups promise.
 
 use std::collections::HashMap;
 
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::group::Asked;
 use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks};
@@ -30,7 +32,7 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("2 or 3", check_places(pool))?;
     numbered("4 or 5", check_index(pool))?;
     numbered("6 or 7", check_requests(manager))?;
-    numbered("8", check_zeroing(manager))
+    numbered("8", check_orders(manager))
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
@@ -142,7 +144,8 @@ fn check_request(
         format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
     })?;
     for (group, state) in manager.groups.iter().zip(&held.groups) {
-        numbered("9", group.kind().check(group, state))?;
+        let asked = Asked { request: id, state: Some(state), pool: manager.pool() };
+        numbered("9", group.check(&asked))?;
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
         ensure(cached <= blocks.len(), || {
@@ -153,6 +156,9 @@ fn check_request(
             )
         })?;
         let block_size = group.block_size;
+        if group.is_state {
+            continue;
+        }
         let (first, own) = blocks.tail_from(cached);
         for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
             let covered = manager.pool().states().hash_num_tokens(*block).unwrap_or(0);
@@ -164,11 +170,15 @@ fn check_request(
     Ok(())
 }
 
-fn check_zeroing(manager: &Manager) -> Result<(), String> {
-    let mut listed = manager.orders.to_zero();
-    match listed.find(|&block| block as usize >= manager.pool().num_blocks()) {
+fn check_orders(manager: &Manager) -> Result<(), String> {
+    let is_outside = |block: BlockId| block as usize >= manager.pool().num_blocks();
+    if let Some(block) = manager.orders.to_zero().find(|&block| is_outside(block)) {
+        return Err(format!("block {block} is listed for zeroing, outside the pool"));
+    }
+    let mut copied = manager.orders.copies().flat_map(|(from, to)| [from, to]);
+    match copied.find(|&block| is_outside(block) || manager.pool().is_free(block)) {
         None => Ok(()),
-        Some(block) => Err(format!("block {block} is listed for zeroing, outside the pool")),
+        Some(block) => Err(format!("block {block} is listed for copying, but nobody holds it")),
     }
 }
 
@@ -217,7 +227,7 @@ mod tests {
     #[test]
     fn every_planted_violation_is_found_and_named() {
         let key = CacheKey { hash: BlockHash([7, 0, 0, 0]), group: 0 };
-        let plants: [Plant; 15] = [
+        let plants: [Plant; 16] = [
             ("the free queue counts 5 blocks and links 4", "1", |m, _| {
                 let before = m.pool.free.clone();
                 m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
@@ -251,6 +261,7 @@ mod tests {
                 held(m).groups[0].num_cached_blocks = Some(4);
             }),
             ("block 11 is listed for zeroing", "8", |m, _| m.orders.zero(0, &[11])),
+            ("block 9 is listed for copying", "8", |m, _| m.orders.copy(0, CACHED, FREE)),
         ];
         for (what, number, plant) in plants {
             let mut manager = manager();

@@ -11,6 +11,19 @@ pub struct CacheRules {
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
+    /// Replays of a prompt end at multiples of this many tokens.
+    pub scheduler_block_size: usize,
+    /// Whether hits can end inside blocks, at any multiple of the hash block size.
+    pub has_partial_hits: bool,
+    /// Whether states are kept one unit below a boundary, where hits that drop a block end.
+    pub drops_checkpoint_block: bool,
+    /// Tokens behind a block that its hash covers.
+    pub num_hash_lookahead_tokens: usize,
+    /// Whether the state at a shared-prefix junction is kept although it lies inside a block.
+    pub keeps_junction_state: bool,
+    /// Whether a state that is cached where its prompt ends is cached there once more (vLLM before
+    /// 0.33.0).
+    pub recaches_known_tail: bool,
     /// Whether blocks that can never serve a hit are left out.
     pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
@@ -48,8 +61,11 @@ impl CacheRules {
         if self.retention_interval.is_none() {
             return Vec::new();
         }
-        let mut boundaries =
-            replay_boundaries(request.num_prompt_tokens, self.alignment, self.any_group_drops);
+        let mut boundaries = replay_boundaries(
+            request.num_prompt_tokens,
+            self.scheduler_block_size,
+            self.any_group_drops,
+        );
         let junction = request.shared_prefix_boundary;
         if junction > 0 {
             boundaries.push(junction);

@@ -95,16 +95,46 @@ impl CacheTarget<'_> {
 
     /// Caches the end of the prompt at `num_tokens`, a multiple of the hash block size, that lies
     /// inside `block`. The block keeps longer hashes and loses shorter ones.
-    pub fn cache_partial_block(&self, pool: &mut BlockPool, block: BlockId, num_tokens: usize) {
-        let boundary = num_tokens / self.hash_block_size;
-        let key = self.key(self.request.hashes.at(boundary - 1));
+    pub fn cache_partial_block(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        num_tokens: usize,
+    ) -> BlockHash {
+        let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
         if pool.has_key(block, &key) {
-            return;
+            return key.hash;
         }
         if pool.states().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
             pool.remove_keys(block);
         }
+        self.insert_partial_key(pool, block, key, num_tokens);
+        key.hash
+    }
+
+    /// Caches a block whose content now stands for the first `num_tokens`, a multiple of the hash
+    /// block size, and for nothing else.
+    pub fn cache_replaced_block(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        num_tokens: usize,
+    ) -> BlockHash {
+        let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
+        pool.remove_keys(block);
+        self.insert_partial_key(pool, block, key, num_tokens);
+        key.hash
+    }
+
+    fn insert_partial_key(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        key: CacheKey,
+        num_tokens: usize,
+    ) {
         pool.insert_key(block, key, num_tokens);
+        let boundary = num_tokens / self.hash_block_size;
         let start = num_tokens - self.hash_block_size;
         pool.push_event(|| {
             let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));

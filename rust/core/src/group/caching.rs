@@ -51,7 +51,9 @@ fn cache_partial_tail(
     let table = &turn.state.blocks;
     match table.get(boundary / data.block_size) {
         None | Some(NULL_BLOCK) => {}
-        Some(block) => CacheTarget::new(data, hash_block_size, request, table)
-            .cache_partial_block(turn.pool, block, boundary),
+        Some(block) => {
+            let target = CacheTarget::new(data, hash_block_size, request, table);
+            target.cache_partial_block(turn.pool, block, boundary);
+        }
     }
 }

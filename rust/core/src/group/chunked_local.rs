@@ -15,6 +15,7 @@ pub static CHUNKED_LOCAL: Declaration = Declaration {
     event_name: "chunked_local_attention",
     short_name: "chunked",
     vllm_classes: ("ChunkedLocalAttentionSpec", "ChunkedLocalAttentionManager"),
+    vllm_attributes: &[],
     required: &[Size::AttentionChunkSize],
     optional: &[],
     caching: Caching::Always,

@@ -5,13 +5,13 @@ use super::cache_rules::CacheRules;
 use super::data::GroupData;
 use super::declaration::{Caching, Declaration, Support};
 use super::demand::{BlockDemand, GroupDemand};
-use super::kind::Kind;
+use super::kind::{Asked, Kind};
 use super::query::{GroupHit, HitQuery};
 use super::spec::GroupSpec;
-use super::turn::{External, Turn};
+use super::turn::{Adoption, External, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::request::{GroupBlocks, GroupState, RequestView};
+use crate::request::{GroupBlocks, RequestView};
 
 /// Circular buffers, as vLLM has them from 0.32 on.
 pub static CIRCULAR_BUFFER: Declaration = Declaration {
@@ -19,6 +19,7 @@ pub static CIRCULAR_BUFFER: Declaration = Declaration {
     event_name: "unknown",
     short_name: "circular",
     vllm_classes: ("CircularBufferSpec", "CircularBufferManager"),
+    vllm_attributes: &[],
     required: &[],
     optional: &[],
     caching: Caching::Never,
@@ -77,20 +78,20 @@ impl Kind for CircularBuffer {
     fn demand<'a>(
         &mut self,
         _: &GroupData,
-        state: Option<&GroupState>,
+        asked: &Asked<'_>,
         _: &BlockDemand<'a>,
     ) -> GroupDemand<'a> {
-        let has_block = state.is_some_and(|state| !state.blocks.is_empty());
-        GroupDemand { new: usize::from(!has_block), adopted: &[] }
+        let has_block = asked.state.is_some_and(|state| !state.blocks.is_empty());
+        GroupDemand { new: isize::from(!has_block), adopted: &[] }
     }
 
-    fn adopt(&mut self, _: &GroupData, _: &mut Turn<'_>, _: Option<&GroupBlocks>, _: usize) {}
+    fn adopt(&mut self, _: &GroupData, _: &mut Turn<'_>, _: &Adoption<'_>) {}
 
     fn fill_external(&mut self, _: &GroupData, turn: &mut Turn<'_>, _: &External) {
         Self::claim(turn);
     }
 
-    fn extend(&mut self, _: &GroupData, turn: &mut Turn<'_>, _: usize) -> Vec<BlockId> {
+    fn extend(&mut self, _: &GroupData, turn: &mut Turn<'_>, _: &Slots) -> Vec<BlockId> {
         Self::claim(turn)
     }
 
@@ -108,7 +109,8 @@ impl Kind for CircularBuffer {
     ) {
     }
 
-    fn check(&self, data: &GroupData, state: &GroupState) -> std::result::Result<(), String> {
+    fn check(&self, data: &GroupData, asked: &Asked<'_>) -> std::result::Result<(), String> {
+        let Some(state) = asked.state else { return Ok(()) };
         match (state.blocks.len(), state.num_cached_blocks) {
             (0 | 1, None) => Ok(()),
             (len, _) => Err(format!("the circular buffer of group {} is {len} blocks", data.id)),

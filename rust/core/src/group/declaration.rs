@@ -15,6 +15,8 @@ pub struct Declaration {
     pub short_name: &'static str,
     /// vLLM's class of such groups' specs, and of their manager.
     pub vllm_classes: (&'static str, &'static str),
+    /// Attributes that tell such specs from those of other kinds of the same class.
+    pub vllm_attributes: &'static [(&'static str, &'static str)],
     /// Sizes that it needs, in the order in which they are written on one line.
     pub required: &'static [Size],
     /// Sizes that it may have.

@@ -15,15 +15,22 @@ pub struct BlockDemand<'a> {
     /// Computed tokens without external ones: where the hit ends. Inside a block, a group needs
     /// one more to copy that block to.
     pub num_local_computed_tokens: usize,
-    /// Whether kinds that give blocks back ask only for what they hold at once.
+    /// Those of the tokens that are the target model's: without slots for drafts to come.
+    pub num_tokens_main_model: usize,
+    /// Encoder tokens that a request which is admitted now attends to.
+    pub num_encoder_tokens: usize,
+    /// Where the prefill ends: a state inside a chunk is kept of the chunk that reaches it.
+    pub prefill_end: usize,
+    /// Whether kinds that give blocks back ask only for what they hold at once. Such a demand is a
+    /// question about the whole request and changes nothing.
     pub apply_admission_cap: bool,
 }
 
 /// What a group asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupDemand<'a> {
-    /// New blocks.
-    pub new: usize,
+    /// New blocks; below zero where a table is longer than the request needs and its kind says so.
+    pub new: isize,
     /// The blocks of the hit that it adopts; those of them that are free leave the free ones too.
     pub adopted: &'a [BlockId],
 }

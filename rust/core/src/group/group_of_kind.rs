@@ -5,12 +5,13 @@ use super::caching;
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
 use super::growing;
-use super::kind::Kind;
+use super::kind::{Asked, Kind};
+use super::orders::WorkOrders;
 use super::query::{GroupHit, HitQuery};
-use super::turn::{External, Turn};
+use super::turn::{Adoption, External, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+use crate::request::{RequestId, RequestView};
 
 /// A group. Kinds that keep a growing table as all others do are not asked at every step.
 #[derive(Debug)]
@@ -40,6 +41,23 @@ impl Group {
         self.data.drops_eagle_block = drops;
     }
 
+    /// Whether hits can end inside its blocks, once that is known.
+    pub fn set_has_partial_hits(&mut self, has: bool) {
+        self.data.has_partial_hits = has && self.kind.supports_partial_hits();
+    }
+
+    /// Tells the kind, before the first request, what its manager caches and how.
+    pub fn learn(&mut self, rules: &CacheRules) {
+        self.kind.learn(rules);
+        self.has_own_joints = self.kind.has_own_joints();
+    }
+
+    /// Whether its kind keeps its tables otherwise than most, or has memory of its own.
+    #[inline]
+    pub fn has_own_joints(&self) -> bool {
+        self.has_own_joints
+    }
+
     /// What sets its kind apart.
     pub fn kind(&self) -> &dyn Kind {
         &*self.kind
@@ -52,25 +70,26 @@ impl Group {
 
     /// What the group needs for a demand.
     #[inline]
-    pub fn demand<'a>(
-        &mut self,
-        state: Option<&GroupState>,
-        demand: &BlockDemand<'a>,
-    ) -> GroupDemand<'a> {
+    pub fn demand<'a>(&mut self, asked: &Asked<'_>, demand: &BlockDemand<'a>) -> GroupDemand<'a> {
         match self.has_own_joints {
-            false => growing::demand(&self.data, state, demand),
-            true => self.kind.demand(&self.data, state, demand),
+            false => growing::demand(&self.data, asked.state, demand),
+            true => self.kind.demand(&self.data, asked, demand),
         }
     }
 
+    /// Checks that a request can be served as the demand says.
+    pub fn check_demand(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Result<()> {
+        self.kind.check_demand(&self.data, asked, demand)
+    }
+
+    /// Blocks that a connector's tokens take beyond the demand.
+    pub fn num_blocks_beyond_demand(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> isize {
+        self.kind.num_blocks_beyond_demand(&self.data, asked, demand)
+    }
+
     /// Makes the blocks of a hit the request's own.
-    pub fn adopt(
-        &mut self,
-        turn: &mut Turn<'_>,
-        hit: Option<&GroupBlocks>,
-        total_computed_tokens: usize,
-    ) {
-        self.kind.adopt(&self.data, turn, hit, total_computed_tokens);
+    pub fn adopt(&mut self, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        self.kind.adopt(&self.data, turn, adoption);
     }
 
     /// Takes blocks for what a connector brings.
@@ -78,12 +97,12 @@ impl Group {
         self.kind.fill_external(&self.data, turn, external);
     }
 
-    /// Gives the request slots for `num_tokens`: the blocks that its table gained.
+    /// Gives the request slots: the blocks that its table gained.
     #[inline]
-    pub fn extend(&mut self, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<BlockId> {
+    pub fn extend(&mut self, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
         match self.has_own_joints {
-            false => growing::extend(&self.data, turn, num_tokens),
-            true => self.kind.extend(&self.data, turn, num_tokens),
+            false => growing::extend(&self.data, turn, slots.num_tokens),
+            true => self.kind.extend(&self.data, turn, slots),
         }
     }
 
@@ -119,12 +138,34 @@ impl Group {
         }
     }
 
+    /// Checks that what of a request is computed up to `num_tokens` can be cached.
+    pub fn check_cache(
+        &self,
+        asked: &Asked<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        self.kind.check_cache(&self.data, asked, rules, request, num_tokens)
+    }
+
+    /// Hands out, as a request ends, the block whose state stands for all of its computed tokens,
+    /// and how many those are.
+    pub fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {
+        self.kind.finalize_partial_tail(request)
+    }
+
     /// Forgets a request.
     #[inline]
-    pub fn end(&mut self, request: RequestId) {
+    pub fn end(&mut self, request: RequestId, orders: &mut WorkOrders) {
         if self.has_own_joints {
-            self.kind.end(request);
+            self.kind.end(&self.data, request, orders);
         }
+    }
+
+    /// Checks what the kind promises of a request's table; the error says what is broken.
+    pub fn check(&self, asked: &Asked<'_>) -> std::result::Result<(), String> {
+        self.kind.check(&self.data, asked)
     }
 
     /// A scheduling step starts.

@@ -3,7 +3,7 @@
 
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
-use super::turn::{External, Turn};
+use super::turn::{Adoption, External, Turn};
 use crate::block::BlockId;
 use crate::request::{GroupBlocks, GroupState};
 
@@ -20,29 +20,28 @@ pub fn demand<'a>(
     }
     let num_held = state.map_or(0, |state| state.blocks.len());
     if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
-        return GroupDemand { new: required.saturating_sub(num_held), adopted: &[] };
+        return GroupDemand { new: required.saturating_sub(num_held) as isize, adopted: &[] };
     }
     let skipped = data.num_skipped_blocks(demand.total_computed_tokens);
-    let new = |num_local: usize| required.saturating_sub(skipped.max(num_local));
+    let new = |num_local: usize| required.saturating_sub(skipped.max(num_local)) as isize;
     let hit = demand.new_computed_blocks.get(usize::from(data.id));
     let Some(hit) = hit.filter(|hit| !hit.is_empty()) else {
         return GroupDemand { new: new(num_held), adopted: &[] };
     };
     let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
     GroupDemand {
-        new: new(num_held + hit.len()) + usize::from(ends_inside),
+        new: new(num_held + hit.len()) + isize::from(ends_inside),
         adopted: hit.tail_from(skipped.saturating_sub(num_held)).1,
     }
 }
 
 /// Makes the blocks of a hit the request's own, behind null blocks for what it skips.
-pub fn adopt(
-    data: &GroupData,
-    turn: &mut Turn<'_>,
-    hit: Option<&GroupBlocks>,
-    total_computed_tokens: usize,
-) {
-    let skipped = data.num_skipped_blocks(total_computed_tokens);
+pub fn adopt(data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+    adopt_behind(turn, adoption.hit, data.num_skipped_blocks(adoption.total_computed_tokens));
+}
+
+/// Makes the blocks of a hit the request's own, those behind the first `skipped`.
+pub fn adopt_behind(turn: &mut Turn<'_>, hit: Option<&GroupBlocks>, skipped: usize) {
     let Turn { state, pool, .. } = turn;
     state.blocks.push_nulls(skipped);
     if let Some(hit) = hit {
@@ -71,7 +70,7 @@ pub fn extend(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<B
 
 /// Lengthens a table until it has slots for `num_tokens`; returns how many blocks its tail had.
 #[inline]
-fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed: bool) -> usize {
+pub fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed: bool) -> usize {
     let table = &mut turn.state.blocks;
     let before = table.tail().len();
     let required = num_tokens.div_ceil(data.block_size);

@@ -12,12 +12,14 @@ use super::caching;
 use super::data::{GroupData, Head};
 use super::demand::{BlockDemand, GroupDemand};
 use super::growing;
+use super::orders::WorkOrders;
 use super::query::{GroupHit, HitQuery};
 use super::retention::{Reach, ReachableBlocks};
-use super::turn::{External, Turn};
+use super::turn::{Adoption, External, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+use crate::pool::BlockPool;
+use crate::request::{GroupState, RequestId, RequestView};
 
 /// A kind of group. All lengths and positions are in tokens unless they are called blocks.
 pub trait Kind: Debug + Send + Sync {
@@ -29,8 +31,29 @@ pub trait Kind: Debug + Send + Sync {
         false
     }
 
-    /// Whether the group has a sliding window, which retention intervals are about.
-    fn has_sliding_window(&self) -> bool {
+    /// Whether the group has a sliding window or states, which retention intervals are about.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
+    /// Whether a block is the state of a whole prefix, as in Mamba, instead of that of its tokens.
+    fn is_state(&self) -> bool {
+        false
+    }
+
+    /// Whether the blocks of a table lie at the positions of its tokens, so that those behind some
+    /// number of tokens are no part of them.
+    fn covers_tokens(&self) -> bool {
+        !self.is_state()
+    }
+
+    /// Whether hits can end inside a block.
+    fn supports_partial_hits(&self) -> bool {
+        false
+    }
+
+    /// Whether such hits are worth their while where blocks are larger than hash blocks.
+    fn asks_for_partial_hits(&self) -> bool {
         false
     }
 
@@ -85,6 +108,9 @@ pub trait Kind: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Learns, before the first request, what its manager caches and how.
+    fn learn(&mut self, _rules: &CacheRules) {}
+
     /// Whether the kind replaces any of the joints below. Those of other kinds are called without
     /// asking the kind, since a decode step is little more than these calls.
     fn has_own_joints(&self) -> bool {
@@ -95,21 +121,36 @@ pub trait Kind: Debug + Send + Sync {
     fn demand<'a>(
         &mut self,
         data: &GroupData,
-        state: Option<&GroupState>,
+        asked: &Asked<'_>,
         demand: &BlockDemand<'a>,
     ) -> GroupDemand<'a> {
-        growing::demand(data, state, demand)
+        growing::demand(data, asked.state, demand)
+    }
+
+    /// Checks that a request can be served as the demand says, where the kind knows more than the
+    /// number of blocks.
+    fn check_demand(
+        &self,
+        _data: &GroupData,
+        _asked: &Asked<'_>,
+        _demand: &BlockDemand<'_>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Blocks that a connector's tokens take beyond the demand, or less than it if below zero.
+    fn num_blocks_beyond_demand(
+        &self,
+        _data: &GroupData,
+        _asked: &Asked<'_>,
+        _demand: &BlockDemand<'_>,
+    ) -> isize {
+        0
     }
 
     /// Makes the blocks of a hit the request's own.
-    fn adopt(
-        &mut self,
-        data: &GroupData,
-        turn: &mut Turn<'_>,
-        hit: Option<&GroupBlocks>,
-        total_computed_tokens: usize,
-    ) {
-        growing::adopt(data, turn, hit, total_computed_tokens);
+    fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        growing::adopt(data, turn, adoption);
     }
 
     /// Takes blocks for what a connector brings.
@@ -117,9 +158,9 @@ pub trait Kind: Debug + Send + Sync {
         growing::fill_external(data, turn, external);
     }
 
-    /// Gives the request slots for `num_tokens`: the blocks that its table gained.
-    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<BlockId> {
-        growing::extend(data, turn, num_tokens)
+    /// Gives the request slots: the blocks that its table gained.
+    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+        growing::extend(data, turn, slots.num_tokens)
     }
 
     /// Gives back the blocks that no token after `num_computed_tokens` attends to; how many.
@@ -147,8 +188,27 @@ pub trait Kind: Debug + Send + Sync {
         });
     }
 
+    /// Checks that what of a request is computed up to `num_tokens` can be cached, where the kind
+    /// knows more than the number of blocks.
+    fn check_cache(
+        &self,
+        _data: &GroupData,
+        _asked: &Asked<'_>,
+        _rules: &CacheRules,
+        _request: &RequestView<'_>,
+        _num_tokens: usize,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Hands out, as a request ends, the block whose state stands for all of its computed tokens,
+    /// and how many those are.
+    fn finalize_partial_tail(&mut self, _request: &RequestView<'_>) -> Option<(BlockId, usize)> {
+        None
+    }
+
     /// Forgets a request, whose blocks are given back by the caller.
-    fn end(&mut self, _request: RequestId) {}
+    fn end(&mut self, _data: &GroupData, _request: RequestId, _orders: &mut WorkOrders) {}
 
     /// A scheduling step starts.
     fn step_starts(&mut self) {}
@@ -157,7 +217,18 @@ pub trait Kind: Debug + Send + Sync {
     fn digest(&self, _put: &mut dyn FnMut(u64)) {}
 
     /// Checks what the kind promises of a request's table; the error says what is broken.
-    fn check(&self, _data: &GroupData, _state: &GroupState) -> std::result::Result<(), String> {
+    fn check(&self, _data: &GroupData, _asked: &Asked<'_>) -> std::result::Result<(), String> {
         Ok(())
     }
+}
+
+/// A request that a group is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The request.
+    pub request: RequestId,
+    /// What it holds in the group, if anything in any.
+    pub state: Option<&'a GroupState>,
+    /// The pool.
+    pub pool: &'a BlockPool,
 }

@@ -8,10 +8,11 @@ use crate::request::RequestId;
 pub struct WorkOrders {
     /// Blocks to zero, group by group.
     to_zero: Vec<Vec<BlockId>>,
-    /// Blocks to copy, in this order: from, to.
-    copies: Vec<(BlockId, BlockId)>,
-    /// Blocks that a connector may read, until the request ends or the step does.
-    offloads: Vec<Offload>,
+    /// Blocks to copy, group by group: from, to. Both have a reference for it that whoever takes
+    /// the list gives back once the copy is done.
+    copies: Vec<Vec<(BlockId, BlockId)>>,
+    /// Blocks that a connector may read until their request ends, group by group.
+    offloads: Vec<Vec<Offload>>,
 }
 
 /// A block whose content stands for a prefix of a request.
@@ -30,7 +31,11 @@ pub struct Offload {
 impl WorkOrders {
     /// No orders yet for so many groups.
     pub fn new(num_groups: usize) -> Self {
-        Self { to_zero: vec![Vec::new(); num_groups], copies: Vec::new(), offloads: Vec::new() }
+        Self {
+            to_zero: vec![Vec::new(); num_groups],
+            copies: vec![Vec::new(); num_groups],
+            offloads: vec![Vec::new(); num_groups],
+        }
     }
 
     /// Blocks of a group are to be zeroed.
@@ -48,13 +53,38 @@ impl WorkOrders {
         self.to_zero.iter_mut().flat_map(std::mem::take).collect()
     }
 
-    /// Hands out the blocks to copy.
+    /// A block of a group is to be copied to another one.
+    pub fn copy(&mut self, group: GroupId, from: BlockId, to: BlockId) {
+        self.copies[usize::from(group)].push((from, to));
+    }
+
+    /// The blocks to copy, from and to, group by group.
+    pub fn copies(&self) -> impl Iterator<Item = (BlockId, BlockId)> + '_ {
+        self.copies.iter().flatten().copied()
+    }
+
+    /// Hands out the blocks to copy, and with them a reference to each.
     pub fn take_copies(&mut self) -> Vec<(BlockId, BlockId)> {
-        std::mem::take(&mut self.copies)
+        self.copies.iter_mut().flat_map(std::mem::take).collect()
+    }
+
+    /// A connector may read a block.
+    pub fn offer(&mut self, offload: Offload) {
+        self.offloads[usize::from(offload.group)].push(offload);
+    }
+
+    /// Takes back what a connector may read of a request in a group.
+    pub fn withdraw(&mut self, group: GroupId, request: RequestId) {
+        self.offloads[usize::from(group)].retain(|offload| offload.request != request);
+    }
+
+    /// The blocks that a connector may read, group by group.
+    pub fn offloads(&self) -> impl Iterator<Item = &Offload> + '_ {
+        self.offloads.iter().flatten()
     }
 
     /// Hands out the blocks that a connector may read.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
-        std::mem::take(&mut self.offloads)
+        self.offloads.iter_mut().flat_map(std::mem::take).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::block::{BlockHash, BlockId, GroupId};
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::error::Result;
 use crate::pool::{BlockPool, ChainCursor};
 use crate::request::{GroupBlocks, GroupHashes};
@@ -20,6 +20,8 @@ pub struct HitQuery<'a> {
     pub groups: &'a [GroupId],
     /// The request's hashes at the granularity of these groups.
     pub hashes: GroupHashes<'a>,
+    /// All of them, for hits that end inside a block.
+    pub unit_hashes: GroupHashes<'a>,
     /// Tokens per block.
     pub block_size: usize,
     /// Upper bound of the hit.
@@ -47,6 +49,27 @@ impl HitQuery<'_> {
     /// The most blocks that the hit can have.
     pub fn max_blocks(&self) -> usize {
         self.max_length / self.block_size
+    }
+
+    /// Whether hits can end inside a block: at multiples of the alignment, which has a hash then.
+    pub fn is_fine_grained(&self) -> bool {
+        self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
+    }
+
+    /// The blocks that stand for the first `num_units` hash blocks, one per group, if all groups
+    /// have one.
+    pub fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
+        self.find_all(self.unit_hashes.get(num_units - 1)?)
+    }
+
+    /// The blocks at a position, one per group, if all groups have one.
+    pub fn find_block(&self, index: usize) -> Result<Option<Vec<BlockId>>> {
+        self.find_all(self.hashes.get(index)?)
+    }
+
+    fn find_all(&self, hash: BlockHash) -> Result<Option<Vec<BlockId>>> {
+        let find = |&group: &GroupId| self.pool.find(&CacheKey { hash, group });
+        Ok(self.groups.iter().map(find).collect())
     }
 
     /// Whether a hit of so many blocks is aligned.

@@ -1,6 +1,7 @@
 //! Reference sliding-window attention (R-SWA): a token attends to the whole prompt and to a window
 //! of what was generated, so the blocks between the two are given back.
 
+use super::cache_rules::CacheRules;
 use super::data::GroupData;
 use super::declaration::{Caching, Declaration, Support};
 use super::full::FullAttention;
@@ -8,7 +9,8 @@ use super::growing;
 use super::kind::Kind;
 use super::query::{GroupHit, HitQuery};
 use super::spec::{GroupSpec, Size};
-use super::turn::Turn;
+use super::turn::{Adoption, Slots, Turn};
+use crate::block::BlockId;
 use crate::error::Result;
 
 /// R-SWA, as vLLM has it from 0.32 on.
@@ -17,6 +19,7 @@ pub static RSWA: Declaration = Declaration {
     event_name: "full_attention",
     short_name: "rswa",
     vllm_classes: ("RSWASpec", "RSWAManager"),
+    vllm_attributes: &[],
     required: &[Size::RswaWindow],
     optional: &[],
     caching: Caching::Always,
@@ -34,21 +37,29 @@ pub static RSWA: Declaration = Declaration {
 /// Full attention over the prompt, a window over the rest.
 #[derive(Clone, Debug)]
 struct ReferenceWindow {
+    full: FullAttention,
     window: usize,
 }
 
 impl ReferenceWindow {
     fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
-        Ok(Box::new(Self { window: spec.required(Size::RswaWindow)? }))
+        Ok(Box::new(Self {
+            full: FullAttention::default(),
+            window: spec.required(Size::RswaWindow)?,
+        }))
     }
 }
 
 impl Kind for ReferenceWindow {
     fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
-        FullAttention.longest_hit(query)
+        self.full.longest_hit(query)
     }
 
     fn is_prefix_closed(&self) -> bool {
+        true
+    }
+
+    fn supports_partial_hits(&self) -> bool {
         true
     }
 
@@ -56,8 +67,20 @@ impl Kind for ReferenceWindow {
         true
     }
 
+    fn learn(&mut self, rules: &CacheRules) {
+        self.full.learn(rules);
+    }
+
     fn has_own_joints(&self) -> bool {
         true
+    }
+
+    fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        self.full.adopt(data, turn, adoption);
+    }
+
+    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+        self.full.extend(data, turn, slots)
     }
 
     fn give_back(

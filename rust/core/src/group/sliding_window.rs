@@ -16,6 +16,7 @@ pub static SLIDING_WINDOW: Declaration = Declaration {
     event_name: "sliding_window",
     short_name: "swa",
     vllm_classes: ("SlidingWindowSpec", "SlidingWindowManager"),
+    vllm_attributes: &[],
     required: &[Size::SlidingWindow],
     optional: &[Size::ExtraRetainedTokens],
     caching: Caching::Always,
@@ -81,7 +82,7 @@ impl Kind for SlidingWindowAttention {
         Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
     }
 
-    fn has_sliding_window(&self) -> bool {
+    fn is_sparse(&self) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 
-/// A size that only some kinds of groups have, in tokens.
+/// A size that only some kinds of groups have, in tokens unless it counts blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A token attends to itself and the `window - 1` before.
@@ -14,15 +14,24 @@ pub enum Size {
     ExtraRetainedTokens,
     /// Generated tokens that a token attends to beside the prompt (R-SWA).
     RswaWindow,
+    /// Blocks behind the running state that drafts write to (Mamba).
+    NumSpeculativeBlocks,
+    /// Blocks for a state inside a chunk of the prompt (Mamba); more than one counts as one.
+    NumPrefillCheckpointBlocks,
+    /// Such states lie at multiples of this many tokens behind a chunk's start.
+    PrefillCheckpointAlignment,
 }
 
 impl Size {
     /// Every size, in the order of declaration.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 7] = [
         Self::SlidingWindow,
         Self::AttentionChunkSize,
         Self::ExtraRetainedTokens,
         Self::RswaWindow,
+        Self::NumSpeculativeBlocks,
+        Self::NumPrefillCheckpointBlocks,
+        Self::PrefillCheckpointAlignment,
     ];
 
     /// The name of the argument that gives the size.
@@ -32,6 +41,9 @@ impl Size {
             Self::AttentionChunkSize => "attention_chunk_size",
             Self::ExtraRetainedTokens => "extra_retained_tokens",
             Self::RswaWindow => "rswa_window",
+            Self::NumSpeculativeBlocks => "num_speculative_blocks",
+            Self::NumPrefillCheckpointBlocks => "num_prefill_checkpoint_blocks",
+            Self::PrefillCheckpointAlignment => "prefill_checkpoint_alignment",
         }
     }
 
@@ -42,7 +54,13 @@ impl Size {
 
     /// What a group has that does not give the size, if that is a number.
     pub fn default(self) -> Option<usize> {
-        (self == Self::ExtraRetainedTokens).then_some(0)
+        let is_none = matches!(
+            self,
+            Self::ExtraRetainedTokens
+                | Self::NumSpeculativeBlocks
+                | Self::NumPrefillCheckpointBlocks
+        );
+        is_none.then_some(0)
     }
 }
 

@@ -27,6 +27,17 @@ pub struct SearchResult {
     pub num_uncached_common_prefix_tokens: usize,
 }
 
+/// What full attention alone can continue from.
+#[derive(Clone, Debug)]
+pub struct DeepestHit {
+    /// The blocks of each group, as far as it has them.
+    pub blocks: Vec<GroupBlocks>,
+    /// Tokens of the hit.
+    pub length: usize,
+    /// Whether another group has less of it, so that a connector has to bring the rest.
+    pub is_diverged: bool,
+}
+
 impl From<SearchResult> for PrefixHit {
     fn from(found: SearchResult) -> Self {
         let shared_prefix_boundary = match found.num_uncached_common_prefix_tokens {

@@ -7,7 +7,7 @@ mod prefix;
 mod search;
 mod spec_group;
 
-pub use hit::{PrefixHit, SearchResult};
+pub use hit::{DeepestHit, PrefixHit, SearchResult};
 pub use memo::{ChainEnd, LookupMemo, LookupMemos};
 pub use prefix::CachedPrefix;
 pub use search::HitSearch;

@@ -79,10 +79,10 @@ impl HitSearch<'_> {
 
     /// EAGLE matches one block past the hit before it drops it.
     fn search_length(&self, group: &SpecGroup, max_length: usize) -> usize {
-        if !group.use_eagle {
+        if !group.use_eagle || group.eagle_margin == 0 {
             return max_length;
         }
-        max_length.saturating_add(group.block_size).min(self.hashes.len() * self.hash_block_size)
+        max_length.saturating_add(group.eagle_margin).min(self.hashes.len() * self.hash_block_size)
     }
 
     fn ask(
@@ -124,6 +124,7 @@ impl HitSearch<'_> {
             pool: self.pool,
             groups: &group.groups,
             hashes: GroupHashes::new(self.hashes, self.hash_block_size, group.block_size),
+            unit_hashes: GroupHashes::new(self.hashes, self.hash_block_size, self.hash_block_size),
             block_size: group.block_size,
             max_length,
             drop_eagle_block,

@@ -1,7 +1,7 @@
 //! Groups that are looked up together, as vLLM's `SpecGroup`.
 
 use crate::block::GroupId;
-use crate::group::Group;
+use crate::group::{CacheRules, Group};
 
 /// Groups that share a spec and are looked up together.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct SpecGroup {
     pub block_size: usize,
     /// Whether hits drop their last block.
     pub use_eagle: bool,
+    /// Tokens that such hits match beyond their end; 0 for states, which do not drop.
+    pub eagle_margin: usize,
     /// Whether every prefix of a hit is a hit.
     pub is_prefix_closed: bool,
 }
@@ -20,7 +22,7 @@ impl SpecGroup {
     /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
     /// bound the search for the others. A group alone is asked even if it takes no part: vLLM
     /// refuses look-ups past the hashes there too.
-    pub fn gather(groups: &[Group]) -> Vec<Self> {
+    pub fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {
             let is_same = |other: &&mut Self| {
@@ -35,6 +37,11 @@ impl SpecGroup {
                     groups: vec![group.id],
                     block_size: group.block_size,
                     use_eagle: group.drops_eagle_block,
+                    eagle_margin: match (group.is_state, group.has_partial_hits) {
+                        (true, _) => 0,
+                        (false, true) => rules.hash_block_size.min(group.block_size),
+                        (false, false) => group.block_size,
+                    },
                     is_prefix_closed: group.kind().is_prefix_closed(),
                 }),
             }

@@ -6,7 +6,7 @@ use super::args::AllocateArgs;
 use super::request_turn::RequestTurn;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::group::{BlockDemand, External, Group};
+use crate::group::{Adoption, Asked, BlockDemand, External, Group, SharedTail, Slots};
 use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
@@ -16,8 +16,9 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
         total_computed: usize,
-        num_slots: usize,
+        step: &BlockDemand<'_>,
     ) -> Result<()> {
+        self.check_rows(request.id, step)?;
         if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
@@ -37,24 +38,28 @@ impl Manager {
             ));
         }
         if !adopts && total_computed > 0 && !is_running() {
-            self.check_lacking_blocks(request.id, total_computed, num_slots)?;
+            self.check_lacking_blocks(request.id, total_computed, step)?;
         }
         self.check_ends_of_hit(args.num_local(request), args.new_computed_blocks)
     }
 
-    /// Checks that a hit of `num_local` tokens ends where a block does.
+    /// Checks that a hit of `num_local` tokens ends where it can.
     fn check_ends_of_hit(&self, num_local: usize, hit: &[GroupBlocks]) -> Result<()> {
-        let inside = |(group, blocks): &(&Group, &GroupBlocks)| {
-            group.adopts_hits && !blocks.is_empty() && !num_local.is_multiple_of(group.block_size)
-        };
-        match self.groups.iter().zip(hit).find(inside) {
-            None => Ok(()),
-            Some((group, _)) => Err(Error::Request(format!(
-                "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
-                 multiple of the block size",
-                group.block_size
-            ))),
+        for (group, blocks) in self.groups.iter().zip(hit) {
+            if !group.adopts_hits || blocks.is_empty() {
+                continue;
+            }
+            if group.has_partial_hits {
+                SharedTail::check(group, blocks, num_local)?;
+            } else if !num_local.is_multiple_of(group.block_size) {
+                return Err(Error::Request(format!(
+                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                     multiple of the block size",
+                    group.block_size
+                )));
+            }
         }
+        Ok(())
     }
 
     /// Checks that there are blocks for a request that counts tokens as computed without holding
@@ -64,7 +69,7 @@ impl Manager {
         &mut self,
         id: RequestId,
         total_computed: usize,
-        num_slots: usize,
+        step: &BlockDemand<'_>,
     ) -> Result<()> {
         let held = self.requests.get(&id);
         let table = |group: usize| held.map(|held| &held.groups[group]);
@@ -75,10 +80,20 @@ impl Manager {
         if self.groups.iter().all(is_held) {
             return Ok(());
         }
-        let unskipped = BlockDemand { num_tokens: num_slots, ..BlockDemand::default() };
-        let groups = self.groups.iter_mut().enumerate();
-        let missing = groups.map(|(i, group)| group.demand(table(i), &unskipped).new);
-        self.pool.check_free(missing.sum())
+        let pool = &self.pool;
+        let missing = self.groups.iter_mut().enumerate().map(|(i, group)| {
+            let unskipped = BlockDemand {
+                num_tokens: step.num_tokens,
+                num_tokens_main_model: step.num_tokens_main_model,
+                num_encoder_tokens: step.num_encoder_tokens,
+                // Only a question, where the kind would remember the answer.
+                apply_admission_cap: group.has_own_joints(),
+                ..BlockDemand::default()
+            };
+            group.demand(&Asked { request: id, state: table(i), pool }, &unskipped).new
+        });
+        let missing: isize = missing.sum();
+        self.pool.check_free(missing.max(0) as usize)
     }
 
     /// Whether any block of a hit lies behind what its group skips.
@@ -99,13 +114,19 @@ impl Manager {
 impl RequestTurn<'_> {
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
     /// is taken before any block is allocated, so that no allocation evicts another group's hit.
-    pub fn adopt(&mut self, args: &AllocateArgs<'_>, total_computed_tokens: usize) {
+    pub fn adopt(
+        &mut self,
+        args: &AllocateArgs<'_>,
+        num_local_computed_tokens: usize,
+        total_computed_tokens: usize,
+    ) {
         if self.held.is_running() {
             return;
         }
         self.each(|group, turn| {
             let hit = args.new_computed_blocks.get(usize::from(group.id));
-            group.adopt(turn, hit, total_computed_tokens);
+            let adoption = Adoption { hit, num_local_computed_tokens, total_computed_tokens };
+            group.adopt(turn, &adoption);
         })
         .for_each(drop);
         if args.num_external_computed_tokens > 0 {
@@ -122,8 +143,8 @@ impl RequestTurn<'_> {
     }
 
     /// Gives the request slots: the new blocks of each group.
-    pub fn extend(&mut self, num_slots: usize) -> Vec<Vec<BlockId>> {
-        self.each(|group, turn| group.extend(turn, num_slots)).collect()
+    pub fn extend(&mut self, slots: &Slots) -> Vec<Vec<BlockId>> {
+        self.each(|group, turn| group.extend(turn, slots)).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::demand::CountedHit;
 use super::request_turn::RequestTurn;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::group::BlockDemand;
+use crate::group::{BlockDemand, Slots};
 use crate::request::{RequestBlocks, RequestView};
 
 impl Manager {
@@ -23,24 +23,47 @@ impl Manager {
         let max_model_len = self.config.max_model_len;
         let total_computed = computed.min(max_model_len);
         let num_final = computed.saturating_add(args.num_new_tokens);
-        let num_slots = num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len);
-        let adoption = self.check_adoption(request, args, total_computed, num_slots);
+        let slots = Slots {
+            num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
+            num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),
+            num_encoder_tokens: args.num_encoder_tokens,
+        };
+        let step = BlockDemand {
+            num_tokens: slots.num_tokens,
+            new_computed_blocks: args.new_computed_blocks,
+            total_computed_tokens: computed,
+            num_local_computed_tokens: args.num_local(request),
+            num_tokens_main_model: slots.num_tokens_main_model,
+            num_encoder_tokens: slots.num_encoder_tokens,
+            prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
+            apply_admission_cap: false,
+        };
+        let adoption = self.check_adoption(request, args, total_computed, &step);
         // A request that holds something changes below; another is refused for want of room first.
         if adoption.is_err() && self.knows(request.id) {
             return adoption.map(|()| None);
         }
-        if !self.has_room(request, args, total_computed, num_slots) {
+        if !self.has_room(request, args, total_computed, &step) {
+            self.forget_unless_held(request.id);
             return Ok(None);
         }
-        adoption?;
+        let has_external = args.num_external_computed_tokens > 0;
+        let checked = match adoption {
+            Ok(()) if has_external => self.check_external(request.id, &step),
+            adoption => adoption,
+        };
+        if let Err(refusal) = checked {
+            self.forget_unless_held(request.id);
+            return Err(refusal);
+        }
         self.forget_lookup(request.id);
         let Self { config, plan, groups, requests, pool, orders, .. } = self;
         let held = requests.entry(request.id).or_insert_with(|| RequestBlocks::new(groups.len()));
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
         if args.adopts() {
-            turn.adopt(args, total_computed);
+            turn.adopt(args, step.num_local_computed_tokens, total_computed);
         }
-        let new_blocks = turn.extend(num_slots);
+        let new_blocks = turn.extend(&slots);
         if config.enable_caching && !args.delay_cache_blocks {
             // Draft tokens may be rejected: only final ones are cached.
             let num_tokens = num_final.min(request.num_tokens).min(max_model_len);
@@ -56,23 +79,22 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
         total_computed: usize,
-        num_slots: usize,
+        step: &BlockDemand<'_>,
     ) -> bool {
         let watermark = match args.has_scheduled_reqs && request.is_waiting {
             true => self.plan.watermark_blocks,
             false => 0,
         };
         let mut counted = CountedHit::default();
-        let step = BlockDemand {
-            num_tokens: num_slots,
-            new_computed_blocks: args.new_computed_blocks,
-            total_computed_tokens: total_computed,
-            num_local_computed_tokens: args.num_local(request),
-            apply_admission_cap: false,
-        };
         if args.full_sequence_must_fit {
             let num_tokens = request.num_tokens.min(self.config.max_model_len);
-            let whole = BlockDemand { num_tokens, apply_admission_cap: true, ..step };
+            let whole = BlockDemand {
+                num_tokens,
+                num_tokens_main_model: num_tokens,
+                total_computed_tokens: total_computed,
+                apply_admission_cap: true,
+                ..*step
+            };
             if !self.fits(request.id, &whole, watermark, &mut counted) {
                 return false;
             }
@@ -84,7 +106,7 @@ impl Manager {
             Some(request.num_prompt_tokens),
         );
         let kept = watermark.saturating_add(args.reserved_blocks);
-        self.fits(request.id, &step, kept, &mut counted)
+        self.fits(request.id, step, kept, &mut counted)
     }
 
     fn check_allocation(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {
@@ -112,6 +134,14 @@ impl Manager {
         let outside = |&block: &BlockId| block as usize >= self.config.num_blocks;
         if hit.iter().any(|blocks| blocks.tail().iter().any(outside)) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
+        }
+        let num_tokens =
+            computed.min(self.config.max_model_len).saturating_add(args.num_new_tokens);
+        if self.plan.has_own_joints && num_tokens > 2 * self.config.max_model_len {
+            return Err(Error::Request(format!(
+                "{num_tokens} tokens are to have states, more than max_model_len {}",
+                self.config.max_model_len
+            )));
         }
         Ok(())
     }

@@ -15,6 +15,8 @@ pub struct AllocateArgs<'a> {
     pub num_lookahead_tokens: usize,
     /// Tokens beyond the hit whose KV a connector brings.
     pub num_external_computed_tokens: usize,
+    /// Encoder tokens that a request which is admitted now attends to.
+    pub num_encoder_tokens: usize,
     /// Whether blocks are cached by a later call, once a transfer has filled them.
     pub delay_cache_blocks: bool,
     /// Whether the request is refused if its whole sequence does not fit now.

@@ -4,7 +4,7 @@ use super::Manager;
 use super::plan::Plan;
 use super::request_turn::RequestTurn;
 use crate::error::{Error, Result};
-use crate::group::{Group, Reach, ReachableBlocks};
+use crate::group::{Asked, Group, Reach, ReachableBlocks};
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 impl Manager {
@@ -29,6 +29,9 @@ impl Manager {
                 is_hybrid,
                 num_computed_tokens,
             )?;
+            let asked = Asked { request: request.id, state: state(group), pool };
+            let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
+            group.check_cache(&asked, &plan.rules, request, num_tokens)?;
         }
         if let Some(held) = held {
             let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
@@ -43,6 +46,7 @@ impl Manager {
         &self,
         request: RequestId,
         num_prompt_tokens: usize,
+        num_computed_tokens: usize,
         num_hashes: usize,
         hit: &[GroupBlocks],
     ) -> usize {
@@ -52,13 +56,22 @@ impl Manager {
             let state = held.map(|held| &held.groups[id]);
             let adopted = hit.get(id).map_or(0, GroupBlocks::len);
             let cached = state.and_then(|state| state.num_cached_blocks).unwrap_or(adopted);
-            cached * group.block_size
+            // The block in which a hit ends is cached once more when it is full, and a state may be
+            // found at another boundary than where it was cached before.
+            match (group.is_state, group.has_partial_hits) {
+                (true, _) => (cached.saturating_sub(1) * group.block_size).min(num_computed_tokens),
+                (false, true) => cached.saturating_sub(1) * group.block_size,
+                (false, false) => cached * group.block_size,
+            }
         };
         let cacheable = self.groups.iter().filter(|group| group.is_cacheable);
         let first = cacheable.map(cached_tokens).min().unwrap_or(0).min(num_prompt_tokens);
         // The end of the prompt is cached by itself, and events name the hash before what is
-        // stored: at most three hashes below the last one of the prompt.
-        (first / self.plan.hash_block_size).min(num_hashes).saturating_sub(3)
+        // stored: at most three hashes below the last one of the prompt, and as many more as a
+        // hash covers tokens behind its block.
+        let size = self.plan.hash_block_size;
+        let below = 3 + self.plan.rules.num_hash_lookahead_tokens.div_ceil(size);
+        (first / size).min(num_hashes).saturating_sub(below)
     }
 }
 
@@ -117,7 +130,10 @@ impl Plan {
         if !is_hybrid {
             return settled;
         }
-        let align = |tokens: usize| tokens - tokens % self.scheduler_block_size;
+        let align = |tokens: usize| match self.rules.has_partial_hits {
+            true => tokens,
+            false => tokens - tokens % self.scheduler_block_size,
+        };
         let aligned = align(num_computed_tokens);
         match group.drops_eagle_block && aligned > 0 {
             true => settled.min(align(settled).saturating_add(group.block_size)),

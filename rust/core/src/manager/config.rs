@@ -24,6 +24,16 @@ pub struct ManagerConfig {
     pub enable_caching: bool,
     /// Whether hits drop their last block: in the groups marked for it, or in all if none is.
     pub use_eagle: bool,
+    /// Whether the groups marked for it drop that block even without `use_eagle` (vLLM before
+    /// 0.33.0).
+    pub drops_flagged_groups: bool,
+    /// Tokens behind a block that its hash covers.
+    pub num_hash_lookahead_tokens: usize,
+    /// Whether states are kept at shared-prefix junctions inside a block, where hits drop a block.
+    pub enable_mamba_shared_prefix_checkpoint: bool,
+    /// Whether a state that is cached where its prompt ends is cached there once more (vLLM before
+    /// 0.33.0).
+    pub recaches_known_tail: bool,
     /// Prompt tokens that a multi-module MTP drafter reads ahead of a chunk.
     pub num_prefill_lookahead: usize,
     /// Whether the manager keeps events.
@@ -53,6 +63,10 @@ impl ManagerConfig {
             max_in_flight_tokens: None,
             enable_caching: true,
             use_eagle: false,
+            drops_flagged_groups: false,
+            num_hash_lookahead_tokens: 0,
+            enable_mamba_shared_prefix_checkpoint: false,
+            recaches_known_tail: false,
             num_prefill_lookahead: 0,
             enable_events: false,
             watermark: 0.0,

@@ -4,7 +4,7 @@ use super::Manager;
 use super::adopt::takes_no_hit;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::Result;
-use crate::group::BlockDemand;
+use crate::group::{Asked, BlockDemand, Group};
 use crate::pool::BlockPool;
 use crate::request::RequestId;
 
@@ -18,8 +18,9 @@ impl Manager {
         kept: usize,
         counted: &mut CountedHit,
     ) -> bool {
-        let num_free_blocks = self.pool.num_free_blocks();
-        let fits = |demand: usize| demand.saturating_add(kept) <= num_free_blocks;
+        let num_free_blocks = self.pool.num_free_blocks() as isize;
+        let kept = isize::try_from(kept).unwrap_or(isize::MAX);
+        let fits = |demand: isize| demand.saturating_add(kept) <= num_free_blocks;
         fits(self.demand(request, demand, |_, _, adopted| adopted.len()))
             || fits(self.demand(request, demand, |pool, group, adopted| {
                 counted.num_free(group, adopted, pool)
@@ -27,18 +28,69 @@ impl Manager {
     }
 
     /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
-    /// free blocks of the hit.
+    /// free blocks of the hit. Below zero where a table is longer than the request needs.
     pub fn get_num_blocks_to_allocate(
         &mut self,
         request: RequestId,
         demand: &BlockDemand<'_>,
-    ) -> Result<usize> {
+    ) -> Result<isize> {
         let held = self.requests.get(&request).map_or(&[][..], |held| &held.groups);
         let mut groups = held.iter().zip(demand.new_computed_blocks);
         if groups.any(|(state, hit)| state.num_cached_blocks.is_some() && !hit.is_empty()) {
             return Err(takes_no_hit());
         }
-        Ok(self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool)))
+        let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
+        self.forget_unless_held(request);
+        Ok(demanded)
+    }
+
+    /// Forgets what the groups learned of a request that got nothing.
+    pub(super) fn forget_unless_held(&mut self, request: RequestId) {
+        if self.plan.has_own_joints && !self.knows(request) {
+            self.groups.iter_mut().for_each(|group| group.end(request, &mut self.orders));
+        }
+    }
+
+    /// Checks that a request can be served as the demand says.
+    pub(super) fn check_rows(&self, request: RequestId, demand: &BlockDemand<'_>) -> Result<()> {
+        if !self.plan.has_own_joints {
+            return Ok(());
+        }
+        let held = self.requests.get(&request);
+        let asked = |group: usize| Asked {
+            request,
+            state: held.map(|held| &held.groups[group]),
+            pool: &self.pool,
+        };
+        let mut groups = self.groups.iter().enumerate();
+        groups.try_for_each(|(i, group)| group.check_demand(&asked(i), demand))
+    }
+
+    /// Checks that there is room for what a connector's tokens take beyond a demand, which counts
+    /// a state for the end of the step alone.
+    pub(super) fn check_external(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> Result<()> {
+        let beyond = match self.plan.has_own_joints {
+            true => self.num_blocks_beyond_demand(request, demand),
+            false => 0,
+        };
+        if beyond <= 0 {
+            return Ok(());
+        }
+        let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
+        self.pool.check_free((demanded + beyond).max(0) as usize)
+    }
+
+    fn num_blocks_beyond_demand(&self, request: RequestId, demand: &BlockDemand<'_>) -> isize {
+        let held = self.requests.get(&request);
+        let beyond = |(i, group): (usize, &Group)| {
+            let state = held.map(|held| &held.groups[i]);
+            group.num_blocks_beyond_demand(&Asked { request, state, pool: &self.pool }, demand)
+        };
+        self.groups.iter().enumerate().map(beyond).sum()
     }
 
     fn demand(
@@ -46,14 +98,15 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
         mut num_free: impl FnMut(&BlockPool, usize, &[BlockId]) -> usize,
-    ) -> usize {
+    ) -> isize {
         let held = self.requests.get(&request);
         let pool = &self.pool;
         let demands = self.groups.iter_mut().enumerate().map(|(i, group)| {
-            let demand = group.demand(held.map(|held| &held.groups[i]), demand);
-            demand.new + num_free(pool, i, demand.adopted)
+            let state = held.map(|held| &held.groups[i]);
+            let demand = group.demand(&Asked { request, state, pool }, demand);
+            demand.new + num_free(pool, i, demand.adopted) as isize
         });
-        demands.fold(0, usize::saturating_add)
+        demands.fold(0, isize::saturating_add)
     }
 }
 

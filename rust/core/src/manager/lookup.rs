@@ -4,7 +4,7 @@ use super::Manager;
 use crate::error::Result;
 use crate::group::CacheTarget;
 use crate::lookup::{
-    CachedPrefix, ChainEnd, HitSearch, LookupMemo, LookupMemos, PrefixHit, SearchResult,
+    CachedPrefix, ChainEnd, DeepestHit, HitSearch, LookupMemo, LookupMemos, PrefixHit, SearchResult,
 };
 use crate::request::{GroupBlocks, HashSource, RequestId, RequestView};
 
@@ -90,6 +90,26 @@ impl Manager {
         max_length: usize,
     ) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
         self.hit_search(hashes).per_group(max_length)
+    }
+
+    /// For a request whose rest a connector may bring: what full attention alone can continue from,
+    /// where states are in the way of a longer hit. None if the groups are to agree on a hit: where
+    /// there are no states, or where one reaches farther than full attention.
+    pub fn find_deepest_hit(
+        &self,
+        hashes: &dyn HashSource,
+        max_length: usize,
+    ) -> Result<Option<DeepestHit>> {
+        let has_states = self.groups.iter().any(|group| group.is_state);
+        let full = self.plan.spec_groups.first().filter(|group| group.is_prefix_closed);
+        let Some(full) = full.filter(|_| has_states && self.is_hybrid()) else { return Ok(None) };
+        let (blocks, lengths) = self.find_longest_hit_per_group(hashes, max_length)?;
+        let length = lengths[usize::from(full.groups[0])];
+        if lengths.iter().any(|&other| other > length) {
+            return Ok(None);
+        }
+        let is_diverged = lengths.iter().any(|&other| other < length);
+        Ok(Some(DeepestHit { blocks, length, is_diverged }))
     }
 
     fn hit_search<'a>(&'a self, hashes: &'a dyn HashSource) -> HitSearch<'a> {

@@ -83,13 +83,16 @@ impl Manager {
     /// Prefix tokens of a request that every cacheable group has cached.
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;
-        let cached = |blocks: &GroupBlocks| {
-            let states = self.pool.states();
-            blocks.iter_held_back().find_map(|block| states.hash_num_tokens(block)).unwrap_or(0)
+        let states = self.pool.states();
+        let cached = |is_state: bool, blocks: &GroupBlocks| {
+            let mut lengths =
+                blocks.iter_held_back().filter_map(|block| states.hash_num_tokens(block));
+            // The last is the longest, unless blocks stand for whole prefixes.
+            if is_state { lengths.max() } else { lengths.next() }.unwrap_or(0)
         };
         let groups = self.groups.iter().zip(&held.groups);
         let cacheable = groups.filter(|(group, _)| group.is_cacheable);
-        Ok(cacheable.map(|(_, state)| cached(&state.blocks)).min().unwrap_or(0))
+        Ok(cacheable.map(|(group, held)| cached(group.is_state, &held.blocks)).min().unwrap_or(0))
     }
 
     /// The events since the last call.
@@ -132,6 +135,16 @@ impl Manager {
         self.plan.hash_block_size
     }
 
+    /// Whether hits can end inside blocks, at any multiple of the hash block size.
+    pub fn has_partial_hits(&self) -> bool {
+        self.plan.rules.has_partial_hits
+    }
+
+    /// Whether states are kept at shared-prefix junctions inside a block.
+    pub fn keeps_junction_states(&self) -> bool {
+        self.plan.rules.keeps_junction_state
+    }
+
     /// Blocks kept free when a waiting request is admitted beside running ones.
     pub fn watermark_blocks(&self) -> usize {
         self.plan.watermark_blocks
@@ -158,7 +171,9 @@ impl Manager {
                 true => None,
                 false => Some(0).filter(|_| blocks.is_empty()),
             };
-            let Some(len) = len.filter(|&len| len <= blocks.len()) else {
+            // A connector may bring the state where a local one is missing.
+            let is_held = |&len: &usize| group.is_state || len <= blocks.len();
+            let Some(len) = len.filter(is_held).map(|len| len.min(blocks.len())) else {
                 return Err(Error::Precondition(format!(
                     "a hit of {} blocks of {} tokens cannot be cut to {num_computed_tokens} \
                      tokens; give a multiple of the block size within the hit",

@@ -4,7 +4,7 @@ use super::{Manager, unknown};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::Offload;
-use crate::request::RequestId;
+use crate::request::{RequestId, RequestView};
 
 impl Manager {
     /// Block ids taken since the last call, for zeroing: group by group.
@@ -12,7 +12,8 @@ impl Manager {
         self.orders.take_to_zero()
     }
 
-    /// Blocks to copy before the step, from and to, since the last call.
+    /// Blocks to copy before the step, from and to, since the last call. Each of them has a
+    /// reference that the caller gives back once the copy is done.
     pub fn take_block_copies(&mut self) -> Vec<(BlockId, BlockId)> {
         self.orders.take_copies()
     }
@@ -20,6 +21,16 @@ impl Manager {
     /// Blocks that a connector may read, since the last call.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
         self.orders.take_offloads()
+    }
+
+    /// Blocks whose states stand for all computed tokens of a request that ends now, for a connector
+    /// to read. Asked again, there is none.
+    pub fn finalize_partial_tails(&mut self, request: &RequestView<'_>) -> Vec<Offload> {
+        let tails = self.groups.iter_mut().filter_map(|group| {
+            let (block, num_tokens) = group.finalize_partial_tail(request)?;
+            Some(Offload { request: request.id, group: group.id, block, num_tokens })
+        });
+        tails.collect()
     }
 
     /// Lists a request's blocks from `start_token` on for zeroing once more.

@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
     pub num_reprefillable_tokens: usize,
     pub watermark_blocks: usize,
+    /// Whether any group keeps its tables otherwise than most, or has memory of its own.
+    pub has_own_joints: bool,
 }
 
 impl Plan {
@@ -28,32 +30,46 @@ impl Plan {
         check_sizes(config)?;
         let scheduler_block_size = scheduler_block_size(config)?;
         let hash_block_size = hash_block_size(config, &groups, scheduler_block_size)?;
-        let has_window = groups.iter().any(|group| group.kind().has_sliding_window());
-        config.policy.validate(has_window, scheduler_block_size)?;
+        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
+        config.policy.validate(is_sparse, scheduler_block_size)?;
         let num_reprefillable_tokens = num_reprefillable_tokens(config, scheduler_block_size)?;
 
-        let any_group_drops = groups.iter().any(|group| group.drops_eagle_block);
+        let has_partial_hits = has_partial_hits(config, &groups, hash_block_size);
+        groups.iter_mut().for_each(|group| group.set_has_partial_hits(has_partial_hits));
+        let is_unitary = groups.len() == 1;
+        let is_fine_grained = is_unitary || has_partial_hits;
+        let rules = CacheRules {
+            hash_block_size,
+            alignment: if has_partial_hits { hash_block_size } else { scheduler_block_size },
+            scheduler_block_size,
+            has_partial_hits,
+            drops_checkpoint_block: config.use_eagle,
+            num_hash_lookahead_tokens: config.num_hash_lookahead_tokens,
+            keeps_junction_state: config.enable_mamba_shared_prefix_checkpoint
+                && has_draft(config)
+                && has_partial_hits
+                && num_reprefillable_tokens == 0,
+            recaches_known_tail: config.recaches_known_tail,
+            masks_unreachable: config.policy.reachable_block_mask,
+            retention_interval: config.policy.retention_interval,
+            any_group_drops: groups.iter().any(|group| group.drops_eagle_block),
+            keep_tail_below_junction: config.keep_tail_below_junction,
+        };
         let spec_groups = match config.enable_caching {
-            true => SpecGroup::gather(&groups),
+            true => SpecGroup::gather(&groups, &rules),
             false => Vec::new(),
         };
         drop_together(&mut groups, &spec_groups);
-        let is_unitary = groups.len() == 1;
+        groups.iter_mut().for_each(|group| group.learn(&rules));
         let plan = Self {
             spec_groups,
             scheduler_block_size,
             hash_block_size,
-            hit_alignment: if is_unitary { hash_block_size } else { scheduler_block_size },
-            rules: CacheRules {
-                hash_block_size,
-                alignment: scheduler_block_size,
-                masks_unreachable: config.policy.reachable_block_mask,
-                retention_interval: config.policy.retention_interval,
-                any_group_drops,
-                keep_tail_below_junction: config.keep_tail_below_junction,
-            },
+            hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },
+            rules,
             num_reprefillable_tokens,
             watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
+            has_own_joints: groups.iter().any(Group::has_own_joints),
         };
         plan.check_lookups(config, &groups)?;
         Ok((plan, groups))
@@ -77,6 +93,7 @@ impl Plan {
 /// if none is marked, all do.
 fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let none_marked = !config.groups.iter().any(|group| group.is_eagle_group);
+    let drops = config.use_eagle || config.drops_flagged_groups && !none_marked;
     let max_in_flight = config.max_in_flight_tokens.unwrap_or(config.max_model_len);
     let group = |(id, spec): (usize, &GroupSpec)| {
         let kind = kind_of(spec)?;
@@ -88,13 +105,28 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
             is_cacheable: declaration(spec)?.is_cacheable(spec),
             caches_partial_tail: kind.caches_partial_tail(),
             adopts_hits: kind.adopts_hits(),
+            is_state: kind.is_state(),
+            has_partial_hits: false,
             is_zeroed: config.needs_zeroing && kind.is_zeroed(),
-            drops_eagle_block: config.use_eagle && (none_marked || spec.is_eagle_group),
+            drops_eagle_block: drops && (none_marked || spec.is_eagle_group),
             max_admission_blocks: kind.max_admission_blocks(max_in_flight, config.max_model_len),
         };
         Ok(Group::new(data, kind))
     };
     config.groups.iter().enumerate().map(group).collect()
+}
+
+/// Whether hits can end inside blocks: where some kind asks for it, and every other can do it or
+/// has blocks of one hash.
+fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
+    let asks =
+        |group: &Group| group.kind().asks_for_partial_hits() && group.block_size > hash_block_size;
+    let can = |group: &Group| {
+        !group.is_cacheable
+            || group.kind().supports_partial_hits()
+            || group.block_size == hash_block_size
+    };
+    config.enable_caching && groups.len() > 1 && groups.iter().any(asks) && groups.iter().all(can)
 }
 
 /// Groups that are looked up together drop together; those that are not looked up do not drop.
@@ -171,8 +203,10 @@ fn hash_block_size(
 }
 
 fn num_reprefillable_tokens(config: &ManagerConfig, scheduler_block_size: usize) -> Result<usize> {
-    let has_draft = config.use_eagle || config.groups.iter().any(|group| group.is_eagle_group);
-    if config.enable_caching && has_draft && scheduler_block_size < config.num_prefill_lookahead {
+    if config.enable_caching
+        && has_draft(config)
+        && scheduler_block_size < config.num_prefill_lookahead
+    {
         return Err(Error::Config(format!(
             "num_prefill_lookahead is {}; with prefix caching it can be at most the scheduler \
              block size {scheduler_block_size}",
@@ -180,6 +214,11 @@ fn num_reprefillable_tokens(config: &ManagerConfig, scheduler_block_size: usize)
         )));
     }
     Ok(config.num_prefill_lookahead.saturating_sub(1))
+}
+
+/// Whether there are draft layers.
+fn has_draft(config: &ManagerConfig) -> bool {
+    config.use_eagle || config.groups.iter().any(|group| group.is_eagle_group)
 }
 
 fn gcd_of(a: usize, b: usize) -> usize {

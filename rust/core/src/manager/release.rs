@@ -63,7 +63,8 @@ impl Manager {
     fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
         self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
-        self.groups.iter_mut().for_each(|group| group.end(request));
+        let Self { groups, orders, .. } = self;
+        groups.iter_mut().for_each(|group| group.end(request, orders));
         if self.config.policy.pin_min_drop_size.is_some() {
             for group in &held.groups {
                 self.pool.pin(group.blocks.iter_held_back());

@@ -171,6 +171,19 @@ impl BlockPool {
         );
     }
 
+    /// Lets another block, which has no key, serve every key of a block from now on. Nobody is told.
+    pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
+        debug_assert!(!self.states.is_cached(to));
+        let num_tokens = self.states.last_hash_num_tokens(from);
+        let keys: Vec<_> = self.keys_of(from).collect();
+        let is_pinned = self.states.is_pinned(from);
+        self.remove_keys_silently(from);
+        keys.into_iter().for_each(|key| self.insert_key(to, key, num_tokens));
+        // Only cached blocks go to the pinned tier.
+        self.states.set_pinned(from, false);
+        self.states.set_pinned(to, is_pinned && self.states.is_cached(to));
+    }
+
     /// Takes every key of a block away and reports each as removed.
     pub fn remove_keys(&mut self, block: BlockId) {
         if self.states.has_plain_key(block) {

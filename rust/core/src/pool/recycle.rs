@@ -115,6 +115,16 @@ impl BlockPool {
         list.remove_run(&mut self.states, &run);
     }
 
+    /// Adds a reference to a block that somebody holds, for one more who needs it for a while.
+    pub fn hold(&mut self, block: BlockId) {
+        self.states.add_reference(block);
+    }
+
+    /// Whether a block has one holder, who may write to it: nobody else reads or hits it.
+    pub fn is_writable(&self, block: BlockId) -> bool {
+        block != NULL_BLOCK && self.states.ref_count(block) == 1 && !self.states.is_cached(block)
+    }
+
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {

@@ -84,6 +84,43 @@ impl GroupBlocks {
         &mut self.ids
     }
 
+    /// Adds a block at the end. It must not be null.
+    pub fn push(&mut self, block: BlockId) {
+        self.ids.push(block);
+    }
+
+    /// Puts another block at the position of one that is held: the one that was there.
+    pub fn replace(&mut self, index: usize, block: BlockId) -> Option<BlockId> {
+        let position = self.start + index.checked_sub(self.null_head)?;
+        let place = self.ids.get_mut(position)?;
+        let replaced = std::mem::replace(place, block);
+        self.absorb_leading_nulls();
+        Some(replaced)
+    }
+
+    /// Replaces the held blocks at positions `first..end` by null blocks, going over null blocks
+    /// between them. Returns the blocks, last first.
+    pub fn release_held(&mut self, first: usize, end: usize) -> Vec<BlockId> {
+        let (first, end) = (first.max(self.null_head), end.min(self.len()));
+        if end <= first {
+            return Vec::new();
+        }
+        let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
+        let held = self.ids[first..end].iter().rev().copied();
+        let released = held.filter(|&id| id != NULL_BLOCK).collect();
+        self.ids[first..end].fill(NULL_BLOCK);
+        self.absorb_leading_nulls();
+        released
+    }
+
+    /// Every block from a position on, null blocks included.
+    pub fn since(&self, index: usize) -> Vec<BlockId> {
+        let (first, tail) = self.tail_from(index);
+        let num_nulls = first.min(self.len()).saturating_sub(index);
+        let nulls = std::iter::repeat_n(NULL_BLOCK, num_nulls);
+        nulls.chain(tail.iter().copied()).collect()
+    }
+
     /// Shortens the list.
     pub fn truncate(&mut self, len: usize) {
         if len <= self.null_head {

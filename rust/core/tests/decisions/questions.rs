@@ -53,17 +53,17 @@ fn cached_tokens_are_those_of_the_group_that_has_least() {
 #[test]
 fn the_first_hash_that_an_allocation_reads() {
     let mut manager = manager(&[GroupSpec::full(4), GroupSpec::sliding_window(8, 8)]);
-    assert_eq!(manager.first_hash_needed(1, 80, 20, &[]), 0);
+    assert_eq!(manager.first_hash_needed(1, 80, 0, 20, &[]), 0);
     let request = serve(&mut manager, 1, 0..64);
     let hit = look_up(&mut manager, 0..65).blocks;
     assert_eq!(request.hashes.len(), 16);
     // Three hashes below the last one of what is cached in every group.
-    assert_eq!(manager.first_hash_needed(2, 80, 20, &hit), 13);
-    assert_eq!(manager.first_hash_needed(2, 40, 20, &hit), 7);
-    assert_eq!(manager.first_hash_needed(2, 80, 10, &hit), 7);
+    assert_eq!(manager.first_hash_needed(2, 80, 0, 20, &hit), 13);
+    assert_eq!(manager.first_hash_needed(2, 40, 0, 20, &hit), 7);
+    assert_eq!(manager.first_hash_needed(2, 80, 0, 10, &hit), 7);
     let mut request = Request::new(&manager, 3, 0..40);
     admit(&mut manager, &mut request);
-    assert_eq!(manager.first_hash_needed(3, 80, 20, &[]), 7);
+    assert_eq!(manager.first_hash_needed(3, 80, 0, 20, &[]), 7);
 }
 
 #[test]

@@ -61,12 +61,12 @@ fn groups_that_cannot_work() {
     ] {
         assert_config_error(config(41, &[group]), says);
     }
-    let unknown = error_of(config(41, &[GroupSpec::new("mamba", 4)])).expect("no such kind");
+    let unknown = error_of(config(41, &[GroupSpec::new("hisparse", 4)])).expect("no such kind");
     assert!(matches!(unknown, Error::UnsupportedGroup { .. }));
     for kind in supported_kinds() {
         assert!(unknown.to_string().contains(kind), "{unknown}");
     }
-    assert_eq!(supported_kinds().len(), 7);
+    assert_eq!(supported_kinds().len(), 11);
 }
 
 #[test]

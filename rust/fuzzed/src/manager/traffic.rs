@@ -179,6 +179,7 @@ impl Traffic {
         assert!(found.length <= max_length);
         let alignment = match self.manager.groups().len() {
             1 => self.manager.hash_block_size(),
+            _ if self.manager.has_partial_hits() => self.manager.hash_block_size(),
             _ => self.manager.scheduler_block_size(),
         };
         assert!(found.length.is_multiple_of(alignment));
@@ -210,6 +211,7 @@ impl Traffic {
             new_computed_blocks: &hit.blocks,
             num_lookahead_tokens: lookahead.tokens(0),
             num_external_computed_tokens: external.tokens(0),
+            num_encoder_tokens: 0,
             delay_cache_blocks,
             full_sequence_must_fit,
             reserved_blocks: reserved.tokens(0),
@@ -234,6 +236,9 @@ impl Traffic {
             new_computed_blocks: &hit.blocks,
             total_computed_tokens: self.computed_tokens(i, computed),
             num_local_computed_tokens: request.num_computed_tokens.saturating_add(hit.length),
+            num_tokens_main_model: tokens.tokens(request.tokens.len()),
+            num_encoder_tokens: 0,
+            prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
         };
         self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())

@@ -1,10 +1,11 @@
 //! What every manager answers in the same way.
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyDict, PyList};
 
 use kvoxide_core::{
-    BlockHash, BlockId, CacheKey, GroupBlocks, GroupId, Manager, RequestBlocks, Result, digest,
+    BlockHash, BlockId, CacheKey, GroupBlocks, GroupId, Manager, Offload, RequestBlocks, RequestId,
+    Result, digest,
 };
 
 use super::gate::Gate;
@@ -32,6 +33,24 @@ pub(crate) fn mixed_digest(core: &Manager, beside: &[usize]) -> [u8; 32] {
     let beside = beside.iter().copied().flat_map(usize::to_le_bytes);
     mixed.iter_mut().zip(beside).for_each(|(byte, own)| *byte ^= own);
     mixed
+}
+
+/// What a connector may read, by the names of the requests: group, block, tokens that it is for.
+pub(crate) fn offloads_by_name<'py, 'a>(
+    py: Python<'py>,
+    offloads: &[Offload],
+    name_of: impl Fn(RequestId) -> Option<&'a str>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let by_name = PyDict::new(py);
+    for &Offload { request, group, block, num_tokens } in offloads {
+        let Some(name) = name_of(request) else { continue };
+        let offload = (group, block, num_tokens);
+        match by_name.get_item(name)? {
+            Some(list) => list.cast::<PyList>()?.append(offload)?,
+            None => by_name.set_item(name, PyList::new(py, [offload])?)?,
+        }
+    }
+    Ok(by_name)
 }
 
 /// A copy of what a request holds in each group.

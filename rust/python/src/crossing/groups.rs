@@ -151,6 +151,15 @@ impl GroupDeclaration {
     }
 
     #[getter]
+    fn vllm_attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let attributes = PyDict::new(py);
+        for (name, value) in self.0.vllm_attributes {
+            attributes.set_item(name, value)?;
+        }
+        Ok(attributes)
+    }
+
+    #[getter]
     fn required_sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.required.iter().map(|size| size.name()))
     }

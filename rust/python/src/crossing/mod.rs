@@ -19,7 +19,7 @@ mod panics;
 
 mod errors;
 
-pub(crate) use answers::{found, held_blocks, mixed_digest, take_blocks};
+pub(crate) use answers::{found, held_blocks, mixed_digest, offloads_by_name, take_blocks};
 pub(crate) use block_ids::{id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;

@@ -102,16 +102,38 @@ impl State {
             );
             return Err(request_error(py, message));
         }
+        self.check_encoder_tokens(py, args.num_encoder_tokens)?;
         self.check_hit(py, args)
+    }
+
+    fn check_encoder_tokens(&self, py: Python<'_>, num_encoder_tokens: usize) -> PyResult<()> {
+        let mut kinds = self.core.groups().iter().map(|group| &*group.spec.kind);
+        if num_encoder_tokens == 0 || kinds.any(|kind| kind == "cross_attention") {
+            return Ok(());
+        }
+        let message = format!(
+            "num_encoder_tokens is {num_encoder_tokens}; no group of this manager holds encoder \
+             tokens, so it must be 0"
+        );
+        Err(request_error(py, message))
     }
 
     /// Checks that the blocks of a hit are as long as the hit is said to be.
     fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
         let groups = self.core.groups().iter();
         for (i, group) in groups.enumerate().filter(|(_, group)| group.is_cacheable) {
-            let covered = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
-            let covered = covered * group.block_size;
-            if covered != args.num_new_computed_tokens {
+            let blocks = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
+            let covered = blocks * group.block_size;
+            // A hit may end inside a block where the manager has such hits, and the state that it
+            // ends with may come from a connector.
+            let needed = match group.has_partial_hits {
+                true => args.num_new_computed_tokens.div_ceil(group.block_size),
+                false => args.num_new_computed_tokens / group.block_size,
+            };
+            let is_whole =
+                group.has_partial_hits || args.num_new_computed_tokens == needed * group.block_size;
+            let lacks_state = group.is_state && blocks < needed;
+            if !is_whole || blocks != needed && !lacks_state {
                 let message = format!(
                     "num_new_computed_tokens is {}, but new_computed_blocks covers {covered} \
                      tokens in group {i}",

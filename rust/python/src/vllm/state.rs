@@ -116,6 +116,17 @@ impl VllmState {
         self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
     }
 
+    /// The names of requests.
+    pub(super) fn names_of(
+        &self,
+        ids: impl Iterator<Item = RequestId>,
+    ) -> hashbrown::HashMap<RequestId, &str> {
+        let wanted: hashbrown::HashSet<_> = ids.collect();
+        let known = self.requests.iter().filter(|_| !wanted.is_empty());
+        let known = known.filter(|(_, mirror)| wanted.contains(&mirror.id));
+        known.map(|(name, mirror)| (mirror.id, name.as_str())).collect()
+    }
+
     /// What a request holds; no blocks for one that holds nothing.
     pub(super) fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
         let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());

@@ -27,8 +27,12 @@ def longest_look_up(world: World, model: RequestModel) -> int:
 def truncate(world: World, model: RequestModel, hit: Hit, share: float) -> int:
     alignment = world.scenario.scheduler_block_size
     num_tokens = int(hit.num_tokens // alignment * share) * alignment
-    world.call("truncate_computed_blocks", lambda d: d.truncate_hit(model.request_id, num_tokens))
+    truncate_to(world, model, num_tokens)
     return num_tokens
+
+
+def truncate_to(world: World, model: RequestModel, num_tokens: int) -> None:
+    world.call("truncate_computed_blocks", lambda d: d.truncate_hit(model.request_id, num_tokens))
 
 
 def blocks_needed(world: World, model: RequestModel, hit: Hit, num_computed: int) -> None:
@@ -37,7 +41,9 @@ def blocks_needed(world: World, model: RequestModel, hit: Hit, num_computed: int
         with_hit=True,
         total_computed_tokens=num_computed,
         num_local_computed_tokens=num_computed,
-        apply_admission_cap=hit.num_tokens % 2 == 0,
+        apply_admission_cap=world.scenario.aligns_states or hit.num_tokens % 2 == 0,
+        num_encoder_tokens=model.num_encoder_tokens,
+        prefill_end=model.prefill_end,
     )
     world.call("blocks_needed", lambda d: d.blocks_needed(model.request_id, demand))
 
@@ -49,6 +55,7 @@ def blocks_still_needed(world: World, model: RequestModel, capped: bool) -> None
         total_computed_tokens=model.num_computed_tokens,
         num_local_computed_tokens=model.num_computed_tokens,
         apply_admission_cap=capped,
+        prefill_end=model.prefill_end,
     )
     world.call("blocks_needed", lambda d: d.blocks_needed(model.request_id, demand))
 
@@ -65,6 +72,7 @@ def allocate(world: World, model: RequestModel, allocation: Allocation) -> Block
         allocation.num_external_computed_tokens > 0
     )
     model.holds_blocks = True
+    world.scheduled.add(model.request_id)
     return blocks
 
 

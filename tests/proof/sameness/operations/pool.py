@@ -43,7 +43,8 @@ class CacheBlocks(OfRequest):
 
 @dataclass(frozen=True)
 class Inspect(OfRequest):
-    """Every method that only shows something of a request."""
+    """Every method that only shows something of a request. Where states are aligned, the demand
+    that is not capped is more: it reserves a checkpoint."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         show_table(world, model)
@@ -52,9 +53,8 @@ class Inspect(OfRequest):
             model, "estimate_cached_tokens", lambda d: d.estimate_cached_tokens(request_id)
         )
         world.call("num_common_prefix_blocks", lambda d: d.num_common_prefix_blocks(request_id))
-        for capped in (False, True):
+        for capped in (True,) if world.scenario.aligns_states else (False, True):
             blocks_still_needed(world, model, capped)
-        world.call_for(model, "end_step", lambda d: d.end_step(request_id))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ..driver import Allocation, HitForm, NewRequest
+from ..driver import Allocation, Hit, HitForm, NewRequest
 from ..prompts import Segments, tokens_of
 from ..world import RequestModel, World
 from .calls import (
@@ -18,8 +18,11 @@ from .calls import (
     schedule,
     show_table,
     truncate,
+    truncate_to,
 )
+from .chunks import aligned_chunk
 from .operation import OfRequest, Operation
+from .steps import finalize_tails
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Submit(Operation):
     skip_lookup: bool = False
     full_report: bool = False
     image_interval: int = 0
+    num_encoder_tokens: int = 0
 
     def applies(self, world: World) -> bool:
         return self.request not in world.requests
@@ -45,6 +49,7 @@ class Submit(Operation):
             output_stream=self.output_stream,
             output_start=self.output_start,
             skip_lookup=self.skip_lookup,
+            num_encoder_tokens=self.num_encoder_tokens,
         )
         new_request = NewRequest(
             request_id=self.request,
@@ -95,6 +100,7 @@ class Admit(OfRequest):
     reserved_blocks: int = 0
     has_scheduled_reqs: bool = True
     skip_zeroing_group_ids: tuple[int, ...] = ()
+    aligned: bool = True
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return model.status != "RUNNING" and not model.is_loading and not model.is_stopped
@@ -107,15 +113,18 @@ class Admit(OfRequest):
 
     def _admit_loaded(self, world: World, model: RequestModel) -> None:
         num_tokens = min(self.num_tokens, model.num_tokens - model.num_computed_tokens)
-        allocation = replace(self._allocation(world), num_new_tokens=num_tokens, hit_form="empty")
+        num_tokens = self._aligned(world, model, model.num_computed_tokens, num_tokens)
+        allocation = replace(
+            self._allocation(world),
+            num_new_tokens=num_tokens,
+            hit_form="empty",
+            num_encoder_tokens=model.num_encoder_tokens,
+        )
         if allocate(world, model, allocation) is not None:
             schedule(model, num_tokens, 0)
 
     def _admit_fresh(self, world: World, model: RequestModel) -> None:
-        hit_form, num_hit = self._adopted_hit(world, model)
-        external, load_async = self._external_tokens(world, model, num_hit)
-        if 0 < num_hit + external <= world.scenario.replay_window:
-            hit_form, num_hit, external, load_async = "empty", 0, 0, False
+        hit_form, num_hit, external, load_async = self._computed(world, model)
         computed = num_hit + external
         num_tokens = 0 if load_async else self._first_chunk(world, model, computed)
         replay = 0 if load_async else min(world.scenario.replay_window, computed)
@@ -125,7 +134,8 @@ class Admit(OfRequest):
             num_new_computed_tokens=num_hit,
             hit_form=hit_form,
             num_external_computed_tokens=external,
-            delay_cache_blocks=load_async or self.delay_cache_blocks,
+            delay_cache_blocks=load_async or self._delays_caching(world),
+            num_encoder_tokens=0 if load_async else model.num_encoder_tokens,
         )
         if allocate(world, model, allocation) is None:
             return
@@ -139,17 +149,42 @@ class Admit(OfRequest):
         else:
             schedule(model, num_tokens, 0)
 
-    def _adopted_hit(self, world: World, model: RequestModel) -> tuple[HitForm, int]:
+    def _computed(self, world: World, model: RequestModel) -> tuple[HitForm, int, int, bool]:
+        """What stands for the hit, its tokens, the connector's, and whether they come later."""
+        hit = self._look_up(world, model, for_connector=self.for_connector)
+        if self.hit_form not in ("hit", "padded", "rebuilt"):
+            return self.hit_form, 0, *self._external_tokens(world, model, 0)
+        num_hit = hit.num_tokens
+        if world.scenario.aligns_states:
+            num_hit, external, load_async = self._outbid(world, model, num_hit)
+            if hit.diverged and external == 0:
+                world.coverage.seen["diverged hit that nothing supports"] += 1
+                num_hit = self._look_up(world, model, for_connector=False).num_tokens
+        else:
+            if self.truncate_share is not None:
+                num_hit = truncate(world, model, hit, self.truncate_share)
+            external, load_async = self._external_tokens(world, model, num_hit)
+        if 0 < num_hit + external <= world.scenario.replay_window:
+            return "empty", 0, 0, False
+        return self.hit_form, num_hit, external, load_async
+
+    def _look_up(self, world: World, model: RequestModel, *, for_connector: bool) -> Hit:
         max_hit = None if self.max_hit is None else min(self.max_hit, model.num_tokens - 1)
-        hit = look_up(world, model, max_hit, self.for_connector)
+        hit = look_up(world, model, max_hit, for_connector)
         model.shared_prefix_boundary = hit.shared_prefix_boundary
         blocks_needed(world, model, hit, hit.num_tokens)
-        num_hit = hit.num_tokens
-        if self.truncate_share is not None:
-            num_hit = truncate(world, model, hit, self.truncate_share)
-        if self.hit_form in ("hit", "padded", "rebuilt"):
-            return self.hit_form, num_hit
-        return self.hit_form, 0
+        return hit
+
+    def _outbid(self, world: World, model: RequestModel, num_hit: int) -> tuple[int, int, bool]:
+        """A hit that ends inside a block gives way to a load that reaches further."""
+        tail = num_hit % world.scenario.scheduler_block_size
+        external, load_async = self._external_tokens(world, model, num_hit - tail)
+        if not tail:
+            return num_hit, external, load_async
+        if external <= tail:
+            return num_hit, 0, False
+        truncate_to(world, model, num_hit - tail)
+        return num_hit - tail, external, load_async
 
     def _external_tokens(self, world: World, model: RequestModel, num_hit: int) -> tuple[int, bool]:
         if model.skip_lookup:
@@ -163,7 +198,16 @@ class Admit(OfRequest):
 
     def _first_chunk(self, world: World, model: RequestModel, computed: int) -> int:
         resume_at = computed - min(world.scenario.replay_window, computed)
-        return min(self.num_tokens, model.num_tokens - resume_at)
+        num_tokens = min(self.num_tokens, model.num_tokens - resume_at)
+        return self._aligned(world, model, resume_at, num_tokens)
+
+    def _aligned(self, world: World, model: RequestModel, start: int, num_tokens: int) -> int:
+        return (
+            aligned_chunk(world.scenario, model, start, num_tokens) if self.aligned else num_tokens
+        )
+
+    def _delays_caching(self, world: World) -> bool:
+        return self.delay_cache_blocks and not world.scenario.aligns_states
 
     def _allocation(self, world: World) -> Allocation:
         return Allocation(
@@ -200,6 +244,8 @@ class FinishLoad(OfRequest):
 
     def _num_valid_tokens(self, world: World, model: RequestModel) -> int:
         assert self.valid_blocks is not None
+        if world.scenario.state_groups:
+            return 0
         valid = model.num_hits + self.valid_blocks * world.scenario.scheduler_block_size
         if valid > model.num_computed_tokens:
             valid = model.num_hits
@@ -213,6 +259,7 @@ class Advance(OfRequest):
     num_tokens: int = 1
     num_draft_tokens: int = 0
     num_lookahead_tokens: int = 0
+    aligned: bool = True
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return (
@@ -225,12 +272,20 @@ class Advance(OfRequest):
     def run_for(self, world: World, model: RequestModel) -> None:
         missing = model.num_tokens_with_placeholders - model.num_computed_tokens
         num_tokens = min(self.num_tokens, missing)
-        if num_tokens == missing:
+        if num_tokens == missing and self._may_draft(world, model):
             num_tokens += self.num_draft_tokens
         num_tokens = min(num_tokens, world.scenario.max_model_len - model.num_computed_tokens)
+        if self.aligned:
+            start = model.num_computed_tokens
+            num_tokens = aligned_chunk(world.scenario, model, start, num_tokens)
         allocation = Allocation(num_tokens, num_lookahead_tokens=self.num_lookahead_tokens)
         if allocate(world, model, allocation) is not None:
             schedule(model, num_tokens, max(0, num_tokens - missing))
+
+    def _may_draft(self, world: World, model: RequestModel) -> bool:
+        """A chunk of a prefill has no drafts; a state would be kept past the hashes."""
+        is_decoding = model.num_computed_tokens >= model.prefill_end
+        return is_decoding or not world.scenario.aligns_states
 
 
 @dataclass(frozen=True)
@@ -297,6 +352,7 @@ class Finish(OfRequest):
     def run_for(self, world: World, model: RequestModel) -> None:
         if model.holds_blocks:
             if self.by_connector:
+                finalize_tails(world, model)
                 remove_skipped(world, model)
                 show_table(world, model)
             free(world, model, self.deferred)

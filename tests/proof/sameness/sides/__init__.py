@@ -1,13 +1,21 @@
 """The managers that are compared, behind the harness's interface.
 
 :mod:`.vllm` is vLLM's own, :mod:`.adapter` the one that takes its place, :mod:`.kvoxide` the
-standalone one, :mod:`.planted` are vLLM's with a fault each. :mod:`.common` asks for what all of
-them are asked alike. They need vLLM.
+standalone one, :mod:`.planted` and :mod:`.planted_states` are vLLM's with a fault each.
+:mod:`.common` asks for what all of them are asked alike. They need vLLM.
 """
 
 from .adapter import AdapterDriver
 from .kvoxide import KvoxideDriver, make_group
 from .planted import FAULTS
+from .planted_states import STATE_FAULTS
 from .vllm import VllmDriver
 
-__all__ = ["FAULTS", "AdapterDriver", "KvoxideDriver", "VllmDriver", "make_group"]
+__all__ = [
+    "FAULTS",
+    "STATE_FAULTS",
+    "AdapterDriver",
+    "KvoxideDriver",
+    "VllmDriver",
+    "make_group",
+]

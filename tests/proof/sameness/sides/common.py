@@ -8,7 +8,9 @@ from ..driver import (
     STATS_FIELDS,
     Allocation,
     BlockIds,
+    Copies,
     Hit,
+    Offloads,
     PoolState,
     Progress,
     TableViews,
@@ -27,6 +29,7 @@ class CommonDriver:
         self._hits: dict[str, Any] = {}
         self._popped: deque[list[Any]] = deque()
         self._held: deque[list[Any]] = deque()
+        self._copied: deque[list[Any]] = deque()
 
     def set_progress(self, request_id: str, progress: Progress) -> None:
         request = self._requests[request_id]
@@ -69,6 +72,7 @@ class CommonDriver:
             reserved_blocks=allocation.reserved_blocks,
             has_scheduled_reqs=allocation.has_scheduled_reqs,
             skip_zeroing_group_ids=allocation.skip_zeroing_group_ids,
+            num_encoder_tokens=allocation.num_encoder_tokens,
         )
         return None if blocks is None else ids_of(blocks)
 
@@ -160,15 +164,24 @@ class CommonDriver:
         stats = self.manager.make_prefix_cache_stats()
         return None if stats is None else {name: getattr(stats, name) for name in STATS_FIELDS}
 
-    def end_step(self, request_id: str) -> list[object]:
+    def start_step(self) -> None:
         self.manager.new_step_starts()
-        copies, retained = self.manager.take_kv_cache_block_copies()
-        return [
-            copies,
-            retained,
-            self.manager.take_boundary_state_offloads(),
-            self.manager.finalize_partial_tail_offloads(self._requests[request_id]),
-        ]
+
+    def take_copies(self) -> Copies:
+        copies, kept = self.manager.take_kv_cache_block_copies()
+        if kept:
+            self._copied.append(kept)
+        pairs = [(copy.src_block_id, copy.dst_block_id) for copy in copies]
+        return Copies(pairs, block_ids_of(kept))
+
+    def release_copied(self) -> None:
+        self._pool.free_blocks(self._copied.popleft())
+
+    def take_offloads(self) -> Offloads:
+        return dict(self.manager.take_boundary_state_offloads())
+
+    def finalize_tails(self, request_id: str) -> list[tuple[int, int, int]]:
+        return list(self.manager.finalize_partial_tail_offloads(self._requests[request_id]))
 
     def cached_block(self, block_hash: bytes, group_ids: list[int]) -> list[int] | None:
         blocks = self._pool.get_cached_block(block_hash, group_ids)

@@ -7,7 +7,7 @@ import numpy as np
 from kvoxide import _core
 
 from ..driver import BlockIds, Demand, Event, Events, NewRequest, PoolState
-from ..scenario import Group, Scenario
+from ..scenarios import Group, Scenario
 from .common import CommonDriver
 
 
@@ -135,7 +135,7 @@ def make_group(group: Group) -> _core.KVCacheGroupSpec:
     sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
     sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
     return _core.KVCacheGroupSpec(
-        group.kind,
+        kind.name,
         group.block_size,
         is_eagle_group=group.is_eagle,
         prefix_cacheable=group.prefix_cacheable,

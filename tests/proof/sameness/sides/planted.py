@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..driver import Allocation, BlockIds, Event, Events, Hit, MakeDriver, NewRequest, Progress
-from ..scenario import WINDOW_KINDS, Scenario
+from ..scenarios import WINDOW_KINDS, Scenario
 from .vllm import VllmDriver
 
 

@@ -9,13 +9,27 @@ from vllm.v1.request import Request, RequestStatus
 
 from .. import releases
 from ..driver import BlockIds, Demand, Event, Events, HitViews, Inside, NewRequest
-from ..scenario import Scenario
+from ..scenarios import Scenario
 from .common import CommonDriver, block_ids_of, ids_of
 from .vllm_config import make_config, make_hasher, make_request
 
 # Events then carry whole hashes, as the standalone manager's do.
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
 logging.getLogger("vllm").setLevel(logging.ERROR)
+
+UNSEEN = (
+    "new_block_ids",
+    "cached_blocks_this_step",
+    "last_state_block_idx",
+    "_allocated_block_reqs",
+    "_checkpoints",
+    "_num_retired_blocks",
+    "_partial_hit_reqs",
+    "_pending_boundary_state_offloads",
+    "_pending_cow_copies",
+    "_producer_partial_tail_reqs",
+)
+"""What a group's manager in vLLM remembers and no method shows."""
 
 _EVENT_TYPES = {
     "BlockStored": "stored",
@@ -71,6 +85,8 @@ class VllmDriver(CommonDriver):
                 "log_stats": scenario.log_stats,
                 "enable_kv_cache_events": scenario.enable_events,
                 "watermark": scenario.watermark,
+                "dcp_world_size": scenario.dcp_world_size,
+                "enable_mamba_shared_prefix_checkpoint": scenario.shared_prefix_checkpoint,
                 "metrics_collector": self._callbacks if scenario.collects_metrics else None,
             }
         )
@@ -113,11 +129,12 @@ class VllmDriver(CommonDriver):
             request_id=request_id,
             num_tokens=demand.num_tokens,
             new_computed_blocks=blocks.blocks,
-            num_encoder_tokens=0,
+            num_encoder_tokens=demand.num_encoder_tokens,
             total_computed_tokens=demand.total_computed_tokens,
             num_local_computed_tokens=demand.num_local_computed_tokens,
             num_tokens_main_model=demand.num_tokens,
             apply_admission_cap=demand.apply_admission_cap,
+            prefill_end=demand.prefill_end,
         )
         return needed
 
@@ -131,7 +148,7 @@ class VllmDriver(CommonDriver):
     def state_digest(self) -> bytes:
         """Of what ``state`` and ``inside`` leave out."""
         groups = self.manager.coordinator.single_type_managers
-        return repr([group.new_block_ids for group in groups]).encode()
+        return repr([_unseen_state(group) for group in groups]).encode()
 
     def inside(self) -> Inside:
         pool = self._pool
@@ -211,6 +228,10 @@ class VllmDriver(CommonDriver):
 
     def set_hash(self, block_id: int, block_hash: bytes) -> None:
         self._pool.blocks[block_id].set_block_hash(block_hash, 1)
+
+
+def _unseen_state(group: Any) -> list[object]:
+    return [getattr(group, name, None) for name in UNSEEN]
 
 
 def _event(event: Any) -> Event:

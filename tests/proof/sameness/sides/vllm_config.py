@@ -2,22 +2,19 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
-import torch
-from kvoxide import group_kinds
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1 import kv_cache_interface
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, KVCacheSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
 
 from ..driver import NewRequest
-from ..scenario import Group, HashAlgorithm, Scenario
+from ..scenarios import HashAlgorithm, Scenario
+from .vllm_specs import make_spec
 
 register_all_kvcache_specs(None)
 
@@ -71,21 +68,6 @@ def make_config(scenario: Scenario) -> KVCacheConfig:
         kv_cache_groups=groups,
         prefix_cache_retention_interval=scenario.retention_interval,
     )
-
-
-def make_spec(group: Group) -> KVCacheSpec:
-    shape = {
-        "block_size": group.block_size,
-        "num_kv_heads": 1,
-        "head_size": 64 + group.layout,
-        "dtype": torch.float16,
-    }
-    (kind,) = (kind for kind in group_kinds() if kind.name == group.kind)
-    sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
-    sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
-    if kind.prefix_caching == "optional":
-        sizes["bounded_replay"] = not group.prefix_cacheable
-    return getattr(kv_cache_interface, kind.vllm_spec)(**shape, **sizes)
 
 
 def make_hasher(scenario: Scenario) -> Callable[[Request], list[bytes]]:

@@ -37,7 +37,8 @@ impl PyManager {
     #[pyo3(signature = (kv_cache_config, max_model_len, scheduler_block_size=None,
         hash_block_size=None, max_in_flight_tokens=None, enable_caching=true, use_eagle=false,
         num_hash_lookahead_tokens=0, num_prefill_lookahead=0, log_stats=false,
-        enable_kv_cache_events=false, *, watermark=0.0, policy=None))]
+        enable_kv_cache_events=false, *, watermark=0.0,
+        enable_mamba_shared_prefix_checkpoint=false, policy=None))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn new(
         py: Python<'_>,
@@ -53,8 +54,10 @@ impl PyManager {
         log_stats: bool,
         enable_kv_cache_events: bool,
         watermark: f64,
+        enable_mamba_shared_prefix_checkpoint: bool,
         policy: Option<PyPolicy>,
     ) -> PyResult<Self> {
+        let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
         let groups = kv_cache_config.groups.iter().map(|group| group.spec.clone()).collect();
         let config = ManagerConfig {
             num_blocks: kv_cache_config.num_blocks,
@@ -65,6 +68,10 @@ impl PyManager {
             max_in_flight_tokens: optional_size(py, "max_in_flight_tokens", max_in_flight_tokens)?,
             enable_caching,
             use_eagle,
+            drops_flagged_groups: false,
+            num_hash_lookahead_tokens: lookahead,
+            enable_mamba_shared_prefix_checkpoint,
+            recaches_known_tail: false,
             num_prefill_lookahead: size(py, "num_prefill_lookahead", num_prefill_lookahead)?,
             enable_events: enable_kv_cache_events,
             watermark,
@@ -74,7 +81,6 @@ impl PyManager {
             policy: policy.map_or_else(Policy::default, |policy| policy.policy),
         };
         config.check_holds_a_request().into_py(py)?;
-        let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
         let state = State {
             core: Manager::new(config).into_py(py)?,
             hash_len: None,
@@ -124,6 +130,16 @@ impl PyManager {
     #[getter]
     fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
         self.gate.ask(py, |core| core.watermark_blocks())
+    }
+
+    #[getter]
+    fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.ask(py, Manager::has_partial_hits)
+    }
+
+    #[getter]
+    fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
+        self.gate.ask(py, Manager::keeps_junction_states)
     }
 
     #[getter]

@@ -49,7 +49,20 @@ impl PyManager {
         request: &PyRequest,
         max_cache_hit_length: Option<i64>,
     ) -> PyResult<(PyBlocks, usize, usize, bool)> {
-        // Only groups with recurrent state can diverge from full attention, and none is native.
+        let max_length = match max_cache_hit_length {
+            Some(length) => count(py, "max_cache_hit_length", length)?,
+            None => request.num_tokens - 1,
+        };
+        let deepest = self.gate.read(py, |state| {
+            state.check_request(py, request)?;
+            match state.looks_up(request) {
+                true => state.core.find_deepest_hit(&request.view().hashes, max_length).into_py(py),
+                false => Ok(None),
+            }
+        })?;
+        if let Some(found) = deepest {
+            return Ok((self.wrap(found.blocks), found.length, 0, found.is_diverged));
+        }
         let (blocks, length, boundary) =
             self.get_computed_blocks(py, request, max_cache_hit_length)?;
         Ok((blocks, length, boundary, false))
@@ -76,7 +89,6 @@ impl PyManager {
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Vec<i64>,
     ) -> PyResult<Option<Bound<'py, PyBlocks>>> {
-        refuse_encoder_tokens(py, num_encoder_tokens)?;
         let hit = self.given_hit(py, new_computed_blocks)?;
         let is_hit = hit.iter().any(|group| !group.is_empty());
         let external = "num_external_computed_tokens";
@@ -86,6 +98,7 @@ impl PyManager {
             new_computed_blocks: if is_hit { hit } else { &[] },
             num_lookahead_tokens: count(py, "num_lookahead_tokens", num_lookahead_tokens)?,
             num_external_computed_tokens: count(py, external, num_external_computed_tokens)?,
+            num_encoder_tokens: count(py, "num_encoder_tokens", num_encoder_tokens)?,
             delay_cache_blocks,
             full_sequence_must_fit,
             reserved_blocks: count(py, "reserved_blocks", reserved_blocks)?,
@@ -166,7 +179,8 @@ impl PyManager {
     }
 
     #[pyo3(signature = (request, num_tokens, *, new_computed_blocks=None,
-        total_computed_tokens=0, num_local_computed_tokens=0, apply_admission_cap=false))]
+        total_computed_tokens=0, num_local_computed_tokens=0, apply_admission_cap=false,
+        num_encoder_tokens=0, num_tokens_main_model=None, prefill_end=0))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn get_num_blocks_to_allocate(
         &self,
@@ -177,9 +191,16 @@ impl PyManager {
         total_computed_tokens: i64,
         num_local_computed_tokens: i64,
         apply_admission_cap: bool,
-    ) -> PyResult<usize> {
+        num_encoder_tokens: i64,
+        num_tokens_main_model: Option<i64>,
+        prefill_end: i64,
+    ) -> PyResult<isize> {
         let hit = self.given_hit(py, new_computed_blocks)?;
+        let main_model = num_tokens_main_model.unwrap_or(num_tokens);
         let demand = BlockDemand {
+            num_tokens_main_model: count(py, "num_tokens_main_model", main_model)?,
+            num_encoder_tokens: count(py, "num_encoder_tokens", num_encoder_tokens)?,
+            prefill_end: count(py, "prefill_end", prefill_end)?,
             num_tokens: count(py, "num_tokens", num_tokens)?,
             new_computed_blocks: hit,
             total_computed_tokens: count(py, "total_computed_tokens", total_computed_tokens)?,
@@ -233,15 +254,4 @@ fn allocate(
         state.names.insert(request.request_id.clone(), request.id);
     }
     Ok(new)
-}
-
-fn refuse_encoder_tokens(py: Python<'_>, num_encoder_tokens: i64) -> PyResult<()> {
-    if num_encoder_tokens == 0 {
-        return Ok(());
-    }
-    let message = format!(
-        "num_encoder_tokens is {num_encoder_tokens}; no supported group kind holds encoder \
-         tokens, so it must be 0"
-    );
-    Err(request_error(py, message))
 }

@@ -40,10 +40,13 @@ impl PyManager {
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
         self.gate.read(py, |state| {
             let held = state.blocks_of(py, request_id)?;
-            let groups = held.groups.iter().zip(&state.core.config().groups);
+            let groups = held.groups.iter().zip(state.core.groups());
             let computed = groups.map(|(held, group)| {
                 let mut blocks = held.blocks.clone();
-                blocks.truncate(num_computed.div_ceil(group.block_size).min(blocks.len()));
+                if group.kind().covers_tokens() {
+                    let num_blocks = num_computed.div_ceil(group.spec.block_size);
+                    blocks.truncate(num_blocks.min(blocks.len()));
+                }
                 blocks
             });
             id_lists(py, &computed.collect::<Vec<_>>())

@@ -1,11 +1,20 @@
 //! What the worker is to do before it runs a step.
 
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::construction::PyManager;
-use crate::crossing::{IntoPyResult, count};
+use kvoxide_core::{BlockId, GroupId};
+
+use crate::crossing::{IntoPyResult, count, offloads_by_name};
+use crate::standalone::blocks::PyBlock;
+use crate::standalone::copies::PyBlockCopy;
 use crate::standalone::request::PyRequest;
+
+/// Blocks to copy, and views of the same blocks.
+type Copies<'py> = (Vec<PyBlockCopy>, Bound<'py, PyList>);
 
 #[pymethods]
 impl PyManager {
@@ -26,26 +35,49 @@ impl PyManager {
         })
     }
 
-    /// Copies belong to recurrent-state groups; there are none.
-    fn take_kv_cache_block_copies<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> (Bound<'py, PyList>, Bound<'py, PyList>) {
-        (PyList::empty(py), PyList::empty(py))
+    /// Blocks to copy, from and to, and the same blocks as views, whose references the caller gives
+    /// back once the copies are done.
+    fn take_kv_cache_block_copies<'py>(&self, py: Python<'py>) -> PyResult<Copies<'py>> {
+        self.gate.change(py, "take_kv_cache_block_copies", |state| {
+            let copies = state.core.take_block_copies();
+            let ends = copies.iter().flat_map(|&(from, to)| [from, to]);
+            let ends = self.gate.handed_out(py, PyBlock::list(py, &self.gate, ends))?;
+            let copy = |&(src_block_id, dst_block_id): &(BlockId, BlockId)| PyBlockCopy {
+                src_block_id,
+                dst_block_id,
+            };
+            Ok((copies.iter().map(copy).collect(), ends))
+        })
     }
 
-    fn take_boundary_state_offloads<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
-        PyDict::new(py)
+    fn take_boundary_state_offloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.gate.change(py, "take_boundary_state_offloads", |state| {
+            let offloads = state.core.take_offloads();
+            let names: HashMap<_, _> = match offloads.is_empty() {
+                true => HashMap::new(),
+                false => state.names.iter().map(|(name, &id)| (id, name.as_str())).collect(),
+            };
+            let made = offloads_by_name(py, &offloads, |request| names.get(&request).copied());
+            self.gate.handed_out(py, made)
+        })
     }
 
-    fn finalize_partial_tail_offloads<'py>(
+    fn finalize_partial_tail_offloads(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         request: &PyRequest,
-    ) -> Bound<'py, PyList> {
-        let _ = request;
-        PyList::empty(py)
+    ) -> PyResult<Vec<(GroupId, BlockId, usize)>> {
+        self.gate.change(py, "finalize_partial_tail_offloads", |state| {
+            state.held(py, request)?;
+            let tails = state.core.finalize_partial_tails(&request.view());
+            Ok(tails.iter().map(|tail| (tail.group, tail.block, tail.num_tokens)).collect())
+        })
     }
 
-    fn new_step_starts(&self) {}
+    fn new_step_starts(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate.change(py, "new_step_starts", |state| {
+            state.core.new_step_starts();
+            Ok(())
+        })
+    }
 }

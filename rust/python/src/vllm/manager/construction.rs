@@ -30,7 +30,8 @@ impl VllmManager {
 impl VllmManager {
     #[new]
     #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
-        hash_block_size, max_in_flight_tokens, enable_caching, use_eagle,
+        hash_block_size, max_in_flight_tokens, enable_caching, use_eagle, drops_flagged_groups,
+        num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
         keep_tail_below_junction, counts_null_references, observe, waiting_states,
         check_every=0))]
@@ -44,6 +45,10 @@ impl VllmManager {
         max_in_flight_tokens: usize,
         enable_caching: bool,
         use_eagle: bool,
+        drops_flagged_groups: bool,
+        num_hash_lookahead_tokens: usize,
+        enable_mamba_shared_prefix_checkpoint: bool,
+        recaches_known_tail: bool,
         num_prefill_lookahead: usize,
         enable_kv_cache_events: bool,
         watermark: f64,
@@ -63,6 +68,10 @@ impl VllmManager {
             max_in_flight_tokens: Some(max_in_flight_tokens),
             enable_caching,
             use_eagle,
+            drops_flagged_groups,
+            num_hash_lookahead_tokens,
+            enable_mamba_shared_prefix_checkpoint,
+            recaches_known_tail,
             num_prefill_lookahead,
             enable_events: enable_kv_cache_events,
             watermark,
@@ -95,6 +104,16 @@ impl VllmManager {
     #[getter]
     fn usage(&self, py: Python<'_>) -> PyResult<f64> {
         self.engine.gate.ask(py, |core| core.pool().usage())
+    }
+
+    #[getter]
+    fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
+        self.engine.gate.ask(py, Manager::has_partial_hits)
+    }
+
+    #[getter]
+    fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
+        self.engine.gate.ask(py, Manager::keeps_junction_states)
     }
 
     #[getter]

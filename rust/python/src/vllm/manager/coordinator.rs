@@ -12,8 +12,9 @@ use crate::vllm::request::PyHashes;
 
 #[pymethods]
 impl VllmManager {
-    #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, total_computed_tokens,
-        num_local_computed_tokens, apply_admission_cap=false))]
+    #[pyo3(signature = (request_id, num_tokens, new_computed_blocks, num_encoder_tokens,
+        total_computed_tokens, num_local_computed_tokens, num_tokens_main_model,
+        apply_admission_cap=false, prefill_end=0))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn get_num_blocks_to_allocate(
         &self,
@@ -21,16 +22,22 @@ impl VllmManager {
         request_id: &str,
         num_tokens: usize,
         new_computed_blocks: &Bound<'_, PyAny>,
+        num_encoder_tokens: usize,
         total_computed_tokens: usize,
         num_local_computed_tokens: usize,
+        num_tokens_main_model: usize,
         apply_admission_cap: bool,
-    ) -> PyResult<usize> {
+        prefill_end: usize,
+    ) -> PyResult<isize> {
         let hit = lists_of(new_computed_blocks, &self.engine)?;
         let demand = BlockDemand {
             num_tokens,
             new_computed_blocks: &hit,
             total_computed_tokens,
             num_local_computed_tokens,
+            num_tokens_main_model,
+            num_encoder_tokens,
+            prefill_end,
             apply_admission_cap,
         };
         self.engine.gate.change(py, "get_num_blocks_to_allocate", |state| {

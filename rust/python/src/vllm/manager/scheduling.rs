@@ -58,7 +58,6 @@ impl VllmManager {
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Option<Vec<usize>>,
     ) -> PyResult<Option<Bound<'py, VllmBlocks>>> {
-        let _ = num_encoder_tokens;
         let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
         let hit = hit.map(|blocks| groups_of(blocks, &self.engine)).transpose()?;
         let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
@@ -68,6 +67,7 @@ impl VllmManager {
             new_computed_blocks: hit_blocks,
             num_lookahead_tokens,
             num_external_computed_tokens,
+            num_encoder_tokens,
             delay_cache_blocks,
             full_sequence_must_fit,
             reserved_blocks,
@@ -172,7 +172,10 @@ fn update(
 ) -> PyResult<()> {
     let list = hashes_of(request)?;
     let hashes = PyHashes::new(&list, *hash_len)?;
-    let first = core.first_hash_needed(mirror.id, facts.num_prompt_tokens, hashes.len(), hit);
+    let Facts { num_prompt_tokens, num_computed_tokens, .. } = *facts;
+    let num_hashes = hashes.len();
+    let first =
+        core.first_hash_needed(mirror.id, num_prompt_tokens, num_computed_tokens, num_hashes, hit);
     hashes.settle(request.py(), mirror.update(&hashes, first))?;
     *hash_len = hashes.hash_len();
     Ok(())

@@ -1,83 +1,13 @@
-"""A manager's configuration, and a random generator of valid ones."""
+"""Scenarios of attention alone: the groups of models without recurrent states."""
 
 import dataclasses
 import math
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .printing import fields_that_matter
-
-if TYPE_CHECKING:
-    from kvoxide._core import GroupKind
-
-HashAlgorithm: TypeAlias = Literal["sha256_cbor", "xxhash_cbor"]
-
-WINDOW_KINDS = ("sliding_window", "sliding_window_mla")
-LARGEST_POOL = 1500
-HUGE_POOLS = (10_000, 30_000)
+from .scenario import HUGE_POOLS, LARGEST_POOL, WINDOW_KINDS, Group, Kind, Scenario
 
 
-@dataclass(frozen=True)
-class Group:
-    """``window`` is the size that the kind needs, in tokens."""
-
-    kind: "GroupKind"
-    block_size: int
-    window: int | None = None
-    extra_retained_tokens: int = 0
-    is_eagle: bool = False
-    prefix_cacheable: bool = True
-    layout: int = 0
-
-    @property
-    def has_bounded_replay(self) -> bool:
-        """Whether the group stays out of the prefix cache although its kind takes part."""
-        return self.kind in WINDOW_KINDS and not self.prefix_cacheable
-
-
-@dataclass(frozen=True)
-class Scenario:
-    groups: tuple[Group, ...]
-    num_blocks: int
-    max_model_len: int
-    scheduler_block_size: int
-    hash_block_size: int
-    seed: int = 0
-    max_in_flight_tokens: int | None = None
-    enable_caching: bool = True
-    use_eagle: bool = False
-    num_hash_lookahead_tokens: int = 0
-    num_prefill_lookahead: int = 0
-    log_stats: bool = False
-    enable_events: bool = False
-    needs_zeroing: bool = False
-    watermark: float = 0.0
-    retention_interval: int | None = None
-    hash_algorithm: HashAlgorithm = "sha256_cbor"
-    ready_made_hashes: bool = False
-    collects_metrics: bool = False
-
-    @property
-    def replay_window(self) -> int:
-        """Tokens of a hit that bounded replay computes again."""
-        return max((g.window or 0 for g in self.groups if g.has_bounded_replay), default=0)
-
-    def to_json(self) -> dict[str, Any]:
-        groups = [fields_that_matter(group) for group in self.groups]
-        return {**fields_that_matter(self), "groups": groups}
-
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> "Scenario":
-        groups = tuple(Group(**group) for group in fields["groups"])
-        return Scenario(**{**fields, "groups": groups})
-
-    def without_group(self, index: int) -> "Scenario":
-        groups = self.groups[:index] + self.groups[index + 1 :]
-        return dataclasses.replace(self, groups=groups)
-
-
-def random_scenario(seed: int) -> Scenario:
+def attention_scenario(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     enable_caching = rng.random() < 0.93
     groups = _draw_groups(rng)
@@ -85,16 +15,16 @@ def random_scenario(seed: int) -> Scenario:
     if rng.random() < 0.08:
         scheduler_block_size *= 2
     groups = _fit_chunked_groups(groups, scheduler_block_size)
-    use_eagle, groups = _draw_eagle(rng, groups)
+    use_eagle, groups = draw_eagle(rng, groups)
     has_eagle = use_eagle or any(g.is_eagle for g in groups)
     num_prefill_lookahead = rng.choice((0, 0, 0, 1, 2, 4))
     if has_eagle:
         num_prefill_lookahead = min(num_prefill_lookahead, scheduler_block_size)
-    num_hash_lookahead_tokens = _draw_hash_lookahead(rng, use_eagle)
+    num_hash_lookahead_tokens = draw_hash_lookahead(rng, use_eagle)
     max_model_len = _draw_max_model_len(rng, groups, scheduler_block_size)
     return Scenario(
         groups=groups,
-        num_blocks=_draw_num_blocks(rng, groups, max_model_len),
+        num_blocks=draw_num_blocks(rng, groups, max_model_len),
         max_model_len=max_model_len,
         scheduler_block_size=scheduler_block_size,
         hash_block_size=_draw_hash_block_size(rng, groups),
@@ -138,8 +68,8 @@ def _draw_block_sizes(rng: random.Random) -> list[int]:
     return [smallest * factor for factor in factors]
 
 
-def _draw_kind(rng: random.Random) -> "GroupKind":
-    kinds: tuple[GroupKind, ...] = (
+def _draw_kind(rng: random.Random) -> Kind:
+    kinds: tuple[Kind, ...] = (
         "full_attention",
         "mla_attention",
         "sliding_window",
@@ -150,7 +80,7 @@ def _draw_kind(rng: random.Random) -> "GroupKind":
     return rng.choices(kinds, weights=(22, 13, 31, 16, 9, 9))[0]
 
 
-def _draw_group(rng: random.Random, kind: "GroupKind", block_size: int) -> Group:
+def _draw_group(rng: random.Random, kind: Kind, block_size: int) -> Group:
     if kind in WINDOW_KINDS:
         extra = rng.choice((0, 0, 0, 1, rng.randint(1, 2 * block_size)))
         return Group(kind, block_size, _draw_window(rng, block_size), extra)
@@ -203,7 +133,7 @@ def _round_up(tokens: int, multiple: int) -> int:
     return math.ceil(tokens / multiple) * multiple
 
 
-def _draw_eagle(rng: random.Random, groups: tuple[Group, ...]) -> tuple[bool, tuple[Group, ...]]:
+def draw_eagle(rng: random.Random, groups: tuple[Group, ...]) -> tuple[bool, tuple[Group, ...]]:
     """vLLM refuses the EAGLE drop in a chunked local group."""
     eligible = [i for i, g in enumerate(groups) if g.kind != "chunked_local_attention"]
     use_eagle = rng.random() < 0.4
@@ -217,7 +147,7 @@ def _draw_eagle(rng: random.Random, groups: tuple[Group, ...]) -> tuple[bool, tu
     )
 
 
-def _draw_hash_lookahead(rng: random.Random, use_eagle: bool) -> int:
+def draw_hash_lookahead(rng: random.Random, use_eagle: bool) -> int:
     """vLLM's scheduler uses lookahead hashes instead of the EAGLE drop, never with it."""
     return 0 if use_eagle or rng.random() < 0.92 else rng.choice((1, 1, 1, 2, 3))
 
@@ -230,7 +160,7 @@ def _draw_max_model_len(rng: random.Random, groups: tuple[Group, ...], alignment
     return max(min(wanted, longest), 2 * alignment) + rng.randrange(alignment)
 
 
-def _draw_num_blocks(rng: random.Random, groups: tuple[Group, ...], max_model_len: int) -> int:
+def draw_num_blocks(rng: random.Random, groups: tuple[Group, ...], max_model_len: int) -> int:
     longest_request = sum(math.ceil(max_model_len / g.block_size) for g in groups)
     if rng.random() < 0.02:
         return rng.randint(*HUGE_POOLS)

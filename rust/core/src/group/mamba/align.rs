@@ -1,0 +1,431 @@
+//! Mode `align`: a state is kept wherever a step of a request ends, so that later requests can
+//! resume there.
+
+use hashbrown::HashSet;
+
+use super::caching::Caching as StateCaching;
+use super::checkpoint::{Chunk, last_boundary};
+use super::hit;
+use super::none::num_speculative_blocks;
+use super::row::{Checkpoint, Row, Rows};
+use crate::block::{BlockHash, BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::group::cache_rules::CacheRules;
+use crate::group::data::GroupData;
+use crate::group::declaration::{Caching, Declaration, Support};
+use crate::group::demand::{BlockDemand, GroupDemand};
+use crate::group::growing;
+use crate::group::kind::{Asked, Kind};
+use crate::group::orders::{Offload, WorkOrders};
+use crate::group::partial_hits::SharedTail;
+use crate::group::query::{GroupHit, HitQuery};
+use crate::group::retention::{Reach, ReachableBlocks};
+use crate::group::spec::{GroupSpec, Size};
+use crate::group::turn::{Adoption, External, Slots, Turn};
+use crate::request::{GroupBlocks, RequestId, RequestView};
+
+/// Mamba with `mamba_cache_mode="align"`.
+pub static MAMBA: Declaration = Declaration {
+    name: "mamba",
+    event_name: "mamba",
+    short_name: "mamba",
+    vllm_classes: ("MambaSpec", "MambaManager"),
+    vllm_attributes: &[("mamba_cache_mode", "align")],
+    required: &[],
+    optional: &[
+        Size::NumSpeculativeBlocks,
+        Size::NumPrefillCheckpointBlocks,
+        Size::PrefillCheckpointAlignment,
+    ],
+    caching: Caching::Optional,
+    support: Support {
+        hit_needs: "its last state",
+        gives_back: "states before the last",
+        is_sparse: true,
+        is_pinned_by_drop: false,
+        supports_eagle: true,
+        mixes_block_sizes: true,
+    },
+    build: AlignedStates::build,
+};
+
+type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
+
+/// Rows of states.
+#[derive(Debug)]
+struct AlignedStates {
+    block_size: usize,
+    num_speculative_blocks: usize,
+    /// What the states inside a chunk are aligned to, where the worker can export them.
+    checkpoint_alignment: Option<usize>,
+    rules: Option<CacheRules>,
+    rows: Rows,
+    /// States that are there only when the step has run.
+    cached_this_step: Hashes,
+}
+
+impl AlignedStates {
+    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
+        let has_checkpoints = spec.size(Size::NumPrefillCheckpointBlocks).unwrap_or(0) > 0;
+        let alignment = spec.size(Size::PrefillCheckpointAlignment);
+        if alignment == Some(0) {
+            return Err(Error::Config(
+                "prefill_checkpoint_alignment is 0; give at least 1 token".into(),
+            ));
+        }
+        Ok(Box::new(Self {
+            block_size: spec.block_size,
+            num_speculative_blocks: num_speculative_blocks(spec)?,
+            checkpoint_alignment: alignment.filter(|_| has_checkpoints),
+            rules: None,
+            rows: Rows::default(),
+            cached_this_step: Hashes::default(),
+        }))
+    }
+
+    /// Where the step's running state stands, and how long the row is then.
+    fn positions(&self, num_tokens: usize) -> (usize, usize) {
+        let num_blocks = num_tokens.div_ceil(self.block_size);
+        (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
+    }
+
+    /// The state inside the chunk that a demand is about, if one is to be kept.
+    fn checkpoint(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Option<Checkpoint> {
+        let rules = self.rules.as_ref().filter(|_| self.checkpoint_alignment.is_some())?;
+        let chunk =
+            Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
+        let prefill_end = match rules.retention_interval {
+            Some(0) => demand.prefill_end,
+            _ => 0,
+        };
+        let num_tokens = last_boundary(rules, chunk.end, rules.alignment);
+        let (alignment, size) = (self.checkpoint_alignment, self.block_size);
+        if chunk.end < prefill_end
+            || !chunk.can_export(num_tokens, rules.hash_block_size, size, alignment)
+        {
+            return None;
+        }
+        let position = chunk.end.div_ceil(size).checked_sub(2)?;
+        let row = self.rows.get(asked.request);
+        let is_vacant = asked.state.is_none_or(|state| {
+            let blocks = &state.blocks;
+            blocks.get(position).is_none_or(|block| block == NULL_BLOCK)
+                || row.is_allocated && position + self.num_speculative_blocks >= blocks.len()
+        });
+        is_vacant.then_some(Checkpoint { num_tokens, position })
+    }
+
+    /// Blocks for drafts that the step leaves behind, and which therefore move on.
+    fn outrun_drafts(&self, row: &Row, len: usize, num_tokens: usize) -> std::ops::Range<usize> {
+        let first = len.saturating_sub(self.num_speculative_blocks);
+        let (running, _) = self.positions(num_tokens);
+        let end = running.saturating_sub(usize::from(row.checkpoint.is_some()));
+        if row.is_allocated { first..end.clamp(first, len) } else { first..first }
+    }
+
+    /// Lengthens a row with null blocks up to what the step needs, and moves the blocks for drafts
+    /// that it leaves behind to the end.
+    fn advance(&self, row: &Row, turn: &mut Turn<'_>, num_tokens: usize) {
+        let blocks = &mut turn.state.blocks;
+        let len = blocks.len();
+        let (running, _) = self.positions(num_tokens);
+        if len < running {
+            blocks.push_nulls(running - usize::from(row.checkpoint.is_some()) - len);
+        }
+        for position in self.outrun_drafts(row, len, num_tokens) {
+            if let Some(block) = blocks.replace(position, NULL_BLOCK) {
+                blocks.push(block);
+            }
+        }
+    }
+
+    /// The copy that a running request's shared tail moves to: later requests hit the copy, and
+    /// the request writes on in its block, at whose position the worker expects it.
+    fn move_tail(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        tail: SharedTail,
+        copy: BlockId,
+    ) {
+        turn.pool.move_keys(tail.block, copy);
+        turn.orders.copy(data.id, tail.block, copy);
+        turn.pool.hold(tail.block);
+        if let Some((_, num_tokens)) = self.rows.of(turn.request).producer_tail.take() {
+            turn.orders.offer(Offload {
+                request: turn.request,
+                group: data.id,
+                block: copy,
+                num_tokens,
+            });
+        }
+        if let Some(key) = turn.pool.states().key(copy) {
+            self.cached_this_step.insert(key.hash);
+        }
+    }
+}
+
+impl Kind for AlignedStates {
+    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
+        hit::longest(query)
+    }
+
+    fn is_sparse(&self) -> bool {
+        true
+    }
+
+    fn is_state(&self) -> bool {
+        true
+    }
+
+    fn supports_partial_hits(&self) -> bool {
+        true
+    }
+
+    fn asks_for_partial_hits(&self) -> bool {
+        true
+    }
+
+    fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
+        hit::reachable(reach, self.block_size)
+    }
+
+    fn num_blocks_at_end(&self, block_size: usize, num_tokens: usize) -> usize {
+        num_tokens.div_ceil(block_size).min(1) + self.num_speculative_blocks
+    }
+
+    fn is_zeroed(&self) -> bool {
+        false
+    }
+
+    fn learn(&mut self, rules: &CacheRules) {
+        self.rules = Some(rules.clone());
+    }
+
+    fn has_own_joints(&self) -> bool {
+        true
+    }
+
+    fn demand<'a>(
+        &mut self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'a>,
+    ) -> GroupDemand<'a> {
+        let hit = demand.new_computed_blocks.get(usize::from(data.id));
+        let hit_state = hit.and_then(|hit| hit.tail().last()).filter(|&&block| block != NULL_BLOCK);
+        let key = hit_state.and_then(|&block| asked.pool.states().key(block));
+        if key.is_some_and(|key| self.cached_this_step.contains(&key.hash)) {
+            // The state is there when the step has run: more blocks than there are make it wait.
+            return GroupDemand { new: asked.pool.num_blocks() as isize + 1, adopted: &[] };
+        }
+        let checkpoint = self.checkpoint(asked, demand);
+        if !demand.apply_admission_cap {
+            self.rows.of(asked.request).checkpoint = checkpoint;
+        }
+        let row = self.rows.get(asked.request);
+        let num_hit = hit.map_or(0, GroupBlocks::len);
+        let num_held = asked.state.map_or(0, |state| state.blocks.len());
+        let (_, len) = self.positions(demand.num_tokens_main_model);
+        let mut new = len as isize - num_hit as isize - num_held as isize;
+        let ends_inside =
+            num_hit > 0 && !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
+        let copies = isize::from(ends_inside || row.shared_tail.is_some());
+        if copies > 0 {
+            new = new.max(0) + 1;
+        }
+        if new > 0 {
+            let drafts = if row.is_allocated { 0 } else { self.num_speculative_blocks };
+            new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
+        }
+        GroupDemand { new, adopted: hit.map_or(&[], |hit| hit.tail()) }
+    }
+
+    fn check_demand(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+    ) -> Result<()> {
+        let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
+        let Some(state) = asked.state else { return Ok(()) };
+        let row =
+            Row { checkpoint: self.checkpoint(asked, demand), ..self.rows.get(asked.request) };
+        if let Err(broken) = row.check(state, self.num_speculative_blocks) {
+            return refuse(broken);
+        }
+        if !row.has_its_tail(state) {
+            return refuse("the block that is to be copied was given back".into());
+        }
+        let moved = self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model);
+        let is_own = |&position: &usize| {
+            state.blocks.get(position).is_some_and(|block| asked.pool.is_writable(block))
+        };
+        match { moved }.find(|position| !is_own(position)) {
+            None => Ok(()),
+            Some(position) => refuse(format!(
+                "the block for drafts at position {position} is shared or cached, so that it \
+                 cannot move"
+            )),
+        }
+    }
+
+    fn num_blocks_beyond_demand(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+    ) -> isize {
+        let row = self.rows.get(asked.request);
+        let checkpoint = usize::from(row.checkpoint.is_some());
+        let hit = demand.new_computed_blocks.get(usize::from(data.id));
+        let num_hit = hit.map_or(0, GroupBlocks::len);
+        let total = demand.total_computed_tokens;
+        let skipped = total.saturating_sub(1) / data.block_size;
+        let adopted = skipped.max(num_hit);
+        let filled = total.div_ceil(data.block_size).max(adopted);
+        let (running, len) = self.positions(demand.num_tokens_main_model);
+        let advanced = if filled < running { running - checkpoint } else { filled };
+        let taken = filled - adopted + len.saturating_sub(advanced);
+        let most = 1 + checkpoint + self.num_speculative_blocks;
+        let asked_for = (len as isize - num_hit as isize).min(most as isize);
+        // A state below what the connector brings is passed over, though it was asked for.
+        let is_passed_over = |block: &&BlockId| num_hit <= skipped && asked.pool.is_free(**block);
+        let passed_over = hit.map_or(0, |hit| hit.tail().iter().filter(is_passed_over).count());
+        taken as isize - asked_for - passed_over as isize
+    }
+
+    fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        let skipped = adoption.total_computed_tokens.saturating_sub(1) / data.block_size;
+        growing::adopt_behind(turn, adoption.hit, skipped);
+        if let Some(tail) = SharedTail::of_adopted(data, turn, adoption, skipped) {
+            self.rows.of(turn.request).shared_tail = Some(tail);
+        }
+    }
+
+    fn fill_external(&mut self, data: &GroupData, turn: &mut Turn<'_>, external: &External) {
+        if external.num_tokens > 0 && external.total_computed_tokens > 0 {
+            growing::grow(data, turn, external.total_computed_tokens, false);
+        }
+    }
+
+    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+        let num_tokens = slots.num_tokens_main_model;
+        let row = self.rows.get(turn.request);
+        let before = turn.state.blocks.len();
+        let (_, len) = self.positions(num_tokens);
+        if len <= before && row.shared_tail.is_none() && row.checkpoint.is_none() {
+            self.rows.of(turn.request).is_allocated = true;
+            return Vec::new();
+        }
+        let last_state = match row.is_allocated {
+            true => before.checked_sub(1 + self.num_speculative_blocks),
+            false => before.checked_sub(1),
+        };
+        self.advance(&row, turn, num_tokens);
+        let mut taken = Vec::new();
+        let missing = len.saturating_sub(turn.state.blocks.len());
+        let num_taken = missing + usize::from(row.shared_tail.is_some());
+        if num_taken > 0 {
+            turn.pool.take(num_taken, &mut taken);
+        }
+        let mut new = Vec::new();
+        if let Some(tail) = row.shared_tail {
+            let copy = taken.remove(0);
+            match row.is_allocated {
+                true => self.move_tail(data, turn, tail, copy),
+                false => {
+                    tail.replace_by(data, turn, copy);
+                    new.push(copy);
+                }
+            }
+        }
+        taken.into_iter().for_each(|block| turn.state.blocks.push(block));
+        new.append(&mut turn.state.blocks.since(before));
+        let row = self.rows.of(turn.request);
+        row.is_allocated = true;
+        row.shared_tail = None;
+        row.last_state = last_state.or(row.last_state);
+        new
+    }
+
+    fn give_back(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        num_computed_tokens: usize,
+        _: Option<usize>,
+    ) -> usize {
+        let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
+        let row = self.rows.of(turn.request);
+        let blocks = &mut turn.state.blocks;
+        let end = skipped.min(blocks.len());
+        if row.num_retired < end {
+            let released = blocks.release_held(row.num_retired, end);
+            row.num_retired = end;
+            turn.pool.release(released);
+        }
+        // The state before the last was copied on; a gap may lie between the two.
+        if let Some(position) = row.last_state.filter(|&position| position < skipped) {
+            let released = blocks.release_held(position, position + 1);
+            turn.pool.release(released);
+        }
+        // What a prompt leaves behind is no window that moves on: none of it is pinned.
+        0
+    }
+
+    fn cache(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) {
+        let row = self.rows.of(request.id);
+        let caching = StateCaching { data, rules, request };
+        caching.cache(turn, row, num_tokens, &mut |hash| {
+            self.cached_this_step.insert(hash);
+        });
+    }
+
+    fn check_cache(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        let Some(state) = asked.state else { return Ok(()) };
+        let caching = StateCaching { data, rules, request };
+        caching.check(asked.pool, state, &self.rows.get(request.id), num_tokens)
+    }
+
+    fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {
+        let tail = self.rows.of(request.id).producer_tail.take()?;
+        let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
+        is_last.then_some(tail)
+    }
+
+    fn end(&mut self, data: &GroupData, request: RequestId, orders: &mut WorkOrders) {
+        self.rows.remove(request);
+        orders.withdraw(data.id, request);
+    }
+
+    fn step_starts(&mut self) {
+        self.cached_this_step.clear();
+    }
+
+    fn digest(&self, put: &mut dyn FnMut(u64)) {
+        self.rows.digest(put);
+        let mut hashes: Vec<_> = self.cached_this_step.iter().collect();
+        hashes.sort_unstable();
+        hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
+    }
+
+    fn check(&self, _: &GroupData, asked: &Asked<'_>) -> std::result::Result<(), String> {
+        let Some(state) = asked.state else { return Ok(()) };
+        self.rows.get(asked.request).check(state, self.num_speculative_blocks)
+    }
+}

@@ -1,0 +1,207 @@
+//! Which states of a request become cached: those where its blocks end, the one inside a chunk,
+//! and the one where its prompt ends.
+
+use super::checkpoint::last_boundary;
+use super::hit;
+use super::row::{Checkpoint, Row};
+use crate::block::{BlockHash, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::group::cache_rules::CacheRules;
+use crate::group::cache_target::CacheTarget;
+use crate::group::caching;
+use crate::group::data::GroupData;
+use crate::group::orders::Offload;
+use crate::group::partial_hits::SharedTail;
+use crate::group::retention::{Reach, ReachableBlocks};
+use crate::group::turn::Turn;
+use crate::pool::BlockPool;
+use crate::request::{GroupState, RequestView};
+
+/// The states of one request in one group, about to be cached.
+#[derive(Clone, Copy)]
+pub struct Caching<'a> {
+    /// The group.
+    pub data: &'a GroupData,
+    /// What is cached in every group of the manager.
+    pub rules: &'a CacheRules,
+    /// The request.
+    pub request: &'a RequestView<'a>,
+}
+
+impl Caching<'_> {
+    /// Caches what is computed up to `num_tokens`. `is_new` is told each hash whose state is there
+    /// only when the step has run.
+    pub fn cache(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut Row,
+        num_tokens: usize,
+        is_new: &mut dyn FnMut(BlockHash),
+    ) {
+        let first = turn.state.num_cached_blocks.unwrap_or(0);
+        caching::cache(self.data, turn, self.rules, self.request, num_tokens, |reach| {
+            hit::reachable(reach, self.data.block_size)
+        });
+        let end = turn.state.num_cached_blocks.unwrap_or(0);
+        self.cache_tail(turn, row, num_tokens).into_iter().for_each(&mut *is_new);
+        for position in first..end {
+            self.offer(turn, position, is_new);
+        }
+    }
+
+    /// Checks that the states can be cached: that a block which becomes cached as full is not cached
+    /// for as many tokens already, and that the state inside the chunk is there and has a hash.
+    pub fn check(
+        &self,
+        pool: &BlockPool,
+        state: &GroupState,
+        row: &Row,
+        num_tokens: usize,
+    ) -> Result<()> {
+        let Self { data, rules, request } = self;
+        let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
+        let first = state.num_cached_blocks.unwrap_or(0);
+        let end = rules.num_full_blocks(data, request, num_tokens);
+        if first < end {
+            let reachable = rules.reachable_blocks(data, request, (first, end), |reach| {
+                hit::reachable(reach, data.block_size)
+            });
+            let covers = |position: usize| {
+                let block = state.blocks.get(position).unwrap_or(NULL_BLOCK);
+                let covered = pool.states().hash_num_tokens(block);
+                covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
+            };
+            let mut positions = reachable.runs(first, end).into_iter().flatten();
+            if let Some(position) = positions.find(|&position| covers(position)) {
+                return refuse(format!("the state at position {position} is cached already"));
+            }
+        }
+        let Some(checkpoint) = row.checkpoint else { return Ok(()) };
+        if checkpoint.position >= state.blocks.len() {
+            return refuse(format!(
+                "the state inside the chunk, at position {}, has no block; allocate slots first",
+                checkpoint.position
+            ));
+        }
+        Ok(())
+    }
+
+    /// Offers a state that was cached at a block's end to a connector.
+    fn offer(&self, turn: &mut Turn<'_>, position: usize, is_new: &mut dyn FnMut(BlockHash)) {
+        let Some(block) = turn.state.blocks.get(position) else { return };
+        let states = turn.pool.states();
+        if let (Some(key), Some(num_tokens)) = (states.key(block), states.hash_num_tokens(block)) {
+            is_new(key.hash);
+            let (request, group) = (turn.request, self.data.id);
+            turn.orders.offer(Offload { request, group, block, num_tokens });
+        }
+    }
+
+    fn cache_tail(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut Row,
+        num_tokens: usize,
+    ) -> Option<BlockHash> {
+        match row.checkpoint {
+            Some(checkpoint) => self.cache_checkpoint(turn, checkpoint),
+            None => self.cache_prompt_end(turn, row, num_tokens),
+        }
+    }
+
+    /// The block before the running state holds that of a boundary inside the chunk: it is found
+    /// there from now on, or nowhere if nobody will look.
+    fn cache_checkpoint(&self, turn: &mut Turn<'_>, checkpoint: Checkpoint) -> Option<BlockHash> {
+        let Checkpoint { num_tokens, position } = checkpoint;
+        let block = turn.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
+        if !self.keeps_checkpoint(num_tokens) {
+            turn.pool.evict([block]);
+            return None;
+        }
+        let is_known = turn.pool.states().hash_num_tokens(block) == Some(num_tokens);
+        if is_known || !self.has_hash(num_tokens) {
+            return None;
+        }
+        let size = self.rules.hash_block_size;
+        let target = CacheTarget::new(self.data, size, self.request, &turn.state.blocks);
+        Some(target.cache_replaced_block(turn.pool, block, num_tokens))
+    }
+
+    fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
+        let Self { data, rules, request } = self;
+        let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.alignment);
+        num_tokens == end_of_prompt
+            || num_tokens == request.shared_prefix_boundary
+            || num_tokens.is_multiple_of(data.block_size)
+                && self.is_segment_end(num_tokens / data.block_size)
+    }
+
+    /// Whether the state after so many blocks is kept whoever asks.
+    fn is_segment_end(&self, num_blocks: usize) -> bool {
+        let Self { data, rules, .. } = self;
+        if !rules.masks_unreachable {
+            return true;
+        }
+        let reach = Reach {
+            range: (num_blocks - 1, num_blocks),
+            alignment: rules.alignment,
+            use_eagle: data.drops_eagle_block,
+            retention_interval: rules.retention_interval,
+            boundaries: &[],
+        };
+        match hit::reachable(&reach, data.block_size) {
+            ReachableBlocks::All => true,
+            ReachableBlocks::Runs(runs) => !runs.is_empty(),
+        }
+    }
+
+    /// The state where the prompt, or the prefix that it shares with others, ends. Inside a block,
+    /// the next step writes to that state: it is copied before.
+    fn cache_prompt_end(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut Row,
+        num_tokens: usize,
+    ) -> Option<BlockHash> {
+        if !self.is_resumed_at(num_tokens) || !self.has_hash(num_tokens) {
+            return None;
+        }
+        let position = num_tokens.div_ceil(self.data.block_size) - 1;
+        let block = turn.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
+        let is_known = turn.pool.states().hash_num_tokens(block) == Some(num_tokens);
+        if is_known && !self.rules.recaches_known_tail {
+            return None;
+        }
+        let size = self.rules.hash_block_size;
+        let target = CacheTarget::new(self.data, size, self.request, &turn.state.blocks);
+        let hash = target.cache_partial_block(turn.pool, block, num_tokens);
+        if !num_tokens.is_multiple_of(self.data.block_size) {
+            self.share_tail(turn, row, SharedTail { position, block }, num_tokens);
+        }
+        Some(hash)
+    }
+
+    fn share_tail(&self, turn: &mut Turn<'_>, row: &mut Row, tail: SharedTail, num_tokens: usize) {
+        row.shared_tail = Some(tail);
+        row.producer_tail = Some((tail.block, num_tokens));
+        turn.state.num_cached_blocks = Some(tail.position);
+    }
+
+    fn is_resumed_at(&self, num_tokens: usize) -> bool {
+        let Self { rules, request, .. } = self;
+        if num_tokens == 0 || !num_tokens.is_multiple_of(rules.hash_block_size) {
+            return false;
+        }
+        let is_in_chunk =
+            request.num_computed_tokens < num_tokens && num_tokens <= request.num_prompt_tokens;
+        let is_junction = rules.keeps_junction_state
+            && num_tokens == request.shared_prefix_boundary
+            && is_in_chunk;
+        is_junction
+            || num_tokens == last_boundary(rules, request.num_prompt_tokens, rules.hash_block_size)
+    }
+
+    fn has_hash(&self, num_tokens: usize) -> bool {
+        num_tokens / self.rules.hash_block_size <= self.request.hashes.chain_len()
+    }
+}

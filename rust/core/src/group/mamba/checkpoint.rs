@@ -1,0 +1,63 @@
+//! States inside a chunk of the prompt: the last boundary of the chunk that a later request can
+//! resume at. The worker exports it into the block before the running state.
+
+use crate::group::cache_rules::CacheRules;
+
+/// Where a prompt, or a chunk that ends at `num_tokens`, has its last reusable state.
+pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {
+    if rules.drops_checkpoint_block {
+        // The block that is dropped leaves tokens to recompute.
+        return (num_tokens / unit * unit).saturating_sub(unit);
+    }
+    // The last token is recomputed, and the hash at the boundary covers the tokens behind it.
+    num_tokens.saturating_sub(rules.num_hash_lookahead_tokens.max(1)) / unit * unit
+}
+
+/// A chunk of a prompt, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk {
+    /// Computed tokens before it.
+    pub start: usize,
+    /// Computed tokens after it.
+    pub end: usize,
+}
+
+impl Chunk {
+    /// Whether the worker can export the state at `boundary` in this chunk.
+    pub fn can_export(
+        self,
+        boundary: usize,
+        hash_block_size: usize,
+        block_size: usize,
+        alignment: Option<usize>,
+    ) -> bool {
+        let Some(alignment) = alignment else { return false };
+        // Columns of the state that the chunk starts from, one up, and of the one before its end.
+        let start_column = self.start.div_ceil(block_size);
+        let boundary_column = self.end.div_ceil(block_size).saturating_sub(1);
+        self.start.is_multiple_of(hash_block_size)
+            && boundary_column > start_column
+            && self.start.saturating_add(hash_block_size) <= boundary
+            && self.start < boundary
+            && boundary < self.end
+            && (boundary - self.start).is_multiple_of(alignment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_exports_a_state_between_its_ends_alone() {
+        let chunk = Chunk { start: 16, end: 58 };
+        assert!(chunk.can_export(48, 4, 16, Some(4)));
+        assert!(!chunk.can_export(48, 4, 16, None), "no backend does");
+        assert!(!chunk.can_export(48, 4, 16, Some(24)), "not aligned");
+        assert!(!chunk.can_export(18, 4, 16, Some(2)), "less than a hash block");
+        assert!(!chunk.can_export(58, 4, 16, Some(2)), "the end itself");
+        // The state that the chunk starts from stands in column 0, the one before its end in 2.
+        assert!(!Chunk { start: 16, end: 32 }.can_export(24, 4, 16, Some(4)));
+        assert!(!Chunk { start: 18, end: 58 }.can_export(48, 4, 16, Some(2)), "starts inside");
+    }
+}

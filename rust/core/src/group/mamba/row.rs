@@ -1,0 +1,96 @@
+//! A request's row of states: null blocks, perhaps a state inside a chunk of its prompt, the
+//! running state, and blocks that drafts write to.
+//!
+//! Between calls: a row that was given slots ends with the running state and the blocks for drafts;
+//! every block of it is null or held by the request; the shared tail of a row is where it was found,
+//! or was given back, after which the row cannot go on.
+
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::group::partial_hits::SharedTail;
+use crate::request::{GroupState, RequestId};
+
+/// What is remembered of a request beside its table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// Whether the row was given slots, so that it ends with blocks for drafts.
+    pub is_allocated: bool,
+    /// Where the state of the step before stands.
+    pub last_state: Option<usize>,
+    /// Leading positions that were given back.
+    pub num_retired: usize,
+    /// A state inside the chunk that runs.
+    pub checkpoint: Option<Checkpoint>,
+    /// A shared block that the next step writes to.
+    pub shared_tail: Option<SharedTail>,
+    /// The end of the prompt that the request has cached inside a block, and how many tokens it is.
+    pub producer_tail: Option<(BlockId, usize)>,
+}
+
+/// A state inside a chunk of the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Tokens that it stands for.
+    pub num_tokens: usize,
+    /// Its position in the row.
+    pub position: usize,
+}
+
+/// The rows of all requests.
+#[derive(Clone, Debug, Default)]
+pub struct Rows(hashbrown::HashMap<RequestId, Row, foldhash::fast::FixedState>);
+
+impl Rows {
+    /// A request's row; an empty one for a request that has none.
+    pub fn get(&self, request: RequestId) -> Row {
+        self.0.get(&request).copied().unwrap_or_default()
+    }
+
+    /// A request's row, to change it.
+    pub fn of(&mut self, request: RequestId) -> &mut Row {
+        self.0.entry(request).or_default()
+    }
+
+    /// Forgets a request's row.
+    pub fn remove(&mut self, request: RequestId) {
+        self.0.remove(&request);
+    }
+
+    /// Tells all of them as numbers, request by request.
+    pub fn digest(&self, put: &mut dyn FnMut(u64)) {
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by_key(|(request, _)| **request);
+        let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
+        for (&request, row) in rows {
+            put(request);
+            put(u64::from(row.is_allocated));
+            put(number(row.last_state));
+            put(row.num_retired as u64);
+            put(number(row.checkpoint.map(|checkpoint| checkpoint.num_tokens)));
+            put(number(row.checkpoint.map(|checkpoint| checkpoint.position)));
+            put(number(row.shared_tail.map(|tail| tail.position)));
+            put(row.shared_tail.map_or(0, |tail| u64::from(tail.block)));
+            put(row.producer_tail.map_or(0, |(block, _)| u64::from(block)));
+            put(number(row.producer_tail.map(|(_, num_tokens)| num_tokens)));
+        }
+    }
+}
+
+impl Row {
+    /// What is wrong with the row, if anything is.
+    pub fn check(&self, state: &GroupState, num_speculative: usize) -> Result<(), String> {
+        let blocks = &state.blocks;
+        if self.is_allocated && blocks.len() < num_speculative {
+            return Err(format!("a row of {} blocks lacks those for drafts", blocks.len()));
+        }
+        let Some(tail) = self.shared_tail else { return Ok(()) };
+        match blocks.get(tail.position) {
+            Some(block) if block == tail.block || block == NULL_BLOCK => Ok(()),
+            _ => Err(format!("block {} is not where the row shares it", tail.block)),
+        }
+    }
+
+    /// Whether the shared tail, if there is one, is still there to be copied.
+    pub fn has_its_tail(&self, state: &GroupState) -> bool {
+        self.shared_tail.is_none_or(|tail| state.blocks.get(tail.position) == Some(tail.block))
+    }
+}

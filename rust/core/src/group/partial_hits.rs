@@ -1,0 +1,62 @@
+//! Hits that end inside a block. The block belongs to the prefix that was hit, and the request
+//! writes on in the rest of it: a copy becomes the request's own before it does (copy on write).
+
+use super::data::GroupData;
+use super::turn::{Adoption, Turn};
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::request::GroupBlocks;
+
+/// A shared block that a request is about to write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedTail {
+    /// Its position in the request's table.
+    pub position: usize,
+    /// The block.
+    pub block: BlockId,
+}
+
+impl SharedTail {
+    /// The block in which a hit that was just adopted ends, if it ends inside one. It counts as
+    /// not cached yet, since its copy will be.
+    pub fn of_adopted(
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        adoption: &Adoption<'_>,
+        num_skipped_blocks: usize,
+    ) -> Option<Self> {
+        let hit = adoption.hit.filter(|hit| hit.len() > num_skipped_blocks)?;
+        let num_tokens = adoption.num_local_computed_tokens;
+        if num_tokens.is_multiple_of(data.block_size) {
+            return None;
+        }
+        let position = num_tokens / data.block_size;
+        turn.state.num_cached_blocks = Some(position);
+        Some(Self { position, block: *hit.tail().last()? })
+    }
+
+    /// Gives the request a copy in place of the block. Both stay referenced until the copy is done.
+    pub fn replace_by(self, data: &GroupData, turn: &mut Turn<'_>, copy: BlockId) {
+        let replaced = turn.state.blocks.replace(self.position, copy);
+        debug_assert_eq!(replaced, Some(self.block));
+        turn.orders.copy(data.id, self.block, copy);
+        turn.pool.hold(copy);
+    }
+
+    /// Checks that a hit that ends inside a block has that block last.
+    pub fn check(data: &GroupData, hit: &GroupBlocks, num_local_tokens: usize) -> Result<()> {
+        let is_inside = !num_local_tokens.is_multiple_of(data.block_size);
+        let has_block = hit.len() == num_local_tokens / data.block_size + 1
+            && hit.tail().last().is_some_and(|&block| block != NULL_BLOCK);
+        if !is_inside || has_block {
+            return Ok(());
+        }
+        Err(Error::Precondition(format!(
+            "the hit ends at token {num_local_tokens}, inside a block of {} tokens, but its {} \
+             blocks in group {} do not end with that one; give the blocks of the look-up",
+            data.block_size,
+            hit.len(),
+            data.id
+        )))
+    }
+}

@@ -1,0 +1,22 @@
+"""A random generator of valid configurations, by the family of models that they belong to."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from .attention import attention_scenario
+from .scenario import Scenario
+from .states import partial_hit_scenario, state_scenario, uncached_state_scenario
+
+FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
+    "attention": attention_scenario,
+    "states": state_scenario,
+    "states-uncached": uncached_state_scenario,
+    "partial-hits": partial_hit_scenario,
+}
+DEFAULT_FAMILIES: Final = ("attention",)
+
+
+def random_scenario(seed: int, families: Sequence[str] = DEFAULT_FAMILIES) -> Scenario:
+    family = random.Random(f"family {seed}").choice(families)
+    return FAMILIES[family](seed)
