@@ -17,7 +17,6 @@ impl Manager {
         total_computed: usize,
         step: &BlockDemand<'_>,
     ) -> Result<()> {
-        self.check_rows(request.id, step)?;
         let has_hit = has_blocks(args.new_computed_blocks);
         if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(

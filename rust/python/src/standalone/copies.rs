@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use kvoxide_core::BlockId;
 
 /// A block to copy before the next step.
-#[pyclass(module = "kvoxide", name = "KVCacheBlockCopy", frozen, eq, hash)]
+#[pyclass(module = "kvoxide", name = "KVCacheBlockCopy", frozen, eq, hash, skip_from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PyBlockCopy {
     #[pyo3(get)]
