@@ -108,6 +108,7 @@ class KVCacheGroupSpec:
         *,
         is_eagle_group: bool = False,
         prefix_cacheable: bool | None = None,
+        dcp_sharded: bool | None = None,
         layout: int = 0,
         **sizes: Unpack[GroupSizes],
     ) -> Self: ...
@@ -119,6 +120,10 @@ class KVCacheGroupSpec:
     def is_eagle_group(self) -> bool: ...
     @property
     def prefix_cacheable(self) -> bool: ...
+    @property
+    def dcp_sharded(self) -> bool:
+        """Whether ranks of decode context parallelism share the tokens of a block."""
+
     @property
     def layout(self) -> int: ...
     @property
@@ -489,6 +494,7 @@ class KVCacheManager:
         num_prefill_lookahead: int = 0,
         log_stats: bool = False,
         enable_kv_cache_events: bool = False,
+        dcp_world_size: int = 1,
         *,
         watermark: float = 0.0,
         enable_mamba_shared_prefix_checkpoint: bool = False,

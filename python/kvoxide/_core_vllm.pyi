@@ -142,6 +142,7 @@ class VllmManager:
         enable_caching: bool,
         use_eagle: bool,
         drops_flagged_groups: bool,
+        dcp_world_size: int,
         num_hash_lookahead_tokens: int,
         enable_mamba_shared_prefix_checkpoint: bool,
         recaches_known_tail: bool,

@@ -51,7 +51,8 @@ class NativeCoordinator(CoordinatorCalls):
         self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
         self.enable_partial_hash_hits = engine.enable_partial_hash_hits
         self.retention_interval = self.kv_cache_config.prefix_cache_retention_interval
-        self.dcp_world_size = self.pcp_world_size = 1
+        self.dcp_world_size = arguments.get("dcp_world_size", 1)
+        self.pcp_world_size = 1
         release = known_release()
         self.pops_null_heads = release.pops_null_heads
         self._flag_eagle_groups(arguments["use_eagle"], release)
@@ -62,6 +63,7 @@ class NativeCoordinator(CoordinatorCalls):
         self.group_block_sizes = tuple(m.block_size for m in self.single_type_managers)
         if isinstance(self, stock.UnitaryKVCacheCoordinator):
             self.kv_cache_spec = self.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+            self.dcp_world_size = self.single_type_managers[0].dcp_world_size
             self.block_size = self.single_type_managers[0].block_size
             self.single_type_managers[0].use_eagle = 0 in self.drop_eagle_group_ids
         elif isinstance(self, stock.HybridKVCacheCoordinator):
@@ -148,6 +150,7 @@ def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mappin
         role=group.role,
         enable_caching=arguments["enable_caching"],
         kv_cache_group_id=group_id,
+        dcp_world_size=arguments.get("dcp_world_size", 1),
         scheduler_block_size=coordinator.scheduler_block_size,
         needs_kv_cache_zeroing=coordinator.kv_cache_config.needs_kv_cache_zeroing,
     )

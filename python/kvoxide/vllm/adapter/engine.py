@@ -34,6 +34,7 @@ def make_engine(
         enable_caching=arguments["enable_caching"],
         use_eagle=arguments["use_eagle"],
         drops_flagged_groups=release.drops_flagged_groups,
+        dcp_world_size=arguments.get("dcp_world_size", 1),
         num_hash_lookahead_tokens=arguments.get("num_hash_lookahead_tokens", 0),
         enable_mamba_shared_prefix_checkpoint=arguments.get(
             "enable_mamba_shared_prefix_checkpoint", False

@@ -37,11 +37,9 @@ def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[st
     Empty if the engine can take over.
     """
     config = arguments["kv_cache_config"]
-    reasons = [
-        f"{name} is {arguments.get(name, 1)}; context parallelism is not supported"
-        for name in ("dcp_world_size", "pcp_world_size")
-        if arguments.get(name, 1) != 1
-    ]
+    reasons = []
+    if (pcp := arguments.get("pcp_world_size", 1)) != 1:
+        reasons.append(f"pcp_world_size is {pcp}; prefill context parallelism is not supported")
     for index, group in enumerate(config.kv_cache_groups):
         reasons += [f"KV cache group {index}: {why}" for why in _reasons_against_group(group)]
     if reasons:
@@ -90,6 +88,7 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
                 spec.block_size,
                 is_eagle_group=group.is_eagle_group,
                 prefix_cacheable=spec.prefix_cacheable,
+                dcp_sharded=spec.dcp_sharded,
                 layout=specs.index(spec),
                 **{size: getattr(spec, size) for size in sizes},
             )

@@ -34,6 +34,7 @@ def _description_of(group: KVCacheGroupSpec) -> Json:
         **group.sizes,
         "is_eagle_group": group.is_eagle_group,
         "prefix_cacheable": group.prefix_cacheable,
+        "dcp_sharded": group.dcp_sharded,
         "layout": group.layout,
     }
 
@@ -71,6 +72,8 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
     # The size of a head or a state keeps groups apart that were apart.
     size = 64 + group["layout"]
     cls = getattr(interface, kind.vllm_spec)
+    if "dcp_sharded" in group:
+        fields["dcp_sharded"] = group["dcp_sharded"]
     if issubclass(cls, interface.MambaSpec):
         return cls(shapes=((size,),), dtypes=(torch.float16,), **kind.vllm_attributes, **fields)
     return cls(num_kv_heads=1, head_size=size, dtype=torch.float16, **fields)

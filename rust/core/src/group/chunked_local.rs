@@ -2,7 +2,7 @@
 //! of the next token counts as computed without a block.
 
 use super::data::Head;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::kind::Kind;
 use super::query::{GroupHit, HitQuery};
 use super::spec::{GroupSpec, Size};
@@ -19,6 +19,7 @@ pub static CHUNKED_LOCAL: Declaration = Declaration {
     required: &[Size::AttentionChunkSize],
     optional: &[],
     caching: Caching::Always,
+    sharding: Sharding::Replicated,
     support: Support {
         hit_needs: "its chunk",
         gives_back: "those before its chunk",

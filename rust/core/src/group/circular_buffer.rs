@@ -3,7 +3,7 @@
 
 use super::cache_rules::CacheRules;
 use super::data::GroupData;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::demand::{BlockDemand, GroupDemand};
 use super::kind::{Asked, Kind};
 use super::query::{GroupHit, HitQuery};
@@ -23,6 +23,7 @@ pub static CIRCULAR_BUFFER: Declaration = Declaration {
     required: &[],
     optional: &[],
     caching: Caching::Never,
+    sharding: Sharding::Replicated,
     support: Support {
         hit_needs: "nothing",
         gives_back: "",

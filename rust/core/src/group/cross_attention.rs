@@ -3,7 +3,7 @@
 
 use super::cache_rules::CacheRules;
 use super::data::GroupData;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::demand::{BlockDemand, GroupDemand};
 use super::growing;
 use super::kind::{Asked, Kind};
@@ -24,6 +24,7 @@ pub static CROSS_ATTENTION: Declaration = Declaration {
     required: &[],
     optional: &[],
     caching: Caching::Optional,
+    sharding: Sharding::Replicated,
     support: Support {
         hit_needs: "nothing",
         gives_back: "",

@@ -3,7 +3,7 @@
 
 use super::kind::Kind;
 use super::spec::{GroupSpec, Size};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A kind of group, declared once.
 pub struct Declaration {
@@ -23,6 +23,8 @@ pub struct Declaration {
     pub optional: &'static [Size],
     /// Whether its blocks take part in prefix caching.
     pub caching: Caching,
+    /// Whether ranks of decode context parallelism share its blocks' tokens out among them.
+    pub sharding: Sharding,
     /// What users want to know of it.
     pub support: Support,
     /// Makes the kind of a spec whose sizes were checked.
@@ -38,6 +40,17 @@ pub enum Caching {
     Optional,
     /// In no group.
     Never,
+}
+
+/// Whether ranks of decode context parallelism share a kind's blocks out among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Unless a group is a replica in every rank.
+    Shared,
+    /// Only as a replica in every rank, which groups have to say.
+    Replicated,
+    /// In every rank as a whole.
+    Whole,
 }
 
 /// What a kind can do, for the support table.
@@ -72,6 +85,21 @@ impl Declaration {
     /// Whether the blocks of a group are shared between requests.
     pub fn is_cacheable(&self, spec: &GroupSpec) -> bool {
         spec.prefix_cacheable.unwrap_or(self.caching != Caching::Never)
+    }
+
+    /// Tokens per block of a group where so many ranks share its blocks out among them.
+    pub fn block_size(&self, spec: &GroupSpec, dcp_world_size: usize) -> Result<usize> {
+        if dcp_world_size == 1 || !spec.dcp_sharded.unwrap_or(self.sharding != Sharding::Whole) {
+            return Ok(spec.block_size);
+        }
+        if self.sharding != Sharding::Shared {
+            return Err(Error::Config(format!(
+                "dcp_world_size is {dcp_world_size}, but ranks cannot share the blocks of a group \
+                 of kind '{}' out among them; make it a replica with dcp_sharded=False",
+                self.name
+            )));
+        }
+        GroupSpec::positive("the block size of all ranks", spec.block_size * dcp_world_size)
     }
 
     /// Checks a spec and makes its kind.

@@ -3,7 +3,7 @@
 
 use super::cache_rules::CacheRules;
 use super::data::GroupData;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::growing;
 use super::kind::Kind;
 use super::partial_hits::SharedTail;
@@ -24,6 +24,7 @@ pub static FULL: Declaration = Declaration {
     required: &[],
     optional: &[],
     caching: Caching::Always,
+    sharding: Sharding::Shared,
     support: SUPPORT,
     build: FullAttention::build,
 };

@@ -5,7 +5,7 @@ use super::caching;
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
 use super::growing;
-use super::kind::{Asked, Kind};
+use super::kind::{Asked, Kind, StepAhead};
 use super::orders::WorkOrders;
 use super::query::{GroupHit, HitQuery};
 use super::turn::{Adoption, External, Slots, Turn};
@@ -78,8 +78,13 @@ impl Group {
     }
 
     /// Checks that a request can be served as the demand says.
-    pub fn check_demand(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Result<()> {
-        self.kind.check_demand(&self.data, asked, demand)
+    pub fn check_step(
+        &self,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+        step: &StepAhead<'_>,
+    ) -> Result<()> {
+        self.kind.check_step(&self.data, asked, demand, step)
     }
 
     /// Blocks that a connector's tokens take beyond the demand.

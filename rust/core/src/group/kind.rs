@@ -129,11 +129,12 @@ pub trait Kind: Debug + Send + Sync {
 
     /// Checks that a request can be served as the demand says, where the kind knows more than the
     /// number of blocks.
-    fn check_demand(
+    fn check_step(
         &self,
         _data: &GroupData,
         _asked: &Asked<'_>,
         _demand: &BlockDemand<'_>,
+        _step: &StepAhead<'_>,
     ) -> Result<()> {
         Ok(())
     }
@@ -220,6 +221,17 @@ pub trait Kind: Debug + Send + Sync {
     fn check(&self, _data: &GroupData, _asked: &Asked<'_>) -> std::result::Result<(), String> {
         Ok(())
     }
+}
+
+/// What a step does beside giving slots.
+#[derive(Clone, Copy, Debug)]
+pub struct StepAhead<'a> {
+    /// The request.
+    pub request: &'a RequestView<'a>,
+    /// Tokens before whose end blocks are given back first.
+    pub num_processed_tokens: usize,
+    /// Tokens of the group that are cached at the end; `None` if nothing is.
+    pub num_tokens_to_cache: Option<usize>,
 }
 
 /// A request that a group is asked about.

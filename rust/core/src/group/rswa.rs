@@ -3,7 +3,7 @@
 
 use super::cache_rules::CacheRules;
 use super::data::GroupData;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::full::FullAttention;
 use super::growing;
 use super::kind::Kind;
@@ -23,6 +23,7 @@ pub static RSWA: Declaration = Declaration {
     required: &[Size::RswaWindow],
     optional: &[],
     caching: Caching::Always,
+    sharding: Sharding::Shared,
     support: Support {
         hit_needs: "the whole prefix",
         gives_back: "those between prompt and window",

@@ -2,7 +2,7 @@
 //! search goes from the right and takes the first run that is long enough.
 
 use super::data::Head;
-use super::declaration::{Caching, Declaration, Support};
+use super::declaration::{Caching, Declaration, Sharding, Support};
 use super::kind::Kind;
 use super::query::{GroupHit, HitQuery};
 use super::retention::{Reach, ReachableBlocks};
@@ -20,6 +20,7 @@ pub static SLIDING_WINDOW: Declaration = Declaration {
     required: &[Size::SlidingWindow],
     optional: &[Size::ExtraRetainedTokens],
     caching: Caching::Always,
+    sharding: Sharding::Replicated,
     support: Support {
         hit_needs: "its window",
         gives_back: "those before its window",

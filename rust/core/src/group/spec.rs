@@ -81,6 +81,9 @@ pub struct GroupSpec {
     pub is_eagle_group: bool,
     /// Whether the group takes part in prefix caching; `None` for as its kind does.
     pub prefix_cacheable: Option<bool>,
+    /// Whether ranks of decode context parallelism share the tokens of a block out among them;
+    /// `None` for as its kind does.
+    pub dcp_sharded: Option<bool>,
     /// Groups with different layouts are looked up apart even if all else is equal.
     pub layout: u32,
 }
@@ -97,6 +100,7 @@ impl GroupSpec {
             sizes: Sizes::default(),
             is_eagle_group: false,
             prefix_cacheable: None,
+            dcp_sharded: None,
             layout: 0,
         }
     }

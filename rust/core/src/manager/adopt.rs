@@ -18,7 +18,6 @@ impl Manager {
         total_computed: usize,
         step: &BlockDemand<'_>,
     ) -> Result<()> {
-        self.check_rows(request.id, step)?;
         if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),

@@ -38,7 +38,16 @@ impl Manager {
             prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
             apply_admission_cap: false,
         };
-        let adoption = self.check_adoption(request, args, total_computed, &step);
+        // Draft tokens may be rejected: only final ones are cached.
+        let num_to_cache = (self.config.enable_caching && !args.delay_cache_blocks)
+            .then(|| num_final.min(request.num_tokens).min(max_model_len));
+        let processed = total_computed.saturating_sub(request.num_in_flight_tokens);
+        let rows = match self.plan.has_own_joints {
+            true => self.check_rows(request, &step, num_to_cache, processed),
+            false => Ok(()),
+        };
+        let adoption =
+            rows.and_then(|()| self.check_adoption(request, args, total_computed, &step));
         // A request that holds something changes below; another is refused for want of room first.
         if adoption.is_err() && self.knows(request.id) {
             return adoption.map(|()| None);
@@ -57,16 +66,14 @@ impl Manager {
             return Err(refusal);
         }
         self.forget_lookup(request.id);
-        let Self { config, plan, groups, requests, pool, orders, .. } = self;
+        let Self { plan, groups, requests, pool, orders, .. } = self;
         let held = requests.entry(request.id).or_insert_with(|| RequestBlocks::new(groups.len()));
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
         if args.adopts() {
             turn.adopt(args, step.num_local_computed_tokens, total_computed);
         }
         let new_blocks = turn.extend(&slots);
-        if config.enable_caching && !args.delay_cache_blocks {
-            // Draft tokens may be rejected: only final ones are cached.
-            let num_tokens = num_final.min(request.num_tokens).min(max_model_len);
+        if let Some(num_tokens) = num_to_cache {
             turn.cache(plan, request, num_tokens);
         }
         Ok(Some(new_blocks))

@@ -27,6 +27,8 @@ pub struct ManagerConfig {
     /// Whether the groups marked for it drop that block even without `use_eagle` (vLLM before
     /// 0.33.0).
     pub drops_flagged_groups: bool,
+    /// Ranks of decode context parallelism, which share the blocks of most groups out among them.
+    pub dcp_world_size: usize,
     /// Tokens behind a block that its hash covers.
     pub num_hash_lookahead_tokens: usize,
     /// Whether states are kept at shared-prefix junctions inside a block, where hits drop a block.
@@ -64,6 +66,7 @@ impl ManagerConfig {
             enable_caching: true,
             use_eagle: false,
             drops_flagged_groups: false,
+            dcp_world_size: 1,
             num_hash_lookahead_tokens: 0,
             enable_mamba_shared_prefix_checkpoint: false,
             recaches_known_tail: false,

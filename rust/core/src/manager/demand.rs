@@ -4,9 +4,9 @@ use super::Manager;
 use super::adopt::takes_no_hit;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::Result;
-use crate::group::{Asked, BlockDemand, Group};
+use crate::group::{Asked, BlockDemand, Group, StepAhead};
 use crate::pool::BlockPool;
-use crate::request::RequestId;
+use crate::request::{RequestId, RequestView};
 
 impl Manager {
     /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
@@ -52,18 +52,24 @@ impl Manager {
     }
 
     /// Checks that a request can be served as the demand says.
-    pub(super) fn check_rows(&self, request: RequestId, demand: &BlockDemand<'_>) -> Result<()> {
-        if !self.plan.has_own_joints {
-            return Ok(());
-        }
-        let held = self.requests.get(&request);
-        let asked = |group: usize| Asked {
-            request,
-            state: held.map(|held| &held.groups[group]),
-            pool: &self.pool,
-        };
-        let mut groups = self.groups.iter().enumerate();
-        groups.try_for_each(|(i, group)| group.check_demand(&asked(i), demand))
+    pub(super) fn check_rows(
+        &self,
+        request: &RequestView<'_>,
+        demand: &BlockDemand<'_>,
+        num_tokens_to_cache: Option<usize>,
+        num_processed_tokens: usize,
+    ) -> Result<()> {
+        let held = self.requests.get(&request.id);
+        self.groups.iter().enumerate().try_for_each(|(i, group)| {
+            let state = held.map(|held| &held.groups[i]);
+            let asked = Asked { request: request.id, state, pool: &self.pool };
+            let step = StepAhead {
+                request,
+                num_processed_tokens,
+                num_tokens_to_cache: num_tokens_to_cache.filter(|_| group.is_cacheable),
+            };
+            group.check_step(&asked, demand, &step)
+        })
     }
 
     /// Checks that there is room for what a connector's tokens take beyond a demand, which counts

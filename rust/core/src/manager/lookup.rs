@@ -1,8 +1,8 @@
 //! Look-ups: the longest cached prefix of a request.
 
 use super::Manager;
-use crate::error::Result;
-use crate::group::CacheTarget;
+use crate::error::{Error, Result};
+use crate::group::{CacheTarget, Group};
 use crate::lookup::{
     CachedPrefix, ChainEnd, DeepestHit, HitSearch, LookupMemo, LookupMemos, PrefixHit, SearchResult,
 };
@@ -131,12 +131,23 @@ impl Manager {
         }
         let size = self.plan.hash_block_size;
         let reported = || self.groups.iter().zip(&*hit.blocks).filter(|(_, b)| !b.is_empty());
+        // As in vLLM, blocks count as long as one rank's share of them.
+        let target = |group: &Group, blocks| CacheTarget {
+            block_size: group.spec.block_size,
+            ..CacheTarget::new(group, size, request, blocks)
+        };
         for (group, blocks) in reported() {
-            CacheTarget::new(group, size, request, blocks).require_hashes(blocks.len())?;
+            if !group.spec.block_size.is_multiple_of(size) {
+                return Err(Error::Precondition(format!(
+                    "hits of group {} cannot be reported: a rank's share of a block, {} tokens, is \
+                     no multiple of the hash block size {size}",
+                    group.id, group.spec.block_size
+                )));
+            }
+            target(group, blocks).require_hashes(blocks.len())?;
         }
         for (group, blocks) in reported() {
-            let target = CacheTarget::new(group, size, request, blocks);
-            target.report_cached_blocks(&mut self.pool, blocks.len());
+            target(group, blocks).report_cached_blocks(&mut self.pool, blocks.len());
         }
         Ok(())
     }

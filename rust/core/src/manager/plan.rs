@@ -26,9 +26,10 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan and the groups that it is for.
     pub fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
+        GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
         let mut groups = groups(config)?;
         check_sizes(config)?;
-        let scheduler_block_size = scheduler_block_size(config)?;
+        let scheduler_block_size = scheduler_block_size(config, &groups)?;
         let hash_block_size = hash_block_size(config, &groups, scheduler_block_size)?;
         let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
         config.policy.validate(is_sparse, scheduler_block_size)?;
@@ -96,13 +97,14 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let drops = config.use_eagle || config.drops_flagged_groups && !none_marked;
     let max_in_flight = config.max_in_flight_tokens.unwrap_or(config.max_model_len);
     let group = |(id, spec): (usize, &GroupSpec)| {
+        let declaration = declaration(spec)?;
         let kind = kind_of(spec)?;
         let data = GroupData {
             id: id as GroupId,
             spec: spec.clone(),
-            block_size: spec.block_size,
+            block_size: declaration.block_size(spec, config.dcp_world_size)?,
             head: kind.head(),
-            is_cacheable: declaration(spec)?.is_cacheable(spec),
+            is_cacheable: declaration.is_cacheable(spec),
             caches_partial_tail: kind.caches_partial_tail(),
             adopts_hits: kind.adopts_hits(),
             is_state: kind.is_state(),
@@ -119,8 +121,12 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
 /// Whether hits can end inside blocks: where some kind asks for it, and every other can do it or
 /// has blocks of one hash.
 fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
-    let asks =
-        |group: &Group| group.kind().asks_for_partial_hits() && group.block_size > hash_block_size;
+    // Where ranks share the blocks of the other groups out, those are larger.
+    let is_larger = |block_size: usize| match config.dcp_world_size {
+        1 => block_size > hash_block_size,
+        _ => block_size >= hash_block_size,
+    };
+    let asks = |group: &Group| group.kind().asks_for_partial_hits() && is_larger(group.block_size);
     let can = |group: &Group| {
         !group.is_cacheable
             || group.kind().supports_partial_hits()
@@ -156,8 +162,8 @@ fn check_sizes(config: &ManagerConfig) -> Result<()> {
     GroupSpec::positive("max_model_len", config.max_model_len).map(|_| ())
 }
 
-fn scheduler_block_size(config: &ManagerConfig) -> Result<usize> {
-    let block_sizes = || config.groups.iter().map(|group| group.block_size);
+fn scheduler_block_size(config: &ManagerConfig, groups: &[Group]) -> Result<usize> {
+    let block_sizes = || groups.iter().map(|group| group.block_size);
     let least = block_sizes().try_fold(1, |lcm, size| {
         GroupSpec::positive("the least common multiple of the block sizes", lcm_of(lcm, size))
     })?;

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use kvoxide_core::group::{Declaration, declaration, kind_of, kinds};
+use kvoxide_core::group::{Declaration, Sharding, declaration, kind_of, kinds};
 use kvoxide_core::{GroupSpec, Size};
 
 use super::errors::{IntoPyResult, config_error};
@@ -21,13 +21,15 @@ pub(crate) struct PyGroupSpec {
 impl PyGroupSpec {
     #[new]
     #[pyo3(signature = (kind, block_size, *, is_eagle_group=false, prefix_cacheable=None,
-        layout=0, **sizes))]
+        dcp_sharded=None, layout=0, **sizes))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
         kind: &str,
         block_size: i64,
         is_eagle_group: bool,
         prefix_cacheable: Option<bool>,
+        dcp_sharded: Option<bool>,
         layout: i64,
         sizes: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
@@ -39,6 +41,7 @@ impl PyGroupSpec {
         }
         spec.is_eagle_group = is_eagle_group;
         spec.prefix_cacheable = prefix_cacheable;
+        spec.dcp_sharded = dcp_sharded;
         spec.layout = u32::try_from(layout).map_err(|_| {
             config_error(py, format!("layout is {layout}; it must be from 0 to {}", u32::MAX))
         })?;
@@ -64,6 +67,12 @@ impl PyGroupSpec {
     #[getter]
     fn prefix_cacheable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(declaration(&self.spec).into_py(py)?.is_cacheable(&self.spec))
+    }
+
+    #[getter]
+    fn dcp_sharded(&self, py: Python<'_>) -> PyResult<bool> {
+        let default = declaration(&self.spec).into_py(py)?.sharding != Sharding::Whole;
+        Ok(self.spec.dcp_sharded.unwrap_or(default))
     }
 
     #[getter]

@@ -12,10 +12,10 @@ use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
 use crate::group::data::GroupData;
-use crate::group::declaration::{Caching, Declaration, Support};
+use crate::group::declaration::{Caching, Declaration, Sharding, Support};
 use crate::group::demand::{BlockDemand, GroupDemand};
 use crate::group::growing;
-use crate::group::kind::{Asked, Kind};
+use crate::group::kind::{Asked, Kind, StepAhead};
 use crate::group::orders::{Offload, WorkOrders};
 use crate::group::partial_hits::SharedTail;
 use crate::group::query::{GroupHit, HitQuery};
@@ -38,6 +38,7 @@ pub static MAMBA: Declaration = Declaration {
         Size::PrefillCheckpointAlignment,
     ],
     caching: Caching::Optional,
+    sharding: Sharding::Whole,
     support: Support {
         hit_needs: "its last state",
         gives_back: "states before the last",
@@ -241,31 +242,42 @@ impl Kind for AlignedStates {
         GroupDemand { new, adopted: hit.map_or(&[], |hit| hit.tail()) }
     }
 
-    fn check_demand(
+    fn check_step(
         &self,
         data: &GroupData,
         asked: &Asked<'_>,
         demand: &BlockDemand<'_>,
+        step: &StepAhead<'_>,
     ) -> Result<()> {
         let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
+        let checkpoint = self.checkpoint(asked, demand);
+        let row = Row { checkpoint, ..self.rows.get(asked.request) };
+        if let (Some(rules), true) = (&self.rules, step.num_tokens_to_cache.is_some()) {
+            StateCaching { data, rules, request: step.request }.check_checkpoint(&row)?;
+        }
         let Some(state) = asked.state else { return Ok(()) };
-        let row =
-            Row { checkpoint: self.checkpoint(asked, demand), ..self.rows.get(asked.request) };
         if let Err(broken) = row.check(state, self.num_speculative_blocks) {
             return refuse(broken);
         }
-        if !row.has_its_tail(state) {
+        let skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
+        let is_kept = |position| !row.is_given_back(position, skipped);
+        let has_tail = |tail: SharedTail| {
+            state.blocks.get(tail.position) == Some(tail.block) && is_kept(tail.position)
+        };
+        if !row.shared_tail.is_none_or(has_tail) {
             return refuse("the block that is to be copied was given back".into());
         }
-        let moved = self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model);
         let is_own = |&position: &usize| {
-            state.blocks.get(position).is_some_and(|block| asked.pool.is_writable(block))
+            let block = state.blocks.get(position);
+            block.is_some_and(|block| asked.pool.is_writable(block)) && is_kept(position)
         };
-        match { moved }.find(|position| !is_own(position)) {
+        let num_tokens = demand.num_tokens_main_model;
+        let mut moved = self.outrun_drafts(&row, state.blocks.len(), num_tokens);
+        match moved.find(|position| !is_own(position)) {
             None => Ok(()),
             Some(position) => refuse(format!(
-                "the block for drafts at position {position} is shared or cached, so that it \
-                 cannot move"
+                "the block for drafts at position {position} is shared, cached or given back, so \
+                 that it cannot move"
             )),
         }
     }

@@ -76,14 +76,27 @@ impl Caching<'_> {
                 return refuse(format!("the state at position {position} is cached already"));
             }
         }
-        let Some(checkpoint) = row.checkpoint else { return Ok(()) };
-        if checkpoint.position >= state.blocks.len() {
-            return refuse(format!(
+        match row.checkpoint {
+            Some(checkpoint) if checkpoint.position >= state.blocks.len() => refuse(format!(
                 "the state inside the chunk, at position {}, has no block; allocate slots first",
                 checkpoint.position
-            ));
+            )),
+            _ => self.check_checkpoint(row),
         }
-        Ok(())
+    }
+
+    /// Checks that the state inside the chunk has a hash to be cached under.
+    pub fn check_checkpoint(&self, row: &Row) -> Result<()> {
+        match row.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
+            Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
+                Err(Error::Precondition(format!(
+                    "group {}: the state of the first {num_tokens} tokens cannot be cached, since \
+                     they have no hash yet",
+                    self.data.id
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Offers a state that was cached at a block's end to a connector.

@@ -4,7 +4,7 @@
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::data::{GroupData, Head};
-use crate::group::declaration::{Caching, Declaration, Support};
+use crate::group::declaration::{Caching, Declaration, Sharding, Support};
 use crate::group::demand::{BlockDemand, GroupDemand};
 use crate::group::growing;
 use crate::group::kind::{Asked, Kind};
@@ -27,6 +27,7 @@ pub static MAMBA_NONE: Declaration = Declaration {
         Size::PrefillCheckpointAlignment,
     ],
     caching: Caching::Optional,
+    sharding: Sharding::Whole,
     support: Support {
         hit_needs: "nothing",
         gives_back: "",

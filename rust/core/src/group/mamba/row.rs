@@ -89,8 +89,8 @@ impl Row {
         }
     }
 
-    /// Whether the shared tail, if there is one, is still there to be copied.
-    pub fn has_its_tail(&self, state: &GroupState) -> bool {
-        self.shared_tail.is_none_or(|tail| state.blocks.get(tail.position) == Some(tail.block))
+    /// Whether what stands at a position is given back once the first `skipped` are not needed.
+    pub fn is_given_back(&self, position: usize, skipped: usize) -> bool {
+        position < skipped && (position >= self.num_retired || self.last_state == Some(position))
     }
 }

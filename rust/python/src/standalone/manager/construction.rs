@@ -37,7 +37,7 @@ impl PyManager {
     #[pyo3(signature = (kv_cache_config, max_model_len, scheduler_block_size=None,
         hash_block_size=None, max_in_flight_tokens=None, enable_caching=true, use_eagle=false,
         num_hash_lookahead_tokens=0, num_prefill_lookahead=0, log_stats=false,
-        enable_kv_cache_events=false, *, watermark=0.0,
+        enable_kv_cache_events=false, dcp_world_size=1, *, watermark=0.0,
         enable_mamba_shared_prefix_checkpoint=false, policy=None))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn new(
@@ -53,6 +53,7 @@ impl PyManager {
         num_prefill_lookahead: i64,
         log_stats: bool,
         enable_kv_cache_events: bool,
+        dcp_world_size: i64,
         watermark: f64,
         enable_mamba_shared_prefix_checkpoint: bool,
         policy: Option<PyPolicy>,
@@ -69,6 +70,7 @@ impl PyManager {
             enable_caching,
             use_eagle,
             drops_flagged_groups: false,
+            dcp_world_size: size(py, "dcp_world_size", dcp_world_size)?,
             num_hash_lookahead_tokens: lookahead,
             enable_mamba_shared_prefix_checkpoint,
             recaches_known_tail: false,

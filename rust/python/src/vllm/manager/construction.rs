@@ -31,7 +31,7 @@ impl VllmManager {
     #[new]
     #[pyo3(signature = (kv_cache_config, *, max_model_len, scheduler_block_size,
         hash_block_size, max_in_flight_tokens, enable_caching, use_eagle, drops_flagged_groups,
-        num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
+        dcp_world_size, num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
         keep_tail_below_junction, counts_null_references, observe, waiting_states,
         check_every=0))]
@@ -46,6 +46,7 @@ impl VllmManager {
         enable_caching: bool,
         use_eagle: bool,
         drops_flagged_groups: bool,
+        dcp_world_size: usize,
         num_hash_lookahead_tokens: usize,
         enable_mamba_shared_prefix_checkpoint: bool,
         recaches_known_tail: bool,
@@ -69,6 +70,7 @@ impl VllmManager {
             enable_caching,
             use_eagle,
             drops_flagged_groups,
+            dcp_world_size,
             num_hash_lookahead_tokens,
             enable_mamba_shared_prefix_checkpoint,
             recaches_known_tail,
