@@ -6,13 +6,19 @@ from typing import Final
 
 from .attention_scenarios import attention_scenario
 from .scenario import Scenario
-from .state_scenarios import partial_hit_scenario, state_scenario, uncached_state_scenario
+from .state_scenarios import (
+    hidden_state_scenario,
+    partial_hit_scenario,
+    state_scenario,
+    uncached_state_scenario,
+)
 
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
     "states-uncached": uncached_state_scenario,
     "partial-hits": partial_hit_scenario,
+    "hidden-states": hidden_state_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 

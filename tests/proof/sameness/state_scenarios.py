@@ -4,7 +4,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from .attention_scenarios import draw_eagle, draw_hash_lookahead
+from .attention_scenarios import attention_scenario, draw_eagle, draw_hash_lookahead
 from .scenario import LARGEST_POOL, Group, Kind, Scenario
 
 
@@ -55,6 +55,17 @@ def uncached_state_scenario(seed: int) -> Scenario:
         hash_block_size=scheduler_block_size,
         enable_caching=False,
     )
+
+
+def hidden_state_scenario(seed: int) -> Scenario:
+    """Beside the layers' own groups there is one for their hidden states."""
+    rng = random.Random(f"hidden states {seed}")
+    scenario = rng.choice((attention_scenario, state_scenario, partial_hit_scenario))(seed)
+    (size, *_) = (g.block_size for g in scenario.groups if g.prefix_cacheable)
+    group = Group("hidden_states", size, layout=7)
+    groups = [*scenario.groups, group]
+    rng.shuffle(groups)
+    return replace(scenario, groups=tuple(groups))
 
 
 def _scenario(rng: random.Random, seed: int, sizes: Sizes, *, beside_windows: bool) -> Scenario:
@@ -115,7 +126,7 @@ def _draw_block_size(rng: random.Random) -> int:
 def _draw_attention(rng: random.Random, block_size: int, *, beside_windows: bool) -> list[Group]:
     """Windows ask for hits that end where blocks do."""
     count = rng.choices((0, 1, 2), weights=(15, 65, 20))[0]
-    kinds: list[Kind] = ["full_attention", "full_attention", "mla_attention", "hidden_states"]
+    kinds: list[Kind] = ["full_attention", "full_attention", "mla_attention"]
     groups = [Group(rng.choice(kinds), block_size, layout=index) for index in range(count)]
     if groups and beside_windows and rng.random() < 0.2:
         groups.append(Group("sliding_window", block_size, rng.randint(1, 4 * block_size)))
