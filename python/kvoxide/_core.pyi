@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 GroupKind: TypeAlias = Literal[
     "full_attention",
     "mla_attention",
+    "hidden_states",
     "sliding_window",
     "sliding_window_mla",
     "chunked_local_attention",
     "rswa",
     "circular_buffer",
+    "mamba",
+    "mamba_none",
+    "cross_attention",
 ]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
@@ -592,8 +596,8 @@ class KVCacheManager:
     ) -> KVCacheBlocks: ...
     def take_new_block_ids(self) -> list[int]: ...
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
-    def take_kv_cache_block_copies(self) -> tuple[list[tuple[int, int]], list[KVCacheBlock]]:
-        """Blocks to copy before the next step, from and to, and the blocks of all pairs: each has a
+    def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[KVCacheBlock]]:
+        """Blocks to copy before the next step, and the blocks of all pairs: each has a
         reference for its copy, to be given back once that is done."""
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
         """For each request, the states that a connector may read until the request ends: group,
@@ -607,6 +611,17 @@ class KVCacheManager:
     def state_digest(self) -> bytes:
         """32 bytes over the whole state (queues, reference counts, hashes, tables): equal before
         and after a call that changed nothing."""
+
+@final
+class KVCacheBlockCopy:
+    """A block to copy, and the block that it is copied to."""
+
+    @property
+    def src_block_id(self) -> int: ...
+    @property
+    def dst_block_id(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 class TraceError(KvoxideError, ValueError):
     """A damaged line of a trace. ``field`` is the JSON field at fault ("" for the line)."""

@@ -20,8 +20,8 @@ mod _core {
     use super::replay::{PySimulation, PyTrace, SimulationResult};
     #[pymodule_export]
     use super::standalone::{
-        AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockHasher,
-        PyBlockPool, PyBlocks, PyManager, PyRequest, RequestStatus,
+        AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockCopy,
+        PyBlockHasher, PyBlockPool, PyBlocks, PyManager, PyRequest, RequestStatus,
     };
 
     #[pymodule_init]

@@ -37,6 +37,15 @@ pub static MLA: Declaration = Declaration {
     ..FULL
 };
 
+/// Full attention's hidden states, which are kept for whoever extracts them.
+pub static HIDDEN_STATES: Declaration = Declaration {
+    name: "hidden_states",
+    event_name: "mla_attention",
+    short_name: "hidden",
+    vllm_classes: ("HiddenStateCacheSpec", "FullAttentionManager"),
+    ..FULL
+};
+
 const SUPPORT: Support = Support {
     hit_needs: "the whole prefix",
     gives_back: "",

@@ -138,6 +138,17 @@ impl Group {
         }
     }
 
+    /// Checks that what of a request is computed up to `num_tokens` can be cached.
+    pub fn check_cache(
+        &self,
+        asked: &Asked<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        self.kind.check_cache(&self.data, asked, rules, request, num_tokens)
+    }
+
     /// Hands out, as a request ends, the block whose state stands for all of its computed tokens,
     /// and how many those are.
     pub fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {

@@ -41,6 +41,12 @@ pub trait Kind: Debug + Send + Sync {
         false
     }
 
+    /// Whether the blocks of a table lie at the positions of its tokens, so that those behind some
+    /// number of tokens are no part of them.
+    fn covers_tokens(&self) -> bool {
+        !self.is_state()
+    }
+
     /// Whether hits can end inside a block.
     fn supports_partial_hits(&self) -> bool {
         false
@@ -180,6 +186,19 @@ pub trait Kind: Debug + Send + Sync {
         caching::cache(data, turn, rules, request, num_tokens, |reach| {
             self.reachable_blocks(reach)
         });
+    }
+
+    /// Checks that what of a request is computed up to `num_tokens` can be cached, where the kind
+    /// knows more than the number of blocks.
+    fn check_cache(
+        &self,
+        _data: &GroupData,
+        _asked: &Asked<'_>,
+        _rules: &CacheRules,
+        _request: &RequestView<'_>,
+        _num_tokens: usize,
+    ) -> Result<()> {
+        Ok(())
     }
 
     /// Hands out, as a request ends, the block whose state stands for all of its computed tokens,

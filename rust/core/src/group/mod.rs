@@ -8,6 +8,7 @@ mod cache_target;
 mod caching;
 mod chunked_local;
 mod circular_buffer;
+mod cross_attention;
 mod data;
 mod declaration;
 mod demand;

@@ -3,12 +3,13 @@
 use super::declaration::Declaration;
 use super::kind::Kind;
 use super::spec::GroupSpec;
-use super::{chunked_local, circular_buffer, full, mamba, rswa, sliding_window};
+use super::{chunked_local, circular_buffer, cross_attention, full, mamba, rswa, sliding_window};
 use crate::error::{Error, Result};
 
-static KINDS: [&Declaration; 9] = [
+static KINDS: [&Declaration; 11] = [
     &full::FULL,
     &full::MLA,
+    &full::HIDDEN_STATES,
     &sliding_window::SLIDING_WINDOW,
     &sliding_window::SLIDING_WINDOW_MLA,
     &chunked_local::CHUNKED_LOCAL,
@@ -16,6 +17,7 @@ static KINDS: [&Declaration; 9] = [
     &circular_buffer::CIRCULAR_BUFFER,
     &mamba::MAMBA,
     &mamba::MAMBA_NONE,
+    &cross_attention::CROSS_ATTENTION,
 ];
 
 /// Every kind.

@@ -4,7 +4,7 @@ use super::Manager;
 use super::plan::Plan;
 use super::request_turn::RequestTurn;
 use crate::error::{Error, Result};
-use crate::group::{Group, Reach, ReachableBlocks};
+use crate::group::{Asked, Group, Reach, ReachableBlocks};
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 impl Manager {
@@ -29,6 +29,9 @@ impl Manager {
                 is_hybrid,
                 num_computed_tokens,
             )?;
+            let asked = Asked { request: request.id, state: state(group), pool };
+            let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
+            group.check_cache(&asked, &plan.rules, request, num_tokens)?;
         }
         if let Some(held) = held {
             let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };

@@ -66,7 +66,7 @@ fn groups_that_cannot_work() {
     for kind in supported_kinds() {
         assert!(unknown.to_string().contains(kind), "{unknown}");
     }
-    assert_eq!(supported_kinds().len(), 9);
+    assert_eq!(supported_kinds().len(), 11);
 }
 
 #[test]

@@ -102,7 +102,20 @@ impl State {
             );
             return Err(request_error(py, message));
         }
+        self.check_encoder_tokens(py, args.num_encoder_tokens)?;
         self.check_hit(py, args)
+    }
+
+    fn check_encoder_tokens(&self, py: Python<'_>, num_encoder_tokens: usize) -> PyResult<()> {
+        let mut kinds = self.core.groups().iter().map(|group| &*group.spec.kind);
+        if num_encoder_tokens == 0 || kinds.any(|kind| kind == "cross_attention") {
+            return Ok(());
+        }
+        let message = format!(
+            "num_encoder_tokens is {num_encoder_tokens}; no group of this manager holds encoder \
+             tokens, so it must be 0"
+        );
+        Err(request_error(py, message))
     }
 
     /// Checks that the blocks of a hit are as long as the hit is said to be.

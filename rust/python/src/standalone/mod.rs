@@ -7,6 +7,7 @@ mod pool;
 
 mod blocks;
 mod checks;
+mod copies;
 
 mod state;
 
@@ -18,6 +19,7 @@ mod request;
 mod hasher;
 
 pub(crate) use blocks::{PyBlock, PyBlocks};
+pub(crate) use copies::PyBlockCopy;
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
 pub(crate) use hasher::PyBlockHasher;
 pub(crate) use manager::PyManager;

@@ -254,6 +254,9 @@ impl Kind for AlignedStates {
         if let Err(broken) = row.check(state, self.num_speculative_blocks) {
             return refuse(broken);
         }
+        if !row.has_its_tail(state) {
+            return refuse("the block that is to be copied was given back".into());
+        }
         let moved = self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model);
         let is_own = |&position: &usize| {
             state.blocks.get(position).is_some_and(|block| asked.pool.is_writable(block))
@@ -384,6 +387,19 @@ impl Kind for AlignedStates {
         caching.cache(turn, row, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);
         });
+    }
+
+    fn check_cache(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        let Some(state) = asked.state else { return Ok(()) };
+        let caching = StateCaching { data, rules, request };
+        caching.check(asked.pool, state, &self.rows.get(request.id), num_tokens)
     }
 
     fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {

@@ -5,6 +5,7 @@ use super::checkpoint::last_boundary;
 use super::hit;
 use super::row::{Checkpoint, Row};
 use crate::block::{BlockHash, NULL_BLOCK};
+use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
 use crate::group::cache_target::CacheTarget;
 use crate::group::caching;
@@ -13,7 +14,8 @@ use crate::group::orders::Offload;
 use crate::group::partial_hits::SharedTail;
 use crate::group::retention::{Reach, ReachableBlocks};
 use crate::group::turn::Turn;
-use crate::request::RequestView;
+use crate::pool::BlockPool;
+use crate::request::{GroupState, RequestView};
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
@@ -45,6 +47,43 @@ impl Caching<'_> {
         for position in first..end {
             self.offer(turn, position, is_new);
         }
+    }
+
+    /// Checks that the states can be cached: that a block which becomes cached as full is not cached
+    /// for as many tokens already, and that the state inside the chunk is there and has a hash.
+    pub fn check(
+        &self,
+        pool: &BlockPool,
+        state: &GroupState,
+        row: &Row,
+        num_tokens: usize,
+    ) -> Result<()> {
+        let Self { data, rules, request } = self;
+        let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
+        let first = state.num_cached_blocks.unwrap_or(0);
+        let end = rules.num_full_blocks(data, request, num_tokens);
+        if first < end {
+            let reachable = rules.reachable_blocks(data, request, (first, end), |reach| {
+                hit::reachable(reach, data.block_size)
+            });
+            let covers = |position: usize| {
+                let block = state.blocks.get(position).unwrap_or(NULL_BLOCK);
+                let covered = pool.states().hash_num_tokens(block);
+                covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
+            };
+            let mut positions = reachable.runs(first, end).into_iter().flatten();
+            if let Some(position) = positions.find(|&position| covers(position)) {
+                return refuse(format!("the state at position {position} is cached already"));
+            }
+        }
+        let Some(checkpoint) = row.checkpoint else { return Ok(()) };
+        if checkpoint.position >= state.blocks.len() {
+            return refuse(format!(
+                "the state inside the chunk, at position {}, has no block; allocate slots first",
+                checkpoint.position
+            ));
+        }
+        Ok(())
     }
 
     /// Offers a state that was cached at a block's end to a connector.

@@ -2,10 +2,10 @@
 //! running state, and blocks that drafts write to.
 //!
 //! Between calls: a row that was given slots ends with the running state and the blocks for drafts;
-//! every block of it is null or held by the request; the shared tail of a row is still where it
-//! was found.
+//! every block of it is null or held by the request; the shared tail of a row is where it was found,
+//! or was given back, after which the row cannot go on.
 
-use crate::block::BlockId;
+use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::partial_hits::SharedTail;
 use crate::request::{GroupState, RequestId};
 
@@ -82,11 +82,15 @@ impl Row {
         if self.is_allocated && blocks.len() < num_speculative {
             return Err(format!("a row of {} blocks lacks those for drafts", blocks.len()));
         }
-        match self.shared_tail {
-            Some(tail) if blocks.get(tail.position) != Some(tail.block) => {
-                Err(format!("block {} is not where the row shares it", tail.block))
-            }
-            _ => Ok(()),
+        let Some(tail) = self.shared_tail else { return Ok(()) };
+        match blocks.get(tail.position) {
+            Some(block) if block == tail.block || block == NULL_BLOCK => Ok(()),
+            _ => Err(format!("block {} is not where the row shares it", tail.block)),
         }
+    }
+
+    /// Whether the shared tail, if there is one, is still there to be copied.
+    pub fn has_its_tail(&self, state: &GroupState) -> bool {
+        self.shared_tail.is_none_or(|tail| state.blocks.get(tail.position) == Some(tail.block))
     }
 }

@@ -89,7 +89,6 @@ impl PyManager {
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Vec<i64>,
     ) -> PyResult<Option<Bound<'py, PyBlocks>>> {
-        refuse_encoder_tokens(py, num_encoder_tokens)?;
         let hit = self.given_hit(py, new_computed_blocks)?;
         let is_hit = hit.iter().any(|group| !group.is_empty());
         let external = "num_external_computed_tokens";
@@ -255,15 +254,4 @@ fn allocate(
         state.names.insert(request.request_id.clone(), request.id);
     }
     Ok(new)
-}
-
-fn refuse_encoder_tokens(py: Python<'_>, num_encoder_tokens: i64) -> PyResult<()> {
-    if num_encoder_tokens == 0 {
-        return Ok(());
-    }
-    let message = format!(
-        "num_encoder_tokens is {num_encoder_tokens}; no supported group kind holds encoder \
-         tokens, so it must be 0"
-    );
-    Err(request_error(py, message))
 }

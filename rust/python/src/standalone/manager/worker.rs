@@ -10,10 +10,11 @@ use kvoxide_core::{BlockId, GroupId};
 
 use crate::crossing::{IntoPyResult, count, offloads_by_name};
 use crate::standalone::blocks::PyBlock;
+use crate::standalone::copies::PyBlockCopy;
 use crate::standalone::request::PyRequest;
 
-/// Blocks to copy, from and to, and views of the same blocks.
-type Copies<'py> = (Vec<(BlockId, BlockId)>, Bound<'py, PyList>);
+/// Blocks to copy, and views of the same blocks.
+type Copies<'py> = (Vec<PyBlockCopy>, Bound<'py, PyList>);
 
 #[pymethods]
 impl PyManager {
@@ -41,7 +42,11 @@ impl PyManager {
             let copies = state.core.take_block_copies();
             let ends = copies.iter().flat_map(|&(from, to)| [from, to]);
             let ends = self.gate.handed_out(py, PyBlock::list(py, &self.gate, ends))?;
-            Ok((copies, ends))
+            let copy = |&(src_block_id, dst_block_id): &(BlockId, BlockId)| PyBlockCopy {
+                src_block_id,
+                dst_block_id,
+            };
+            Ok((copies.iter().map(copy).collect(), ends))
         })
     }
 

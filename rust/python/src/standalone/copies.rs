@@ -1,0 +1,23 @@
+//! Copies of blocks that the worker makes.
+
+use pyo3::prelude::*;
+
+use kvoxide_core::BlockId;
+
+/// A block to copy before the next step.
+#[pyclass(module = "kvoxide", name = "KVCacheBlockCopy", frozen, eq, hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PyBlockCopy {
+    #[pyo3(get)]
+    pub(super) src_block_id: BlockId,
+    #[pyo3(get)]
+    pub(super) dst_block_id: BlockId,
+}
+
+#[pymethods]
+impl PyBlockCopy {
+    fn __repr__(&self) -> String {
+        let Self { src_block_id, dst_block_id } = self;
+        format!("KVCacheBlockCopy(src_block_id={src_block_id}, dst_block_id={dst_block_id})")
+    }
+}
