@@ -235,7 +235,8 @@ class KvoxideDriver:
         copies, kept = self.manager.take_kv_cache_block_copies()
         if kept:
             self._copied.append(kept)
-        return Copies(list(copies), _block_ids(kept))
+        pairs = [(copy.src_block_id, copy.dst_block_id) for copy in copies]
+        return Copies(pairs, _block_ids(kept))
 
     def release_copied(self) -> None:
         self._pool.free_blocks(self._copied.popleft())

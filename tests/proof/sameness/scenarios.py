@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from .attention_scenarios import attention_scenario
+from .cross_scenarios import cross_scenario
+from .parallel_scenarios import parallel_scenario, parallel_state_scenario
 from .scenario import Scenario
 from .state_scenarios import (
     hidden_state_scenario,
@@ -19,6 +21,9 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "states-uncached": uncached_state_scenario,
     "partial-hits": partial_hit_scenario,
     "hidden-states": hidden_state_scenario,
+    "cross": cross_scenario,
+    "parallel": parallel_scenario,
+    "parallel-states": parallel_state_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 
