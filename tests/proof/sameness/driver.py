@@ -37,6 +37,7 @@ class NewRequest:
     skip_lookup: bool
     full_report: bool
     image_interval: int = 0
+    max_tokens: int = 1
     block_hashes: list[bytes] | None = None
 
 

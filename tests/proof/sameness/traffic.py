@@ -181,7 +181,14 @@ class Traffic:
             skip_lookup=self._chance(0.04),
             full_report=self._chance(self._style.full_report_share),
             image_interval=self._image_interval(),
+            num_encoder_tokens=self._num_encoder_tokens(),
         )
+
+    def _num_encoder_tokens(self) -> int:
+        if not self._scenario.has_cross_attention:
+            return 0
+        longest = 6 * self._scenario.scheduler_block_size
+        return self._rng.choice((0, longest, self._rng.randint(1, longest)))
 
     def _image_interval(self) -> int:
         """Prompts of a scenario agree on it: else the same tokens would be other images."""

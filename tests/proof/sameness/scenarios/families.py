@@ -5,14 +5,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from .attention import attention_scenario
+from .cross import cross_scenario
+from .parallel import parallel_scenario, parallel_state_scenario
 from .scenario import Scenario
-from .states import partial_hit_scenario, state_scenario, uncached_state_scenario
+from .states import (
+    hidden_state_scenario,
+    partial_hit_scenario,
+    state_scenario,
+    uncached_state_scenario,
+)
 
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
     "states-uncached": uncached_state_scenario,
     "partial-hits": partial_hit_scenario,
+    "hidden-states": hidden_state_scenario,
+    "cross": cross_scenario,
+    "parallel": parallel_scenario,
+    "parallel-states": parallel_state_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 

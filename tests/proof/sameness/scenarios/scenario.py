@@ -22,7 +22,6 @@ Kind: TypeAlias = Literal[
 ]
 
 WINDOW_KINDS = ("sliding_window", "sliding_window_mla")
-SHARDED_KINDS = ("full_attention", "mla_attention", "hidden_states", "rswa")
 LARGEST_POOL = 1500
 HUGE_POOLS = (10_000, 30_000)
 
@@ -86,7 +85,7 @@ class Scenario:
 
     def span_of(self, group: Group) -> int:
         """Tokens that a block of the group stands for."""
-        is_sharded = group.kind in SHARDED_KINDS and not group.is_replicated
+        is_sharded = group.kind != "mamba" and not group.is_replicated
         return group.block_size * (self.dcp_world_size if is_sharded else 1)
 
     @property

@@ -4,7 +4,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from .attention import draw_eagle, draw_hash_lookahead
+from .attention import attention_scenario, draw_eagle, draw_hash_lookahead
 from .scenario import LARGEST_POOL, Group, Kind, Scenario
 
 
@@ -20,7 +20,7 @@ class Sizes:
 def state_scenario(seed: int) -> Scenario:
     """Hits end where blocks do: hashes are as long as blocks."""
     rng = random.Random(f"states {seed}")
-    size = _draw_block_size(rng)
+    size = draw_block_size(rng)
     return _scenario(rng, seed, Sizes(size, size, size), beside_windows=True)
 
 
@@ -37,7 +37,7 @@ def partial_hit_scenario(seed: int) -> Scenario:
 def uncached_state_scenario(seed: int) -> Scenario:
     """Without prefix caching a state is one block for the whole request."""
     rng = random.Random(f"uncached states {seed}")
-    attention = _draw_block_size(rng)
+    attention = draw_block_size(rng)
     if rng.random() < 0.2:
         return replace(
             _scenario(rng, seed, Sizes(attention, attention, attention), beside_windows=True),
@@ -51,15 +51,26 @@ def uncached_state_scenario(seed: int) -> Scenario:
     rng.shuffle(groups)
     scheduler_block_size = math.lcm(*(g.block_size for g in groups))
     return replace(
-        _common(rng, seed, tuple(groups), max_model_len, scheduler_block_size),
+        plain_scenario(rng, seed, tuple(groups), max_model_len, scheduler_block_size),
         hash_block_size=scheduler_block_size,
         enable_caching=False,
     )
 
 
+def hidden_state_scenario(seed: int) -> Scenario:
+    """Beside the layers' own groups there is one for their hidden states."""
+    rng = random.Random(f"hidden states {seed}")
+    scenario = rng.choice((attention_scenario, state_scenario, partial_hit_scenario))(seed)
+    (size, *_) = (g.block_size for g in scenario.groups if g.prefix_cacheable)
+    group = Group("hidden_states", size, layout=7)
+    groups = [*scenario.groups, group]
+    rng.shuffle(groups)
+    return replace(scenario, groups=tuple(groups))
+
+
 def _scenario(rng: random.Random, seed: int, sizes: Sizes, *, beside_windows: bool) -> Scenario:
     attention = _draw_attention(rng, sizes.attention, beside_windows=beside_windows)
-    states = _draw_states(rng, sizes)
+    states = draw_states(rng, sizes)
     if not attention and sizes.hash_unit != sizes.state:
         attention = [Group("full_attention", sizes.attention)]
     if not attention:
@@ -70,7 +81,7 @@ def _scenario(rng: random.Random, seed: int, sizes: Sizes, *, beside_windows: bo
     use_eagle, flagged = draw_eagle(rng, tuple(groups))
     periods = rng.choice((2, 3, 4, 6, 10, 20))
     max_model_len = min(scheduler_block_size * periods, 1200) + rng.randrange(sizes.state)
-    scenario = _common(rng, seed, flagged, max_model_len, scheduler_block_size)
+    scenario = plain_scenario(rng, seed, flagged, max_model_len, scheduler_block_size)
     num_hash_lookahead_tokens = min(1, draw_hash_lookahead(rng, use_eagle))
     return replace(
         scenario,
@@ -79,12 +90,12 @@ def _scenario(rng: random.Random, seed: int, sizes: Sizes, *, beside_windows: bo
         num_prefill_lookahead=_draw_prefill_lookahead(rng, scheduler_block_size),
         num_hash_lookahead_tokens=num_hash_lookahead_tokens,
         ready_made_hashes=num_hash_lookahead_tokens > 0 or rng.random() < 0.1,
-        retention_interval=_draw_retention(rng, scheduler_block_size),
+        retention_interval=draw_retention(rng, scheduler_block_size),
         shared_prefix_checkpoint=rng.random() < 0.4,
     )
 
 
-def _common(
+def plain_scenario(
     rng: random.Random,
     seed: int,
     groups: tuple[Group, ...],
@@ -108,14 +119,14 @@ def _common(
     )
 
 
-def _draw_block_size(rng: random.Random) -> int:
+def draw_block_size(rng: random.Random) -> int:
     return rng.choice((1, 2, 3, 4, 4, 8, 8, 16, 16, 32, 48))
 
 
 def _draw_attention(rng: random.Random, block_size: int, *, beside_windows: bool) -> list[Group]:
     """Windows ask for hits that end where blocks do."""
     count = rng.choices((0, 1, 2), weights=(15, 65, 20))[0]
-    kinds: list[Kind] = ["full_attention", "full_attention", "mla_attention", "hidden_states"]
+    kinds: list[Kind] = ["full_attention", "full_attention", "mla_attention"]
     groups = [Group(rng.choice(kinds), block_size, layout=index) for index in range(count)]
     if groups and beside_windows and rng.random() < 0.2:
         groups.append(Group("sliding_window", block_size, rng.randint(1, 4 * block_size)))
@@ -124,7 +135,7 @@ def _draw_attention(rng: random.Random, block_size: int, *, beside_windows: bool
     return groups
 
 
-def _draw_states(rng: random.Random, sizes: Sizes) -> list[Group]:
+def draw_states(rng: random.Random, sizes: Sizes) -> list[Group]:
     has_checkpoint = rng.random() < 0.5
     alignments = (sizes.hash_unit, sizes.hash_unit, 1, 2 * sizes.hash_unit, sizes.state)
     group = Group(
@@ -145,7 +156,7 @@ def _draw_prefill_lookahead(rng: random.Random, scheduler_block_size: int) -> in
     return min(rng.choice((0,) * 12 + (1, 2, 4)), scheduler_block_size)
 
 
-def _draw_retention(rng: random.Random, scheduler_block_size: int) -> int | None:
+def draw_retention(rng: random.Random, scheduler_block_size: int) -> int | None:
     if rng.random() < 0.5:
         return None
     return scheduler_block_size * rng.choice((0, 0, 1, 2, 3))

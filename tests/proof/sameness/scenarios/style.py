@@ -50,6 +50,8 @@ def draw_style(rng: random.Random, scenario: Scenario) -> Style:
         connector=with_connector,
         echoes=rng.random() < 0.25,
     )
+    if scenario.dcp_world_size > 1:
+        plain = replace(plain, full_report_share=0.0)
     return _with_states(rng, scenario, plain) if scenario.state_groups else plain
 
 
@@ -58,12 +60,12 @@ def _with_states(rng: random.Random, scenario: Scenario, style: Style) -> Style:
     num_draft_tokens = max(group.num_speculative_blocks for group in scenario.state_groups)
     if not scenario.aligns_states:
         num_draft_tokens = rng.choice((num_draft_tokens, style.num_draft_tokens))
-    full_report_share = 0.0 if scenario.hash_block_size < scenario.scheduler_block_size else 0.2
+    has_blocks_per_hit = scenario.hash_block_size == scenario.scheduler_block_size
     return replace(
         style,
         num_draft_tokens=num_draft_tokens,
         num_lookahead_tokens=rng.choice((0, num_draft_tokens)),
-        full_report_share=full_report_share,
+        full_report_share=style.full_report_share if has_blocks_per_hit else 0.0,
         step_share=rng.choice((0.1, 0.3, 0.6)),
         misaligned_share=rng.choice((0.0, 0.0, 0.1)),
     )

@@ -99,7 +99,7 @@ def init_none_hash(algorithm: HashAlgorithm) -> None:
 def _sampling_params(request: NewRequest) -> SamplingParams:
     mode = "full" if request.full_report else "incremental"
     return SamplingParams(
-        max_tokens=1,
+        max_tokens=request.max_tokens,
         extra_args={"kv_cache_report_mode": mode},
         skip_reading_prefix_cache=request.skip_lookup,
     )
