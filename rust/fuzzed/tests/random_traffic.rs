@@ -30,6 +30,9 @@ fn call() -> impl Strategy<Value = Call> {
         1 => which.prop_map(|which| Call::Skip { which, computed: Amount::Fitting }),
         1 => prop::collection::vec(0..160_u16, 0..8).prop_map(|blocks| Call::Evict { blocks }),
         1 => Just(Call::Reset),
+        3 => Just(Call::StartStep),
+        2 => Just(Call::TakeCopies),
+        1 => (0..6_u8).prop_map(|which| Call::TakeOffloads { which }),
     ]
 }
 
@@ -57,7 +60,20 @@ fn groups() -> impl Strategy<Value = Vec<GroupSpec>> {
     let rswa =
         |block_size, window| GroupSpec::new("rswa", block_size).with(Size::RswaWindow, window);
     let circular = |size| GroupSpec::new("circular_buffer", size);
+    let mamba = |block_size, drafts| {
+        GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
+    };
+    let exporting = |block_size| {
+        let group = mamba(block_size, 0).with(Size::NumPrefillCheckpointBlocks, 1);
+        group.with(Size::PrefillCheckpointAlignment, 4)
+    };
     prop::sample::select(vec![
+        vec![mamba(16, 0)],
+        vec![exporting(16)],
+        vec![GroupSpec::full(16), mamba(16, 2), mamba(16, 2)],
+        vec![GroupSpec::full(8), mamba(32, 1)],
+        vec![GroupSpec::full(16), exporting(32), GroupSpec::full(8)],
+        vec![GroupSpec::sliding_window(8, 20), GroupSpec::full(16), mamba(16, 0)],
         vec![GroupSpec::full(16)],
         vec![GroupSpec::sliding_window(8, 20)],
         vec![GroupSpec::chunked_local(8, 32)],
@@ -87,8 +103,9 @@ fn config() -> impl Strategy<Value = ManagerConfig> {
     (groups(), 8..160_usize, prop::bool::weighted(0.3), prop::bool::weighted(0.8), policy).prop_map(
         |(groups, num_blocks, use_eagle, enable_caching, (fifo, mask, interval, pin))| {
             let has = |size| groups.iter().any(|group| group.size(size).is_some());
+            let has_states = groups.iter().any(|group| group.kind == "mamba");
             let (has_chunks, has_window) =
-                (has(Size::AttentionChunkSize), has(Size::SlidingWindow));
+                (has(Size::AttentionChunkSize), has(Size::SlidingWindow) || has_states);
             ManagerConfig {
                 use_eagle: use_eagle && !has_chunks,
                 enable_caching,

@@ -6,7 +6,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::Result;
 use crate::group::{Asked, BlockDemand, Group, StepAhead};
 use crate::pool::BlockPool;
-use crate::request::{RequestId, RequestView};
+use crate::request::{RequestBlocks, RequestId, RequestView};
 
 impl Manager {
     /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
@@ -79,7 +79,9 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
     ) -> Result<()> {
-        let beyond = match self.plan.has_own_joints {
+        let held = self.requests.get(&request);
+        let is_running = held.is_some_and(RequestBlocks::is_running);
+        let beyond = match self.plan.has_own_joints && !is_running {
             true => self.num_blocks_beyond_demand(request, demand),
             false => 0,
         };

@@ -70,6 +70,12 @@ pub enum Call {
     Zero { which: Which, start: Amount },
     /// What can be read.
     Read { which: Which },
+    /// A scheduling step starts.
+    StartStep,
+    /// The copies that are due, whose blocks are kept until they are released.
+    TakeCopies,
+    /// What a connector may read, and what of a request that ends.
+    TakeOffloads { which: Which },
 }
 
 /// The arguments of an allocation.

@@ -36,6 +36,7 @@ impl Traffic {
 
     /// Gives everything back.
     pub fn end(mut self) {
+        self.take_copies().expect("copies that are due");
         for request in &self.requests {
             if self.manager.knows(request.id) {
                 self.manager.free(request.id).expect("a request that is known");
@@ -86,6 +87,12 @@ impl Traffic {
             Call::Reset => self.reset(),
             Call::Zero { which, start } => self.zero(index(which), start),
             Call::Read { which } => self.read(index(which)),
+            Call::StartStep => {
+                self.manager.new_step_starts();
+                Ok(())
+            }
+            Call::TakeCopies => self.take_copies(),
+            Call::TakeOffloads { which } => self.take_offloads(index(which)),
         }
     }
 
@@ -316,6 +323,22 @@ impl Traffic {
         let num_blocks = self.manager.pool().num_blocks();
         let listed = self.manager.take_new_block_ids();
         assert!(listed.iter().all(|&block| (block as usize) < num_blocks));
+        Ok(())
+    }
+
+    fn take_copies(&mut self) -> Result<()> {
+        let copies = self.manager.take_block_copies();
+        self.kept.extend(copies.into_iter().flat_map(|(from, to)| [from, to]));
+        Ok(())
+    }
+
+    /// What is offered has a block that somebody holds, or held in this step.
+    fn take_offloads(&mut self, i: usize) -> Result<()> {
+        let num_blocks = self.manager.pool().num_blocks();
+        let tails = self.manager.finalize_partial_tails(&self.requests[i].view());
+        let offers = self.manager.take_offloads();
+        let mut blocks = tails.iter().chain(&offers).map(|offload| offload.block as usize);
+        assert!(blocks.all(|block| (1..num_blocks).contains(&block)));
         Ok(())
     }
 
