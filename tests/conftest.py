@@ -16,11 +16,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="the tests marked long, which other runs leave out"
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out(config, items)
     if is_shared(config):
         from tests.testing.parallel import place
 
         items.sort(key=lambda item: place(item.nodeid))
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted: bool = config.getoption("--long")
+    left_out = [item for item in items if (item.get_closest_marker("long") is not None) != wanted]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(optionalhook=True)

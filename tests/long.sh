@@ -3,13 +3,14 @@
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
 #     sameness     CALLS random calls: the adapter beside each release, the standalone manager
 #     conformance  vLLM's own tests on kvoxide's manager
+#     engines      vLLM's engine on models with recurrent states, with its manager and with kvoxide's
 #     soak         requests by the million: does the process grow?
 #     mutations    errors that are planted in the core: does a test fail?
 #     fuzzing      FUZZ_SECONDS of each fuzz target
 #
 # SEED is where the random traffic begins: by default where it never began before.
 
-parts=(recorded sameness conformance soak mutations fuzzing)
+parts=(recorded sameness conformance engines soak mutations fuzzing)
 CALLS=${CALLS:-5000000}
 FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
 SEED=${SEED:-$(date +%s)0000}
@@ -74,6 +75,10 @@ sources_of() { # RELEASE
         touch "$folder/.complete"
     fi
     echo "$folder"
+}
+
+long_engines() {
+    env "${vllm_0_32[@]}" "$venv/bin/python" -m pytest --long tests/engine
 }
 
 long_soak() {

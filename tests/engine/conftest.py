@@ -6,6 +6,7 @@ import pytest
 
 from .models import write_models
 from .processes import require_engine
+from .recurrent import write_recurrent_models
 
 
 @pytest.fixture(scope="session")
@@ -14,4 +15,5 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require_engine()
     root = tmp_path_factory.mktemp("models")
     write_models(root)
+    write_recurrent_models(root)
     return root

@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .workload import LONGEST_REQUEST, Workload
+from .workload import Workload, longest_request
 
 BLOCK_SIZE = 32
 MAX_MODEL_LEN = 544
 assert MAX_MODEL_LEN % BLOCK_SIZE == 0
-assert MAX_MODEL_LEN >= LONGEST_REQUEST
+assert MAX_MODEL_LEN >= longest_request(scale=1)
 
 PLAIN = Workload(seed=1)
 WITH_RESETS = Workload(seed=2, num_requests=100, reset_every=15)
@@ -20,13 +20,18 @@ SPARSE = {"prefix_cache_retention_interval": 4 * BLOCK_SIZE}
 
 @dataclass(frozen=True)
 class Job:
-    """One start of an engine; ``counters`` must not be zero after the first workload."""
+    """One start of an engine.
+
+    After the first workload ``counters`` must not be zero, and what a step does as ``seen`` must
+    have been seen.
+    """
 
     model: str
     options: dict[str, Any] = field(default_factory=dict)
     workloads: tuple[Workload, ...] = (PLAIN, WITH_RESETS)
     async_scheduling: bool = False
     counters: tuple[str, ...] = ("prefix_cache_hits",)
+    seen: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,4 +78,54 @@ JOBS = {
     ),
     "llama-async": Job("llama", TINY_POOL, async_scheduling=True, counters=PREEMPTED),
     "gemma-async": Job("gemma", {**CHUNKED, **SPARSE}, async_scheduling=True),
+}
+
+# What a recurrent state takes sets vLLM's smallest block, on a CPU to no less than this.
+STATE_BLOCK_SIZE = 256
+STATE_MODEL_LEN = 8 * STATE_BLOCK_SIZE
+STATE_SCALE = 4
+assert STATE_MODEL_LEN >= longest_request(STATE_SCALE)
+
+LONG_PROMPTS = (
+    Workload(seed=1, num_requests=60, num_aborts=4, scale=STATE_SCALE),
+    Workload(seed=2, num_requests=30, num_aborts=2, scale=STATE_SCALE, reset_every=15),
+)
+RECURRENT = {"block_size": STATE_BLOCK_SIZE, "max_model_len": STATE_MODEL_LEN}
+ONE_BLOCK_A_STEP = {"max_num_batched_tokens": STATE_BLOCK_SIZE}
+# vLLM's gated delta nets on a CPU know no other type.
+QWEN = {**RECURRENT, "dtype": "bfloat16"}
+PARTIAL_HITS = {"prefix_match_unit": STATE_BLOCK_SIZE // 4}
+FEW_BLOCKS = {"num_gpu_blocks_override": 24}
+
+
+def recurrent(model: str, options: dict[str, Any], **rest: Any) -> Job:
+    return Job(model, options, workloads=LONG_PROMPTS, **rest)
+
+
+JOBS |= {
+    "qwen3-next": recurrent("qwen3-next", QWEN),
+    "qwen3-next-partial-hits": recurrent(
+        "qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)
+    ),
+}
+
+LONG_JOBS = {
+    "qwen3-next-preempted": recurrent(
+        "qwen3-next", {**QWEN, **FEW_BLOCKS}, counters=PREEMPTED, seen=("preempted",)
+    ),
+    "qwen3-next-partial-hits-preempted": recurrent(
+        "qwen3-next",
+        {**QWEN, **PARTIAL_HITS, **FEW_BLOCKS},
+        counters=PREEMPTED,
+        seen=("preempted", "copies"),
+    ),
+    "qwen3-next-uncached-ngram": recurrent(
+        "qwen3-next",
+        {**QWEN, **NGRAM, "enable_prefix_caching": False},
+        counters=("spec_decode_num_accepted_tokens",),
+    ),
+    "granite": recurrent("granite", {**RECURRENT, **ONE_BLOCK_A_STEP}),
+    "falcon": recurrent("falcon", {**RECURRENT, **ONE_BLOCK_A_STEP}),
+    "lfm2": recurrent("lfm2", RECURRENT),
+    "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP}),
 }

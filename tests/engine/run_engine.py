@@ -193,7 +193,7 @@ def recorded(schedule: Any, scheduler: Any, steps: list[Any]) -> Any:
 
 
 def described(output: Any) -> dict[str, Any]:
-    """What a step schedules, and the blocks that it hands to each request."""
+    """What a step schedules, and the blocks that it hands to each request, copies and zeroes."""
     going_on = output.scheduled_cached_reqs
     return {
         "num_tokens": output.num_scheduled_tokens,
@@ -204,6 +204,7 @@ def described(output: Any) -> dict[str, Any]:
         },
         "preempted": sorted(output.preempted_req_ids or ()),
         "to_zero": output.new_block_ids_to_zero,
+        "copies": [list(copy) for copy in output.kv_cache_block_copies or ()],
     }
 
 

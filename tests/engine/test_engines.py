@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .jobs import JOBS, Job
+from .jobs import JOBS, LONG_JOBS, Job
 from .outcome import first_difference
 from .processes import run_twice
 from .workload import Workload
@@ -21,10 +21,20 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize("name", JOBS)
 def test_engine_serves_the_same(name: str, models: Path, tmp_path: Path) -> None:
-    job = JOBS[name]
+    assert_serves_the_same(JOBS[name], models, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG_JOBS)
+def test_more_engines_serve_the_same(name: str, models: Path, tmp_path: Path) -> None:
+    assert_serves_the_same(LONG_JOBS[name], models, tmp_path)
+
+
+def assert_serves_the_same(job: Job, models: Path, tmp_path: Path) -> None:
     off, require = run_twice(job, ("off", "require"), models, tmp_path)
     assert first_difference(off.played, require.played) is None
     assert [name for name in job.counters if not off.played[0].counters[name]] == []
+    assert [what for what in job.seen if not any(step[what] for step in off.played[0].steps)] == []
     assert off.manager == MANAGERS["off"]
     assert require.manager.startswith(MANAGERS["require"])
     assert {off.scheduler, require.scheduler} == {SCHEDULERS[job.async_scheduling]}

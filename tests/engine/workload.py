@@ -12,7 +12,10 @@ SALTED = 0.1
 LONGEST_SHARED_PREFIX = 170
 LONGEST_MESSAGE = 70
 LONGEST_OUTPUT = 20
-LONGEST_REQUEST = LONGEST_SHARED_PREFIX + MAX_TURNS * (LONGEST_MESSAGE + LONGEST_OUTPUT)
+
+
+def longest_request(scale: int) -> int:
+    return scale * LONGEST_SHARED_PREFIX + MAX_TURNS * (scale * LONGEST_MESSAGE + LONGEST_OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Workload:
     """``num_aborts`` requests are aborted while they run.
 
     Every ``reset_every`` steps the prefix cache is reset, every second time with the running
-    requests preempted for it.
+    requests preempted for it. Prompts are ``scale`` times as long as they were with 1.
     """
 
     seed: int
@@ -28,6 +31,7 @@ class Workload:
     arrivals_per_step: int = 2
     num_aborts: int = 10
     reset_every: int | None = None
+    scale: int = 1
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ class PlannedRequest:
 def plan(workload: Workload) -> list[PlannedRequest]:
     """The requests of ``workload`` in order of arrival."""
     rng = random.Random(workload.seed)
-    prefixes = [random_tokens(rng, LONGEST_SHARED_PREFIX) for _ in range(NUM_FAMILIES)]
+    longest_prefix = workload.scale * LONGEST_SHARED_PREFIX
+    longest_message = workload.scale * LONGEST_MESSAGE
+    prefixes = [random_tokens(rng, longest_prefix) for _ in range(NUM_FAMILIES)]
     aborted = set(rng.sample(range(workload.num_requests), workload.num_aborts))
     newest: dict[int, PlannedRequest] = {}
     planned = []
@@ -60,8 +66,8 @@ def plan(workload: Workload) -> list[PlannedRequest]:
         before = newest.get(family)
         if before is not None and (before.turn == MAX_TURNS or rng.random() > CONTINUE):
             before = None
-        message = random_tokens(rng, rng.randint(1, LONGEST_MESSAGE))
-        shared = prefixes[family][: rng.randint(0, LONGEST_SHARED_PREFIX)]
+        message = random_tokens(rng, rng.randint(1, longest_message))
+        shared = prefixes[family][: rng.randint(0, longest_prefix)]
         max_tokens = rng.randint(1, LONGEST_OUTPUT)
         salt = "salt" if rng.random() < SALTED else None
         newest[family] = PlannedRequest(
