@@ -11,9 +11,9 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
+    HiSparseResidentSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
-    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.request import Request, RequestStatus
@@ -54,8 +54,9 @@ def window() -> Any:
     )
 
 
-def mamba() -> Any:
-    return MambaSpec(block_size=BLOCK_SIZE, shapes=((1, 1),), dtypes=(torch.float16,))
+def hisparse() -> Any:
+    """Of a kind that the engine leaves to vLLM."""
+    return HiSparseResidentSpec(block_size=BLOCK_SIZE, page_size=256)
 
 
 def make_manager(*specs: Any, **arguments: Any) -> Any:

@@ -23,6 +23,14 @@ pub trait Cache {
     /// Gives everything back that a request holds.
     fn free(&mut self, request: RequestId);
 
+    /// A step starts.
+    fn step_starts(&mut self) {}
+
+    /// A step has run, and with it the copies that it ordered.
+    fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {
+        Ok(())
+    }
+
     /// How the pool is used now.
     fn occupancy(&self) -> Occupancy;
 }
@@ -69,6 +77,11 @@ impl ManagedCache {
         self.manager.hash_block_size()
     }
 
+    /// The manager.
+    pub fn manager(&self) -> &Manager {
+        &self.manager
+    }
+
     /// A cache for the same groups that never evicts.
     pub fn unlimited(&self) -> UnlimitedCache {
         UnlimitedCache::new(self.manager.scheduler_block_size(), self.hash_block_size())
@@ -109,6 +122,17 @@ impl Cache for ManagedCache {
     fn free(&mut self, request: RequestId) {
         // A request that never got a block holds nothing.
         let _ = self.manager.free(request);
+    }
+
+    fn step_starts(&mut self) {
+        self.manager.new_step_starts();
+    }
+
+    fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {
+        let _ = self.manager.take_offloads();
+        let copies = self.manager.take_block_copies();
+        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
+        if copied.is_empty() { Ok(()) } else { self.manager.release_blocks(&copied) }
     }
 
     fn occupancy(&self) -> Occupancy {

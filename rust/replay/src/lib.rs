@@ -1,9 +1,11 @@
 //! Plays request traces through the block manager as a scheduler would.
 //!
-//! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step and
-//! asks a [`cache`] for blocks, and [`report`] counts what came of it.
+//! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step, in
+//! the [`chunks`] that recurrent states need, and asks a [`cache`] for blocks, and [`report`] counts
+//! what came of it.
 
 pub mod cache;
+pub mod chunks;
 pub mod report;
 pub mod scheduler;
 pub mod tokens;

@@ -4,15 +4,17 @@
 //! when it decodes, a chunk while it prefills), as long as the step's budget lasts. When blocks run
 //! out, the newest running request is preempted: it gives its blocks back and waits again, first in
 //! line. If nobody was preempted, waiting requests are admitted in their order. Every generated
-//! token is unique and gets a slot of its own; a request ends when its last one has it.
+//! token is unique and gets a slot of its own; a request ends when its last one has it. In models
+//! with recurrent states, chunks end where states are cached.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView};
+use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView, Size};
 
 use crate::cache::{Cache, Hit, ManagedCache};
+use crate::chunks::Chunks;
 use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
 use crate::tokens::HashChain;
 use crate::trace::{Trace, TraceRequest};
@@ -63,11 +65,14 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     }
     let longest = trace.requests.iter().map(|r| r.prompt.len() + r.output_length).max();
     let longest = longest.unwrap_or(1).max(1);
+    let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
+    // What a state leaves of a prefix depends on the steps, so that it has to be played.
+    let room_for_all = has_states.then(|| num_blocks_for_all(trace, settings));
     let config = ManagerConfig {
         max_in_flight_tokens: Some(settings.max_batched_tokens),
         policy: settings.policy.clone(),
         ..ManagerConfig::new(
-            settings.num_blocks.unwrap_or(usize::from(u16::MAX)),
+            settings.num_blocks.or(room_for_all).unwrap_or(usize::from(u16::MAX)),
             settings.groups.clone(),
             longest,
         )
@@ -75,11 +80,25 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     config.check_holds_a_request()?;
     // Also checks the settings of a run without a pool.
     let managed = ManagedCache::new(config)?;
-    let hash_block_size = managed.hash_block_size();
-    match settings.num_blocks {
-        Some(_) => Run::new(trace, settings, control, managed, hash_block_size).finish(),
-        None => Run::new(trace, settings, control, managed.unlimited(), hash_block_size).finish(),
+    let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
+    let sizes = (managed.hash_block_size(), chunks);
+    match settings.num_blocks.or(room_for_all) {
+        Some(_) => Run::new(trace, settings, control, managed, sizes).finish(),
+        None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(),
     }
+}
+
+/// A pool in which every request's blocks have a place of their own, the blocks included that
+/// states are copied to.
+fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
+    let lengths = || trace.requests.iter().map(|r| r.prompt.len() + r.output_length);
+    let blocks = |group: &GroupSpec| -> usize {
+        let drafts = group.size(Size::NumSpeculativeBlocks).unwrap_or(0);
+        let beside = 4 + drafts;
+        lengths().map(|length| length.div_ceil(group.block_size.max(1)) + beside).sum()
+    };
+    let all = settings.groups.iter().map(blocks).sum::<usize>() + 1;
+    all.min(kvoxide_core::MAX_BLOCKS)
 }
 
 /// A request that waits or runs.
@@ -129,6 +148,8 @@ struct Run<'a, C> {
     control: &'a Control,
     cache: C,
     hash_block_size: usize,
+    /// Where chunks of prefills end, if that is not the same everywhere.
+    chunks: Option<Chunks>,
     /// The next request of the trace that has not arrived.
     next: usize,
     waiting: VecDeque<Active>,
@@ -146,7 +167,7 @@ impl<'a, C: Cache> Run<'a, C> {
         settings: &'a Settings,
         control: &'a Control,
         cache: C,
-        hash_block_size: usize,
+        (hash_block_size, chunks): (usize, Option<Chunks>),
     ) -> Self {
         let blank = |request: &TraceRequest| RequestReport {
             prompt_tokens: request.prompt.len(),
@@ -158,6 +179,7 @@ impl<'a, C: Cache> Run<'a, C> {
             control,
             cache,
             hash_block_size,
+            chunks,
             next: 0,
             waiting: VecDeque::new(),
             running: Vec::new(),
@@ -188,6 +210,7 @@ impl<'a, C: Cache> Run<'a, C> {
     fn step(&mut self) -> Result<(), Stopped> {
         let mut step = StepClock::default();
         self.scheduled.clear();
+        self.cache.step_starts();
         let mut budget = self.settings.max_batched_tokens;
         let preempted = self.serve_running(&mut budget, &mut step)?;
         if !preempted {
@@ -197,6 +220,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.report.steps += 1;
         let used = self.cache.occupancy().used;
         self.report.peak_used_blocks = self.report.peak_used_blocks.max(used);
+        self.cache.step_has_run()?;
         self.settle();
         Ok(())
     }
@@ -206,8 +230,14 @@ impl<'a, C: Cache> Run<'a, C> {
         let mut preempted = false;
         while self.scheduled.len() < self.running.len() && *budget > 0 {
             let request = &self.running[self.scheduled.len()];
-            let num_new = (request.num_tokens - request.num_computed_tokens).min(*budget);
             let view = request.view();
+            let start = view.num_computed_tokens;
+            let most = (view.num_tokens - start).min(*budget);
+            let num_new = chunk(&self.chunks, &view, start, most);
+            if num_new == 0 {
+                self.scheduled.push(0);
+                continue;
+            }
             let fits =
                 step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
             if fits {
@@ -252,21 +282,22 @@ impl<'a, C: Cache> Run<'a, C> {
         while *budget > 0 && self.running.len() < self.settings.concurrency {
             let Some(mut request) = self.next_waiting() else { break };
             let view = request.view();
-            let (hit, fits) = step.time(&mut self.report.schedule, || {
+            let (hit, num_new, fits) = step.time(&mut self.report.schedule, || {
                 let hit = self.cache.look_up(&view)?;
                 let view =
                     RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..view };
-                let num_new = (view.num_tokens - hit.length).min(*budget);
-                let fits = self.cache.allocate(&view, num_new, Some(&hit))?;
-                Ok((hit, fits.then_some(num_new)))
+                let most = (view.num_tokens - hit.length).min(*budget);
+                let num_new = chunk(&self.chunks, &view, hit.length, most);
+                let fits = num_new > 0 && self.cache.allocate(&view, num_new, Some(&hit))?;
+                Ok((hit, num_new, fits))
             })?;
             match fits {
-                Some(num_new) => {
+                true => {
                     *budget -= num_new;
                     self.admit(request, &hit, num_new);
                 }
-                None if self.running.is_empty() => self.reject(request.index),
-                None => {
+                false if self.running.is_empty() => self.reject(request.index),
+                false => {
                     request.shared_prefix_boundary = hit.shared_prefix_boundary;
                     self.waiting.push_front(request);
                     break;
@@ -335,6 +366,11 @@ impl<'a, C: Cache> Run<'a, C> {
             self.report.timeline.push(TimelinePoint { finished: self.num_finished, occupancy });
         }
     }
+}
+
+/// Tokens of the chunk of a request from `start` on.
+fn chunk(chunks: &Option<Chunks>, request: &RequestView<'_>, start: usize, most: usize) -> usize {
+    chunks.as_ref().map_or(most, |chunks| chunks.split(request, start, most))
 }
 
 /// Adds up the scheduling calls of a step.

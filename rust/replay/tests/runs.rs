@@ -108,3 +108,35 @@ proptest! {
         prop_assert_eq!(hits(&managed), hits(&unlimited));
     }
 }
+
+#[test]
+fn a_state_is_hit_where_a_chunk_ended() {
+    let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 16)];
+    let trace = trace(&[(0, 1000, 3), (0, 1000, 3), (0, 500, 3), (0, 500, 3)]);
+    for num_blocks in [Some(500), None] {
+        let report = play(&trace, &settings(&groups, num_blocks));
+        // Chunks of 64 tokens: 448 is the last boundary with a state below 500, until the third
+        // request leaves one at 496.
+        assert_eq!(hits(&report), [Some(0), Some(992), Some(448), Some(496)]);
+        assert_eq!(report.last.used, 0, "copies are given back");
+    }
+}
+
+#[test]
+fn a_state_is_hit_inside_a_block() {
+    let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 64)];
+    let trace = trace(&[(0, 1000, 70), (0, 1000, 3), (0, 990, 3), (0, 1070, 3)]);
+    for num_blocks in [Some(500), None] {
+        let report = play(&trace, &settings(&groups, num_blocks));
+        assert_eq!(hits(&report), [Some(0), Some(992), Some(960), Some(992)]);
+        assert_eq!(report.last.used, 0, "copies are given back");
+    }
+}
+
+#[test]
+fn requests_of_one_step_wait_for_the_state_that_they_share() {
+    let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 16)];
+    let trace = trace(&[(0, 40, 3), (0, 40, 3), (0, 40, 3)]);
+    let at_once = Settings { concurrency: 3, ..settings(&groups, Some(100)) };
+    assert_eq!(hits(&play(&trace, &at_once)), [Some(0), Some(32), Some(32)]);
+}

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -98,10 +98,17 @@ def test_the_support_table_is_what_the_kinds_declare() -> None:
 
 def test_vllms_names_of_the_kinds_are_those_declared() -> None:
     rows = [
-        (spec.strip("`"), kind.strip("`")) for spec, kind, *_ in table("vllm.md", "vLLM's spec")
+        (SPAN.findall(spec), kind.strip("`")) for spec, kind, *_ in table("vllm.md", "vLLM's spec")
     ]
-    declared = [(kind.vllm_spec, kind.name) for kind in kvoxide.group_kinds()]
+    declared = [
+        ([kind.vllm_spec, *written(kind.vllm_attributes)], kind.name)
+        for kind in kvoxide.group_kinds()
+    ]
     assert [row for row in rows if row[1]] == declared
+
+
+def written(attributes: Mapping[str, str]) -> Iterator[str]:
+    return (f'{name}="{value}"' for name, value in attributes.items())
 
 
 def test_the_stub_names_the_kinds_and_their_sizes() -> None:

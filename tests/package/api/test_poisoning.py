@@ -41,6 +41,12 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "cache": lambda w: w.manager.cache_blocks(w.running, 8),
     "evict": lambda w: w.manager.evict_blocks([1]),
     "reset": lambda w: w.manager.reset_prefix_cache(),
+    "step": lambda w: w.manager.new_step_starts(),
+    "copies": lambda w: w.manager.take_kv_cache_block_copies(),
+    "states": lambda w: w.manager.take_boundary_state_offloads(),
+    "tails": lambda w: w.manager.finalize_partial_tail_offloads(w.running),
+    "partial hits": lambda w: w.manager.enable_partial_hash_hits,
+    "junctions": lambda w: w.manager.mamba_shared_prefix_checkpoint,
     "events": lambda w: w.manager.take_events(),
     "zeroing": lambda w: w.manager.take_new_block_ids(),
     "zero again": lambda w: w.manager.record_blocks_for_zeroing("running", 0),
@@ -100,11 +106,7 @@ def test_no_method_is_left_out() -> None:
     never_reads = {
         "block_pool",  # the pool's own calls are refused
         "kv_cache_config",  # what it was made with
-        "new_step_starts",  # these four have nothing to say for the kinds of group there are
-        "finalize_partial_tail_offloads",
-        "take_boundary_state_offloads",
-        "take_kv_cache_block_copies",
-        # numbers that are read in the same way as `policy`
+        # what is read in the same way as `policy`
         "enable_caching",
         "hash_block_size",
         "max_model_len",

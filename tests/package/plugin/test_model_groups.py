@@ -43,18 +43,72 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
     (
         "qwen3-next",
         {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_num_value_heads": 8},
-        [("mamba", 3, False), ("full_attention", 1, True)],
+        [("mamba", 3, True), ("full_attention", 1, True)],
     ),
-    ("mamba", {"model_type": "mamba2", "state_size": 128}, [("mamba", None, False)]),
+    (
+        "qwen3-next without a list",
+        {"num_hidden_layers": 48, "full_attention_interval": 4, "linear_num_value_heads": 32},
+        [("mamba", 36, True), ("full_attention", 12, True)],
+    ),
+    (
+        "nemotron-h",
+        {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-ME", "ssm_state_size": 128},
+        [("mamba", 3, True), ("full_attention", 1, True)],
+    ),
+    (
+        "nemotron-h in words",
+        {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
+        [("mamba", 1, True), ("full_attention", 1, True)],
+    ),
+    (
+        "kimi-linear",
+        {
+            "num_hidden_layers": 4,
+            "kv_lora_rank": 512,
+            "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4]},
+        },
+        [("mamba", 3, True), ("mla_attention", 1, True)],
+    ),
+    (
+        "granite-4",
+        {"layer_types": ["mamba"] * 9 + ["attention"], "mamba_d_state": 128},
+        [("mamba", 9, True), ("full_attention", 1, True)],
+    ),
+    (
+        "falcon-h1",
+        {
+            "model_type": "falcon_h1",
+            "num_hidden_layers": 36,
+            "mamba_d_state": 256,
+            "num_attention_heads": 12,
+        },
+        [("mamba", 36, True), ("full_attention", 36, True)],
+    ),
+    (
+        "falcon-h1 in words",
+        {"layers_block_type": ["hybrid"] * 3},
+        [("mamba", 3, True), ("full_attention", 3, True)],
+    ),
+    (
+        "lfm2",
+        {"layer_types": ["conv", "conv", "full_attention"]},
+        [("mamba", 2, True), ("full_attention", 1, True)],
+    ),
+    (
+        "lfm2 of old",
+        {"num_hidden_layers": 16, "full_attn_idxs": [2, 5, 8, 10, 12, 14]},
+        [("mamba", 10, True), ("full_attention", 6, True)],
+    ),
+    ("mamba", {"model_type": "mamba2", "state_size": 128}, [("mamba", None, True)]),
     (
         "jamba",
         {"model_type": "jamba", "mamba_d_state": 16, "num_attention_heads": 32},
-        [("mamba", None, False), ("full_attention", None, True)],
+        [("mamba", None, True), ("full_attention", None, True)],
     ),
     (
         "whisper",
-        {"is_encoder_decoder": True, "num_hidden_layers": 4},
-        [("full_attention", 4, True), ("cross_attention", None, False)],
+        {"is_encoder_decoder": True, "num_hidden_layers": 6, "decoder_layers": 4},
+        [("full_attention", 4, True), ("cross_attention", 4, True)],
     ),
     (
         "a number in words",

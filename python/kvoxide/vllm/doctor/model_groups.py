@@ -40,9 +40,15 @@ _LAYER_TYPES: Final = {
     "chunked_attention": "chunked_local_attention",
     "linear_attention": "mamba",
     "mamba": "mamba",
+    "mamba2": "mamba",
     "conv": "mamba",
     "recurrent": "mamba",
+    # Nemotron-H's pattern of letters.
+    "M": "mamba",
+    "*": "full_attention",
 }
+_WITHOUT_CACHE: Final = ("mlp", "moe", "-", "E", "|")
+_BOTH: Final = "hybrid"
 _STATE_SPACE_FIELDS: Final = (
     "hybrid_override_pattern",
     "linear_num_value_heads",
@@ -73,9 +79,16 @@ def read_model_groups(directory: Path) -> list[ModelGroup]:
 def model_groups(config: Mapping[str, Any]) -> list[ModelGroup]:
     """The kinds that a configuration leads to, in the order of their first layer."""
     text = _text_config(config)
-    groups = _by_layer_types(text) or _state_space(text) or _attention(text)
+    groups = (
+        _by_layer_types(text)
+        or _by_lists_of_layers(text)
+        or _by_interval(text)
+        or _state_space(text)
+        or _attention(text)
+    )
     if config.get("is_encoder_decoder"):
-        groups.append(ModelGroup("cross_attention", None, "is_encoder_decoder", False))
+        layers = groups[0].layers
+        groups.append(ModelGroup("cross_attention", layers, "is_encoder_decoder", False))
     return groups
 
 
@@ -87,12 +100,46 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _by_layer_types(config: Mapping[str, Any]) -> list[ModelGroup]:
-    for field in ("layer_types", "layers_block_type"):
+    for field in ("layer_types", "layers_block_type", "hybrid_override_pattern"):
         types = config.get(field)
-        if isinstance(types, list) and types:
-            counts = Counter(map(str, types))
+        if isinstance(types, list | str) and types:
+            names = [name for each in types for name in _parts(str(each))]
+            counts = Counter(name for name in names if name not in _WITHOUT_CACHE)
             return [_layer_type(config, field, name, count) for name, count in counts.items()]
     return []
+
+
+def _parts(layer_type: str) -> list[str]:
+    """A layer of both has a cache of each."""
+    return ["mamba", "attention"] if layer_type == _BOTH else [layer_type]
+
+
+def _by_lists_of_layers(config: Mapping[str, Any]) -> list[ModelGroup]:
+    """Kimi-Linear and LFM2 list which layers are of a kind."""
+    linear = config.get("linear_attn_config")
+    field, kda, full = "linear_attn_config", None, None
+    if isinstance(linear, Mapping):
+        kda, full = linear.get("kda_layers"), linear.get("full_attn_layers")
+    elif isinstance(config.get("full_attn_idxs"), list):
+        field, full = "full_attn_idxs", config["full_attn_idxs"]
+        kda = [layer for layer in range(_number_of_layers(config) or 0) if layer not in full]
+    counts = {"linear_attention": kda, "full_attention": full}
+    return [
+        _layer_type(config, field, name, len(layers))
+        for name, layers in counts.items()
+        if isinstance(layers, list) and layers
+    ]
+
+
+def _by_interval(config: Mapping[str, Any]) -> list[ModelGroup]:
+    """Qwen3-Next says every how many layers one is full attention."""
+    field = "full_attention_interval"
+    interval, layers = config.get(field), _number_of_layers(config)
+    if not isinstance(interval, int) or interval < 1 or layers is None:
+        return []
+    full = layers // interval
+    counts = {"linear_attention": layers - full, "full_attention": full}
+    return [_layer_type(config, field, name, count) for name, count in counts.items() if count]
 
 
 def _layer_type(config: Mapping[str, Any], field: str, name: str, layers: int) -> ModelGroup:
@@ -115,9 +162,11 @@ def _state_space(config: Mapping[str, Any]) -> list[ModelGroup]:
     if not fields and not any(word in model_type for word in ("mamba", "rwkv")):
         return []
     because = ", ".join(fields) or f"model_type {model_type}"
-    groups = [ModelGroup("mamba", None, because, True)]
+    # Falcon-H1 has both in every layer; of others only vLLM knows.
+    layers = _number_of_layers(config) if model_type == "falcon_h1" else None
+    groups = [ModelGroup("mamba", layers, because, True)]
     if config.get("num_attention_heads"):
-        groups.append(ModelGroup("full_attention", None, "num_attention_heads", True))
+        groups.append(ModelGroup("full_attention", layers, "num_attention_heads", True))
     return groups
 
 
@@ -133,7 +182,8 @@ def _attention(config: Mapping[str, Any]) -> list[ModelGroup]:
 
 
 def _number_of_layers(config: Mapping[str, Any]) -> int | None:
-    layers = config.get("num_hidden_layers")
+    decoder = config.get("decoder_layers") if config.get("is_encoder_decoder") else None
+    layers = decoder or config.get("num_hidden_layers")
     return layers if isinstance(layers, int) else None
 
 
