@@ -65,4 +65,4 @@ def test_every_kind_is_vllms() -> None:
         assert all(hasattr(spec, size) or size in fields for size in kind.optional_sizes)
         assert hasattr(single_type_kv_cache_manager, kind.vllm_manager)
     with pytest.raises(_core.UnsupportedGroupError):
-        _core.KVCacheGroupSpec("mamba", 16)  # type: ignore[arg-type]
+        _core.KVCacheGroupSpec("hisparse", 16)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from kvoxide.vllm.plugin import entry_point as plugin  # noqa: E402
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
 
-from tests.testing.small_world import config, full, make_manager, mamba, window  # noqa: E402
+from tests.testing.small_world import config, foreign, full, make_manager, window  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
 
@@ -91,8 +91,8 @@ def test_off_at_construction_is_stock(monkeypatch: pytest.MonkeyPatch, lines: li
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"kv_cache_config": config(full(), mamba())}, "MambaSpec"),
-        ({"kv_cache_config": config(full()), "dcp_world_size": 2}, "dcp_world_size is 2"),
+        ({"kv_cache_config": config(full(), foreign())}, "ForeignSpec"),
+        ({"kv_cache_config": config(full()), "pcp_world_size": 2}, "pcp_world_size is 2"),
     ],
 )
 def test_what_is_unsupported_runs_on_vllms_manager(
@@ -174,7 +174,7 @@ def test_a_constructor_that_fails_leaves_vllms_manager(
 def test_shadow_gives_vllms_manager_with_a_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE", "shadow")
     assert type(make_manager()) is ShadowManager
-    assert type(make_manager(full(), mamba(), enable_caching=False)) is Stock
+    assert type(make_manager(full(), pcp_world_size=2, enable_caching=False)) is Stock
 
 
 @pytest.mark.parametrize("version", ["0.31.2", "0.33.1", "1.0.0.dev5"])
@@ -250,7 +250,7 @@ def test_second_plugin_on_new_is_named(monkeypatch: pytest.MonkeyPatch, lines: l
     def other_new(cls: type, *args: object, **kwargs: object) -> object:
         return object.__new__(cls)
 
-    manager = make_manager(full(), mamba(), enable_caching=False)
+    manager = make_manager(full(), pcp_world_size=2, enable_caching=False)
     del lines[:]
     with monkeypatch.context() as patch:
         patch.setattr(Stock, "__new__", other_new)

@@ -164,13 +164,14 @@ def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     done = doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A server started here would run on kvoxide." in done.stdout
-    (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["mamba"]}))
+    (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["quantum"]}))
     done = doctor(env, "--json", "--model", str(tmp_path))
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["versions"]["vllm"].startswith(release)
     assert [check["name"] for check in report["checks"] if not check["ok"]] == ["model"]
-    assert [(group["kind"], group["is_native"]) for group in report["groups"]] == [("mamba", False)]
+    (group,) = report["groups"]
+    assert (group["kind"], group["is_native"]) == ("quantum", False)
 
 
 def test_doctor_without_vllm() -> None:

@@ -188,6 +188,7 @@ impl<'a, C: Cache> Run<'a, C> {
     fn step(&mut self) -> Result<(), Stopped> {
         let mut step = StepClock::default();
         self.scheduled.clear();
+        self.cache.start_step()?;
         let mut budget = self.settings.max_batched_tokens;
         let preempted = self.serve_running(&mut budget, &mut step)?;
         if !preempted {

@@ -43,6 +43,10 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "reset": lambda w: w.manager.reset_prefix_cache(),
     "events": lambda w: w.manager.take_events(),
     "zeroing": lambda w: w.manager.take_new_block_ids(),
+    "copies": lambda w: w.manager.take_kv_cache_block_copies(),
+    "offloads": lambda w: w.manager.take_boundary_state_offloads(),
+    "last offloads": lambda w: w.manager.finalize_partial_tail_offloads(w.running),
+    "step": lambda w: w.manager.new_step_starts(),
     "zero again": lambda w: w.manager.record_blocks_for_zeroing("running", 0),
     "blocks": lambda w: w.manager.get_blocks("running"),
     "block ids": lambda w: w.manager.get_block_ids("running"),
@@ -100,13 +104,11 @@ def test_no_method_is_left_out() -> None:
     never_reads = {
         "block_pool",  # the pool's own calls are refused
         "kv_cache_config",  # what it was made with
-        "new_step_starts",  # these four have nothing to say for the kinds of group there are
-        "finalize_partial_tail_offloads",
-        "take_boundary_state_offloads",
-        "take_kv_cache_block_copies",
         # numbers that are read in the same way as `policy`
         "enable_caching",
+        "enable_partial_hash_hits",
         "hash_block_size",
+        "mamba_shared_prefix_checkpoint",
         "max_model_len",
         "num_kv_cache_groups",
         "scheduler_block_size",

@@ -43,18 +43,18 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
     (
         "qwen3-next",
         {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_num_value_heads": 8},
-        [("mamba", 3, False), ("full_attention", 1, True)],
+        [("mamba", 3, True), ("full_attention", 1, True)],
     ),
-    ("mamba", {"model_type": "mamba2", "state_size": 128}, [("mamba", None, False)]),
+    ("mamba", {"model_type": "mamba2", "state_size": 128}, [("mamba", None, True)]),
     (
         "jamba",
         {"model_type": "jamba", "mamba_d_state": 16, "num_attention_heads": 32},
-        [("mamba", None, False), ("full_attention", None, True)],
+        [("mamba", None, True), ("full_attention", None, True)],
     ),
     (
         "whisper",
         {"is_encoder_decoder": True, "num_hidden_layers": 4},
-        [("full_attention", 4, True), ("cross_attention", None, False)],
+        [("full_attention", 4, True), ("cross_attention", None, True)],
     ),
     (
         "a number in words",

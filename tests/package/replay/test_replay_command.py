@@ -225,7 +225,7 @@ def test_a_result_file_must_not_be_the_trace(twice: str) -> None:
     ("arguments", "said"),
     [
         (["--groups", "full:16", "--preset", "llama"], "exclude each other"),
-        (["--groups", "full:16,mamba:16"], "unknown group kind 'mamba'"),
+        (["--groups", "full:16,hisparse:16"], "unknown group kind 'hisparse'"),
         (["--preset", "qwen"], "'qwen'"),
         (["--policy", "lru"], "cannot read 'lru'"),
         (["--policy", "pin", "--policy", "pin"], "given twice"),

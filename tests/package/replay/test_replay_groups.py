@@ -56,8 +56,10 @@ def test_a_refusal_names_the_part_at_fault(text: str, said: str) -> None:
 
 
 def test_an_unknown_kind_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedGroupError, match=r"'mamba'.*full, mla, swa, swa-mla, chunked"):
-        parse_groups("full:16,mamba:16")
+    with pytest.raises(
+        UnsupportedGroupError, match=r"'hisparse'.*full, mla, hidden, swa, swa-mla, chunked"
+    ):
+        parse_groups("full:16,hisparse:16")
 
 
 def test_presets() -> None:

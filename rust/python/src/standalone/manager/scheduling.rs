@@ -198,10 +198,10 @@ impl PyManager {
         let hit = self.given_hit(py, new_computed_blocks)?;
         let main_model = num_tokens_main_model.unwrap_or(num_tokens);
         let demand = BlockDemand {
+            num_tokens: count(py, "num_tokens", num_tokens)?,
             num_tokens_main_model: count(py, "num_tokens_main_model", main_model)?,
             num_encoder_tokens: count(py, "num_encoder_tokens", num_encoder_tokens)?,
             prefill_end: count(py, "prefill_end", prefill_end)?,
-            num_tokens: count(py, "num_tokens", num_tokens)?,
             new_computed_blocks: hit,
             total_computed_tokens: count(py, "total_computed_tokens", total_computed_tokens)?,
             num_local_computed_tokens: count(
