@@ -49,6 +49,10 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "junctions": lambda w: w.manager.mamba_shared_prefix_checkpoint,
     "events": lambda w: w.manager.take_events(),
     "zeroing": lambda w: w.manager.take_new_block_ids(),
+    "copies": lambda w: w.manager.take_kv_cache_block_copies(),
+    "offloads": lambda w: w.manager.take_boundary_state_offloads(),
+    "last offloads": lambda w: w.manager.finalize_partial_tail_offloads(w.running),
+    "step": lambda w: w.manager.new_step_starts(),
     "zero again": lambda w: w.manager.record_blocks_for_zeroing("running", 0),
     "blocks": lambda w: w.manager.get_blocks("running"),
     "block ids": lambda w: w.manager.get_block_ids("running"),
@@ -108,7 +112,9 @@ def test_no_method_is_left_out() -> None:
         "kv_cache_config",  # what it was made with
         # what is read in the same way as `policy`
         "enable_caching",
+        "enable_partial_hash_hits",
         "hash_block_size",
+        "mamba_shared_prefix_checkpoint",
         "max_model_len",
         "num_kv_cache_groups",
         "scheduler_block_size",

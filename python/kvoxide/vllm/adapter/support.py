@@ -87,7 +87,9 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
                 kind.name,
                 spec.block_size,
                 is_eagle_group=group.is_eagle_group,
-                prefix_cacheable=spec.prefix_cacheable,
+                prefix_cacheable=(
+                    spec.prefix_cacheable if kind.prefix_caching == "optional" else None
+                ),
                 dcp_sharded=spec.dcp_sharded,
                 layout=specs.index(spec),
                 **{size: getattr(spec, size) for size in sizes},

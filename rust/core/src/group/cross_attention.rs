@@ -23,7 +23,7 @@ pub static CROSS_ATTENTION: Declaration = Declaration {
     vllm_attributes: &[],
     required: &[],
     optional: &[],
-    caching: Caching::Optional,
+    caching: Caching::Never,
     sharding: Sharding::Replicated,
     support: Support {
         hit_needs: "nothing",

@@ -166,7 +166,9 @@ impl Manager {
         let cut = |(group, blocks): (&Group, &GroupBlocks)| {
             let mut blocks = blocks.clone();
             let is_aligned = num_computed_tokens.is_multiple_of(group.block_size);
-            let len = match group.is_cacheable {
+            // What opted out of caching may have another block size than hits.
+            let is_cut = group.is_cacheable || !group.kind().covers_tokens();
+            let len = match is_cut {
                 true if is_aligned => Some(num_computed_tokens / group.block_size),
                 true => None,
                 false => Some(0).filter(|_| blocks.is_empty()),

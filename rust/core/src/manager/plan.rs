@@ -83,10 +83,16 @@ impl Plan {
                     .into(),
             ));
         }
-        self.spec_groups.iter().try_for_each(|spec_group| {
-            let kind = groups[usize::from(spec_group.groups[0])].kind();
-            kind.check_lookup(self.hit_alignment, spec_group.use_eagle)
-        })
+        if !config.enable_caching {
+            return Ok(());
+        }
+        let uses_eagle = |group: &Group| {
+            let mut with = self.spec_groups.iter().filter(|with| with.groups.contains(&group.id));
+            with.next().is_some_and(|with| with.use_eagle)
+        };
+        let check =
+            |group: &Group| group.kind().check_lookup(self.hit_alignment, uses_eagle(group));
+        groups.iter().try_for_each(check)
     }
 }
 

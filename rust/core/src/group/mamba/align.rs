@@ -37,7 +37,7 @@ pub static MAMBA: Declaration = Declaration {
         Size::NumPrefillCheckpointBlocks,
         Size::PrefillCheckpointAlignment,
     ],
-    caching: Caching::Optional,
+    caching: Caching::Always,
     sharding: Sharding::Whole,
     support: Support {
         hit_needs: "its last state",

@@ -26,7 +26,7 @@ pub static MAMBA_NONE: Declaration = Declaration {
         Size::NumPrefillCheckpointBlocks,
         Size::PrefillCheckpointAlignment,
     ],
-    caching: Caching::Optional,
+    caching: Caching::Never,
     sharding: Sharding::Whole,
     support: Support {
         hit_needs: "nothing",
