@@ -120,7 +120,7 @@ LONG_JOBS = {
     "qwen3-next-uncached-ngram": recurrent(
         "qwen3-next",
         {**QWEN, **NGRAM, "enable_prefix_caching": False},
-        counters=("spec_decode_num_accepted_tokens",),
+        counters=("spec_decode_num_draft_tokens",),
     ),
     "granite": recurrent("granite", {**RECURRENT, **ONE_BLOCK_A_STEP}),
     "falcon": recurrent("falcon", {**RECURRENT, **ONE_BLOCK_A_STEP}),
