@@ -125,5 +125,5 @@ LONG_JOBS = {
     "granite": recurrent("granite", {**RECURRENT, **ONE_BLOCK_A_STEP}),
     "falcon": recurrent("falcon", {**RECURRENT, **ONE_BLOCK_A_STEP}),
     "lfm2": recurrent("lfm2", RECURRENT),
-    "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP}),
+    "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP, "enable_prefix_caching": True}),
 }
