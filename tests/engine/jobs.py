@@ -8,7 +8,7 @@ from .workload import Workload, longest_request
 BLOCK_SIZE = 32
 MAX_MODEL_LEN = 544
 assert MAX_MODEL_LEN % BLOCK_SIZE == 0
-assert MAX_MODEL_LEN >= longest_request(scale=1)
+assert longest_request(scale=1) <= MAX_MODEL_LEN
 
 PLAIN = Workload(seed=1)
 WITH_RESETS = Workload(seed=2, num_requests=100, reset_every=15)
@@ -84,7 +84,7 @@ JOBS = {
 STATE_BLOCK_SIZE = 256
 STATE_MODEL_LEN = 8 * STATE_BLOCK_SIZE
 STATE_SCALE = 4
-assert STATE_MODEL_LEN >= longest_request(STATE_SCALE)
+assert longest_request(STATE_SCALE) <= STATE_MODEL_LEN
 
 LONG_PROMPTS = (
     Workload(seed=1, num_requests=60, num_aborts=4, scale=STATE_SCALE),
@@ -95,7 +95,7 @@ ONE_BLOCK_A_STEP = {"max_num_batched_tokens": STATE_BLOCK_SIZE}
 # vLLM's gated delta nets on a CPU know no other type.
 QWEN = {**RECURRENT, "dtype": "bfloat16"}
 PARTIAL_HITS = {"prefix_match_unit": STATE_BLOCK_SIZE // 4}
-FEW_BLOCKS = {"num_gpu_blocks_override": 24}
+FEW_BLOCKS = {"num_gpu_blocks_override": 40}
 
 
 def recurrent(model: str, options: dict[str, Any], **rest: Any) -> Job:
@@ -104,9 +104,7 @@ def recurrent(model: str, options: dict[str, Any], **rest: Any) -> Job:
 
 JOBS |= {
     "qwen3-next": recurrent("qwen3-next", QWEN),
-    "qwen3-next-partial-hits": recurrent(
-        "qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)
-    ),
+    "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
 
 LONG_JOBS = {
@@ -122,10 +120,10 @@ LONG_JOBS = {
     "qwen3-next-uncached-ngram": recurrent(
         "qwen3-next",
         {**QWEN, **NGRAM, "enable_prefix_caching": False},
-        counters=("spec_decode_num_accepted_tokens",),
+        counters=("spec_decode_num_draft_tokens",),
     ),
     "granite": recurrent("granite", {**RECURRENT, **ONE_BLOCK_A_STEP}),
     "falcon": recurrent("falcon", {**RECURRENT, **ONE_BLOCK_A_STEP}),
     "lfm2": recurrent("lfm2", RECURRENT),
-    "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP}),
+    "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP, "enable_prefix_caching": True}),
 }

@@ -79,9 +79,10 @@ class Server:
 
 @contextmanager
 def serving(
-    model: str, mode: str, models: Path, log: Path, *options: str, num_ranks: int = 1
+    model: str, mode: str, models: Path, log: Path, options: dict[str, Any]
 ) -> Iterator[Server]:
     """A server, started but perhaps not yet ready."""
+    num_ranks = options["data_parallel_size"]
     with ExitStack() as stack:
         port = free_ports(1)
         events_port = free_ports(num_ranks)
@@ -91,8 +92,7 @@ def serving(
             *("--host", HOST, "--port", str(port)),
             *("--kv-events-config", json.dumps(events_config(events_port))),
             "--enable-prompt-tokens-details",
-            *flags(engine_options(model) | {"data_parallel_size": num_ranks}),
-            *options,
+            *flags(engine_options(model) | options),
         ]
         write_metadata(models)
         environment = engine_environment(mode, models) | {"VLLM_SERVER_DEV_MODE": "1"}

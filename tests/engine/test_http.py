@@ -5,14 +5,14 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .jobs import BLOCK_SIZE
+from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
 from .server import REQUEST_TIMEOUT, Server, serving
@@ -20,10 +20,22 @@ from .workload import Workload, plan, random_tokens
 
 MODES = ("off", "require")
 ONE_BY_ONE = Workload(seed=3, num_requests=30, num_aborts=0)
+LONG_ONE_BY_ONE = replace(ONE_BY_ONE, scale=STATE_SCALE)
 AT_ONCE = 16
-SHARED_PREFIX = 5 * BLOCK_SIZE
+SHARED_BLOCKS = 5
 CLEARED = {"type": "AllBlocksCleared"}
 METRICS_TIMEOUT = 10
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is served, by ``num_ranks`` engines each, and what is asked."""
+
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    num_ranks: int = 1
+    one_by_one: Workload = ONE_BY_ONE
+    block_size: int = BLOCK_SIZE
 
 
 @dataclass
@@ -47,8 +59,7 @@ class Client:
     """Asks for completions of token ids."""
 
     url: str
-    model: str
-    num_ranks: int
+    service: Service
 
     def __post_init__(self) -> None:
         openai = import_module("openai")
@@ -60,14 +71,14 @@ class Client:
         """Every second answer is streamed, and the ranks take turns."""
         stream = number % 2 == 1
         answer = self.openai.completions.create(
-            model=self.model,
+            model=self.service.model,
             prompt=prompt,
             max_tokens=max_tokens,
             temperature=0,
             stream=stream,
             stream_options={"include_usage": True} if stream else None,
             extra_body={"ignore_eos": True, "return_token_ids": True},
-            extra_headers={"X-data-parallel-rank": str(number // 2 % self.num_ranks)},
+            extra_headers={"X-data-parallel-rank": str(number // 2 % self.service.num_ranks)},
         )
         return whole(answer if stream else [answer])
 
@@ -102,7 +113,7 @@ def converse(server: Server, client: Client) -> Served:
 def ask_one_by_one(client: Client) -> list[Any]:
     conversations: dict[str, list[int]] = {}
     answers = []
-    for number, request in enumerate(plan(ONE_BY_ONE)):
+    for number, request in enumerate(plan(client.service.one_by_one)):
         before = conversations[request.follows] if request.follows else []
         answer = client.ask(number, before + request.tokens, request.max_tokens)
         conversations[request.name] = before + request.tokens + answer["tokens"]
@@ -113,10 +124,11 @@ def ask_one_by_one(client: Client) -> list[Any]:
 def ask_at_once(client: Client) -> list[Any]:
     """Requests whose prefix is cached, and that share no more than that: order does not matter."""
     rng = random.Random(4)
-    prefix = random_tokens(rng, SHARED_PREFIX)
+    service = client.service
+    prefix = random_tokens(rng, SHARED_BLOCKS * service.block_size)
     longer = [*prefix, FIRST_ORDINARY_TOKEN]
-    first = [client.ask(2 * rank, longer, max_tokens=1) for rank in range(client.num_ranks)]
-    prompts = [prefix + random_tokens(rng, BLOCK_SIZE) for _ in range(AT_ONCE)]
+    first = [client.ask(2 * rank, longer, max_tokens=1) for rank in range(service.num_ranks)]
+    prompts = [prefix + random_tokens(rng, service.block_size) for _ in range(AT_ONCE)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return first + list(pool.map(client.ask, range(AT_ONCE), prompts, [10] * AT_ONCE))
 
@@ -130,23 +142,22 @@ def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
     return server.metrics("vllm:prefix_cache")
 
 
-def serve_in_both_modes(
-    model: str, models: Path, folder: Path, *, num_ranks: int = 1
-) -> tuple[Served, Served]:
+def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[Served, Served]:
+    options = service.options | {"data_parallel_size": service.num_ranks}
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
-                serving(model, mode, models, folder / f"{mode}.log", num_ranks=num_ranks)
+                serving(service.model, mode, models, folder / f"{mode}.log", options)
             )
             for mode in MODES
         ]
-        off, require = [converse(each, Client(each.url, model, num_ranks)) for each in servers]
+        off, require = [converse(each, Client(each.url, service)) for each in servers]
         return off, require
 
 
 @pytest.fixture(scope="module")
 def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
-    return serve_in_both_modes("gemma", models, tmp_path_factory.mktemp("servers"))
+    return serve_in_both_modes(Service("gemma"), models, tmp_path_factory.mktemp("servers"))
 
 
 def test_answers_and_cached_tokens_are_the_same(served: tuple[Served, Served]) -> None:
@@ -154,7 +165,7 @@ def test_answers_and_cached_tokens_are_the_same(served: tuple[Served, Served]) -
     assert first_difference(off.one_by_one, require.one_by_one) is None
     assert first_difference(off.at_once, require.at_once) is None
     assert any(answer["cached"] for answer in off.one_by_one)
-    assert {answer["cached"] for answer in off.at_once[1:]} == {SHARED_PREFIX}
+    assert {answer["cached"] for answer in off.at_once[1:]} == {SHARED_BLOCKS * BLOCK_SIZE}
 
 
 def test_metrics_count_the_same(served: tuple[Served, Served]) -> None:
@@ -183,13 +194,26 @@ def test_the_log_says_who_manages_the_cache(served: tuple[Served, Served]) -> No
 
 @pytest.mark.slow
 def test_two_data_parallel_ranks(models: Path, tmp_path: Path) -> None:
-    off, require = serve_in_both_modes("llama", models, tmp_path, num_ranks=2)
+    assert_serves_the_same(Service("llama", num_ranks=2), models, tmp_path)
+
+
+@pytest.mark.long
+def test_recurrent_states(models: Path, tmp_path: Path) -> None:
+    qwen = Service("qwen3-next", QWEN, one_by_one=LONG_ONE_BY_ONE, block_size=STATE_BLOCK_SIZE)
+    off = assert_serves_the_same(qwen, models, tmp_path)
+    assert any(answer["cached"] for answer in off.one_by_one)
+    assert {answer["cached"] for answer in off.at_once[1:]} == {SHARED_BLOCKS * STATE_BLOCK_SIZE}
+
+
+def assert_serves_the_same(service: Service, models: Path, folder: Path) -> Served:
+    off, require = serve_in_both_modes(service, models, folder)
     assert all(any("BlockStored" in str(event) for event in events) for events in off.events)
     for aspect in (heard_in_order, heard_at_once, counts):
         assert first_difference(aspect(off), aspect(require)) is None
     assert first_difference(off.one_by_one, require.one_by_one) is None
     assert first_difference(off.at_once, require.at_once) is None
     assert [off.exit_code, require.exit_code, off.left, require.left] == [0, 0, [], []]
+    return off
 
 
 def counts(served: Served) -> dict[str, float]:
