@@ -10,8 +10,8 @@ from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
 from .driver import NewRequest
