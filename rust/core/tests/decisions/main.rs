@@ -11,5 +11,6 @@ mod pool;
 mod questions;
 mod refusals;
 mod small;
+mod states;
 mod windows;
 mod zeroing;
