@@ -170,7 +170,9 @@ def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["versions"]["vllm"].startswith(release)
     assert [check["name"] for check in report["checks"] if not check["ok"]] == ["model"]
-    assert [(group["kind"], group["is_native"]) for group in report["groups"]] == [("quantum", False)]
+    assert [(group["kind"], group["is_native"]) for group in report["groups"]] == [
+        ("quantum", False)
+    ]
 
 
 def test_doctor_without_vllm() -> None:

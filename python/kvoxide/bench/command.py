@@ -53,8 +53,9 @@ def bench(
 ) -> None:
     """Time each call of the manager, side by side with the installed vLLM's own.
 
-    Three models' KV cache groups: full (full attention), gemma (full and five sliding windows),
-    dsv4 (DeepSeek-V4's four groups). Both managers serve the same requests in turns, in one
+    Five models' KV cache groups: full (full attention), gemma (full and five sliding windows), dsv4
+    (DeepSeek-V4's four groups), qwen3-next (full attention and three groups of recurrent states)
+    and deepseek-v4.1. Both managers serve the same requests in turns, in one
     process; block hashes are ready made. Without a supported vLLM, kvoxide is measured alone.
     """
     check_distinct("", [json_path, plot_path])

@@ -4,18 +4,47 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Final
 
+from kvoxide._core import KVCacheGroupSpec
 from kvoxide.replay.groups import parse_groups
 
 MILLION: Final = 1_000_000
-FULL_KIND: Final = "full_attention"
+# Of a request in a group of states: before the step, after it, and between them.
+_STATES_HELD: Final = 3
 
 
 @dataclass(frozen=True)
 class Group:
-    """One KV cache group; sizes in tokens. No ``window``: full attention."""
+    """One KV cache group; sizes in tokens. No ``window``: full attention, states or a buffer."""
 
-    block_size: int
-    window: int | None
+    spec: KVCacheGroupSpec
+
+    @property
+    def kind(self) -> str:
+        """As in :data:`kvoxide.GroupKind`."""
+        return self.spec.kind
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self.spec.block_size
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that a token attends to, if not all."""
+        return self.spec.sliding_window
+
+    @property
+    def is_state(self) -> bool:
+        """Whether a block stands for a whole prefix."""
+        return self.kind == "mamba"
+
+    def blocks_held(self, tokens: int, in_flight: int) -> int:
+        """As :meth:`Layout.blocks_held`, of this group."""
+        if self.is_state:
+            return _STATES_HELD
+        if self.kind == "circular_buffer":
+            return 1
+        return -(-min(tokens, in_flight + (self.window or tokens)) // self.block_size) + 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +60,7 @@ class Layout:
     def groups(self) -> tuple[Group, ...]:
         """The groups in their order."""
         specs = parse_groups(self.groups_text).specs
-        return tuple(Group(spec.block_size, spec.sliding_window) for spec in specs)
+        return tuple(map(Group, specs))
 
     @property
     def scheduler_block_size(self) -> int:
@@ -41,22 +70,33 @@ class Layout:
     @property
     def hash_block_size(self) -> int:
         """Tokens per block hash."""
-        return gcd(*(group.block_size for group in self.groups))
+        return gcd(*(group.block_size for group in self.groups if group.spec.prefix_cacheable))
+
+    def chunk(self, start: int, tokens: int, most: int) -> int:
+        """Tokens of the prefill chunk from ``start`` on, at most ``most``, of a prompt of
+        ``tokens``. With states it ends where vLLM's scheduler ends it: with a block."""
+        size = next((group.block_size for group in self.groups if group.is_state), 0)
+        end = min(start + most, tokens)
+        if not size:
+            return end - start
+        if end < tokens and end // size * size > start:
+            end = end // size * size
+        stops = ((tokens - 1) // size * size, (start // size + 1) * size if start % size else 0)
+        return min((stop for stop in stops if start < stop < end), default=end) - start
 
     def blocks_held(self, tokens: int, in_flight: int) -> int:
         """Most blocks that a request of ``tokens`` holds while ``in_flight`` of them are new."""
-        return sum(
-            -(-min(tokens, in_flight + (group.window or tokens)) // group.block_size) + 1
-            for group in self.groups
-        )
+        return sum(group.blocks_held(tokens, in_flight) for group in self.groups)
 
     def blocks_cached(self, tokens: int) -> int:
         """About how many blocks such a request leaves in the cache: of a sliding window, those
-        that a hit at a common boundary would use."""
+        that a hit at a common boundary would use. States are few."""
         boundaries = tokens // self.scheduler_block_size
         return sum(boundaries * self._cached_per_boundary(group) for group in self.groups)
 
     def _cached_per_boundary(self, group: Group) -> int:
+        if group.is_state or not group.spec.prefix_cacheable:
+            return 0
         all_of_them = self.scheduler_block_size // group.block_size
         if group.window is None:
             return all_of_them
@@ -69,5 +109,7 @@ LAYOUTS: Final = {
         Layout("full", "full:16", 65_000),
         Layout("gemma", "full:16,swa:16:1024*5", 90_000),
         Layout("dsv4", "full:256,swa:64:128,swa:4:8,swa:8:128", 60_000),
+        Layout("qwen3-next", "mamba:528*3,full:528", 60_000),
+        Layout("deepseek-v4.1", "mla:256,swa-mla:32:128:uncached,circular:8", 60_000),
     )
 }

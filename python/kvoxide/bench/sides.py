@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from kvoxide import _core
-from kvoxide.bench.layouts import Layout
+from kvoxide.bench.layouts import Group, Layout
 from kvoxide.bench.prompts import Prompt
 from kvoxide.replay.groups import parse_groups
 
@@ -126,6 +126,8 @@ class StandaloneSide(Side):
         return _core.KVCacheManager(
             _core.KVCacheConfig(self.num_blocks, groups),
             max_model_len=self.max_model_len,
+            scheduler_block_size=self.layout.scheduler_block_size,
+            hash_block_size=self.layout.hash_block_size,
             max_in_flight_tokens=self.chunk,
             log_stats=True,
         )
@@ -147,27 +149,28 @@ class StandaloneSide(Side):
 
 
 def _vllm_config(layout: Layout, num_blocks: int) -> Any:
-    import torch
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-    from vllm.v1.kv_cache_interface import (
-        FullAttentionSpec,
-        KVCacheConfig,
-        KVCacheGroupSpec,
-        SlidingWindowSpec,
-    )
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 
     register_all_kvcache_specs(None)
-    groups = []
-    for index, group in enumerate(layout.groups):
-        shape = {
-            "block_size": group.block_size,
-            "num_kv_heads": 1,
-            "head_size": 64,
-            "dtype": torch.float16,
-        }
-        if group.window is None:
-            spec = FullAttentionSpec(**shape)
-        else:
-            spec = SlidingWindowSpec(**shape, sliding_window=group.window)
-        groups.append(KVCacheGroupSpec([f"layer.{index}"], spec))
+    groups = [
+        KVCacheGroupSpec([f"layer.{index}"], _vllm_spec(group))
+        for index, group in enumerate(layout.groups)
+    ]
     return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def _vllm_spec(group: Group) -> Any:
+    import torch
+    from vllm.v1 import kv_cache_interface
+
+    (kind,) = (kind for kind in _core.group_kinds() if kind.name == group.kind)
+    spec = getattr(kv_cache_interface, kind.vllm_spec)
+    sizes = dict(kind.vllm_attributes)
+    if group.is_state:
+        shape = {"shapes": ((8, 64),), "dtypes": (torch.float32,)}
+        return spec(block_size=group.block_size, **shape, **sizes)
+    if not group.spec.prefix_cacheable and kind.prefix_caching == "optional":
+        sizes["bounded_replay"] = True
+    shape = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
+    return spec(block_size=group.block_size, **shape, **sizes, **group.spec.sizes)

@@ -98,12 +98,12 @@ class Traffic:
         of ``row``."""
         prompt = self._prompt(name, self.effort.tokens)
         requests = self._new_requests(prompt)
+        chunks = self._chunks(prompt.num_tokens)
         for side, request in self._in_turn(requests):
-            _admit(side, request, self.effort.chunk)
-        starts = range(self.effort.chunk, prompt.num_tokens, self.effort.chunk)
-        for step, start in enumerate(starts):
-            num_new = min(self.effort.chunk, prompt.num_tokens - start)
+            _admit(side, request, chunks[0])
+        for step, num_new in enumerate(chunks[1:]):
             for side, request in self._in_turn(requests, step):
+                side.manager.new_step_starts()
                 nanoseconds, _ = timed(_next_chunk, side, request, num_new)
                 request.num_computed_tokens += num_new
                 if row is not None:
@@ -111,11 +111,20 @@ class Traffic:
         for side, request in self._in_turn(requests):
             side.manager.free(request)
 
+    def _chunks(self, num_tokens: int) -> list[int]:
+        chunks, start = [], 0
+        while start < num_tokens:
+            chunks.append(self.layout.chunk(start, num_tokens, self.effort.chunk))
+            start += chunks[-1]
+        return chunks
+
     def hit(self) -> None:
         """The prompt that was cached last comes back: look-ups, admission, block ids, end."""
         prompt = self._prompt("evicting", self.effort.tokens)
         for index in range(self.effort.hit_rounds):
             requests = self._in_turn(self._new_requests(prompt), index)
+            for side, _ in requests:
+                side.manager.new_step_starts()
             hits = [self._look_up(side, request) for side, request in requests]
             for side, request in requests:
                 self._look_up_again(side, request)

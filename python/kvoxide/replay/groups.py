@@ -19,14 +19,22 @@ PRESETS: Final[dict[str, str]] = {
     "gemma-3": "full:16,swa:16:1024*5",
     "gpt-oss": "full:16,swa:16:128",
     "deepseek-v4": "full:256,swa:64:128,swa:4:8,swa:8:128",
+    "deepseek-v4.1": "mla:256,swa-mla:32:128:uncached,circular:8",
+    "qwen3-next": "mamba:544*3,full:544",
+    "nemotron-h": (
+        "mamba:1040:num_prefill_checkpoint_blocks=1:prefill_checkpoint_alignment=1*6,full:1040"
+    ),
+    "kimi-linear": "mamba:1920*3,mla:1920",
 }
 
 MAX_GROUPS: Final = 256
 
 _GROUP: Final = re.compile(
     r"(?P<kind>[^:*]+):(?P<block_size>[0-9]{1,18})"
-    r"(:(?P<window>[0-9]{1,18}))?(\*(?P<count>[0-9]{1,18}))?"
+    r"(:(?P<window>[0-9]{1,18}))?(?P<options>(:[a-z_]+(=[0-9]{1,18})?)*)"
+    r"(\*(?P<count>[0-9]{1,18}))?"
 )
+_UNCACHED: Final = "uncached"
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,12 @@ class Groups:
 
 
 def parse_groups(text: str) -> Groups:
-    """Read ``kind:block_size[:window][*count]``, comma separated; sizes and windows in tokens.
+    """Read ``kind:block_size[:window][:size=n...][:uncached][*count]``, comma separated; sizes and
+    windows in tokens.
 
     Kinds are those of :data:`KINDS`; the window is the size that the kind needs, for ``chunked``
-    the attention chunk.
+    the attention chunk; the sizes after it are those that the kind may have. A group is
+    ``uncached`` where its kind leaves it open whether the group takes part in prefix caching.
     Raises :class:`~kvoxide._core.ConfigError` that names the part at fault and what is allowed.
     """
     specs: list[KVCacheGroupSpec] = []
@@ -71,8 +81,13 @@ def _parse_item(item: str) -> list[KVCacheGroupSpec]:
     count = int(match["count"] or 1)
     if not 1 <= count <= MAX_GROUPS:
         raise ConfigError(f"{item!r}: the count after * must be 1 to {MAX_GROUPS}")
-    size = None if window is None else int(window)
-    return [_spec(item, kind, int(match["block_size"]), size)] * count
+    sizes = dict.fromkeys(KINDS[kind].required_sizes, int(window or 0))
+    options = match["options"].split(":")[1:]
+    for option in options:
+        if option != _UNCACHED:
+            sizes |= _optional_size(item, kind, option)
+    cacheable = False if _UNCACHED in options else None
+    return [_spec(item, kind, int(match["block_size"]), sizes, cacheable)] * count
 
 
 def _check_kind(item: str, kind: str, window: str | None) -> None:
@@ -87,11 +102,21 @@ def _check_kind(item: str, kind: str, window: str | None) -> None:
         raise ConfigError(f"{item!r}: {kind} has no window, write {kind}:block_size")
 
 
-def _spec(item: str, kind: str, block_size: int, window: int | None) -> KVCacheGroupSpec:
-    declared = KINDS[kind]
-    try:
-        return KVCacheGroupSpec(
-            declared.name, block_size, **dict.fromkeys(declared.required_sizes, window)
+def _optional_size(item: str, kind: str, option: str) -> dict[str, int]:
+    name, _, size = option.partition("=")
+    known = KINDS[kind].optional_sizes
+    if name not in known or not size:
+        raise ConfigError(
+            f"{item!r}: {kind} has no {option!r}; it can have {', '.join((*known, _UNCACHED))}"
         )
+    return {name: int(size)}
+
+
+def _spec(
+    item: str, kind: str, block_size: int, sizes: dict[str, int], cacheable: bool | None
+) -> KVCacheGroupSpec:
+    name = KINDS[kind].name
+    try:
+        return KVCacheGroupSpec(name, block_size, prefix_cacheable=cacheable, **sizes)
     except (ConfigError, OverflowError) as error:
         raise ConfigError(f"{item!r}: {error}") from error

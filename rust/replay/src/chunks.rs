@@ -182,6 +182,6 @@ mod tests {
         let chunks = chunks(&states, 16, 200);
         assert_eq!(chunks.split(&prompt(100), 0, 100), 100);
         assert_eq!(chunks.split(&prompt(100), 0, 90), 80, "not the last chunk");
-        assert_eq!(chunks.split(&prompt(20), 0, 20), 16, "no block before the last");
+        assert_eq!(chunks.split(&prompt(60), 24, 36), 8, "a start inside a block");
     }
 }

@@ -123,7 +123,7 @@ def test_a_plot_without_matplotlib_is_refused_before_the_run(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--layout", "llama"), "'llama' is not one of 'full', 'gemma', 'dsv4'"),
+        (("--layout", "llama"), "'llama' is not one of 'full', 'gemma', 'dsv4', 'qwen3-next'"),
         (("--tokens", "2047"), "2047 is not in the range 2048<=x<=4000000"),
         (("--tokens", "4000001"), "is not in the range"),
         (("--tokens", "many"), "'many' is not a valid integer"),

@@ -60,6 +60,31 @@ def test_an_unknown_kind_is_named_with_the_known_ones() -> None:
         parse_groups("full:16,hisparse:16")
 
 
+def test_optional_sizes_and_groups_that_are_not_cached() -> None:
+    text = "mamba:528:num_speculative_blocks=2:num_prefill_checkpoint_blocks=1*2"
+    (states, _) = parse_groups(text).specs
+    assert (states.kind, states.block_size) == ("mamba", 528)
+    assert states.sizes == {"num_speculative_blocks": 2, "num_prefill_checkpoint_blocks": 1}
+    assert states.prefix_cacheable
+    (window,) = parse_groups("swa-mla:32:128:uncached").specs
+    assert (window.sliding_window, window.prefix_cacheable) == (128, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mamba:528:544", "mamba has no window"),
+        ("mamba:528:blocks=1", "mamba has no 'blocks=1'; it can have num_speculative_blocks"),
+        ("swa:16:8:uncached", "takes no prefix_cacheable=False"),
+        ("mamba:528:num_speculative_blocks=", "cannot read the group"),
+    ],
+)
+def test_options_that_a_kind_does_not_have(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_groups(text)
+    assert said in str(refused.value)
+
+
 def test_presets() -> None:
     windows = {
         name: [(s.block_size, s.sliding_window) for s in preset_groups(name).specs]
@@ -70,6 +95,10 @@ def test_presets() -> None:
         "gemma-3": [(16, None), *[(16, 1024)] * 5],
         "gpt-oss": [(16, None), (16, 128)],
         "deepseek-v4": [(256, None), (64, 128), (4, 8), (8, 128)],
+        "deepseek-v4.1": [(256, None), (32, 128), (8, None)],
+        "qwen3-next": [*[(544, None)] * 3, (544, None)],
+        "nemotron-h": [*[(1040, None)] * 6, (1040, None)],
+        "kimi-linear": [*[(1920, None)] * 3, (1920, None)],
     }
 
 

@@ -34,6 +34,25 @@ DEEPSEEK_V4 = (
     Group("sliding_window", 4, 8),
     Group("sliding_window", 8, 128),
 )
+DEEPSEEK_V4_1 = (
+    Group("mla_attention", 256),
+    Group("sliding_window_mla", 32, 128, prefix_cacheable=False),
+    Group("circular_buffer", 8, prefix_cacheable=False),
+)
+
+
+def states(block_size: int, **sizes: int) -> Group:
+    return Group("mamba", block_size, mamba_mode="align", **sizes)
+
+
+QWEN3_NEXT = (*[states(544)] * 3, Group("full_attention", 544))
+NEMOTRON_H = (
+    *[states(1040, num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=1)] * 6,
+    Group("full_attention", 1040),
+)
+KIMI_LINEAR = (*[states(1920)] * 3, Group("mla_attention", 1920))
+INSIDE_BLOCKS = (Group("full_attention", 16), *[states(528)] * 2)
+WIDE_BLOCKS = (Group("full_attention", 16384), states(16384))
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,19 @@ CASES = {
     "gpt-oss": Case(GPT_OSS, 400_000),
     "deepseek-v4": Case(DEEPSEEK_V4, 300_000),
     "deepseek-v4, interval": Case(DEEPSEEK_V4, 100_000, retention_interval=8192),
+    "deepseek-v4.1": Case(DEEPSEEK_V4_1, 20_000),
+    "deepseek-v4.1, small pool": Case(DEEPSEEK_V4_1, 4_000),
+    "qwen3-next": Case(QWEN3_NEXT, 20_000),
+    "qwen3-next, small pool": Case(QWEN3_NEXT, 2_000),
+    "qwen3-next, unlimited": Case(QWEN3_NEXT, None),
+    "qwen3-next, interval": Case(QWEN3_NEXT, 2_000, retention_interval=0),
+    "nemotron-h": Case(NEMOTRON_H, 20_000),
+    "nemotron-h, small pool": Case(NEMOTRON_H, 1_000),
+    "kimi-linear": Case(KIMI_LINEAR, 10_000),
+    "hits inside blocks": Case(INSIDE_BLOCKS, 200_000),
+    "hits inside blocks, small pool": Case(INSIDE_BLOCKS, 40_000),
+    "hits inside blocks, unlimited": Case(INSIDE_BLOCKS, None),
+    "blocks wider than a step": Case(WIDE_BLOCKS, 1_000),
 }
 
 
@@ -69,12 +101,13 @@ def hits(name: str, lines: Sequence[bytes]) -> list[int]:
 
 def vllm_hits(case: Case, lines: Sequence[bytes]) -> list[int]:
     block_sizes = [group.block_size for group in case.groups]
+    hashed = [group.block_size for group in case.groups if group.prefix_cacheable]
     scenario = Scenario(
         groups=case.groups,
         num_blocks=case.num_blocks or POOL_THAT_NEVER_EVICTS,
         max_model_len=MAX_MODEL_LEN,
         scheduler_block_size=math.lcm(*block_sizes),
-        hash_block_size=math.gcd(*block_sizes),
+        hash_block_size=math.gcd(*hashed),
         retention_interval=case.retention_interval,
     )
     return list(SequentialRun(scenario).hit_tokens(lines))

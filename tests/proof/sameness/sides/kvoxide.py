@@ -131,6 +131,8 @@ def make_manager(scenario: Scenario) -> _core.KVCacheManager:
 
 
 def make_group(group: Group) -> _core.KVCacheGroupSpec:
+    if group.kind == "mamba":
+        return _make_states(group)
     (kind,) = (kind for kind in _core.group_kinds() if kind.name == group.kind)
     sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
     sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)
@@ -141,6 +143,18 @@ def make_group(group: Group) -> _core.KVCacheGroupSpec:
         prefix_cacheable=group.prefix_cacheable,
         layout=group.layout,
         **sizes,
+    )
+
+
+def _make_states(group: Group) -> _core.KVCacheGroupSpec:
+    return _core.KVCacheGroupSpec(
+        "mamba" if group.mamba_mode == "align" else "mamba_none",
+        group.block_size,
+        is_eagle_group=group.is_eagle,
+        layout=group.layout,
+        num_speculative_blocks=group.num_speculative_blocks,
+        num_prefill_checkpoint_blocks=group.num_prefill_checkpoint_blocks,
+        prefill_checkpoint_alignment=group.prefill_checkpoint_alignment,
     )
 
 
