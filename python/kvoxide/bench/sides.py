@@ -166,11 +166,12 @@ def _vllm_spec(group: Group) -> Any:
 
     (kind,) = (kind for kind in _core.group_kinds() if kind.name == group.kind)
     spec = getattr(kv_cache_interface, kind.vllm_spec)
-    sizes = dict(kind.vllm_attributes)
+    sizes = dict[str, Any](kind.vllm_attributes)
     if group.is_state:
-        shape = {"shapes": ((8, 64),), "dtypes": (torch.float32,)}
-        return spec(block_size=group.block_size, **shape, **sizes)
+        return spec(
+            block_size=group.block_size, shapes=((8, 64),), dtypes=(torch.float32,), **sizes
+        )
     if not group.spec.prefix_cacheable and kind.prefix_caching == "optional":
         sizes["bounded_replay"] = True
-    shape = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
+    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
     return spec(block_size=group.block_size, **shape, **sizes, **group.spec.sizes)

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kvoxide._core import (
     ConfigError,
@@ -117,6 +117,8 @@ def _spec(
 ) -> KVCacheGroupSpec:
     name = KINDS[kind].name
     try:
-        return KVCacheGroupSpec(name, block_size, prefix_cacheable=cacheable, **sizes)
+        return KVCacheGroupSpec(
+            name, block_size, prefix_cacheable=cacheable, **dict[str, Any](sizes)
+        )
     except (ConfigError, OverflowError) as error:
         raise ConfigError(f"{item!r}: {error}") from error

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kvoxide.vllm.environment.releases import installed_version
 
@@ -41,7 +41,7 @@ DEEPSEEK_V4_1 = (
 )
 
 
-def states(block_size: int, **sizes: int) -> Group:
+def states(block_size: int, **sizes: Any) -> Group:
     return Group("mamba", block_size, mamba_mode="align", **sizes)
 
 

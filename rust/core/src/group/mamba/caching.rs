@@ -126,9 +126,13 @@ impl Caching<'_> {
     /// there from now on, or nowhere if nobody will look.
     fn cache_checkpoint(&self, turn: &mut Turn<'_>, checkpoint: Checkpoint) -> Option<BlockHash> {
         let Checkpoint { num_tokens, position } = checkpoint;
-        let block = turn.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
+        let block = turn.state.blocks.get(position)?;
         if !self.keeps_checkpoint(num_tokens) {
+            // Observers are told even where the state was given back.
             turn.pool.evict([block]);
+            return None;
+        }
+        if block == NULL_BLOCK {
             return None;
         }
         let is_known = turn.pool.states().hash_num_tokens(block) == Some(num_tokens);
