@@ -11,6 +11,7 @@ mod pool;
 mod questions;
 mod refusals;
 mod small;
+mod state_rows;
 mod states;
 mod windows;
 mod zeroing;

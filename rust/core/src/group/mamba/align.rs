@@ -415,7 +415,7 @@ impl Kind for AlignedStates {
     }
 
     fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {
-        let tail = self.rows.of(request.id).producer_tail.take()?;
+        let tail = self.rows.known(request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
     }

@@ -50,6 +50,11 @@ impl Rows {
         self.0.entry(request).or_default()
     }
 
+    /// A request's row, to change it if there is one.
+    pub fn known(&mut self, request: RequestId) -> Option<&mut Row> {
+        self.0.get_mut(&request)
+    }
+
     /// Forgets a request's row.
     pub fn remove(&mut self, request: RequestId) {
         self.0.remove(&request);

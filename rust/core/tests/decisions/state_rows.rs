@@ -1,0 +1,100 @@
+//! Rows of recurrent states: which state is hit, what is copied, which blocks move.
+
+use kvoxide_core::{AllocateArgs, GroupSpec, Manager, Size};
+
+use crate::small::{Request, admit, held, ids, look_up, manager, step};
+
+fn states(num_drafts: usize) -> GroupSpec {
+    GroupSpec::new("mamba", 16).with(Size::NumSpeculativeBlocks, num_drafts)
+}
+
+/// Attention in blocks of a hash, states in blocks of four, and a request that has computed 40 of its
+/// 42 tokens in two chunks.
+fn after_a_prefill() -> (Manager, Request) {
+    let mut manager = manager(&[GroupSpec::full(4), states(1)]);
+    let mut first = Request::new(&manager, 1, 0..42);
+    step(&mut manager, &mut first, 16);
+    manager.new_step_starts();
+    step(&mut manager, &mut first, 24);
+    manager.new_step_starts();
+    (manager, first)
+}
+
+#[test]
+fn the_last_state_is_hit_with_nothing_before_it() {
+    let (mut manager, _) = after_a_prefill();
+    // Blocks 1 to 4 and 7 to 12 of attention; 5 is the state after 16 tokens, 6 the one after 40,
+    // for drafts before it became that.
+    assert_eq!(held(&manager, 1)[1], [5, 0, 6, 13]);
+    let hit = look_up(&mut manager, 0..60);
+    assert_eq!(hit.length, 40);
+    assert_eq!(ids(&hit.blocks), [vec![1, 2, 3, 4, 7, 8, 9, 10, 11, 12], vec![0, 0, 6]]);
+    assert_eq!(look_up(&mut manager, 0..40).length, 16, "its last token is computed again");
+}
+
+#[test]
+fn who_hits_inside_a_block_gets_a_copy() {
+    let (mut manager, _) = after_a_prefill();
+    let mut second = Request::new(&manager, 2, 0..60);
+    assert_eq!(admit(&mut manager, &mut second), 40);
+    // Attention takes 14 to 18 first. Of one take of states, the first is the copy.
+    assert_eq!(manager.take_block_copies(), [(6, 19)]);
+    assert_eq!(held(&manager, 2)[1], [0, 0, 19, 20, 21]);
+    assert_eq!(manager.pool().states().ref_count(19), 2, "one for the copy");
+}
+
+#[test]
+fn who_runs_on_keeps_its_block_and_the_copy_is_hit() {
+    let (mut manager, mut first) = after_a_prefill();
+    step(&mut manager, &mut first, 2);
+    assert_eq!(manager.take_block_copies(), [(6, 15)]);
+    assert_eq!(held(&manager, 1)[1], [0, 0, 6, 13]);
+    manager.new_step_starts();
+    assert_eq!(ids(&look_up(&mut manager, 0..60).blocks)[1], [0, 0, 15]);
+    assert!(manager.take_block_copies().is_empty(), "asked for twice");
+}
+
+#[test]
+fn a_state_of_this_step_is_hit_in_the_next() {
+    let mut manager = manager(&[GroupSpec::full(4), states(1)]);
+    let mut first = Request::new(&manager, 1, 0..42);
+    step(&mut manager, &mut first, 40);
+    let mut second = Request::new(&manager, 2, 0..60);
+    let hit = look_up(&mut manager, 0..60);
+    let args = AllocateArgs {
+        num_new_tokens: 20,
+        num_new_computed_tokens: hit.length,
+        new_computed_blocks: &hit.blocks,
+        ..AllocateArgs::default()
+    };
+    assert!(manager.allocate_slots(&second.view(), &args).expect("a valid call").is_none());
+    manager.new_step_starts();
+    assert_eq!(admit(&mut manager, &mut second), 40);
+}
+
+#[test]
+fn blocks_for_drafts_move_with_the_running_state() {
+    let mut manager = manager(&[states(2)]);
+    let mut request = Request::new(&manager, 1, 0..200);
+    step(&mut manager, &mut request, 16);
+    assert_eq!(held(&manager, 1), [[1, 2, 3]]);
+    step(&mut manager, &mut request, 48);
+    assert_eq!(held(&manager, 1), [[1, 0, 0, 2, 3, 4]]);
+    // The state after 16 tokens is given back, and so is everything before the one after 64.
+    step(&mut manager, &mut request, 16);
+    assert_eq!(held(&manager, 1), [[0, 0, 0, 2, 3, 4, 5]]);
+}
+
+#[test]
+fn a_state_inside_the_last_chunk_stands_before_the_running_one() {
+    let exported = states(0)
+        .with(Size::NumPrefillCheckpointBlocks, 1)
+        .with(Size::PrefillCheckpointAlignment, 1);
+    let mut manager = manager(&[GroupSpec::full(16), exported]);
+    let mut request = Request::new(&manager, 1, 0..60);
+    step(&mut manager, &mut request, 60);
+    assert_eq!(held(&manager, 1), [[1, 2, 3, 4], [0, 0, 5, 6]]);
+    manager.new_step_starts();
+    let hit = look_up(&mut manager, 0..60);
+    assert_eq!((hit.length, &ids(&hit.blocks)[1][..]), (48, &[0, 0, 5][..]));
+}
