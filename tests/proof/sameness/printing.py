@@ -70,6 +70,8 @@ def readable(value: object) -> object:
         return {str(key): readable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return _readable_list(value)
+    if isinstance(value, set | frozenset):
+        return _readable_list(sorted(value))
     return value
 
 
