@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -146,6 +147,7 @@ def test_threads_that_hammer_one_manager(events: bool) -> None:
     manager = make_manager(enable_kv_cache_events=events)
     refused = [0]
     failures: list[BaseException] = []
+    deadline = time.monotonic() + 30  # of threads that never met
 
     def switch() -> None:
         """Another thread gets its turn while this one is inside a call."""
@@ -160,7 +162,9 @@ def test_threads_that_hammer_one_manager(events: bool) -> None:
 
     def work(thread: int) -> None:
         try:
-            for number in range(60):
+            for number in count():
+                if number >= 60 and (refused[0] or time.monotonic() > deadline):
+                    return
                 tokens = TOKENS[: 20 + 7 * (number % 20)]
                 request = Faulty(make_request(f"{thread}-{number}", tokens), "num_tokens", switch)
                 if retried(manager.allocate_slots, request, len(tokens)) is not None:

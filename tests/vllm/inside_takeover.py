@@ -92,7 +92,7 @@ def test_off_at_construction_is_stock(monkeypatch: pytest.MonkeyPatch, lines: li
     ("arguments", "reason"),
     [
         ({"kv_cache_config": config(full(), hisparse())}, "HiSparseResidentSpec"),
-        ({"kv_cache_config": config(full()), "dcp_world_size": 2}, "dcp_world_size is 2"),
+        ({"kv_cache_config": config(full()), "pcp_world_size": 2}, "pcp_world_size is 2"),
     ],
 )
 def test_what_is_unsupported_runs_on_vllms_manager(

@@ -73,6 +73,19 @@ CASES = {
     "gpt-oss": Case(GPT_OSS, 400_000),
     "deepseek-v4": Case(DEEPSEEK_V4, 300_000),
     "deepseek-v4, interval": Case(DEEPSEEK_V4, 100_000, retention_interval=8192),
+    "deepseek-v4.1": Case(DEEPSEEK_V4_1, 20_000),
+    "deepseek-v4.1, small pool": Case(DEEPSEEK_V4_1, 4_000),
+    "qwen3-next": Case(QWEN3_NEXT, 20_000),
+    "qwen3-next, small pool": Case(QWEN3_NEXT, 2_000),
+    "qwen3-next, unlimited": Case(QWEN3_NEXT, None),
+    "qwen3-next, interval": Case(QWEN3_NEXT, 2_000, retention_interval=0),
+    "nemotron-h": Case(NEMOTRON_H, 20_000),
+    "nemotron-h, small pool": Case(NEMOTRON_H, 1_000),
+    "kimi-linear": Case(KIMI_LINEAR, 10_000),
+    "hits inside blocks": Case(INSIDE_BLOCKS, 200_000),
+    "hits inside blocks, small pool": Case(INSIDE_BLOCKS, 40_000),
+    "hits inside blocks, unlimited": Case(INSIDE_BLOCKS, None),
+    "blocks wider than a step": Case(WIDE_BLOCKS, 1_000),
 }
 
 
