@@ -152,7 +152,7 @@ impl Cache for ManagedCache {
         let pool = self.manager.pool();
         Occupancy {
             capacity: pool.num_blocks() - 1,
-            used: pool.num_blocks() - 1 - pool.num_free_blocks(),
+            used: pool.num_blocks() - 1 - pool.num_free_blocks() as usize,
             cached: pool.num_cached_blocks(),
             pinned: pool.num_pinned_blocks(),
             evictions: pool.evictions(),

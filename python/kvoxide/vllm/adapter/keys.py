@@ -1,6 +1,6 @@
 """The prefix cache's maps between packed keys and blocks, read from the engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from kvoxide._core_vllm import VllmManager
@@ -38,8 +38,9 @@ class HashToBlock:
         return self._engine.num_keys()
 
 
-class Cache:
-    """The map's own dictionary, as far as it can be looked into, cut down and put back."""
+class Cache(MutableMapping[bytes, Any]):
+    """The map's own dictionary: under a key the block that has it, or its several blocks by id, the
+    one that serves it first. What is taken out loses all its keys."""
 
     def __init__(self, engine: VllmManager) -> None:
         """The dictionary of ``engine``."""
@@ -48,25 +49,40 @@ class Cache:
     def __len__(self) -> int:
         return self._engine.num_keys()
 
-    def __contains__(self, key: bytes) -> bool:
-        return self._engine.find_key(key) is not None
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._engine.keys())
 
-    def pop(self, key: bytes, *default: Any) -> Any:
-        """Take every block with ``key`` out of the prefix cache; the one that served it."""
-        served = self._engine.find_key(key)
-        if served is None:
-            if default:
-                return default[0]
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self._engine.find_key(key) is not None
+
+    def __getitem__(self, key: bytes) -> Any:
+        """Raises :class:`KeyError` for a key that no block has."""
+        blocks = {i: self._engine.block(i) for i in self._engine.blocks_of_key(key)}
+        if not blocks:
             raise KeyError(key)
-        block_id: int | None = served
-        while block_id is not None:
-            self._engine.remove_keys(block_id)
-            block_id = self._engine.find_key(key)
-        return self._engine.block(served)
+        return blocks if len(blocks) > 1 else next(iter(blocks.values()))
 
-    def __setitem__(self, key: bytes, saved: "list[tuple[int, int | None]]") -> None:
-        for block_id, num_tokens in saved:
-            self._engine.insert_key(block_id, key, num_tokens)
+    def __setitem__(self, key: bytes, value: Any) -> None:
+        """Give the key to a block, to several by id, or to those that a copy says had it."""
+        for block_id in self._engine.blocks_of_key(key):
+            self._engine.remove_keys(block_id)
+        if isinstance(value, list):
+            for block_id, num_tokens in value:
+                self._engine.insert_key(block_id, key, num_tokens)
+            return
+        for block in value.values() if isinstance(value, dict) else [value]:
+            self._engine.insert_key(block.block_id, key, None)
+
+    def __delitem__(self, key: bytes) -> None:
+        block_ids = self._engine.blocks_of_key(key)
+        if not block_ids:
+            raise KeyError(key)
+        for block_id in block_ids:
+            self._engine.remove_keys(block_id)
+
+    def clear(self) -> None:
+        for key in self:
+            self.pop(key, None)
 
     def __copy__(self) -> "dict[bytes, list[tuple[int, int | None]]]":
         """Block ids by key, with the tokens that each block's hash covers."""

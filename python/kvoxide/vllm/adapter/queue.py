@@ -17,7 +17,13 @@ class FreeQueue:
 
     @property
     def num_free_blocks(self) -> int:
+        """Blocks that can be had. Set to fewer, the others are withheld until it is set again;
+        blocks that are freed add to it."""
         return self._engine.num_free_blocks()
+
+    @num_free_blocks.setter
+    def num_free_blocks(self, num_free_blocks: int) -> None:
+        self._engine.set_num_free_blocks(num_free_blocks)
 
     def get_all_free_blocks(self) -> list[Any]:
         return [self._engine.block(block_id) for block_id in self._engine.free_block_ids()]

@@ -18,7 +18,7 @@ impl Manager {
         kept: usize,
         counted: &mut CountedHit,
     ) -> bool {
-        let num_free_blocks = self.pool.num_free_blocks() as isize;
+        let num_free_blocks = self.pool.num_free_blocks();
         let kept = isize::try_from(kept).unwrap_or(isize::MAX);
         let fits = |demand: isize| demand.saturating_add(kept) <= num_free_blocks;
         fits(self.demand(request, demand, |_, _, adopted| adopted.len()))

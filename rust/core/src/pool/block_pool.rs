@@ -28,6 +28,7 @@ pub struct BlockPool {
     pub(super) evictions: u64,
     pub(super) version: u64,
     pub(super) removals: RemovalLog,
+    withheld: usize,
 }
 
 impl BlockPool {
@@ -62,6 +63,7 @@ impl BlockPool {
             evictions: 0,
             version: 0,
             removals: RemovalLog::default(),
+            withheld: 0,
         })
     }
 
@@ -120,9 +122,20 @@ impl BlockPool {
         self.states.len()
     }
 
-    /// Blocks that can be taken: free and pinned ones.
-    pub fn num_free_blocks(&self) -> usize {
-        self.free.len() + self.pinned.len()
+    /// Blocks that can be taken: free and pinned ones, but for those that are withheld. Below 0
+    /// after a hit on blocks of which all were withheld.
+    pub fn num_free_blocks(&self) -> isize {
+        (self.free.len() + self.pinned.len()) as isize - self.withheld as isize
+    }
+
+    /// Makes it seem that so many blocks can be taken, until it is set again; blocks that are given
+    /// back add to it. Refused where fewer are free.
+    pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
+        let num_free = self.free.len() + self.pinned.len();
+        self.withheld = num_free.checked_sub(n).ok_or_else(|| {
+            Error::Block(format!("num_free_blocks is to be {n}, but only {num_free} are free"))
+        })?;
+        Ok(())
     }
 
     /// Whether nobody uses a block.
@@ -193,7 +206,7 @@ impl BlockPool {
 
     /// Checks that `n` blocks can be taken.
     pub fn check_free(&self, n: usize) -> Result<()> {
-        if n <= self.num_free_blocks() {
+        if n as isize <= self.num_free_blocks() {
             return Ok(());
         }
         Err(Error::Block(format!(
@@ -205,7 +218,7 @@ impl BlockPool {
 
     /// Forgets every key. Refused, with `false`, while any block is in use.
     pub fn reset(&mut self) -> bool {
-        if self.num_free_blocks() + 1 != self.num_blocks() {
+        if self.num_free_blocks() + 1 != self.num_blocks() as isize {
             return false;
         }
         self.demote_n(self.pinned.len());

@@ -22,6 +22,23 @@ impl BlockPool {
         Some(self.further_keys.block_of(entry))
     }
 
+    /// The blocks that have a key, in the order in which they got it.
+    pub fn blocks_of(&self, key: &CacheKey) -> Vec<BlockId> {
+        if !self.layout.has_group(key.group) {
+            return Vec::new();
+        }
+        let fingerprint = self.layout.fingerprint_of(key);
+        let first = self.index.find(fingerprint, |entry| self.entry_has(entry, key));
+        let entries = first.into_iter().flat_map(|first| self.index.entries_of(first));
+        entries.map(|entry| self.further_keys.block_of(entry)).collect()
+    }
+
+    /// Every key, in no particular order.
+    pub fn keys(&self) -> impl Iterator<Item = CacheKey> + '_ {
+        let entries = self.index.first_entries();
+        entries.map(|entry| entry_key(&self.states, &self.further_keys, entry))
+    }
+
     /// Reads what a look-up of these hashes in a group will, so that the waits for memory overlap.
     pub fn warm_up(&self, group: GroupId, hashes: &[BlockHash]) {
         let mut places = [Place::default(); HashIndex::BATCH];

@@ -45,7 +45,7 @@ impl Traffic {
         self.manager.release_blocks(&self.kept).expect("blocks with a reference");
         assert_eq!(check(&self.manager), Ok(()));
         let pool = self.manager.pool();
-        assert_eq!(pool.num_free_blocks(), pool.num_blocks() - 1);
+        assert_eq!(pool.num_free_blocks(), pool.num_blocks() as isize - 1);
         assert_eq!(pool.usage(), 0.0);
         assert!(self.manager.reset_prefix_cache());
         assert_eq!(check(&self.manager), Ok(()));

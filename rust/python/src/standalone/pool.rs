@@ -51,7 +51,7 @@ impl PyBlockPool {
         Ok(BlockSequence { gate: self.gate.clone(), len: self.num_gpu_blocks(py)? })
     }
 
-    fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+    fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
         self.gate.ask(py, |core| core.pool().num_free_blocks())
     }
 

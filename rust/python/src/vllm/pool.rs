@@ -21,8 +21,14 @@ impl VllmManager {
         self.engine.gate.ask(py, |core| core.pool().num_blocks())
     }
 
-    fn num_free_blocks(&self, py: Python<'_>) -> PyResult<usize> {
+    fn num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
         self.engine.gate.ask(py, |core| core.pool().num_free_blocks())
+    }
+
+    fn set_num_free_blocks(&self, py: Python<'_>, n: usize) -> PyResult<()> {
+        self.engine.gate.edit(py, "set_num_free_blocks", |state| {
+            state.core.pool_mut().set_num_free_blocks(n).into_vllm(py)
+        })
     }
 
     fn num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
@@ -64,6 +70,23 @@ impl VllmManager {
             state.core.check_ids(&[block]).into_vllm(key.py())?;
             let key = known_key(key, state.hash_len)?;
             Ok(key.is_some_and(|key| state.core.pool().has_key(block, &key)))
+        })
+    }
+
+    /// The blocks that have a packed key, as ids: the one that serves it first.
+    fn blocks_of_key(&self, key: &Bound<'_, PyBytes>) -> PyResult<Vec<BlockId>> {
+        self.engine.gate.read(key.py(), |state| {
+            let key = known_key(key, state.hash_len)?;
+            Ok(key.map_or_else(Vec::new, |key| state.core.pool().blocks_of(&key)))
+        })
+    }
+
+    /// Every packed key, in no particular order.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.engine.gate.read(py, |state| {
+            let keys = state.core.pool().keys();
+            let packed = keys.map(|key| packed_key(py, &key, state.hash_len()));
+            PyList::new(py, packed.collect::<Vec<_>>())
         })
     }
 
