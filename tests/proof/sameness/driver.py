@@ -154,6 +154,16 @@ class Inside:
     callbacks: list[tuple[str, int]]
 
 
+@dataclass(frozen=True)
+class Index:
+    """The mapping inside the pool's index, by each way to read it; ``found``: one key's blocks."""
+
+    items: dict[bytes, list[int]]
+    num_values: int
+    num_keys: int
+    found: list[list[int] | None]
+
+
 class Driver(Protocol):
     """One side. Blocks of a look-up, popped, held or taken blocks stay with the driver."""
 
@@ -225,6 +235,8 @@ class InsideDriver(Driver, Protocol):
     def allocate_with_held(self, request_id: str, num_groups: int) -> BlockIds | None: ...
     def truncate_groups(self, request_id: str, num_groups: int) -> BlockIds: ...
     def set_hash(self, block_id: int, block_hash: bytes) -> None: ...
+    def set_num_free(self, num_blocks: int | None) -> int: ...
+    def index(self, block_hash: bytes) -> Index: ...
 
 
 MakeDriver: TypeAlias = Callable[[Scenario], Driver]

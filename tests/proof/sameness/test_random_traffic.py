@@ -19,7 +19,7 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenarios import Group, Scenario, random_scenario
+from .scenarios import DEFAULT_FAMILIES, FAMILIES, Group, Scenario, random_scenario
 from .shrink import shrink
 from .sides import AdapterDriver, KvoxideDriver, VllmDriver
 from .world import World
@@ -29,6 +29,7 @@ SIDES = {
     "adapter": Sides(VllmDriver, AdapterDriver),
 }
 of_each_side = pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
+FAMILIES_BESIDE_ATTENTION = tuple(name for name in FAMILIES if name not in DEFAULT_FAMILIES)
 SCENARIOS_PER_TEST = 7
 CALLS_PER_SCENARIO = 1430
 NUM_TESTS = 20
@@ -81,6 +82,12 @@ UNUSUAL = {
 def test_same_under_random_traffic(sides: Sides, part: int) -> None:
     for seed in range(part * SCENARIOS_PER_TEST, (part + 1) * SCENARIOS_PER_TEST):
         require_same_under_traffic(random_scenario(seed), sides)
+
+
+@pytest.mark.parametrize("family", FAMILIES_BESIDE_ATTENTION)
+def test_adapter_is_the_same_in_every_family(family: str) -> None:
+    for seed in range(SCENARIOS_PER_TEST):
+        require_same_under_traffic(random_scenario(seed, (family,)), SIDES["adapter"])
 
 
 @pytest.mark.parametrize("name", UNUSUAL)

@@ -7,33 +7,13 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from .driver import HitForm
+from .inside_traffic import InsideTraffic
 from .operations import Operation
-from .operations.inside import (
-    CacheBeyondBlocks,
-    EvictBeyond,
-    FreeIdsAfter,
-    GroupUnknown,
-    HashesMissing,
-    HashOfOtherLength,
-    HitFromHeld,
-    HitOfHashes,
-    HitViewed,
-    HitWhileHolding,
-    SetHashTwice,
-    TruncateFewerGroups,
-    TruncateUnaligned,
-    UnhashedIds,
-    UnpinHeld,
-    UnpinNotHeld,
-    UnpinTwice,
-    ZeroUnaligned,
-)
+from .operations.inside import UnpinHeld
 from .operations.pool import (
-    AllocateNothing,
     CacheBlocks,
     CachedBlock,
     Evict,
-    EvictOutside,
     Inspect,
     RecordForZeroing,
     ReleaseHeld,
@@ -44,8 +24,6 @@ from .operations.pool import (
     TakeEvents,
     TakeNewBlockIds,
     TakeStats,
-    TakeTooMany,
-    TruncateTooLong,
 )
 from .operations.requests import (
     Admit,
@@ -85,6 +63,7 @@ class Traffic:
 
     def _weighted_draws(self, with_inside: bool) -> tuple[list[Draw], list[float]]:
         """Weights vary between scenarios: each kind is sometimes rare, sometimes frequent."""
+        inside = InsideTraffic(self._rng, self._scenario)
         weighted: list[tuple[Draw, float]] = [
             (self._submit, 8),
             (self._admit, 14),
@@ -108,18 +87,20 @@ class Traffic:
             (self._release_held, 1.5),
             (self._reset, 0.08),
             (self._drain_and_reset, 0.04),
-            (self._misuse, 0.3),
+            (inside.misuse, 0.3),
             (self._next_step, 6),
             (self._release_copied, 3),
             (self._finalize_tails, 0.3),
         ]
         if with_inside:
             weighted += [
-                (self._look_inside, 2),
+                (inside.look_inside, 2),
                 (self._unpin, 0.5),
-                (self._misuse_inside, 0.3),
-                (self._misuse_for_good, 0.03),
+                (inside.misuse_inside, 0.3),
+                (inside.misuse_for_good, 0.03),
             ]
+        if with_inside and self._scenario.pokes_at_pool:
+            weighted += [(inside.poke, 3)]
         emphasis = (0.3, 1, 1, 1, 3)
         return (
             [draw for draw, _ in weighted],
@@ -394,42 +375,8 @@ class Traffic:
         self._planned.append(ResetPrefixCache())
         return TakeEvents()
 
-    def _misuse(self, world: World) -> Operation | None:
-        model = self._pick(world.requests.values())
-        if model is None or self._chance(0.3):
-            return self._rng.choice((TakeTooMany, EvictOutside))()
-        return self._rng.choice((AllocateNothing, TruncateTooLong))(model.request_id)
-
-    def _look_inside(self, world: World) -> Operation | None:
-        model = self._pick(world.requests.values())
-        if model is None:
-            return self._rng.choice((FreeIdsAfter(None), HashOfOtherLength(40)))
-        if self._chance(0.3):
-            return FreeIdsAfter(self._rng.randrange(self._scenario.num_blocks))
-        kind = self._rng.choice((HitViewed, HitOfHashes))
-        if kind is HitViewed:
-            return HitViewed(model.request_id)
-        num_hashes = self._rng.randint(0, len(model.block_hashes))
-        length = self._rng.randint(0, num_hashes * self._scenario.hash_block_size)
-        return HitOfHashes(model.request_id, num_hashes, length, self._chance(0.4))
-
     def _unpin(self, world: World) -> Operation:
         return UnpinHeld()
-
-    def _misuse_inside(self, world: World) -> Operation | None:
-        model = self._pick(world.requests.values())
-        if model is None or self._chance(0.3):
-            return self._rng.choice((UnpinNotHeld, SetHashTwice))()
-        misuses = (TruncateUnaligned, TruncateFewerGroups, HashesMissing, UnhashedIds, GroupUnknown)
-        return self._rng.choice(misuses)(model.request_id)
-
-    def _misuse_for_good(self, world: World) -> Operation | None:
-        """What vLLM answers halfway through its work, which ends a scenario."""
-        model = self._pick(world.requests.values())
-        if model is None or self._chance(0.3):
-            return self._rng.choice((EvictBeyond, UnpinTwice))()
-        misuses = (HitWhileHolding, HitFromHeld, ZeroUnaligned, CacheBeyondBlocks)
-        return self._rng.choice(misuses)(model.request_id)
 
     def _chunk(self) -> int:
         if self._chance(0.2):

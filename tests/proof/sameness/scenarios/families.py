@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from .attention import attention_scenario
@@ -15,6 +16,12 @@ from .states import (
     uncached_state_scenario,
 )
 
+
+def surface_scenario(seed: int) -> Scenario:
+    """Traffic also reads and writes the pool's own attributes."""
+    return replace(attention_scenario(seed), pokes_at_pool=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
@@ -24,6 +31,7 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "cross": cross_scenario,
     "parallel": parallel_scenario,
     "parallel-states": parallel_state_scenario,
+    "surfaces": surface_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 

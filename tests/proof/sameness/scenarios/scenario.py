@@ -73,6 +73,7 @@ class Scenario:
     collects_metrics: bool = False
     shared_prefix_checkpoint: bool = False
     dcp_world_size: int = 1
+    pokes_at_pool: bool = False
 
     @property
     def state_groups(self) -> "tuple[Group, ...]":

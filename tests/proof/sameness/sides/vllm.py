@@ -5,10 +5,11 @@ import os
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+from vllm.v1.core.kv_cache_utils import BlockHash, make_block_hash_with_group_id
 from vllm.v1.request import Request, RequestStatus
 
 from .. import releases
-from ..driver import BlockIds, Demand, Event, Events, HitViews, Inside, NewRequest
+from ..driver import BlockIds, Demand, Event, Events, HitViews, Index, Inside, NewRequest
 from ..scenarios import Scenario
 from .common import CommonDriver, block_ids_of, ids_of
 from .vllm_config import make_config, make_hasher, make_request
@@ -229,9 +230,34 @@ class VllmDriver(CommonDriver):
     def set_hash(self, block_id: int, block_hash: bytes) -> None:
         self._pool.blocks[block_id].set_block_hash(block_hash, 1)
 
+    def set_num_free(self, num_blocks: int | None) -> int:
+        """None sets it back to how many are free."""
+        queue = self._pool.free_block_queue
+        real = len(queue.get_all_free_blocks())
+        queue.num_free_blocks = real if num_blocks is None else num_blocks
+        return int(self._pool.get_num_free_blocks())
+
+    def index(self, block_hash: bytes) -> Index:
+        mapping = self._pool.cached_block_hash_to_block._cache
+        groups = range(len(self.manager.coordinator.single_type_managers))
+        keys = [make_block_hash_with_group_id(BlockHash(block_hash), i) for i in groups]
+        return Index(
+            items={key: _ids_of_key(blocks) or [] for key, blocks in mapping.items()},
+            num_values=len(list(mapping.values())),
+            num_keys=len(mapping),
+            found=[_ids_of_key(mapping.get(key)) for key in keys],
+        )
+
 
 def _unseen_state(group: Any) -> list[object]:
     return [getattr(group, name, None) for name in UNSEEN]
+
+
+def _ids_of_key(blocks: Any) -> list[int] | None:
+    """Of the block that has a key, or of its several in their order."""
+    if blocks is None:
+        return None
+    return list(blocks) if isinstance(blocks, dict) else [blocks.block_id]
 
 
 def _event(event: Any) -> Event:
