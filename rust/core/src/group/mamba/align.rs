@@ -259,6 +259,9 @@ impl Kind for AlignedStates {
         if let Err(broken) = row.check(state, self.num_speculative_blocks) {
             return refuse(broken);
         }
+        if row.state_read(state, self.num_speculative_blocks).is_some_and(|b| asked.pool.is_free(b)) {
+            return refuse("the state that the step goes on from was given back".into());
+        }
         let skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
         let is_kept = |position| !row.is_given_back(position, skipped);
         let has_tail = |tail: SharedTail| {

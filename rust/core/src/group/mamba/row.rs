@@ -94,6 +94,13 @@ impl Row {
         }
     }
 
+    /// The state that the next step goes on from: the last before the blocks for drafts.
+    pub fn state_read(&self, state: &GroupState, num_speculative: usize) -> Option<BlockId> {
+        let drafts = if self.is_allocated { num_speculative } else { 0 };
+        let position = state.blocks.len().checked_sub(drafts + 1)?;
+        state.blocks.get(position).filter(|&block| block != NULL_BLOCK)
+    }
+
     /// Whether what stands at a position is given back once the first `skipped` are not needed.
     pub fn is_given_back(&self, position: usize, skipped: usize) -> bool {
         position < skipped && (position >= self.num_retired || self.last_state == Some(position))
