@@ -14,6 +14,7 @@ from vllm.v1.kv_cache_interface import (
     HiSparseResidentSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.request import Request, RequestStatus
@@ -54,6 +55,17 @@ def window() -> Any:
     )
 
 
+def states() -> Any:
+    """Recurrent states in blocks of three hashes, so that hits can end inside a block."""
+    return MambaSpec(
+        block_size=3 * BLOCK_SIZE,
+        shapes=((8,),),
+        dtypes=(torch.float16,),
+        mamba_cache_mode="align",
+        num_speculative_blocks=1,
+    )
+
+
 def hisparse() -> Any:
     """Of a kind that the engine leaves to vLLM."""
     return HiSparseResidentSpec(block_size=BLOCK_SIZE, page_size=256)
@@ -83,6 +95,7 @@ def traffic(manager: Any, num_requests: int = 120, seed: int = 0) -> list[Any]:
         prompt = rng.choice(prompts)
         prompt = prompt[: rng.randrange(10, len(prompt))] + _tokens(rng, rng.randrange(1, 50))
         request = make_request(index, prompt)
+        manager.new_step_starts()
         if _admit(manager, request, seen):
             running.append(request)
         else:
@@ -92,6 +105,7 @@ def traffic(manager: Any, num_requests: int = 120, seed: int = 0) -> list[Any]:
             _decode(manager, other, rng, seen)
         seen.append([type(event).__name__ for event in manager.take_events()])
         seen.append(manager.take_new_block_ids())
+        _take_orders(manager, seen)
         _finish_some(manager, running, deferred, rng)
     for request in running:
         manager.free(request)
@@ -126,6 +140,12 @@ def _decode(manager: Any, request: Any, rng: random.Random, seen: list[Any]) -> 
     seen.append(new and new.get_block_ids())
     if new is not None:
         request.num_computed_tokens += 1
+
+
+def _take_orders(manager: Any, seen: list[Any]) -> None:
+    copies, blocks = manager.take_kv_cache_block_copies()
+    manager.block_pool.free_blocks(blocks)
+    seen.append((copies, manager.take_boundary_state_offloads()))
 
 
 def _finish_some(

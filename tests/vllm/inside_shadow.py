@@ -25,7 +25,16 @@ from kvoxide.vllm.shadow import (  # noqa: E402
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager as Stock  # noqa: E402
 
-from tests.testing.small_world import config, full, make_manager, make_request, traffic, window  # noqa: E402
+from tests.testing.small_world import (  # noqa: E402
+    BLOCK_SIZE,
+    config,
+    full,
+    make_manager,
+    make_request,
+    states,
+    traffic,
+    window,
+)
 
 Native: Any = adapter.native_class()
 
@@ -107,6 +116,26 @@ def test_both_agree(
     assert len(manager.shadow.recorder) > 200
     assert errors == []
     assert list(tmp_path.iterdir()) == []
+
+
+class StepsNeverStart(Native):  # type: ignore[misc]
+    def new_step_starts(self) -> None:
+        pass
+
+
+def is_orders(entry: Any) -> bool:
+    return isinstance(entry, tuple) and isinstance(entry[1], dict)
+
+
+def test_states_agree_and_replay(errors: list[str], tmp_path: Path) -> None:
+    manager = make_manager(full(), states(), scheduler_block_size=3 * BLOCK_SIZE)
+    seen = traffic(manager, num_requests=200)
+    assert any(copies for copies, _ in filter(is_orders, seen))
+    assert manager.shadow is not None, errors
+    file = manager.shadow.recorder.write({"what": "result", "call": {}, "vllm": {}, "kvoxide": {}})
+    for right in (in_vllm(Native), stock_in_vllm, engine_alone):
+        assert replay(Recording.read(file), right) is None
+    assert replay(Recording.read(file), in_vllm(StepsNeverStart)) is not None
 
 
 @pytest.mark.parametrize(("native", "what"), PLANTED)

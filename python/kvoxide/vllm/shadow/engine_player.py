@@ -17,9 +17,6 @@ _NOT_THE_ENGINES: Final = {
     "manager.record_prefix_cache_stats",
     "manager.take_events",
     "block_pool.take_events",
-    "manager.take_boundary_state_offloads",
-    "manager.take_kv_cache_block_copies",
-    "manager.finalize_partial_tail_offloads",
 }
 
 
@@ -66,6 +63,9 @@ class _EngineManager(_Engine, ManagerCalls):
 
     def get_computed_blocks_for_connector(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return *self.engine.get_computed_blocks(*args, **kwargs), False
+
+    def finalize_partial_tail_offloads(self, request: Any) -> list[tuple[int, int, int]]:
+        return self.engine.finalize_partial_tail_offloads(request, request.request_id)
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
         self.block_pool.evict_blocks(block_ids)

@@ -26,7 +26,6 @@ UNWATCHED: Final = {
     "get_num_common_prefix_blocks",
     "get_num_free_blocks",
     "get_usage",
-    "new_step_starts",
     "prefix_cache_lookup_enabled",
 }
 _MAX_LOGGED: Final = 400
