@@ -16,11 +16,13 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 
 HASH_ALGORITHM = "sha256"
 WINDOW = 64
+HEAD: dict[str, Any] = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
 
 plugin.register()
 # As in an engine; vLLM's part of an event would spend half its time in the environment.
@@ -30,21 +32,19 @@ register_all_kvcache_specs(None)
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups as pairs of a block size and a window, None for full attention; sizes in tokens."""
-
-    groups: tuple[tuple[int, int | None], ...]
+    groups: tuple[KVCacheSpec, ...]
     num_blocks: int
     with_events: bool
 
     def make_manager(self, max_model_len: int, max_in_flight_tokens: int) -> Any:
-        block_sizes = [block_size for block_size, _ in self.groups]
+        block_sizes = [spec.block_size for spec in self.groups]
         return KVCacheManager(
             kv_cache_config=KVCacheConfig(
                 num_blocks=self.num_blocks,
                 kv_cache_tensors=[],
                 kv_cache_groups=[
-                    KVCacheGroupSpec([f"layer.{index}"], _spec(*group))
-                    for index, group in enumerate(self.groups)
+                    KVCacheGroupSpec([f"layer.{index}"], spec)
+                    for index, spec in enumerate(self.groups)
                 ],
             ),
             max_model_len=max_model_len,
@@ -59,33 +59,36 @@ class Layout:
         """vLLM's block hasher, which is kvoxide's as the plugin leaves it."""
         function = get_hash_fn_by_name(HASH_ALGORITHM)
         kv_cache_utils.init_none_hash(function)
-        hash_block_size = gcd(*(block_size for block_size, _ in self.groups))
+        hash_block_size = gcd(*(spec.block_size for spec in self.groups))
         hasher: Callable[[Any], list[bytes]] = kv_cache_utils.get_request_block_hasher(
             hash_block_size, function
         )
         return hasher
 
 
-def _spec(block_size: int, window: int | None) -> KVCacheSpec:
-    shape = {
-        "block_size": block_size,
-        "num_kv_heads": 1,
-        "head_size": 64,
-        "dtype": torch.float16,
-    }
-    if window is None:
-        return FullAttentionSpec(**shape)
-    return SlidingWindowSpec(**shape, sliding_window=window)
+def full(block_size: int) -> KVCacheSpec:
+    return FullAttentionSpec(block_size=block_size, **HEAD)
 
 
-FULL = ((16, None),)
-WINDOWS = ((16, None), (16, WINDOW), (16, WINDOW))
-UNLIKE_BLOCKS = ((32, None), (16, WINDOW))
+def window(block_size: int) -> KVCacheSpec:
+    return SlidingWindowSpec(block_size=block_size, sliding_window=WINDOW, **HEAD)
+
+
+def states(block_size: int) -> KVCacheSpec:
+    return MambaSpec(
+        block_size=block_size,
+        shapes=((8,),),
+        dtypes=(torch.float16,),
+        mamba_cache_mode="align",
+        num_speculative_blocks=1,
+    )
+
 
 # With events, calls of a manager take another way, and most of the time goes to vLLM's events.
 LAYOUTS = (
-    Layout(FULL, 180, with_events=True),
-    Layout(WINDOWS, 450, with_events=False),
-    Layout(FULL, 180, with_events=False),
-    Layout(UNLIKE_BLOCKS, 240, with_events=False),
+    Layout((full(16),), 180, with_events=True),
+    Layout((full(16), window(16), window(16)), 450, with_events=False),
+    Layout((full(16),), 180, with_events=False),
+    Layout((full(32), window(16)), 240, with_events=False),
+    Layout((full(16), states(48), states(48)), 420, with_events=False),
 )

@@ -34,6 +34,7 @@ WANTED = (
     "tokens hit",
     "tokens hit after a preemption",
     "blocks evicted on request",
+    "blocks copied",
     "events BlockStored",
     "events BlockRemoved",
     "events AllBlocksCleared",
@@ -178,6 +179,10 @@ class Scheduler:
         """What the manager has to tell after a step."""
         for event in self.manager.take_events():
             self.counters[f"events {type(event).__name__}"] += 1
+        copies, copied = self.manager.take_kv_cache_block_copies()
+        self.manager.block_pool.free_blocks(copied)
+        self.counters["blocks copied"] += len(copies)
+        self.manager.take_boundary_state_offloads()
         stats = self.manager.make_prefix_cache_stats()
         self.counters["tokens looked up"] += stats.queries
         self.counters["tokens hit"] += stats.hits

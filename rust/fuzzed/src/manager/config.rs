@@ -22,6 +22,8 @@ pub struct Config {
     reachable_block_mask: bool,
     retention_interval: Option<u8>,
     pin_min_drop_size: Option<u8>,
+    dcp_world_size: u8,
+    keeps_junction_states: bool,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -35,6 +37,7 @@ struct Group {
     is_eagle_group: bool,
     prefix_cacheable: bool,
     layout: u8,
+    dcp_sharded: bool,
 }
 
 impl Config {
@@ -50,6 +53,9 @@ impl Config {
             max_in_flight_tokens: self.max_in_flight_tokens.map(|tokens| tokens.tokens(64)),
             enable_caching,
             use_eagle,
+            // Most have one rank.
+            dcp_world_size: [1, 1, 1, 1, 1, 0, 2, 4][usize::from(self.dcp_world_size % 8)],
+            enable_mamba_shared_prefix_checkpoint: self.keeps_junction_states,
             num_prefill_lookahead: usize::from(self.num_prefill_lookahead % 8),
             enable_events,
             watermark: f64::from(self.watermark) / 256.0,
@@ -90,6 +96,7 @@ impl Group {
             },
             is_eagle_group: self.is_eagle_group,
             layout: u32::from(self.layout % 2),
+            dcp_sharded: self.dcp_sharded,
             ..sizes.fold(spec, |spec, (size, tokens)| spec.with(size, tokens))
         }
     }
