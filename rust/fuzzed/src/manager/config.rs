@@ -37,7 +37,7 @@ struct Group {
     is_eagle_group: bool,
     prefix_cacheable: bool,
     layout: u8,
-    dcp_sharded: bool,
+    dcp_sharded: Option<bool>,
 }
 
 impl Config {
