@@ -88,7 +88,7 @@ def _title(vllm: UsableVllm, tokens: int) -> str:
 
 def _say(layout: str) -> None:
     if sys.stderr.isatty():
-        click.echo(f"measuring {layout}: {LAYOUTS[layout].groups_text}", err=True)
+        click.echo(f"measuring {layout}: {LAYOUTS[layout].description}", err=True)
 
 
 def _say_nothing(layout: str) -> None:

@@ -17,6 +17,7 @@ class Group:
     """One KV cache group; sizes in tokens. No ``window``: full attention, states or a buffer."""
 
     spec: KVCacheGroupSpec
+    num_ranks: int = 1
 
     @property
     def kind(self) -> str:
@@ -25,8 +26,8 @@ class Group:
 
     @property
     def block_size(self) -> int:
-        """Tokens of a block."""
-        return self.spec.block_size
+        """Tokens of a block, of all ranks that share it."""
+        return self.spec.block_size * (1 if self.is_state else self.num_ranks)
 
     @property
     def window(self) -> int | None:
@@ -50,17 +51,24 @@ class Group:
 @dataclass(frozen=True)
 class Layout:
     """KV cache groups under a name. ``blocks_per_million`` is the pool for prompts of a million
-    tokens; it grows and shrinks with the prompts."""
+    tokens; it grows and shrinks with the prompts. ``dcp_world_size`` ranks share the blocks."""
 
     name: str
     groups_text: str
     blocks_per_million: int
+    dcp_world_size: int = 1
+
+    @property
+    def description(self) -> str:
+        """The groups, and the ranks if there are several."""
+        ranks = f" on {self.dcp_world_size} ranks" if self.dcp_world_size > 1 else ""
+        return self.groups_text + ranks
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """The groups in their order."""
         specs = parse_groups(self.groups_text).specs
-        return tuple(map(Group, specs))
+        return tuple(Group(spec, self.dcp_world_size) for spec in specs)
 
     @property
     def scheduler_block_size(self) -> int:
@@ -111,5 +119,6 @@ LAYOUTS: Final = {
         Layout("dsv4", "full:256,swa:64:128,swa:4:8,swa:8:128", 60_000),
         Layout("qwen3-next", "mamba:528*3,full:528", 60_000),
         Layout("deepseek-v4.1", "mla:256,swa-mla:32:128:uncached,circular:8", 60_000),
+        Layout("dcp", "full:16", 17_000, dcp_world_size=4),
     )
 }

@@ -17,7 +17,7 @@ class Row:
 
 
 def _goals(full: float, gemma: float, dsv4: float, later_ones: float = 8) -> dict[str, float]:
-    later = dict.fromkeys(("qwen3-next", "deepseek-v4.1"), later_ones)
+    later = dict.fromkeys(("qwen3-next", "deepseek-v4.1", "dcp"), later_ones)
     return {"full": full, "gemma": gemma, "dsv4": dsv4, **later}
 
 

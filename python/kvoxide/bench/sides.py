@@ -63,6 +63,7 @@ class _InVllm(Side):
             hash_block_size=layout.hash_block_size,
             max_in_flight_tokens=self.chunk,
             log_stats=True,
+            dcp_world_size=layout.dcp_world_size,
         )
 
     @abstractmethod
@@ -130,6 +131,7 @@ class StandaloneSide(Side):
             hash_block_size=self.layout.hash_block_size,
             max_in_flight_tokens=self.chunk,
             log_stats=True,
+            dcp_world_size=self.layout.dcp_world_size,
         )
 
     def new_request(self, request_id: str, prompt: Prompt) -> Any:
@@ -169,9 +171,9 @@ def _vllm_spec(group: Group) -> Any:
     sizes = dict[str, Any](kind.vllm_attributes)
     if group.is_state:
         return spec(
-            block_size=group.block_size, shapes=((8, 64),), dtypes=(torch.float32,), **sizes
+            block_size=group.spec.block_size, shapes=((8, 64),), dtypes=(torch.float32,), **sizes
         )
     if not group.spec.prefix_cacheable and kind.prefix_caching == "optional":
         sizes["bounded_replay"] = True
     shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
-    return spec(block_size=group.block_size, **shape, **sizes, **group.spec.sizes)
+    return spec(block_size=group.spec.block_size, **shape, **sizes, **group.spec.sizes)
