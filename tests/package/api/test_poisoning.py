@@ -108,9 +108,7 @@ def test_no_method_is_left_out() -> None:
         "kv_cache_config",  # what it was made with
         # what is read in the same way as `policy`
         "enable_caching",
-        "enable_partial_hash_hits",
         "hash_block_size",
-        "mamba_shared_prefix_checkpoint",
         "max_model_len",
         "num_kv_cache_groups",
         "scheduler_block_size",

@@ -80,7 +80,7 @@ CASES = {
     "qwen3-next, unlimited": Case(QWEN3_NEXT, None),
     "qwen3-next, interval": Case(QWEN3_NEXT, 2_000, retention_interval=0),
     "nemotron-h": Case(NEMOTRON_H, 20_000),
-    "nemotron-h, small pool": Case(NEMOTRON_H, 1_000),
+    "nemotron-h, small pool": Case(NEMOTRON_H, 3_000),
     "kimi-linear": Case(KIMI_LINEAR, 10_000),
     "hits inside blocks": Case(INSIDE_BLOCKS, 200_000),
     "hits inside blocks, small pool": Case(INSIDE_BLOCKS, 40_000),
