@@ -85,9 +85,10 @@ def test_same_under_random_traffic(sides: Sides, part: int) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES_BESIDE_ATTENTION)
-def test_adapter_is_the_same_in_every_family(family: str) -> None:
+@of_each_side
+def test_same_in_every_family(sides: Sides, family: str) -> None:
     for seed in range(SCENARIOS_PER_TEST):
-        require_same_under_traffic(random_scenario(seed, (family,)), SIDES["adapter"])
+        require_same_under_traffic(random_scenario(seed, (family,)), sides)
 
 
 @pytest.mark.parametrize("name", UNUSUAL)

@@ -120,20 +120,23 @@ impl State {
 
     /// Checks that the blocks of a hit are as long as the hit is said to be.
     fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
+        // A connector that brings a suffix brings the states of its start too, so that the hits of
+        // other groups may end before that of full attention.
+        let may_lag = args.num_external_computed_tokens > 0
+            && self.core.groups().iter().any(|group| group.is_state);
         let groups = self.core.groups().iter();
         for (i, group) in groups.enumerate().filter(|(_, group)| group.is_cacheable) {
             let blocks = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
             let covered = blocks * group.block_size;
-            // A hit may end inside a block where the manager has such hits, and the state that it
-            // ends with may come from a connector.
+            // A hit may end inside a block where the manager has such hits.
             let needed = match group.has_partial_hits {
                 true => args.num_new_computed_tokens.div_ceil(group.block_size),
                 false => args.num_new_computed_tokens / group.block_size,
             };
             let is_whole =
                 group.has_partial_hits || args.num_new_computed_tokens == needed * group.block_size;
-            let lacks_state = group.is_state && blocks < needed;
-            if !is_whole || blocks != needed && !lacks_state {
+            let lags = may_lag && blocks < needed;
+            if !is_whole || blocks != needed && !lags {
                 let message = format!(
                     "num_new_computed_tokens is {}, but new_computed_blocks covers {covered} \
                      tokens in group {i}",

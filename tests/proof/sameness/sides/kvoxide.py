@@ -82,6 +82,8 @@ class KvoxideDriver(CommonDriver):
             total_computed_tokens=demand.total_computed_tokens,
             num_local_computed_tokens=demand.num_local_computed_tokens,
             apply_admission_cap=demand.apply_admission_cap,
+            num_encoder_tokens=demand.num_encoder_tokens,
+            prefill_end=demand.prefill_end,
         )
         return needed
 
@@ -126,6 +128,8 @@ def make_manager(scenario: Scenario) -> _core.KVCacheManager:
         log_stats=scenario.log_stats,
         enable_kv_cache_events=scenario.enable_events,
         watermark=scenario.watermark,
+        dcp_world_size=scenario.dcp_world_size,
+        enable_mamba_shared_prefix_checkpoint=scenario.shared_prefix_checkpoint,
         policy=_core.Policy(retention_interval=scenario.retention_interval),
     )
 
@@ -140,7 +144,8 @@ def make_group(group: Group) -> _core.KVCacheGroupSpec:
         kind.name,
         group.block_size,
         is_eagle_group=group.is_eagle,
-        prefix_cacheable=group.prefix_cacheable,
+        prefix_cacheable=None if group.kind == "cross_attention" else group.prefix_cacheable,
+        dcp_sharded=False if group.is_replicated else None,
         layout=group.layout,
         **sizes,
     )
