@@ -123,12 +123,14 @@ def _tokens(rng: random.Random, length: int) -> list[int]:
 def _admit(manager: Any, request: Any, seen: list[Any]) -> bool:
     blocks, num_hit = manager.get_computed_blocks(request)[:2]
     manager.record_prefix_cache_stats(request, num_hit)
-    num_new = request.num_tokens - num_hit
+    # A chunk that ends with a hash leaves a state that can be hit.
+    end = max((request.num_tokens - 1) // BLOCK_SIZE * BLOCK_SIZE, num_hit + 1)
+    num_new = end - num_hit
     new = manager.allocate_slots(request, num_new, num_hit, blocks, full_sequence_must_fit=True)
     seen.append((num_hit, new and new.get_block_ids()))
     if new is None:
         return False
-    request.num_computed_tokens = request.num_tokens
+    request.num_computed_tokens = end
     request.status = RequestStatus.RUNNING
     seen.append(manager.get_block_ids(request.request_id))
     return True
@@ -136,10 +138,10 @@ def _admit(manager: Any, request: Any, seen: list[Any]) -> bool:
 
 def _decode(manager: Any, request: Any, rng: random.Random, seen: list[Any]) -> None:
     request.append_output_token_ids(rng.randrange(1000))
-    new = manager.allocate_slots(request, 1)
+    new = manager.allocate_slots(request, request.num_tokens - request.num_computed_tokens)
     seen.append(new and new.get_block_ids())
     if new is not None:
-        request.num_computed_tokens += 1
+        request.num_computed_tokens = request.num_tokens
 
 
 def _take_orders(manager: Any, seen: list[Any]) -> None:

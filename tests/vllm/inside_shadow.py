@@ -133,6 +133,7 @@ def test_states_agree_and_replay(errors: list[str], tmp_path: Path) -> None:
     assert any(copies for copies, _ in filter(is_orders, seen))
     assert manager.shadow is not None, errors
     file = manager.shadow.recorder.write({"what": "result", "call": {}, "vllm": {}, "kvoxide": {}})
+    assert "secret" not in file.read_text()
     for right in (in_vllm(Native), stock_in_vllm, engine_alone):
         assert replay(Recording.read(file), right) is None
     assert replay(Recording.read(file), in_vllm(StepsNeverStart)) is not None

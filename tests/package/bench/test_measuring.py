@@ -61,7 +61,7 @@ def test_a_pool_for_a_million_tokens_has_the_size_that_is_stated(name: str) -> N
     layout = LAYOUTS[name]
     effort = Effort()
     assert effort.num_blocks(layout) == layout.blocks_per_million
-    assert 60_000 <= layout.blocks_per_million <= 90_000
+    assert 60_000 <= layout.blocks_per_million * layout.dcp_world_size <= 90_000
     assert layout.blocks_held(MILLION, in_flight=effort.chunk) < layout.blocks_per_million
 
 

@@ -30,12 +30,17 @@ def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
         return {type(value).__name__: {k: describe(v) for k, v in asdict(value).items()}}
     if isinstance(value, Mapping):
-        return {"map": [[describe(k), describe(v)] for k, v in value.items()]}
+        # Where a manager answers by request, the key is its id.
+        return {"map": [[_describe_key(k, name_of), describe(v)] for k, v in value.items()]}
     if isinstance(value, set | frozenset):
         return {"set": sorted(map(describe, value))}
     if callable(value):
         return {"callback": True}
     return _describe_sequence(value, name_of)
+
+
+def _describe_key(key: Any, name_of: Callable[[str], str]) -> Json:
+    return name_of(key) if isinstance(key, str) else describe(key)
 
 
 def _describe_sequence(values: Sequence[Any], name_of: Callable[[str], str]) -> Json:

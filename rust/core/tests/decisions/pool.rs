@@ -37,6 +37,38 @@ fn blocks_are_counted() {
 }
 
 #[test]
+fn blocks_that_are_withheld_cannot_be_had() {
+    let mut pool = pool(11);
+    let held = taken(&mut pool, 4);
+    assert!(pool.set_num_free_blocks(7).is_err());
+    assert_eq!(pool.num_free_blocks(), 6);
+    pool.set_num_free_blocks(1).expect("fewer than are free");
+    assert!(pool.check_free(1).is_ok() && pool.check_free(2).is_err());
+    pool.touch(&[9, 10]);
+    assert_eq!(pool.num_free_blocks(), -1, "a hit takes what is withheld too");
+    pool.release([9, 10]);
+    pool.release(held);
+    assert_eq!(pool.num_free_blocks(), 5);
+    assert!(!pool.reset(), "some seem to be in use");
+    pool.set_num_free_blocks(10).expect("as many as are free");
+    assert!(pool.reset());
+}
+
+#[test]
+fn a_key_knows_its_blocks_and_the_pool_its_keys() {
+    let mut pool = pool(5);
+    taken(&mut pool, 3);
+    for (block, n) in [(2, 1), (1, 1), (3, 2), (3, 1)] {
+        pool.insert_key(block, key(n, 0), 4);
+    }
+    assert_eq!(pool.blocks_of(&key(1, 0)), [2, 1, 3]);
+    assert_eq!([3, 9].map(|group| pool.blocks_of(&key(1, group))), [vec![], vec![]]);
+    let mut keys: Vec<_> = pool.keys().map(|key| key.hash.0[0]).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [1, 2]);
+}
+
+#[test]
 fn a_block_knows_its_neighbours_in_the_free_queue() {
     let mut pool = pool(5);
     assert_eq!(pool.free_neighbours(1), (None, Some(2)));

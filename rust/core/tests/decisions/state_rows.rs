@@ -55,6 +55,17 @@ fn who_runs_on_keeps_its_block_and_the_copy_is_hit() {
 }
 
 #[test]
+fn a_state_that_someone_else_gave_back_refuses_the_step() {
+    let (mut manager, first) = after_a_prefill();
+    manager.release_blocks(&[6]).expect("a block with a reference");
+    let before = kvoxide_core::digest(&manager);
+    let args = AllocateArgs { num_new_tokens: 2, ..AllocateArgs::default() };
+    let refusal = manager.allocate_slots(&first.view(), &args).expect_err("a refusal");
+    assert!(refusal.to_string().contains("group 1: the state that the step goes on from"));
+    assert_eq!(kvoxide_core::digest(&manager), before);
+}
+
+#[test]
 fn a_state_of_this_step_is_hit_in_the_next() {
     let mut manager = manager(&[GroupSpec::full(4), states(1)]);
     let mut first = Request::new(&manager, 1, 0..42);

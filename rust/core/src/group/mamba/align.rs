@@ -259,7 +259,8 @@ impl Kind for AlignedStates {
         if let Err(broken) = row.check(state, self.num_speculative_blocks) {
             return refuse(broken);
         }
-        if row.state_read(state, self.num_speculative_blocks).is_some_and(|b| asked.pool.is_free(b)) {
+        let is_gone = |block| asked.pool.is_free(block);
+        if row.state_read(state, self.num_speculative_blocks).is_some_and(is_gone) {
             return refuse("the state that the step goes on from was given back".into());
         }
         let skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
