@@ -2,6 +2,7 @@
 #
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
 #     sameness     CALLS random calls: the adapter beside each release, the standalone manager
+#     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
 #     engines      vLLM's engine on models with recurrent states, with its manager and with kvoxide's
 #     soak         requests by the million: does the process grow?
@@ -10,8 +11,9 @@
 #
 # SEED is where the random traffic begins: by default where it never began before.
 
-parts=(recorded sameness conformance engines soak mutations fuzzing)
+parts=(recorded sameness scheduler conformance engines soak mutations fuzzing)
 CALLS=${CALLS:-5000000}
+STEPS=${STEPS:-1000000}
 FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
 SEED=${SEED:-$(date +%s)0000}
 
@@ -45,9 +47,17 @@ long_sameness() {
 }
 
 same_as() { # SIDE-RELEASE
-    local options=(--against "${1%-*}" --calls "$CALLS" --seed "$SEED" --keep-going)
+    local options=(--against "${1%-*}" --calls "$CALLS" --seed "$SEED" --keep-going --families all)
     echo "vLLM ${1##*-}: python -m tests.proof.sameness ${options[*]}"
     with_release "${1##*-}" tests.proof.sameness "${options[@]}"
+}
+
+long_scheduler() {
+    side_by_side scheduler_of 0.33.0 0.32.0
+}
+
+scheduler_of() { # RELEASE
+    with_release "$1" tests.proof.scheduler --steps "$STEPS" --seed "$SEED" --keep-going --families all
 }
 
 long_conformance() {

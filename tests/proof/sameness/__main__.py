@@ -19,7 +19,7 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenarios import DEFAULT_FAMILIES, FAMILIES
+from .scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
 from .shrink import shrink
 from .sides import FAULTS, STATE_FAULTS, AdapterDriver, KvoxideDriver, VllmDriver
 
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         "--families",
         nargs="+",
         default=DEFAULT_FAMILIES,
-        choices=tuple(FAMILIES),
+        choices=(*FAMILIES, EVERY_FAMILY),
         help="which models' groups; a seed names one scenario of each list of families",
     )
     parser.add_argument(

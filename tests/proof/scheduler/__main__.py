@@ -7,7 +7,7 @@ from collections import Counter
 
 from kvoxide.vllm.environment.releases import installed_version
 
-from ..sameness.scenarios import DEFAULT_FAMILIES, FAMILIES
+from ..sameness.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
 from .comparison import Comparison, Difference, Ended
 from .plan import random_plan
 from .side import MANAGERS
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "--families",
         nargs="+",
         default=DEFAULT_FAMILIES,
-        choices=tuple(FAMILIES),
+        choices=(*FAMILIES, EVERY_FAMILY),
         help="which models' groups; a seed names one plan of each list of families",
     )
     parser.add_argument(

@@ -34,8 +34,11 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "surfaces": surface_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
+EVERY_FAMILY: Final = "all"
 
 
 def random_scenario(seed: int, families: Sequence[str] = DEFAULT_FAMILIES) -> Scenario:
-    family = random.Random(f"family {seed}").choice(families)
+    """Of one of the families, which :data:`EVERY_FAMILY` stands for too."""
+    names = tuple(FAMILIES) if EVERY_FAMILY in families else families
+    family = random.Random(f"family {seed}").choice(names)
     return FAMILIES[family](seed)
