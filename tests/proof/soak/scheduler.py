@@ -97,7 +97,7 @@ class Scheduler:
         manager, index, enough = self.manager, 0, True
         while index < len(self.running):
             request = self.running[index]
-            num_new = min(request.num_tokens - request.num_computed_tokens, PREFILL_CHUNK)
+            num_new = self.chunk(request, request.num_computed_tokens)
             blocks = manager.allocate_slots(request, num_new, num_lookahead_tokens=0)
             if blocks is None:
                 self.counters["preemptions for want of blocks"] += 1
@@ -108,6 +108,15 @@ class Scheduler:
             self.scheduled.append((request, num_new))
             index += 1
         return enough
+
+    def chunk(self, request: Any, start: int) -> int:
+        """Tokens of the next chunk, which ends where vLLM keeps the last state of a prompt."""
+        end = min(request.num_tokens, start + PREFILL_CHUNK)
+        if self.manager.kv_cache_config.has_mamba_layers:
+            unit = self.manager.block_pool.hash_block_size
+            boundary = (request.num_prompt_tokens - 1) // unit * unit
+            end = boundary if start < boundary < end else end
+        return int(end - start)
 
     def preempt(self) -> None:
         """The last running request goes back to the front of the waiting ones."""
@@ -128,7 +137,7 @@ class Scheduler:
         manager = self.manager
         blocks, num_hit, _ = manager.get_computed_blocks(request)
         num_left = request.num_tokens - num_hit
-        num_new = min(num_left, PREFILL_CHUNK)
+        num_new = self.chunk(request, num_hit)
         # An option of vLLM's; without it, running requests come to want more than there is.
         whole_must_fit = self.num_steps % 2 == 0
         allocated = manager.allocate_slots(
