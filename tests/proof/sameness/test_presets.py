@@ -1,74 +1,10 @@
 """The replay's presets of models with recurrent states are the groups that vLLM makes for them."""
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 import pytest
-import torch
 from kvoxide.replay.groups import preset_groups
-from vllm.model_executor.layers.mamba.mamba_utils import (
-    MambaStateDtypeCalculator,
-    MambaStateShapeCalculator,
-)
-from vllm.v1.core import kv_cache_planning
-from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec
 
 from . import vllm_required
-
-# What the attention kernels ask of a block, with MLA and without.
-KERNEL_BLOCK, MLA_KERNEL_BLOCK = 16, 128
-BFLOAT16 = torch.bfloat16
-
-
-@dataclass(frozen=True)
-class Model:
-    """Layers, and the sizes of one of each kind: of an attention layer for one token."""
-
-    num_states: int
-    num_attention: int
-    shapes: Any
-    dtypes: Any
-    attention: Any
-    kernel_block: int = KERNEL_BLOCK
-    exports_states: bool = False
-
-
-def full(num_kv_heads: int, head_size: int) -> Any:
-    return FullAttentionSpec(
-        block_size=1, num_kv_heads=num_kv_heads, head_size=head_size, dtype=BFLOAT16
-    )
-
-
-def mla(head_size: int) -> Any:
-    return MLAAttentionSpec(block_size=1, num_kv_heads=1, head_size=head_size, dtype=BFLOAT16)
-
-
-# Sizes of Qwen3-Next-80B-A3B, Nemotron-H-8B and Kimi-Linear-48B-A3B, from their configurations.
-MODELS = {
-    "qwen3-next": Model(
-        num_states=36,
-        num_attention=12,
-        shapes=MambaStateShapeCalculator.gated_delta_net_state_shape(1, 16, 32, 128, 128, 4),
-        dtypes=MambaStateDtypeCalculator.gated_delta_net_state_dtype(BFLOAT16, "auto", "auto"),
-        attention=full(num_kv_heads=2, head_size=256),
-    ),
-    "nemotron-h": Model(
-        num_states=24,
-        num_attention=4,
-        shapes=MambaStateShapeCalculator.mamba2_state_shape(1, 128 * 64, 8, 128, 64, 128, 4),
-        dtypes=MambaStateDtypeCalculator.mamba2_state_dtype(BFLOAT16, "auto", "float32"),
-        attention=full(num_kv_heads=8, head_size=128),
-        exports_states=True,
-    ),
-    "kimi-linear": Model(
-        num_states=20,
-        num_attention=7,
-        shapes=MambaStateShapeCalculator.kda_state_shape(1, 32, 128),
-        dtypes=MambaStateDtypeCalculator.kda_state_dtype(BFLOAT16, "auto", "auto"),
-        attention=mla(512 + 64),
-        kernel_block=MLA_KERNEL_BLOCK,
-    ),
-}
+from .state_models import MODELS, block_size, vllm_groups
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -83,26 +19,3 @@ def test_groups_of_a_preset(name: str) -> None:
     assert ours == made
     exported = {spec.sizes.get("num_prefill_checkpoint_blocks", 0) for spec in specs[:-1]}
     assert exported == {int(model.exports_states)}
-
-
-def block_size(model: Model) -> int:
-    """Tokens whose attention takes as much memory as a state, in whole blocks of the kernels."""
-    state = MambaSpec(shapes=model.shapes, dtypes=model.dtypes, block_size=-1).page_size_bytes
-    block = model.attention.page_size_bytes * model.kernel_block
-    return int(-(-state // block)) * model.kernel_block
-
-
-def vllm_groups(model: Model, size: int) -> list[Any]:
-    """The specs of the groups, in vLLM's order: that of their first layers."""
-    attention = replace(model.attention, block_size=size)
-    state = MambaSpec(
-        shapes=model.shapes,
-        dtypes=model.dtypes,
-        block_size=size,
-        page_size_padded=attention.page_size_bytes,
-        mamba_cache_mode="align",
-    )
-    layers = {f"state.{i}": state for i in range(model.num_states)}
-    layers |= {f"attention.{i}": attention for i in range(model.num_attention)}
-    groups = kv_cache_planning._get_kv_cache_groups_uniform_page_size(layers)
-    return [group.kv_cache_spec for group in groups]

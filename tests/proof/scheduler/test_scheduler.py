@@ -3,10 +3,8 @@ not to."""
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import pytest
-from vllm.v1.core.kv_cache_manager import KVCacheManager
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
@@ -16,6 +14,7 @@ from ..sameness.scenarios import FAMILIES
 from . import side
 from .__main__ import run
 from .comparison import Difference
+from .planted import CachesLate, FreesForwards, ShortHits
 
 STEPS_PER_PLAN = 200
 PLANS_PER_FAMILY = 6
@@ -41,21 +40,6 @@ def test_every_step_is_the_same_in_an_older_release(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     assert f"vLLM {OLDER_RELEASE}'s scheduler" in done.stdout
     assert "0 differences" in done.stdout
-
-
-class ShortHits(KVCacheManager):  # type: ignore[misc]
-    def get_computed_blocks(self, request: Any, *rest: Any) -> Any:
-        return super().get_computed_blocks(request, request.num_tokens - 2)
-
-
-class CachesLate(KVCacheManager):  # type: ignore[misc]
-    def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        super().cache_blocks(request, num_computed_tokens - 1)
-
-
-class FreesForwards(KVCacheManager):  # type: ignore[misc]
-    def free(self, request: Any) -> None:
-        self.block_pool.free_blocks(self.pop_blocks_for_free(request))
 
 
 @pytest.mark.parametrize("fault", [ShortHits, CachesLate, FreesForwards])
