@@ -230,6 +230,8 @@ pub struct StepAhead<'a> {
     pub request: &'a RequestView<'a>,
     /// Tokens before whose end blocks are given back first.
     pub num_processed_tokens: usize,
+    /// Whether blocks are adopted, or taken for what a connector brings.
+    pub adopts: bool,
     /// Tokens of the group that are cached at the end; `None` if nothing is.
     pub num_tokens_to_cache: Option<usize>,
 }

@@ -43,7 +43,7 @@ impl Manager {
             .then(|| num_final.min(request.num_tokens).min(max_model_len));
         let processed = total_computed.saturating_sub(request.num_in_flight_tokens);
         let rows = match self.plan.has_own_joints {
-            true => self.check_rows(request, &step, num_to_cache, processed),
+            true => self.check_rows(request, &step, args, num_to_cache, processed),
             false => Ok(()),
         };
         let adoption =

@@ -120,7 +120,7 @@ impl Plan {
 
     /// How much of a computed prefix a later hit could match: up to the last aligned boundary,
     /// and with EAGLE one block more, but never tokens that may be computed again.
-    fn num_cacheable_tokens(
+    pub(super) fn num_cacheable_tokens(
         &self,
         group: &Group,
         is_hybrid: bool,

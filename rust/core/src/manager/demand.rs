@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::adopt::takes_no_hit;
+use super::args::AllocateArgs;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::Result;
 use crate::group::{Asked, BlockDemand, Group, StepAhead};
@@ -56,17 +57,22 @@ impl Manager {
         &self,
         request: &RequestView<'_>,
         demand: &BlockDemand<'_>,
+        args: &AllocateArgs<'_>,
         num_tokens_to_cache: Option<usize>,
         num_processed_tokens: usize,
     ) -> Result<()> {
         let held = self.requests.get(&request.id);
+        let is_hybrid = self.groups.len() > 1;
         self.groups.iter().enumerate().try_for_each(|(i, group)| {
             let state = held.map(|held| &held.groups[i]);
             let asked = Asked { request: request.id, state, pool: &self.pool };
             let step = StepAhead {
                 request,
                 num_processed_tokens,
-                num_tokens_to_cache: num_tokens_to_cache.filter(|_| group.is_cacheable),
+                adopts: args.adopts(),
+                num_tokens_to_cache: num_tokens_to_cache
+                    .filter(|_| group.is_cacheable)
+                    .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
             };
             group.check_step(&asked, demand, &step)
         })

@@ -3,6 +3,7 @@
 
 use hashbrown::HashSet;
 
+use super::ahead::RowAhead;
 use super::caching::Caching as StateCaching;
 use super::checkpoint::{Chunk, last_boundary};
 use super::hit;
@@ -250,10 +251,13 @@ impl Kind for AlignedStates {
         step: &StepAhead<'_>,
     ) -> Result<()> {
         let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
-        let checkpoint = self.checkpoint(asked, demand);
-        let row = Row { checkpoint, ..self.rows.get(asked.request) };
-        if let (Some(rules), true) = (&self.rules, step.num_tokens_to_cache.is_some()) {
-            StateCaching { data, rules, request: step.request }.check_checkpoint(&row)?;
+        let row =
+            Row { checkpoint: self.checkpoint(asked, demand), ..self.rows.get(asked.request) };
+        let caching =
+            self.rules.as_ref().map(|rules| StateCaching { data, rules, request: step.request });
+        let cached = caching.zip(step.num_tokens_to_cache);
+        if let Some((caching, _)) = &cached {
+            caching.check_checkpoint(&row)?;
         }
         let Some(state) = asked.state else { return Ok(()) };
         if let Err(broken) = row.check(state, self.num_speculative_blocks) {
@@ -263,26 +267,25 @@ impl Kind for AlignedStates {
         if row.state_read(state, self.num_speculative_blocks).is_some_and(is_gone) {
             return refuse("the state that the step goes on from was given back".into());
         }
-        let skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
-        let is_kept = |position| !row.is_given_back(position, skipped);
-        let has_tail = |tail: SharedTail| {
-            state.blocks.get(tail.position) == Some(tail.block) && is_kept(tail.position)
-        };
-        if !row.shared_tail.is_none_or(has_tail) {
+        let num_skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
+        let moved = self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model);
+        let ahead = RowAhead { row, state, num_skipped, moved };
+        if !ahead.keeps_shared_tail() {
             return refuse("the block that is to be copied was given back".into());
         }
-        let is_own = |&position: &usize| {
-            let block = state.blocks.get(position);
-            block.is_some_and(|block| asked.pool.is_writable(block)) && is_kept(position)
-        };
-        let num_tokens = demand.num_tokens_main_model;
-        let mut moved = self.outrun_drafts(&row, state.blocks.len(), num_tokens);
-        match moved.find(|position| !is_own(position)) {
-            None => Ok(()),
-            Some(position) => refuse(format!(
+        if let Some(position) = ahead.unmovable(asked.pool) {
+            return refuse(format!(
                 "the block for drafts at position {position} is shared, cached or given back, so \
                  that it cannot move"
-            )),
+            ));
+        }
+        match cached.filter(|_| !step.adopts) {
+            Some((caching, num_tokens)) => {
+                let block_at = |position| ahead.block(position);
+                let num_cached = ahead.num_cached_blocks();
+                caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)
+            }
+            None => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@
 use super::checkpoint::last_boundary;
 use super::hit;
 use super::row::{Checkpoint, Row};
-use crate::block::{BlockHash, NULL_BLOCK};
+use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
 use crate::group::cache_target::CacheTarget;
@@ -58,24 +58,11 @@ impl Caching<'_> {
         row: &Row,
         num_tokens: usize,
     ) -> Result<()> {
-        let Self { data, rules, request } = self;
-        let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
-        let first = state.num_cached_blocks.unwrap_or(0);
-        let end = rules.num_full_blocks(data, request, num_tokens);
-        if first < end {
-            let reachable = rules.reachable_blocks(data, request, (first, end), |reach| {
-                hit::reachable(reach, data.block_size)
-            });
-            let covers = |position: usize| {
-                let block = state.blocks.get(position).unwrap_or(NULL_BLOCK);
-                let covered = pool.states().hash_num_tokens(block);
-                covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
-            };
-            let mut positions = reachable.runs(first, end).into_iter().flatten();
-            if let Some(position) = positions.find(|&position| covers(position)) {
-                return refuse(format!("the state at position {position} is cached already"));
-            }
-        }
+        let num_cached = state.num_cached_blocks.unwrap_or(0);
+        self.check_full_blocks(pool, num_cached, num_tokens, |position| {
+            state.blocks.get(position).unwrap_or(NULL_BLOCK)
+        })?;
+        let refuse = |why: String| Err(self.refusal(why));
         match row.checkpoint {
             Some(checkpoint) if checkpoint.position >= state.blocks.len() => refuse(format!(
                 "the state inside the chunk, at position {}, has no block; allocate slots first",
@@ -83,6 +70,39 @@ impl Caching<'_> {
             )),
             _ => self.check_checkpoint(row),
         }
+    }
+
+    /// Checks that none of the blocks that become cached as full, those behind the first
+    /// `num_cached`, is cached for as many tokens already.
+    pub fn check_full_blocks(
+        &self,
+        pool: &BlockPool,
+        num_cached: usize,
+        num_tokens: usize,
+        block_at: impl Fn(usize) -> BlockId,
+    ) -> Result<()> {
+        let Self { data, rules, request } = self;
+        let range = (num_cached, rules.num_full_blocks(data, request, num_tokens));
+        if range.0 >= range.1 {
+            return Ok(());
+        }
+        let reachable = rules
+            .reachable_blocks(data, request, range, |reach| hit::reachable(reach, data.block_size));
+        let covers = |position: usize| {
+            let covered = pool.states().hash_num_tokens(block_at(position));
+            covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
+        };
+        let mut positions = reachable.runs(range.0, range.1).into_iter().flatten();
+        match positions.find(|&position| covers(position)) {
+            None => Ok(()),
+            Some(position) => {
+                Err(self.refusal(format!("the state at position {position} is cached already")))
+            }
+        }
+    }
+
+    fn refusal(&self, why: String) -> Error {
+        Error::Precondition(format!("group {}: {why}", self.data.id))
     }
 
     /// Checks that the state inside the chunk has a hash to be cached under.

@@ -5,6 +5,7 @@
 //! The two modes differ in every joint and in the sizes they take, so each is a kind: `none` keeps
 //! the running state alone, `align` keeps one wherever a block of tokens ends.
 
+mod ahead;
 mod align;
 mod caching;
 mod checkpoint;
