@@ -1,20 +1,15 @@
 """vLLM's coordinator and its managers of single groups, as views of the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core import kv_cache_coordinator as stock
-from vllm.v1.core.single_type_kv_cache_manager import (
-    MambaManager,
-    get_manager_for_kv_cache_spec,
-)
 
 from kvoxide._core_vllm import VllmBlocks, VllmManager
-from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
 from kvoxide.vllm.adapter.calls import CoordinatorCalls
+from kvoxide.vllm.adapter.groups import group_view
 from kvoxide.vllm.adapter.pool import NativeBlockPool
 from kvoxide.vllm.adapter.support import known_release
-from kvoxide.vllm.adapter.tables import CachedCounts, RequestTables
 from kvoxide.vllm.environment import Release
 
 
@@ -37,6 +32,7 @@ class NativeCoordinator(CoordinatorCalls):
 
     kv_cache_config: Any
     single_type_managers: tuple[Any, ...]
+    get_num_cacheable_tokens: Callable[[int, int], int]
 
     def __init__(
         self, engine: VllmManager, pool: NativeBlockPool, arguments: Mapping[str, Any]
@@ -45,19 +41,21 @@ class NativeCoordinator(CoordinatorCalls):
         self.engine = engine
         self.block_pool = pool
         self._cache_blocks = pool.observing(engine.cache_blocks)
+        self.is_caching_watched = False
+        self.on_watched_caching: Callable[[], None] = lambda: None
         self.kv_cache_config = arguments["kv_cache_config"]
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
         self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
         self.enable_partial_hash_hits = engine.enable_partial_hash_hits
-        self.retention_interval = self.kv_cache_config.prefix_cache_retention_interval
+        self._retention_interval: int | None = self.kv_cache_config.prefix_cache_retention_interval
         self.dcp_world_size = arguments.get("dcp_world_size", 1)
         self.pcp_world_size = 1
         release = known_release()
         self.pops_null_heads = release.pops_null_heads
         self._flag_eagle_groups(arguments["use_eagle"], release)
         self.single_type_managers = tuple(
-            _group_view(self, group_id, arguments) for group_id in range(self._num_groups)
+            group_view(self, group_id, arguments) for group_id in range(self._num_groups)
         )
         self.num_single_type_manager = self._num_groups
         self.group_block_sizes = tuple(m.block_size for m in self.single_type_managers)
@@ -68,6 +66,16 @@ class NativeCoordinator(CoordinatorCalls):
             self.single_type_managers[0].use_eagle = 0 in self.drop_eagle_group_ids
         elif isinstance(self, stock.HybridKVCacheCoordinator):
             self.verify_and_split_kv_cache_groups()
+
+    @property
+    def retention_interval(self) -> int | None:
+        """Tokens between the boundaries whose windows and states are kept; can be set."""
+        return self._retention_interval
+
+    @retention_interval.setter
+    def retention_interval(self, interval: int | None) -> None:
+        self.engine.set_retention_interval(interval)
+        self._retention_interval = interval
 
     @property
     def _num_groups(self) -> int:
@@ -124,6 +132,15 @@ class NativeCoordinator(CoordinatorCalls):
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         self._cache_blocks(request, num_computed_tokens)
+        if self.is_caching_watched:
+            self.tell_of_caching(request, num_computed_tokens)
+
+    def tell_of_caching(self, request: Any, num_computed_tokens: int) -> None:
+        """Call what was put in place of the groups' ``cache_blocks``, as if it had cached."""
+        for group_id, manager in enumerate(self.single_type_managers):
+            if manager.enable_caching:
+                num_tokens = self.get_num_cacheable_tokens(num_computed_tokens, group_id)
+                manager.cache_blocks(request, num_tokens)
 
     def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
         return _lists(self.engine.get_blocks(request_id))
@@ -137,28 +154,3 @@ class NativeCoordinator(CoordinatorCalls):
 
 def _lists(blocks: VllmBlocks) -> tuple[list[Any], ...]:
     return tuple(list(group) for group in blocks.blocks)
-
-
-def _group_view(coordinator: NativeCoordinator, group_id: int, arguments: Mapping[str, Any]) -> Any:
-    """A manager of the stock class for the group's spec, whose tables are the engine's."""
-    group = coordinator.kv_cache_config.kv_cache_groups[group_id]
-    manager = get_manager_for_kv_cache_spec(
-        kv_cache_spec=group.kv_cache_spec,
-        max_in_flight_tokens=max_in_flight_tokens(arguments),
-        max_model_len=arguments["max_model_len"],
-        block_pool=coordinator.block_pool,
-        role=group.role,
-        enable_caching=arguments["enable_caching"],
-        kv_cache_group_id=group_id,
-        dcp_world_size=arguments.get("dcp_world_size", 1),
-        scheduler_block_size=coordinator.scheduler_block_size,
-        needs_kv_cache_zeroing=coordinator.kv_cache_config.needs_kv_cache_zeroing,
-    )
-    if coordinator.enable_partial_hash_hits:
-        manager.cache_hit_alignment_tokens = coordinator.hash_block_size
-    if isinstance(manager, MambaManager):
-        manager.drop_eagle_checkpoint_block = arguments["use_eagle"]
-        manager.shared_prefix_checkpoint = coordinator.engine.mamba_shared_prefix_checkpoint
-    manager.req_to_blocks = RequestTables(coordinator.engine, group_id)
-    manager.num_cached_block = CachedCounts(coordinator.engine, group_id)
-    return manager

@@ -1,5 +1,7 @@
 """vLLM's ``KVCacheManager`` over the engine: one Python frame and one crossing per call."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from vllm.distributed.kv_events import MEDIUM_GPU
@@ -54,19 +56,44 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
             for g in config.kv_cache_groups
         )
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
+        self._has_observers = self.enable_kv_cache_events or bool(self.metrics_collector)
         self.block_pool.on_first_watcher = self._tell_observers
-        self._call_engine_directly()
-        if self.enable_kv_cache_events or self.metrics_collector:
-            self._tell_observers()
+        self.coordinator.on_watched_caching = self._bind_calls
+        self._bind_calls()
 
-    def _call_engine_directly(self) -> None:
-        """The engine's methods are this object's: no Python frame between."""
+    def _bind_calls(self) -> None:
+        """The engine's methods are this object's: no Python frame between, unless somebody is to
+        be told what they did."""
         for name in _DIRECT:
             self.__dict__[name] = getattr(self.engine, name)
+        if self._has_observers:
+            for name in _OBSERVED:
+                self.__dict__[name] = self.block_pool.observing(self.__dict__[name])
+        if self.coordinator.is_caching_watched:
+            self.__dict__["allocate_slots"] = self._telling_of_caching(self.allocate_slots)
 
     def _tell_observers(self) -> None:
-        for name in _OBSERVED:
-            self.__dict__[name] = self.block_pool.observing(getattr(self.engine, name))
+        self._has_observers = True
+        self._bind_calls()
+
+    def _telling_of_caching(self, allocate_slots: Callable[..., Any]) -> Callable[..., Any]:
+        """``allocate_slots`` for code that put itself in place of a group's ``cache_blocks``."""
+        signature = inspect.signature(StockManager.allocate_slots)
+
+        def telling(*args: Any, **kwargs: Any) -> Any:
+            new_blocks = allocate_slots(*args, **kwargs)
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            asked = given.arguments
+            request = asked["request"]
+            if new_blocks is not None and self.enable_caching and not asked["delay_cache_blocks"]:
+                computed = request.num_computed_tokens + asked["num_new_computed_tokens"]
+                computed += asked["num_external_computed_tokens"]
+                num_tokens = min(computed + asked["num_new_tokens"], request.num_tokens)
+                self.coordinator.tell_of_caching(request, num_tokens)
+            return new_blocks
+
+        return telling
 
     @property
     def usage(self) -> float:
@@ -85,9 +112,13 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         self.engine.record_blocks_for_zeroing(request_id, start_token)
 
     def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[Any]]:
-        if not self._has_states:
-            return [], []
         copies, blocks = self.engine.take_kv_cache_block_copies()
+        for manager in self.coordinator.single_type_managers:
+            # The engine's are in no list; others may put theirs into vLLM's.
+            if manager._pending_cow_copies:
+                for pair in manager.take_pending_cow_copies():
+                    copies.append((pair[0].block_id, pair[1].block_id))
+                    blocks += pair
         return [KVCacheBlockCopy(*copy) for copy in copies], blocks
 
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:

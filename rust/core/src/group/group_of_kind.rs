@@ -5,7 +5,7 @@ use super::caching;
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
 use super::growing;
-use super::kind::{Asked, Kind, StepAhead};
+use super::kind::{Asked, Checkpoint, Kind, StepAhead};
 use super::orders::WorkOrders;
 use super::query::{GroupHit, HitQuery};
 use super::turn::{Adoption, External, Slots, Turn};
@@ -158,6 +158,11 @@ impl Group {
     /// and how many those are.
     pub fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {
         self.kind.finalize_partial_tail(request)
+    }
+
+    /// The state inside the chunk of a request that runs, if one is kept.
+    pub fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
+        self.kind.checkpoint(request)
     }
 
     /// Forgets a request.

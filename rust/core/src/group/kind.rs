@@ -208,6 +208,11 @@ pub trait Kind: Debug + Send + Sync {
         None
     }
 
+    /// The state inside the chunk of a request that runs, if one is kept.
+    fn checkpoint(&self, _request: RequestId) -> Option<Checkpoint> {
+        None
+    }
+
     /// Forgets a request, whose blocks are given back by the caller.
     fn end(&mut self, _data: &GroupData, _request: RequestId, _orders: &mut WorkOrders) {}
 
@@ -234,6 +239,15 @@ pub struct StepAhead<'a> {
     pub adopts: bool,
     /// Tokens of the group that are cached at the end; `None` if nothing is.
     pub num_tokens_to_cache: Option<usize>,
+}
+
+/// A state inside a chunk of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Tokens that it stands for.
+    pub num_tokens: usize,
+    /// Its position in the request's table.
+    pub position: usize,
 }
 
 /// A request that a group is asked about.

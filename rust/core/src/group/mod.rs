@@ -33,7 +33,7 @@ pub use data::{GroupData, Head};
 pub use declaration::{Caching, Declaration, Sharding, Support};
 pub use demand::{BlockDemand, GroupDemand};
 pub use group_of_kind::Group;
-pub use kind::{Asked, Kind, StepAhead};
+pub use kind::{Asked, Checkpoint, Kind, StepAhead};
 pub use orders::{Offload, WorkOrders};
 pub use partial_hits::SharedTail;
 pub use query::{GroupHit, HitQuery};

@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::plan::Plan;
+use super::policy::Policy;
 use super::request_turn::RequestTurn;
 use crate::error::{Error, Result};
 use crate::group::{Asked, Group, Reach, ReachableBlocks};
@@ -37,6 +38,19 @@ impl Manager {
             let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
             turn.cache(plan, request, num_computed_tokens);
         }
+        Ok(())
+    }
+
+    /// Keeps states and window blocks at another interval from now on; see
+    /// [`super::Policy::retention_interval`].
+    pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
+        let Self { config, plan, groups, .. } = self;
+        let policy = Policy { retention_interval: interval, ..config.policy.clone() };
+        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
+        policy.validate(is_sparse, plan.scheduler_block_size)?;
+        config.policy = policy;
+        plan.rules.retention_interval = interval;
+        groups.iter_mut().for_each(|group| group.learn(&plan.rules));
         Ok(())
     }
 

@@ -12,17 +12,27 @@ use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
 use super::state::VllmState;
+use super::views::MAX_SHARED;
 use crate::crossing::{BlockLists, BlockView, Gate, arrays, block_error, contained, lists_or_none};
 
 /// A view of one block.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen)]
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen, weakref)]
 pub(crate) struct VllmBlock {
     view: BlockView<Engine>,
 }
 
 impl VllmBlock {
-    pub(super) fn new(engine: &Arc<Engine>, id: BlockId) -> Self {
+    fn new(engine: &Arc<Engine>, id: BlockId) -> Self {
         Self { view: BlockView::new(engine, id) }
+    }
+
+    /// The view of a block that whoever asks for it gets.
+    pub(super) fn shared<'py>(
+        py: Python<'py>,
+        engine: &Arc<Engine>,
+        id: BlockId,
+    ) -> PyResult<Bound<'py, Self>> {
+        engine.views.of(py, id, || Self::new(engine, id))
     }
 
     fn gate(&self) -> &Gate<VllmState> {
@@ -30,12 +40,16 @@ impl VllmBlock {
     }
 
     /// The blocks before and after this one in its queue.
-    fn neighbours(&self, py: Python<'_>) -> PyResult<(Option<Self>, Option<Self>)> {
-        let view = |id| Self::new(&self.view.owner, id);
-        self.gate().ask(py, |core| {
-            let (before, after) = core.pool().free_neighbours(self.view.id);
-            (before.map(view), after.map(view))
-        })
+    fn neighbours(&self, py: Python<'_>) -> PyResult<(Option<BlockId>, Option<BlockId>)> {
+        self.gate().ask(py, |core| core.pool().free_neighbours(self.view.id))
+    }
+
+    fn other<'py>(
+        &self,
+        py: Python<'py>,
+        id: Option<BlockId>,
+    ) -> PyResult<Option<Bound<'py, Self>>> {
+        id.map(|id| Self::shared(py, &self.view.owner, id)).transpose()
     }
 }
 
@@ -109,13 +123,13 @@ impl VllmBlock {
     }
 
     #[getter]
-    fn prev_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
-        Ok(self.neighbours(py)?.0)
+    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Self>>> {
+        self.other(py, self.neighbours(py)?.0)
     }
 
     #[getter]
-    fn next_free_block(&self, py: Python<'_>) -> PyResult<Option<Self>> {
-        Ok(self.neighbours(py)?.1)
+    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Self>>> {
+        self.other(py, self.neighbours(py)?.1)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -235,17 +249,23 @@ pub(super) fn block_list<'py>(
     engine: &Arc<Engine>,
     ids: impl IntoIterator<Item = BlockId>,
 ) -> PyResult<Bound<'py, PyList>> {
+    let ids: Vec<_> = ids.into_iter().collect();
+    let is_shared = ids.len() <= MAX_SHARED;
     let mut null = None;
-    let view = |id: BlockId| -> PyResult<Bound<'py, PyAny>> {
+    let view = |&id: &BlockId| -> PyResult<Bound<'py, PyAny>> {
         if id != NULL_BLOCK {
-            return Ok(Bound::new(py, VllmBlock::new(engine, id))?.into_any());
+            return Ok(match is_shared {
+                true => VllmBlock::shared(py, engine, id)?,
+                false => Bound::new(py, VllmBlock::new(engine, id))?,
+            }
+            .into_any());
         }
         if null.is_none() {
             null = Some(engine.facade(py)?.getattr(intern!(py, "null_block"))?);
         }
         null.clone().ok_or_else(|| block_error(py, "the pool has no null block"))
     };
-    PyList::new(py, ids.into_iter().map(view).collect::<PyResult<Vec<_>>>()?)
+    PyList::new(py, ids.iter().map(view).collect::<PyResult<Vec<_>>>()?)
 }
 
 /// Whether an allocation with these blocks is one without a hit. vLLM tells that by the identity of

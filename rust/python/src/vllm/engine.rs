@@ -5,11 +5,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use super::state::VllmState;
+use super::views::Views;
 use crate::crossing::{Gate, Owner, block_error};
 
 /// The gate to the state, and the Python object that stands for the block pool.
 pub(crate) struct Engine {
     pub(super) gate: Gate<VllmState>,
+    /// The views of blocks that are in use.
+    pub(super) views: Views,
     facade: PyOnceLock<Py<PyWeakrefReference>>,
 }
 
@@ -24,7 +27,7 @@ impl Owner for Engine {
 
 impl Engine {
     pub(super) fn new(state: VllmState) -> Self {
-        Self { gate: Gate::new(state), facade: PyOnceLock::new() }
+        Self { gate: Gate::new(state), views: Views::default(), facade: PyOnceLock::new() }
     }
 
     /// The Python object that stands for the block pool.

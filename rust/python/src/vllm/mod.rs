@@ -13,6 +13,7 @@ mod events;
 mod engine;
 
 mod state;
+mod views;
 
 mod request;
 

@@ -35,13 +35,13 @@ impl VllmManager {
         self.engine.gate.ask(py, |core| core.pool().num_pinned_blocks())
     }
 
-    fn block(&self, py: Python<'_>, index: i64) -> PyResult<VllmBlock> {
+    fn block<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, VllmBlock>> {
         let len = self.num_blocks(py)? as i64;
         let from_start = if index < 0 { index + len } else { index };
         if !(0..len).contains(&from_start) {
             return Err(PyIndexError::new_err("list index out of range"));
         }
-        Ok(VllmBlock::new(&self.engine, from_start as BlockId))
+        VllmBlock::shared(py, &self.engine, from_start as BlockId)
     }
 
     fn get_cached_block<'py>(

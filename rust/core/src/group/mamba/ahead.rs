@@ -15,6 +15,8 @@ pub struct RowAhead<'a> {
     pub row: Row,
     /// What the request holds now.
     pub state: &'a GroupState,
+    /// Blocks for drafts that a row with slots ends with.
+    pub num_speculative: usize,
     /// Leading positions that are given back first, as far as they are not kept.
     pub num_skipped: usize,
     /// Positions whose blocks, for drafts, move on.
@@ -22,30 +24,43 @@ pub struct RowAhead<'a> {
 }
 
 impl RowAhead<'_> {
+    /// What stands against the step, if anything does.
+    pub fn check(&self, pool: &BlockPool) -> Result<(), String> {
+        let Self { row, state, num_speculative, .. } = self;
+        row.check(state, *num_speculative)?;
+        if row.state_read(state, *num_speculative).is_some_and(|block| pool.is_free(block)) {
+            return Err("the state that the step goes on from was given back".into());
+        }
+        if !self.keeps_shared_tail() {
+            return Err("the block that is to be copied was given back".into());
+        }
+        match self.moved.clone().find(|&position| !self.is_own(position, pool)) {
+            None => Ok(()),
+            Some(position) => Err(format!(
+                "the block for drafts at position {position} is shared, cached or given back, so \
+                 that it cannot move"
+            )),
+        }
+    }
+
     /// Leading blocks that are cached or passed over for good.
     pub fn num_cached_blocks(&self) -> usize {
         self.state.num_cached_blocks.unwrap_or(0)
     }
 
-    /// Whether what stands at a position is there when the others are given back.
     fn is_kept(&self, position: usize) -> bool {
         !self.row.is_given_back(position, self.num_skipped)
     }
 
-    /// Whether the shared block that the step copies, if there is one, is where it was.
-    pub fn keeps_shared_tail(&self) -> bool {
+    fn keeps_shared_tail(&self) -> bool {
         self.row.shared_tail.is_none_or(|tail| {
             self.state.blocks.get(tail.position) == Some(tail.block) && self.is_kept(tail.position)
         })
     }
 
-    /// The first block for drafts that is to move and cannot, since it is not the row's alone.
-    pub fn unmovable(&self, pool: &BlockPool) -> Option<usize> {
-        let is_own = |position: usize| {
-            let block = self.state.blocks.get(position);
-            block.is_some_and(|block| pool.is_writable(block)) && self.is_kept(position)
-        };
-        self.moved.clone().find(|&position| !is_own(position))
+    fn is_own(&self, position: usize, pool: &BlockPool) -> bool {
+        let block = self.state.blocks.get(position);
+        block.is_some_and(|block| pool.is_writable(block)) && self.is_kept(position)
     }
 
     /// The block that stands at a position before the step and behind it; null where there is none.

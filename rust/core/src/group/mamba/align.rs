@@ -8,7 +8,7 @@ use super::caching::Caching as StateCaching;
 use super::checkpoint::{Chunk, last_boundary};
 use super::hit;
 use super::none::num_speculative_blocks;
-use super::row::{Checkpoint, Row, Rows};
+use super::row::{Row, Rows};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
@@ -16,7 +16,7 @@ use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, Sharding, Support};
 use crate::group::demand::{BlockDemand, GroupDemand};
 use crate::group::growing;
-use crate::group::kind::{Asked, Kind, StepAhead};
+use crate::group::kind::{Asked, Checkpoint, Kind, StepAhead};
 use crate::group::orders::{Offload, WorkOrders};
 use crate::group::partial_hits::SharedTail;
 use crate::group::query::{GroupHit, HitQuery};
@@ -92,7 +92,7 @@ impl AlignedStates {
     }
 
     /// The state inside the chunk that a demand is about, if one is to be kept.
-    fn checkpoint(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Option<Checkpoint> {
+    fn checkpoint_ahead(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Option<Checkpoint> {
         let rules = self.rules.as_ref().filter(|_| self.checkpoint_alignment.is_some())?;
         let chunk =
             Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
@@ -221,7 +221,7 @@ impl Kind for AlignedStates {
             // The state is there when the step has run: more blocks than there are make it wait.
             return GroupDemand { new: asked.pool.num_blocks() as isize + 1, adopted: &[] };
         }
-        let checkpoint = self.checkpoint(asked, demand);
+        let checkpoint = self.checkpoint_ahead(asked, demand);
         if !demand.apply_admission_cap {
             self.rows.of(asked.request).checkpoint = checkpoint;
         }
@@ -250,36 +250,27 @@ impl Kind for AlignedStates {
         demand: &BlockDemand<'_>,
         step: &StepAhead<'_>,
     ) -> Result<()> {
-        let refuse = |why: String| Err(Error::Precondition(format!("group {}: {why}", data.id)));
-        let row =
-            Row { checkpoint: self.checkpoint(asked, demand), ..self.rows.get(asked.request) };
-        let caching =
-            self.rules.as_ref().map(|rules| StateCaching { data, rules, request: step.request });
-        let cached = caching.zip(step.num_tokens_to_cache);
-        if let Some((caching, _)) = &cached {
+        let checkpoint = self.checkpoint_ahead(asked, demand);
+        let row = Row { checkpoint, ..self.rows.get(asked.request) };
+        let caching = self.rules.as_ref().zip(step.num_tokens_to_cache);
+        let caching = caching.map(|(rules, num_tokens)| {
+            (StateCaching { data, rules, request: step.request }, num_tokens)
+        });
+        if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&row)?;
         }
         let Some(state) = asked.state else { return Ok(()) };
-        if let Err(broken) = row.check(state, self.num_speculative_blocks) {
-            return refuse(broken);
-        }
-        let is_gone = |block| asked.pool.is_free(block);
-        if row.state_read(state, self.num_speculative_blocks).is_some_and(is_gone) {
-            return refuse("the state that the step goes on from was given back".into());
-        }
-        let num_skipped = step.num_processed_tokens.saturating_sub(1) / data.block_size;
-        let moved = self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model);
-        let ahead = RowAhead { row, state, num_skipped, moved };
-        if !ahead.keeps_shared_tail() {
-            return refuse("the block that is to be copied was given back".into());
-        }
-        if let Some(position) = ahead.unmovable(asked.pool) {
-            return refuse(format!(
-                "the block for drafts at position {position} is shared, cached or given back, so \
-                 that it cannot move"
-            ));
-        }
-        match cached.filter(|_| !step.adopts) {
+        let ahead = RowAhead {
+            row,
+            state,
+            num_speculative: self.num_speculative_blocks,
+            num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
+            moved: self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
+        };
+        ahead
+            .check(asked.pool)
+            .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
+        match caching.filter(|_| !step.adopts) {
             Some((caching, num_tokens)) => {
                 let block_at = |position| ahead.block(position);
                 let num_cached = ahead.num_cached_blocks();
@@ -425,6 +416,10 @@ impl Kind for AlignedStates {
         let tail = self.rows.known(request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
+    }
+
+    fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
+        self.rows.get(request).checkpoint
     }
 
     fn end(&mut self, data: &GroupData, request: RequestId, orders: &mut WorkOrders) {

@@ -3,13 +3,14 @@
 
 use super::checkpoint::last_boundary;
 use super::hit;
-use super::row::{Checkpoint, Row};
+use super::row::Row;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
 use crate::group::cache_target::CacheTarget;
 use crate::group::caching;
 use crate::group::data::GroupData;
+use crate::group::kind::Checkpoint;
 use crate::group::orders::Offload;
 use crate::group::partial_hits::SharedTail;
 use crate::group::retention::{Reach, ReachableBlocks};

@@ -6,6 +6,7 @@
 //! or was given back, after which the row cannot go on.
 
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::group::kind::Checkpoint;
 use crate::group::partial_hits::SharedTail;
 use crate::request::{GroupState, RequestId};
 
@@ -24,15 +25,6 @@ pub struct Row {
     pub shared_tail: Option<SharedTail>,
     /// The end of the prompt that the request has cached inside a block, and how many tokens it is.
     pub producer_tail: Option<(BlockId, usize)>,
-}
-
-/// A state inside a chunk of the prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// Tokens that it stands for.
-    pub num_tokens: usize,
-    /// Its position in the row.
-    pub position: usize,
 }
 
 /// The rows of all requests.

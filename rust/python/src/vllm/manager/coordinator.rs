@@ -103,4 +103,24 @@ impl VllmManager {
             Ok(counts)
         })
     }
+
+    /// For each request with a state inside the chunk that runs in one group: tokens, position.
+    fn checkpoints<'py>(&self, py: Python<'py>, group: usize) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.gate.read(py, |state| {
+            let kept = PyDict::new(py);
+            let Some(group) = state.core.groups().get(group) else { return Ok(kept) };
+            for (name, mirror) in &state.requests {
+                if let Some(checkpoint) = group.checkpoint(mirror.id) {
+                    kept.set_item(name, (checkpoint.num_tokens, checkpoint.position))?;
+                }
+            }
+            Ok(kept)
+        })
+    }
+
+    fn set_retention_interval(&self, py: Python<'_>, interval: Option<usize>) -> PyResult<()> {
+        self.engine.gate.edit(py, "set_retention_interval", |state| {
+            state.core.set_retention_interval(interval).into_vllm(py)
+        })
+    }
 }
