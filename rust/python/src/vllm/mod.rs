@@ -17,6 +17,8 @@ mod views;
 
 mod request;
 
+mod reading;
+
 mod errors;
 mod hasher;
 

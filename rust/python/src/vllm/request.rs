@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
 
 use super::errors::IntoVllmResult;
+use super::reading::Reader;
 use crate::crossing::{block_hash, hash_error};
 
 /// A request that has been seen and not been freed.
@@ -188,31 +189,22 @@ pub(super) struct Facts {
 impl Facts {
     /// Reads a request. `waiting` are the states that the watermark applies to; without a
     /// watermark the state is not read.
-    pub(super) fn read(request: &Bound<'_, PyAny>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
+    pub(super) fn read(request: &Reader<'_, '_>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
         let py = request.py();
         let is_waiting = match waiting {
             [] => false,
             states => {
-                let status = request.getattr(intern!(py, "status"))?;
+                let status = request.get(intern!(py, "status"))?;
                 states.iter().any(|state| status.is(state))
             }
         };
         Ok(Self {
-            num_tokens: num_tokens(request)?,
-            num_prompt_tokens: request.getattr(intern!(py, "num_prompt_tokens"))?.extract()?,
-            num_computed_tokens: request.getattr(intern!(py, "num_computed_tokens"))?.extract()?,
-            num_in_flight_tokens: request
-                .getattr(intern!(py, "num_in_flight_tokens"))?
-                .extract()?,
-            shared_prefix_boundary: request
-                .getattr(intern!(py, "shared_prefix_boundary"))?
-                .extract()?,
+            num_tokens: request.num_tokens()?,
+            num_prompt_tokens: request.count(intern!(py, "num_prompt_tokens"))?,
+            num_computed_tokens: request.count(intern!(py, "num_computed_tokens"))?,
+            num_in_flight_tokens: request.count(intern!(py, "num_in_flight_tokens"))?,
+            shared_prefix_boundary: request.count(intern!(py, "shared_prefix_boundary"))?,
             is_waiting,
         })
     }
-}
-
-/// Prompt and output tokens of a request.
-pub(super) fn num_tokens(request: &Bound<'_, PyAny>) -> PyResult<usize> {
-    request.getattr(intern!(request.py(), "num_tokens"))?.extract()
 }

@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyString};
 use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId};
 
 use super::errors::IntoVllmResult;
+use super::reading::{Reader, Requests};
 use super::request::Mirror;
 use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
 
@@ -18,6 +19,8 @@ pub(crate) struct VllmState {
     /// Bytes of the block hashes in use, once one was seen.
     pub(super) hash_len: Option<usize>,
     pub(super) requests: Mirrors,
+    /// How requests are read.
+    pub(super) reading: Requests,
     next_id: RequestId,
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
@@ -52,9 +55,9 @@ impl WithCore for VllmState {
 
 impl VllmState {
     /// The state of a manager that nobody has used.
-    pub(super) fn new(core: Manager, check_every: u64) -> Self {
+    pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
         let requests = Mirrors::default();
-        Self { core, hash_len: None, requests, next_id: 0, check_every, num_calls: 0 }
+        Self { core, hash_len: None, requests, reading, next_id: 0, check_every, num_calls: 0 }
     }
 
     #[cold]
@@ -88,10 +91,10 @@ impl VllmState {
     /// Where it fails, nothing that was read for it is kept.
     pub(super) fn about<R>(
         &mut self,
-        request: &Bound<'_, PyAny>,
+        request: &Reader<'_, '_>,
         call: impl FnOnce(&mut Manager, &mut Mirror, &mut Option<usize>) -> PyResult<R>,
     ) -> PyResult<R> {
-        let name = request.getattr(intern!(request.py(), "request_id"))?;
+        let name = request.get(intern!(request.py(), "request_id"))?;
         let name = name.cast::<PyString>()?.to_str()?;
         let last_id = self.next_id;
         let mirror = self.requests.entry_ref(name).or_insert_with(|| {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
 use crate::crossing::{BlockLists, IntoPyResult, PyConfig, PyPolicy};
 use crate::vllm::blocks::VllmBlocks;
 use crate::vllm::engine::Engine;
+use crate::vllm::reading::{ListLength, Requests};
 use crate::vllm::state::VllmState;
 
 /// The engine of one vLLM manager.
@@ -17,9 +19,34 @@ pub(crate) struct VllmManager {
     pub(in crate::vllm) engine: Arc<Engine>,
     /// The request states that the watermark applies to; none where there is no watermark.
     pub(super) waiting_states: Vec<Py<PyAny>>,
+    /// The one object that stands for no blocks.
+    none: PyOnceLock<Py<VllmBlocks>>,
 }
 
 impl VllmManager {
+    /// Blocks as an object; as in vLLM, it is always the same one where there is no block.
+    pub(super) fn object<'py>(
+        &self,
+        py: Python<'py>,
+        groups: Arc<Vec<GroupBlocks>>,
+    ) -> PyResult<Bound<'py, VllmBlocks>> {
+        match groups.iter().all(GroupBlocks::is_empty) {
+            true => self.no_blocks(py, groups.len()),
+            false => Bound::new(py, self.wrap(groups)),
+        }
+    }
+
+    /// The object that stands for no blocks of so many groups.
+    #[inline]
+    pub(super) fn no_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        num_groups: usize,
+    ) -> PyResult<Bound<'py, VllmBlocks>> {
+        let make = || Py::new(py, self.wrap(vec![GroupBlocks::default(); num_groups]));
+        Ok(self.none.get_or_try_init(py, make)?.bind(py).clone())
+    }
+
     /// Blocks as Python gets them.
     pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
         VllmBlocks::new(BlockLists::new(&self.engine, groups))
@@ -34,7 +61,7 @@ impl VllmManager {
         dcp_world_size, num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
         keep_tail_below_junction, counts_null_references, observe, waiting_states,
-        check_every=0))]
+        num_tokens=None, check_every=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -58,6 +85,7 @@ impl VllmManager {
         counts_null_references: bool,
         observe: bool,
         waiting_states: Vec<Py<PyAny>>,
+        num_tokens: Option<ListLength>,
         check_every: u64,
     ) -> PyResult<Self> {
         let config = ManagerConfig {
@@ -88,8 +116,13 @@ impl VllmManager {
         }
         let has_watermark = core.watermark_blocks() > 0;
         Ok(Self {
-            engine: Arc::new(Engine::new(VllmState::new(core, check_every))),
+            engine: Arc::new(Engine::new(VllmState::new(
+                core,
+                Requests::new(num_tokens),
+                check_every,
+            ))),
             waiting_states: if has_watermark { waiting_states } else { Vec::new() },
+            none: PyOnceLock::new(),
         })
     }
 

@@ -10,30 +10,32 @@ use super::construction::VllmManager;
 use crate::crossing::BlockLists;
 use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, is_no_hit};
 use crate::vllm::errors::IntoVllmResult;
-use crate::vllm::request::{Facts, Mirror, PyHashes, num_tokens};
+use crate::vllm::reading::Reader;
+use crate::vllm::request::{Facts, Mirror, PyHashes};
 
 #[pymethods]
 impl VllmManager {
     #[pyo3(signature = (request, max_cache_hit_length=None))]
-    fn get_computed_blocks(
+    fn get_computed_blocks<'py>(
         &self,
-        py: Python<'_>,
-        request: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        request: &Bound<'py, PyAny>,
         max_cache_hit_length: Option<usize>,
-    ) -> PyResult<(VllmBlocks, usize, usize)> {
+    ) -> PyResult<(Bound<'py, VllmBlocks>, usize, usize)> {
         self.engine.gate.change(py, "get_computed_blocks", |state| {
-            let skips = || request.getattr(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
+            let request = state.reading.reader(request)?;
+            let skips = || request.get(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
             if !state.core.config().enable_caching || skips()? {
-                return Ok((self.wrap(state.core.no_blocks()), 0, 0));
+                return Ok((self.no_blocks(py, state.core.groups().len())?, 0, 0));
             }
             let max_length = match max_cache_hit_length {
                 Some(length) => length,
-                None => num_tokens(request)?.saturating_sub(1),
+                None => request.num_tokens()?.saturating_sub(1),
             };
-            let hit = state.about(request, |core, mirror, hash_len| {
-                look_up(core, mirror, hash_len, request, max_length)
+            let hit = state.about(&request, |core, mirror, hash_len| {
+                look_up(core, mirror, hash_len, &request, max_length)
             })?;
-            Ok((self.wrap(hit.blocks), hit.length, hit.shared_prefix_boundary))
+            Ok((self.object(py, hit.blocks)?, hit.length, hit.shared_prefix_boundary))
         })
     }
 
@@ -79,23 +81,28 @@ impl VllmManager {
                 check_num_groups(hit_blocks.len(), state.core.config().groups.len())
                     .into_vllm(py)?;
             }
-            let facts = Facts::read(request, &self.waiting_states)?;
-            let new = state.about(request, |core, mirror, hash_len| {
-                update(mirror, core, request, hash_len, &facts, hit_blocks)?;
+            let request = state.reading.reader(request)?;
+            let facts = Facts::read(&request, &self.waiting_states)?;
+            let new = state.about(&request, |core, mirror, hash_len| {
+                update(mirror, core, &request, hash_len, &facts, hit_blocks)?;
                 core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
             })?;
-            let blocks = |ids| VllmBlocks::new(BlockLists::of_new(&self.engine, ids));
-            let made = new.map(|new| Bound::new(py, blocks(new))).transpose();
-            self.engine.gate.handed_out(py, made)
+            let made = match new {
+                None => return Ok(None),
+                Some(new) if new.iter().all(Vec::is_empty) => self.no_blocks(py, new.len()),
+                Some(new) => Bound::new(py, VllmBlocks::new(BlockLists::of_new(&self.engine, new))),
+            };
+            self.engine.gate.handed_out(py, made).map(Some)
         })
     }
 
     fn cache_blocks(&self, request: &Bound<'_, PyAny>, num_computed_tokens: usize) -> PyResult<()> {
         let py = request.py();
         self.engine.gate.change(py, "cache_blocks", |state| {
-            let facts = Facts::read(request, &[])?;
-            state.about(request, |core, mirror, hash_len| {
-                update(mirror, core, request, hash_len, &facts, &[])?;
+            let request = state.reading.reader(request)?;
+            let facts = Facts::read(&request, &[])?;
+            state.about(&request, |core, mirror, hash_len| {
+                update(mirror, core, &request, hash_len, &facts, &[])?;
                 core.cache_blocks(&mirror.view(&facts), num_computed_tokens).into_vllm(py)
             })
         })
@@ -157,15 +164,15 @@ impl VllmManager {
     }
 }
 
-fn hashes_of<'py>(request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    request.getattr(intern!(request.py(), "block_hashes"))
+fn hashes_of<'py>(request: &Reader<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    request.get(intern!(request.py(), "block_hashes"))
 }
 
 /// Copies the hashes that an allocation needs.
 fn update(
     mirror: &mut Mirror,
     core: &Manager,
-    request: &Bound<'_, PyAny>,
+    request: &Reader<'_, '_>,
     hash_len: &mut Option<usize>,
     facts: &Facts,
     hit: &[GroupBlocks],
@@ -186,7 +193,7 @@ fn look_up(
     core: &mut Manager,
     mirror: &mut Mirror,
     hash_len: &mut Option<usize>,
-    request: &Bound<'_, PyAny>,
+    request: &Reader<'_, '_>,
     max_length: usize,
 ) -> PyResult<PrefixHit> {
     let py = request.py();
@@ -194,7 +201,7 @@ fn look_up(
     let hashes = PyHashes::new(&list, *hash_len)?;
     let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
     let hit = hashes.settle(py, hit)?;
-    if core.pool().has_events() && hit.length > 0 && reports_hits(request)? {
+    if core.pool().has_events() && hit.length > 0 && reports_hits(request.request)? {
         hashes.settle(py, mirror.update(&hashes, 0))?;
         let facts = Facts::read(request, &[])?;
         core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;

@@ -13,8 +13,9 @@ use crate::vllm::state::VllmState;
 
 #[pymethods]
 impl VllmManager {
-    fn empty_blocks(&self, py: Python<'_>) -> PyResult<VllmBlocks> {
-        self.engine.gate.ask(py, |core| self.wrap(core.no_blocks()))
+    fn empty_blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, VllmBlocks>> {
+        let num_groups = self.engine.gate.ask(py, |core| core.groups().len())?;
+        self.no_blocks(py, num_groups)
     }
 
     fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<VllmBlocks> {

@@ -50,7 +50,7 @@ impl VllmManager {
         let py = request.py();
         self.engine.gate.change(py, "finalize_partial_tail_offloads", |state| {
             let Some(id) = state.id_of(request_id) else { return Ok(Vec::new()) };
-            let facts = Facts::read(request, &[])?;
+            let facts = Facts::read(&state.reading.reader(request)?, &[])?;
             let view = RequestView {
                 num_computed_tokens: facts.num_computed_tokens,
                 num_in_flight_tokens: facts.num_in_flight_tokens,

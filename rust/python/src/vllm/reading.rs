@@ -1,0 +1,125 @@
+//! How the attributes of a request are read: out of its dictionary where its class allows that,
+//! which is what asking the object would find, at a third of the price.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyType};
+
+/// What calls read of a request, besides the number of its tokens.
+const NAMES: [&str; 8] = [
+    "request_id",
+    "status",
+    "num_prompt_tokens",
+    "num_computed_tokens",
+    "num_in_flight_tokens",
+    "shared_prefix_boundary",
+    "block_hashes",
+    "skip_reading_prefix_cache",
+];
+
+/// A property that is the length of a list: the property as its class has it, and the list's name.
+pub(super) type ListLength = (Py<PyAny>, Py<PyString>);
+
+/// How requests of the class that was seen last are read.
+pub(super) struct Requests {
+    num_tokens: Option<ListLength>,
+    last: Option<Class>,
+}
+
+struct Class {
+    class: Py<PyType>,
+    /// Whether the dictionary of an instance says what its attributes are.
+    has_plain_attributes: bool,
+    /// The list whose length `num_tokens` is.
+    token_list: Option<Py<PyString>>,
+}
+
+impl Requests {
+    /// `num_tokens` tells how the property of that name, where a class has it, is found faster.
+    pub(super) fn new(num_tokens: Option<ListLength>) -> Self {
+        Self { num_tokens, last: None }
+    }
+
+    /// A request, to be read.
+    #[inline]
+    pub(super) fn reader<'a, 'py>(
+        &mut self,
+        request: &'a Bound<'py, PyAny>,
+    ) -> PyResult<Reader<'a, 'py>> {
+        let py = request.py();
+        let class = match &self.last {
+            Some(last) if last.class.as_ptr().cast() == request.get_type_ptr() => last,
+            _ => self.last.insert(Class::of(&request.get_type(), self.num_tokens.as_ref())?),
+        };
+        if !class.has_plain_attributes {
+            return Ok(Reader { request, attributes: None, token_list: None });
+        }
+        let attributes = request.getattr(intern!(py, "__dict__"))?.cast_into().ok();
+        let token_list = class.token_list.as_ref().map(|name| name.bind(py).clone());
+        Ok(Reader { request, attributes, token_list })
+    }
+}
+
+impl Class {
+    fn of(class: &Bound<'_, PyType>, num_tokens: Option<&ListLength>) -> PyResult<Self> {
+        let py = class.py();
+        let object = py.get_type::<PyAny>();
+        let reads = intern!(py, "__getattribute__");
+        let has_dict = class.getattr_opt(intern!(py, "__dictoffset__"))?;
+        let has_dict =
+            has_dict.is_some_and(|offset| offset.extract::<isize>().is_ok_and(|n| n != 0));
+        let mut has_plain_attributes = has_dict && class.getattr(reads)?.is(object.getattr(reads)?);
+        for name in NAMES {
+            has_plain_attributes &= class.getattr_opt(name)?.is_none();
+        }
+        let token_list = match num_tokens {
+            Some((property, list)) if has_plain_attributes => {
+                let own = class.getattr_opt(intern!(py, "num_tokens"))?;
+                own.filter(|own| own.is(property)).map(|_| list.clone_ref(py))
+            }
+            _ => None,
+        };
+        Ok(Self { class: class.clone().unbind(), has_plain_attributes, token_list })
+    }
+}
+
+/// A request that is being read.
+pub(super) struct Reader<'a, 'py> {
+    pub(super) request: &'a Bound<'py, PyAny>,
+    attributes: Option<Bound<'py, PyDict>>,
+    token_list: Option<Bound<'py, PyString>>,
+}
+
+impl<'py> Reader<'_, 'py> {
+    pub(super) fn py(&self) -> Python<'py> {
+        self.request.py()
+    }
+
+    /// One of the attributes of [`NAMES`].
+    #[inline]
+    pub(super) fn get(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(attributes) = &self.attributes
+            && let Some(value) = attributes.get_item(name)?
+        {
+            return Ok(value);
+        }
+        self.request.getattr(name)
+    }
+
+    /// One of them, as a count.
+    #[inline]
+    pub(super) fn count(&self, name: &Bound<'py, PyString>) -> PyResult<usize> {
+        self.get(name)?.extract()
+    }
+
+    /// Prompt and output tokens.
+    #[inline]
+    pub(super) fn num_tokens(&self) -> PyResult<usize> {
+        if let (Some(attributes), Some(name)) = (&self.attributes, &self.token_list)
+            && let Some(tokens) = attributes.get_item(name)?
+        {
+            return tokens.len();
+        }
+        self.request.getattr(intern!(self.py(), "num_tokens"))?.extract()
+    }
+}
