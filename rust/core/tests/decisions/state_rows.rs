@@ -1,6 +1,6 @@
 //! Rows of recurrent states: which state is hit, what is copied, which blocks move.
 
-use kvoxide_core::{AllocateArgs, GroupSpec, Manager, Size};
+use kvoxide_core::{AllocateArgs, BlockHash, CacheKey, GroupSpec, Manager, Size};
 
 use crate::small::{Request, admit, held, ids, look_up, manager, step};
 
@@ -66,6 +66,46 @@ fn a_state_that_someone_else_gave_back_refuses_the_step() {
 }
 
 #[test]
+fn a_state_that_is_cached_already_refuses_the_step() {
+    let mut manager = manager(&[GroupSpec::full(4), states(1)]);
+    let mut first = Request::new(&manager, 1, 0..42);
+    let uncached = AllocateArgs { delay_cache_blocks: true, ..AllocateArgs::default() };
+    let args = AllocateArgs { num_new_tokens: 16, ..uncached };
+    assert!(manager.allocate_slots(&first.view(), &args).expect("a valid call").is_some());
+    first.num_computed_tokens = 16;
+    let state = held(&manager, 1)[1][0];
+    let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
+    manager.pool_mut().insert_foreign_key(state, key, 16).expect("a block of the pool");
+    let before = kvoxide_core::digest(&manager);
+    let args = AllocateArgs { num_new_tokens: 16, ..AllocateArgs::default() };
+    let refusal = manager.allocate_slots(&first.view(), &args).expect_err("a refusal");
+    assert!(refusal.to_string().contains("group 1: the state at position 0 is cached already"));
+    assert_eq!(kvoxide_core::digest(&manager), before);
+    // A step that caches nothing, and one that passes over the state, are none of its business.
+    let args = AllocateArgs { num_new_tokens: 16, ..uncached };
+    assert!(manager.allocate_slots(&first.view(), &args).expect("a valid call").is_some());
+}
+
+#[test]
+fn states_are_kept_at_the_interval_that_is_in_force() {
+    let mut manager = manager(&[GroupSpec::full(4), states(0)]);
+    for (interval, id, hits) in [(None, 1, [16, 32, 48]), (Some(32), 2, [0, 32, 48])] {
+        manager.set_retention_interval(interval).expect("a multiple of the block size");
+        let tokens = move |n: u64| (0..n).map(move |token| 1000 * id + token);
+        let mut request = Request::new(&manager, id, tokens(49));
+        for _ in 0..3 {
+            step(&mut manager, &mut request, 16);
+            manager.new_step_starts();
+        }
+        let hit = |n: &u64| look_up(&mut manager, tokens(*n)).length;
+        assert_eq!([17, 33, 49].iter().map(hit).collect::<Vec<_>>(), hits);
+    }
+    let before = kvoxide_core::digest(&manager);
+    assert!(manager.set_retention_interval(Some(24)).is_err(), "no multiple of 16");
+    assert_eq!(kvoxide_core::digest(&manager), before);
+}
+
+#[test]
 fn a_state_of_this_step_is_hit_in_the_next() {
     let mut manager = manager(&[GroupSpec::full(4), states(1)]);
     let mut first = Request::new(&manager, 1, 0..42);
@@ -94,6 +134,43 @@ fn blocks_for_drafts_move_with_the_running_state() {
     // The state after 16 tokens is given back, and so is everything before the one after 64.
     step(&mut manager, &mut request, 16);
     assert_eq!(held(&manager, 1), [[0, 0, 0, 2, 3, 4, 5]]);
+}
+
+#[test]
+fn states_behind_steps_in_flight_are_given_back_once_these_are_done() {
+    let mut manager = manager(&[states(0)]);
+    let mut request = Request::new(&manager, 1, 0..200);
+    request.num_in_flight_tokens = 48;
+    for _ in 0..3 {
+        step(&mut manager, &mut request, 16);
+    }
+    assert_eq!(held(&manager, 1), [[1, 2, 3]]);
+    assert_eq!(manager.remove_skipped_blocks(1, 48, None), Ok(()));
+    assert_eq!(held(&manager, 1), [[0, 0, 3]]);
+}
+
+#[test]
+fn the_state_at_the_end_of_a_prompt_leaves_its_last_token_to_compute() {
+    let mut manager = manager(&[GroupSpec::full(4), states(0)]);
+    let mut request = Request::new(&manager, 1, 0..44);
+    step(&mut manager, &mut request, 40);
+    manager.new_step_starts();
+    assert_eq!(look_up(&mut manager, 0..60).length, 40);
+}
+
+#[test]
+fn a_state_inside_a_chunk_and_a_block_stands_before_the_running_one() {
+    let exported = states(0)
+        .with(Size::NumPrefillCheckpointBlocks, 1)
+        .with(Size::PrefillCheckpointAlignment, 1);
+    let mut manager = manager(&[GroupSpec::full(4), exported]);
+    let mut request = Request::new(&manager, 1, 0..58);
+    step(&mut manager, &mut request, 58);
+    manager.new_step_starts();
+    let hit = look_up(&mut manager, 0..60);
+    let row = &held(&manager, 1)[1];
+    assert_eq!((hit.length, row.len()), (56, 4));
+    assert_eq!(ids(&hit.blocks)[1], [0, 0, 0, row[2]]);
 }
 
 #[test]
