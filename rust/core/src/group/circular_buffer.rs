@@ -11,7 +11,7 @@ use super::spec::GroupSpec;
 use super::turn::{Adoption, External, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::request::{GroupBlocks, RequestView};
+use crate::request::{GroupBlocks, RequestId, RequestView};
 
 /// Circular buffers, as vLLM has them from 0.32 on.
 pub static CIRCULAR_BUFFER: Declaration = Declaration {
@@ -98,6 +98,17 @@ impl Kind for CircularBuffer {
 
     fn give_back(&mut self, _: &GroupData, _: &mut Turn<'_>, _: usize, _: Option<usize>) -> usize {
         0
+    }
+
+    fn is_given_back(
+        &self,
+        _: &GroupData,
+        _: RequestId,
+        _: usize,
+        _: usize,
+        _: Option<usize>,
+    ) -> bool {
+        false
     }
 
     fn cache(

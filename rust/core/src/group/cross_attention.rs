@@ -12,7 +12,7 @@ use super::spec::GroupSpec;
 use super::turn::{Adoption, External, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::request::{GroupBlocks, RequestView};
+use crate::request::{GroupBlocks, RequestId, RequestView};
 
 /// Cross attention over what an encoder saw.
 pub static CROSS_ATTENTION: Declaration = Declaration {
@@ -90,6 +90,17 @@ impl Kind for CrossAttention {
 
     fn give_back(&mut self, _: &GroupData, _: &mut Turn<'_>, _: usize, _: Option<usize>) -> usize {
         0
+    }
+
+    fn is_given_back(
+        &self,
+        _: &GroupData,
+        _: RequestId,
+        _: usize,
+        _: usize,
+        _: Option<usize>,
+    ) -> bool {
+        false
     }
 
     fn cache(

@@ -21,9 +21,11 @@ pub struct BlockDemand<'a> {
     pub num_encoder_tokens: usize,
     /// Where the prefill ends: a state inside a chunk is kept of the chunk that reaches it.
     pub prefill_end: usize,
-    /// Whether kinds that give blocks back ask only for what they hold at once. Such a demand is a
-    /// question about the whole request and changes nothing.
+    /// Whether kinds that give blocks back ask only for what they hold at once: the demand is about
+    /// the whole request.
     pub apply_admission_cap: bool,
+    /// Whether the demand is only a question, after which no kind remembers anything.
+    pub is_question: bool,
 }
 
 /// What a group asks for.

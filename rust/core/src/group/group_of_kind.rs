@@ -125,6 +125,18 @@ impl Group {
         }
     }
 
+    /// Whether [`Self::give_back`] would give back what stands at a position of a request's table.
+    pub fn is_given_back(
+        &self,
+        request: RequestId,
+        position: usize,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> bool {
+        let Self { data, kind, .. } = self;
+        kind.is_given_back(data, request, position, num_computed_tokens, num_prompt_tokens)
+    }
+
     /// Caches what of the request is computed up to `num_tokens`.
     #[inline]
     pub fn cache(

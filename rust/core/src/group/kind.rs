@@ -175,6 +175,23 @@ pub trait Kind: Debug + Send + Sync {
         growing::give_back(data, turn, num_computed_tokens)
     }
 
+    /// Whether [`Self::give_back`] would give back what stands at a position of a request's table.
+    fn is_given_back(
+        &self,
+        data: &GroupData,
+        _request: RequestId,
+        position: usize,
+        num_computed_tokens: usize,
+        _num_prompt_tokens: Option<usize>,
+    ) -> bool {
+        position < data.num_skipped_blocks(num_computed_tokens)
+    }
+
+    /// Whether a hit for a request that is running is refused before anybody asks for room.
+    fn refuses_hits_first(&self) -> bool {
+        true
+    }
+
     /// Caches what of the request is computed up to `num_tokens`.
     fn cache(
         &mut self,

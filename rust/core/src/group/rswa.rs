@@ -1,6 +1,8 @@
 //! Reference sliding-window attention (R-SWA): a token attends to the whole prompt and to a window
 //! of what was generated, so the blocks between the two are given back.
 
+use std::ops::Range;
+
 use super::cache_rules::CacheRules;
 use super::data::GroupData;
 use super::declaration::{Caching, Declaration, Sharding, Support};
@@ -12,6 +14,7 @@ use super::spec::{GroupSpec, Size};
 use super::turn::{Adoption, Slots, Turn};
 use crate::block::BlockId;
 use crate::error::Result;
+use crate::request::RequestId;
 
 /// R-SWA, as vLLM has it from 0.32 on.
 pub static RSWA: Declaration = Declaration {
@@ -48,6 +51,18 @@ impl ReferenceWindow {
             full: FullAttention::default(),
             window: spec.required(Size::RswaWindow)?,
         }))
+    }
+
+    /// The blocks between prompt and window; none while it is not known where the prompt ends.
+    fn gap(
+        &self,
+        data: &GroupData,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> Range<usize> {
+        let Some(num_prompt_tokens) = num_prompt_tokens else { return 0..0 };
+        let window_start = num_computed_tokens.saturating_sub(self.window).max(num_prompt_tokens);
+        num_prompt_tokens.div_ceil(data.block_size)..window_start / data.block_size
     }
 }
 
@@ -91,9 +106,18 @@ impl Kind for ReferenceWindow {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) -> usize {
-        let Some(num_prompt_tokens) = num_prompt_tokens else { return 0 };
-        let window_start = num_computed_tokens.saturating_sub(self.window).max(num_prompt_tokens);
-        let gap = num_prompt_tokens.div_ceil(data.block_size)..window_start / data.block_size;
+        let gap = self.gap(data, num_computed_tokens, num_prompt_tokens);
         growing::give_back_range(turn, gap.start, gap.end)
+    }
+
+    fn is_given_back(
+        &self,
+        data: &GroupData,
+        _: RequestId,
+        position: usize,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> bool {
+        self.gap(data, num_computed_tokens, num_prompt_tokens).contains(&position)
     }
 }

@@ -4,20 +4,30 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use super::request_turn::RequestTurn;
+use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{Adoption, Asked, BlockDemand, External, Group, SharedTail, Slots};
-use crate::request::{GroupBlocks, RequestBlocks, RequestId, RequestView};
+use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId};
 
 impl Manager {
+    /// Checks that no group is given a hit that it refuses before anybody asks for room.
+    pub(super) fn check_running_hit(&self, request: RequestId, hit: &[GroupBlocks]) -> Result<()> {
+        if hit.is_empty() {
+            return Ok(());
+        }
+        let Some(held) = self.requests.get(&request) else { return Ok(()) };
+        let mut groups = self.groups.iter().zip(&held.groups).zip(hit);
+        let refuses = |((group, state), hit): ((&Group, &GroupState), &GroupBlocks)| {
+            let is_running = state.num_cached_blocks.is_some();
+            is_running && !hit.is_empty() && group.kind().refuses_hits_first()
+        };
+        if groups.any(refuses) { Err(takes_no_hit()) } else { Ok(()) }
+    }
+
     /// Checks that what is to be adopted goes with what the request holds.
-    pub(super) fn check_adoption(
-        &mut self,
-        request: &RequestView<'_>,
-        args: &AllocateArgs<'_>,
-        total_computed: usize,
-        step: &BlockDemand<'_>,
-    ) -> Result<()> {
+    pub(super) fn check_adoption(&mut self, room: &Room<'_>) -> Result<()> {
+        let &Room { request, args, total_computed, step } = room;
         if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
@@ -39,13 +49,19 @@ impl Manager {
         if !adopts && total_computed > 0 && !is_running() {
             self.check_lacking_blocks(request.id, total_computed, step)?;
         }
-        self.check_ends_of_hit(args.num_local(request), args.new_computed_blocks)
+        self.check_ends_of_hit(args.num_local(request), total_computed, args.new_computed_blocks)
     }
 
-    /// Checks that a hit of `num_local` tokens ends where it can.
-    fn check_ends_of_hit(&self, num_local: usize, hit: &[GroupBlocks]) -> Result<()> {
+    /// Checks that a hit of `num_local` tokens ends where it can, in each group that takes over any
+    /// of it.
+    fn check_ends_of_hit(
+        &self,
+        num_local: usize,
+        total_computed: usize,
+        hit: &[GroupBlocks],
+    ) -> Result<()> {
         for (group, blocks) in self.groups.iter().zip(hit) {
-            if !group.adopts_hits || blocks.is_empty() {
+            if !group.adopts_hits || blocks.len() <= group.num_skipped_blocks(total_computed) {
                 continue;
             }
             if group.has_partial_hits {
@@ -85,8 +101,7 @@ impl Manager {
                 num_tokens: step.num_tokens,
                 num_tokens_main_model: step.num_tokens_main_model,
                 num_encoder_tokens: step.num_encoder_tokens,
-                // Only a question, where the kind would remember the answer.
-                apply_admission_cap: group.has_own_joints(),
+                is_question: true,
                 ..BlockDemand::default()
             };
             group.demand(&Asked { request: id, state: table(i), pool }, &unskipped).new

@@ -3,8 +3,8 @@
 
 use super::Manager;
 use super::args::AllocateArgs;
-use super::demand::CountedHit;
 use super::request_turn::RequestTurn;
+use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{BlockDemand, Slots};
@@ -20,6 +20,7 @@ impl Manager {
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
         let computed = args.total_computed(request);
         self.check_allocation(computed, args)?;
+        self.check_running_hit(request.id, args.new_computed_blocks)?;
         let max_model_len = self.config.max_model_len;
         let total_computed = computed.min(max_model_len);
         let num_final = computed.saturating_add(args.num_new_tokens);
@@ -36,30 +37,28 @@ impl Manager {
             num_tokens_main_model: slots.num_tokens_main_model,
             num_encoder_tokens: slots.num_encoder_tokens,
             prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
-            apply_admission_cap: false,
+            ..BlockDemand::default()
         };
         // Draft tokens may be rejected: only final ones are cached.
         let num_to_cache = (self.config.enable_caching && !args.delay_cache_blocks)
             .then(|| num_final.min(request.num_tokens).min(max_model_len));
-        let processed = total_computed.saturating_sub(request.num_in_flight_tokens);
-        let rows = match self.plan.has_own_joints {
-            true => self.check_rows(request, &step, args, num_to_cache, processed),
-            false => Ok(()),
-        };
-        let adoption =
-            rows.and_then(|()| self.check_adoption(request, args, total_computed, &step));
-        // A request that holds something changes below; another is refused for want of room first.
-        if adoption.is_err() && self.knows(request.id) {
-            return adoption.map(|()| None);
+        let room = Room { request, args, total_computed, step: &step };
+        let refusal = self.check_step(&room, num_to_cache).err();
+        // A request that holds something changes below, where there is room.
+        if let Some(refusal) = &refusal
+            && self.knows(request.id)
+            && self.would_have_room(&room)
+        {
+            return Err(refusal.clone());
         }
-        if !self.has_room(request, args, total_computed, &step) {
+        if !self.has_room(&room) {
             self.forget_unless_held(request.id);
             return Ok(None);
         }
-        let has_external = args.num_external_computed_tokens > 0;
-        let checked = match adoption {
-            Ok(()) if has_external => self.check_external(request.id, &step),
-            adoption => adoption,
+        let checked = match refusal {
+            Some(refusal) => Err(refusal),
+            None if args.num_external_computed_tokens > 0 => self.check_external(request.id, &step),
+            None => Ok(()),
         };
         if let Err(refusal) = checked {
             self.forget_unless_held(request.id);
@@ -79,41 +78,12 @@ impl Manager {
         Ok(Some(new_blocks))
     }
 
-    /// Whether there is room for the request, whole if it must fit, and for this step. What left a
-    /// window is given back before the second question.
-    fn has_room(
-        &mut self,
-        request: &RequestView<'_>,
-        args: &AllocateArgs<'_>,
-        total_computed: usize,
-        step: &BlockDemand<'_>,
-    ) -> bool {
-        let watermark = match args.has_scheduled_reqs && request.is_waiting {
-            true => self.plan.watermark_blocks,
-            false => 0,
-        };
-        let mut counted = CountedHit::default();
-        if args.full_sequence_must_fit {
-            let num_tokens = request.num_tokens.min(self.config.max_model_len);
-            let whole = BlockDemand {
-                num_tokens,
-                num_tokens_main_model: num_tokens,
-                total_computed_tokens: total_computed,
-                apply_admission_cap: true,
-                ..*step
-            };
-            if !self.fits(request.id, &whole, watermark, &mut counted) {
-                return false;
-            }
+    /// Checks what vLLM's manager would stumble over once it has begun.
+    fn check_step(&mut self, room: &Room<'_>, num_to_cache: Option<usize>) -> Result<()> {
+        if self.plan.has_own_joints {
+            self.check_rows(room, num_to_cache)?;
         }
-        // In-flight steps still read below the optimistic boundary.
-        self.release_skipped(
-            request.id,
-            total_computed.saturating_sub(request.num_in_flight_tokens),
-            Some(request.num_prompt_tokens),
-        );
-        let kept = watermark.saturating_add(args.reserved_blocks);
-        self.fits(request.id, step, kept, &mut counted)
+        self.check_adoption(room)
     }
 
     fn check_allocation(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {

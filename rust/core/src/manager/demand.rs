@@ -1,13 +1,12 @@
 //! Whether there are blocks for what a request asks for.
 
 use super::Manager;
-use super::adopt::takes_no_hit;
-use super::args::AllocateArgs;
-use crate::block::{BlockId, NULL_BLOCK};
+use super::room::{CountedHit, Room, num_free};
+use crate::block::BlockId;
 use crate::error::Result;
 use crate::group::{Asked, BlockDemand, Group, StepAhead};
 use crate::pool::BlockPool;
-use crate::request::{RequestBlocks, RequestId, RequestView};
+use crate::request::{RequestBlocks, RequestId};
 
 impl Manager {
     /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
@@ -35,11 +34,7 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
     ) -> Result<isize> {
-        let held = self.requests.get(&request).map_or(&[][..], |held| &held.groups);
-        let mut groups = held.iter().zip(demand.new_computed_blocks);
-        if groups.any(|(state, hit)| state.num_cached_blocks.is_some() && !hit.is_empty()) {
-            return Err(takes_no_hit());
-        }
+        self.check_running_hit(request, demand.new_computed_blocks)?;
         let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
         self.forget_unless_held(request);
         Ok(demanded)
@@ -55,12 +50,10 @@ impl Manager {
     /// Checks that a request can be served as the demand says.
     pub(super) fn check_rows(
         &self,
-        request: &RequestView<'_>,
-        demand: &BlockDemand<'_>,
-        args: &AllocateArgs<'_>,
+        room: &Room<'_>,
         num_tokens_to_cache: Option<usize>,
-        num_processed_tokens: usize,
     ) -> Result<()> {
+        let Room { request, args, step: demand, .. } = room;
         let held = self.requests.get(&request.id);
         let is_hybrid = self.groups.len() > 1;
         self.groups.iter().enumerate().try_for_each(|(i, group)| {
@@ -68,7 +61,7 @@ impl Manager {
             let asked = Asked { request: request.id, state, pool: &self.pool };
             let step = StepAhead {
                 request,
-                num_processed_tokens,
+                num_processed_tokens: room.num_processed(),
                 adopts: args.adopts(),
                 num_tokens_to_cache: num_tokens_to_cache
                     .filter(|_| group.is_cacheable)
@@ -107,7 +100,7 @@ impl Manager {
         self.groups.iter().enumerate().map(beyond).sum()
     }
 
-    fn demand(
+    pub(super) fn demand(
         &mut self,
         request: RequestId,
         demand: &BlockDemand<'_>,
@@ -122,31 +115,4 @@ impl Manager {
         });
         demands.fold(0, isize::saturating_add)
     }
-}
-
-/// How many blocks of a hit are free, which one call asks up to twice.
-#[derive(Default)]
-pub(super) struct CountedHit {
-    /// Group, number of blocks at the end of its hit, and how many of those are free.
-    counts: Vec<(usize, usize, usize)>,
-}
-
-impl CountedHit {
-    fn num_free(&mut self, group: usize, adopted: &[BlockId], pool: &BlockPool) -> usize {
-        if adopted.is_empty() {
-            return 0;
-        }
-        let known = self.counts.iter().find(|count| (count.0, count.1) == (group, adopted.len()));
-        if let Some(&(_, _, num_free)) = known {
-            return num_free;
-        }
-        let num_free = num_free(adopted, pool);
-        self.counts.push((group, adopted.len(), num_free));
-        num_free
-    }
-}
-
-fn num_free(adopted: &[BlockId], pool: &BlockPool) -> usize {
-    let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
-    adopted.iter().filter(is_free).count()
 }

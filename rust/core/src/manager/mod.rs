@@ -17,6 +17,7 @@ mod plan;
 mod policy;
 mod release;
 mod request_turn;
+mod room;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;

@@ -247,6 +247,7 @@ impl Traffic {
             num_encoder_tokens: 0,
             prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
+            is_question: false,
         };
         self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())
     }

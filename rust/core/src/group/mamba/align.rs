@@ -222,7 +222,7 @@ impl Kind for AlignedStates {
             return GroupDemand { new: asked.pool.num_blocks() as isize + 1, adopted: &[] };
         }
         let checkpoint = self.checkpoint_ahead(asked, demand);
-        if !demand.apply_admission_cap {
+        if !demand.apply_admission_cap && !demand.is_question {
             self.rows.of(asked.request).checkpoint = checkpoint;
         }
         let row = self.rows.get(asked.request);
@@ -416,6 +416,22 @@ impl Kind for AlignedStates {
         let tail = self.rows.known(request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
+    }
+
+    fn is_given_back(
+        &self,
+        data: &GroupData,
+        request: RequestId,
+        position: usize,
+        num_computed_tokens: usize,
+        _: Option<usize>,
+    ) -> bool {
+        let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
+        self.rows.get(request).is_given_back(position, skipped)
+    }
+
+    fn refuses_hits_first(&self) -> bool {
+        false
     }
 
     fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {

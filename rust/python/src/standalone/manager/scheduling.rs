@@ -210,6 +210,7 @@ impl PyManager {
                 num_local_computed_tokens,
             )?,
             apply_admission_cap,
+            is_question: false,
         };
         self.gate.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;

@@ -39,6 +39,7 @@ impl VllmManager {
             num_encoder_tokens,
             prefill_end,
             apply_admission_cap,
+            is_question: false,
         };
         self.engine.gate.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |mirror| mirror.id);
