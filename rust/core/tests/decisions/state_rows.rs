@@ -86,6 +86,34 @@ fn a_state_that_is_cached_already_refuses_the_step() {
     assert!(manager.allocate_slots(&first.view(), &args).expect("a valid call").is_some());
 }
 
+/// A step is refused only where there is room for it. What left the window is given back first.
+#[test]
+fn want_of_room_comes_before_a_refusal() {
+    let mut manager = manager(&[GroupSpec::sliding_window(4, 4), states(0)]);
+    let mut first = Request::new(&manager, 1, 0..80);
+    first.num_in_flight_tokens = 32;
+    let uncached = AllocateArgs { delay_cache_blocks: true, ..AllocateArgs::default() };
+    let args = AllocateArgs { num_new_tokens: 32, ..uncached };
+    assert!(manager.allocate_slots(&first.view(), &args).expect("a valid call").is_some());
+    first.num_computed_tokens = 32;
+    first.num_in_flight_tokens = 0;
+    let state = held(&manager, 1)[1][1];
+    let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
+    manager.pool_mut().insert_foreign_key(state, key, 32).expect("a block of the pool");
+    // Seven window blocks come back; four and a state are asked for.
+    let num_free = manager.pool().num_free_blocks() as usize;
+    let step = |reserved_blocks| AllocateArgs {
+        num_new_tokens: 16,
+        reserved_blocks,
+        ..AllocateArgs::default()
+    };
+    let before = kvoxide_core::digest(&manager);
+    assert!(manager.allocate_slots(&first.view(), &step(num_free + 2)).is_err());
+    assert_eq!(kvoxide_core::digest(&manager), before);
+    assert_eq!(manager.allocate_slots(&first.view(), &step(num_free + 3)), Ok(None));
+    assert_eq!(held(&manager, 1)[0][..7], [0; 7], "as in vLLM");
+}
+
 #[test]
 fn states_are_kept_at_the_interval_that_is_in_force() {
     let mut manager = manager(&[GroupSpec::full(4), states(0)]);

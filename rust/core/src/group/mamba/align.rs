@@ -8,7 +8,7 @@ use super::caching::Caching as StateCaching;
 use super::checkpoint::{Chunk, last_boundary};
 use super::hit;
 use super::none::num_speculative_blocks;
-use super::row::{Row, Rows};
+use super::row::{Row, RowShape, Rows};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::cache_rules::CacheRules;
@@ -56,8 +56,7 @@ type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 /// Rows of states.
 #[derive(Debug)]
 struct AlignedStates {
-    block_size: usize,
-    num_speculative_blocks: usize,
+    shape: RowShape,
     /// What the states inside a chunk are aligned to, where the worker can export them.
     checkpoint_alignment: Option<usize>,
     rules: Option<CacheRules>,
@@ -76,19 +75,15 @@ impl AlignedStates {
             ));
         }
         Ok(Box::new(Self {
-            block_size: spec.block_size,
-            num_speculative_blocks: num_speculative_blocks(spec)?,
+            shape: RowShape {
+                block_size: spec.block_size,
+                num_speculative_blocks: num_speculative_blocks(spec)?,
+            },
             checkpoint_alignment: alignment.filter(|_| has_checkpoints),
             rules: None,
             rows: Rows::default(),
             cached_this_step: Hashes::default(),
         }))
-    }
-
-    /// Where the step's running state stands, and how long the row is then.
-    fn positions(&self, num_tokens: usize) -> (usize, usize) {
-        let num_blocks = num_tokens.div_ceil(self.block_size);
-        (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
     }
 
     /// The state inside the chunk that a demand is about, if one is to be kept.
@@ -101,7 +96,7 @@ impl AlignedStates {
             _ => 0,
         };
         let num_tokens = last_boundary(rules, chunk.end, rules.alignment);
-        let (alignment, size) = (self.checkpoint_alignment, self.block_size);
+        let (alignment, size) = (self.checkpoint_alignment, self.shape.block_size);
         if chunk.end < prefill_end
             || !chunk.can_export(num_tokens, rules.hash_block_size, size, alignment)
         {
@@ -112,33 +107,9 @@ impl AlignedStates {
         let is_vacant = asked.state.is_none_or(|state| {
             let blocks = &state.blocks;
             blocks.get(position).is_none_or(|block| block == NULL_BLOCK)
-                || row.is_allocated && position + self.num_speculative_blocks >= blocks.len()
+                || row.is_allocated && position + self.shape.num_speculative_blocks >= blocks.len()
         });
         is_vacant.then_some(Checkpoint { num_tokens, position })
-    }
-
-    /// Blocks for drafts that the step leaves behind, and which therefore move on.
-    fn outrun_drafts(&self, row: &Row, len: usize, num_tokens: usize) -> std::ops::Range<usize> {
-        let first = len.saturating_sub(self.num_speculative_blocks);
-        let (running, _) = self.positions(num_tokens);
-        let end = running.saturating_sub(usize::from(row.checkpoint.is_some()));
-        if row.is_allocated { first..end.clamp(first, len) } else { first..first }
-    }
-
-    /// Lengthens a row with null blocks up to what the step needs, and moves the blocks for drafts
-    /// that it leaves behind to the end.
-    fn advance(&self, row: &Row, turn: &mut Turn<'_>, num_tokens: usize) {
-        let blocks = &mut turn.state.blocks;
-        let len = blocks.len();
-        let (running, _) = self.positions(num_tokens);
-        if len < running {
-            blocks.push_nulls(running - usize::from(row.checkpoint.is_some()) - len);
-        }
-        for position in self.outrun_drafts(row, len, num_tokens) {
-            if let Some(block) = blocks.replace(position, NULL_BLOCK) {
-                blocks.push(block);
-            }
-        }
     }
 
     /// The copy that a running request's shared tail moves to: later requests hit the copy, and
@@ -189,11 +160,11 @@ impl Kind for AlignedStates {
     }
 
     fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
-        hit::reachable(reach, self.block_size)
+        hit::reachable(reach, self.shape.block_size)
     }
 
     fn num_blocks_at_end(&self, block_size: usize, num_tokens: usize) -> usize {
-        num_tokens.div_ceil(block_size).min(1) + self.num_speculative_blocks
+        num_tokens.div_ceil(block_size).min(1) + self.shape.num_speculative_blocks
     }
 
     fn is_zeroed(&self) -> bool {
@@ -228,7 +199,7 @@ impl Kind for AlignedStates {
         let row = self.rows.get(asked.request);
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let num_held = asked.state.map_or(0, |state| state.blocks.len());
-        let (_, len) = self.positions(demand.num_tokens_main_model);
+        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
         let mut new = len as isize - num_hit as isize - num_held as isize;
         let ends_inside =
             num_hit > 0 && !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
@@ -237,7 +208,7 @@ impl Kind for AlignedStates {
             new = new.max(0) + 1;
         }
         if new > 0 {
-            let drafts = if row.is_allocated { 0 } else { self.num_speculative_blocks };
+            let drafts = if row.is_allocated { 0 } else { self.shape.num_speculative_blocks };
             new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
         }
         GroupDemand { new, adopted: hit.map_or(&[], |hit| hit.tail()) }
@@ -263,9 +234,9 @@ impl Kind for AlignedStates {
         let ahead = RowAhead {
             row,
             state,
-            num_speculative: self.num_speculative_blocks,
+            num_speculative: self.shape.num_speculative_blocks,
             num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
-            moved: self.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
+            moved: self.shape.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
         };
         ahead
             .check(asked.pool)
@@ -294,10 +265,10 @@ impl Kind for AlignedStates {
         let skipped = total.saturating_sub(1) / data.block_size;
         let adopted = skipped.max(num_hit);
         let filled = total.div_ceil(data.block_size).max(adopted);
-        let (running, len) = self.positions(demand.num_tokens_main_model);
+        let (running, len) = self.shape.positions(demand.num_tokens_main_model);
         let advanced = if filled < running { running - checkpoint } else { filled };
         let taken = filled - adopted + len.saturating_sub(advanced);
-        let most = 1 + checkpoint + self.num_speculative_blocks;
+        let most = 1 + checkpoint + self.shape.num_speculative_blocks;
         let asked_for = (len as isize - num_hit as isize).min(most as isize);
         // A state below what the connector brings is passed over, though it was asked for.
         let is_passed_over = |block: &&BlockId| num_hit <= skipped && asked.pool.is_free(**block);
@@ -323,16 +294,16 @@ impl Kind for AlignedStates {
         let num_tokens = slots.num_tokens_main_model;
         let row = self.rows.get(turn.request);
         let before = turn.state.blocks.len();
-        let (_, len) = self.positions(num_tokens);
+        let (_, len) = self.shape.positions(num_tokens);
         if len <= before && row.shared_tail.is_none() && row.checkpoint.is_none() {
             self.rows.of(turn.request).is_allocated = true;
             return Vec::new();
         }
         let last_state = match row.is_allocated {
-            true => before.checked_sub(1 + self.num_speculative_blocks),
+            true => before.checked_sub(1 + self.shape.num_speculative_blocks),
             false => before.checked_sub(1),
         };
-        self.advance(&row, turn, num_tokens);
+        self.shape.advance(&row, &mut turn.state.blocks, num_tokens);
         let mut taken = Vec::new();
         let missing = len.saturating_sub(turn.state.blocks.len());
         let num_taken = missing + usize::from(row.shared_tail.is_some());
@@ -456,6 +427,6 @@ impl Kind for AlignedStates {
 
     fn check(&self, _: &GroupData, asked: &Asked<'_>) -> std::result::Result<(), String> {
         let Some(state) = asked.state else { return Ok(()) };
-        self.rows.get(asked.request).check(state, self.num_speculative_blocks)
+        self.rows.get(asked.request).check(state, self.shape.num_speculative_blocks)
     }
 }

@@ -5,10 +5,12 @@
 //! every block of it is null or held by the request; the shared tail of a row is where it was found,
 //! or was given back, after which the row cannot go on.
 
+use std::ops::Range;
+
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::kind::Checkpoint;
 use crate::group::partial_hits::SharedTail;
-use crate::request::{GroupState, RequestId};
+use crate::request::{GroupBlocks, GroupState, RequestId};
 
 /// What is remembered of a request beside its table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,5 +98,45 @@ impl Row {
     /// Whether what stands at a position is given back once the first `skipped` are not needed.
     pub fn is_given_back(&self, position: usize, skipped: usize) -> bool {
         position < skipped && (position >= self.num_retired || self.last_state == Some(position))
+    }
+}
+
+/// The sizes of all rows of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct RowShape {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Blocks that drafts write to, at the end of a row with slots.
+    pub num_speculative_blocks: usize,
+}
+
+impl RowShape {
+    /// Where the running state of a step stands, and how long the row is then.
+    pub fn positions(&self, num_tokens: usize) -> (usize, usize) {
+        let num_blocks = num_tokens.div_ceil(self.block_size);
+        (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
+    }
+
+    /// Blocks for drafts that the step leaves behind, and which therefore move on.
+    pub fn outrun_drafts(&self, row: &Row, len: usize, num_tokens: usize) -> Range<usize> {
+        let first = len.saturating_sub(self.num_speculative_blocks);
+        let (running, _) = self.positions(num_tokens);
+        let end = running.saturating_sub(usize::from(row.checkpoint.is_some()));
+        if row.is_allocated { first..end.clamp(first, len) } else { first..first }
+    }
+
+    /// Lengthens a row with null blocks up to what the step needs, and moves the blocks for drafts
+    /// that it leaves behind to the end.
+    pub fn advance(&self, row: &Row, blocks: &mut GroupBlocks, num_tokens: usize) {
+        let len = blocks.len();
+        let (running, _) = self.positions(num_tokens);
+        if len < running {
+            blocks.push_nulls(running - usize::from(row.checkpoint.is_some()) - len);
+        }
+        for position in self.outrun_drafts(row, len, num_tokens) {
+            if let Some(block) = blocks.replace(position, NULL_BLOCK) {
+                blocks.push(block);
+            }
+        }
     }
 }
