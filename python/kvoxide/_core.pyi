@@ -636,13 +636,14 @@ class TraceError(KvoxideError, ValueError):
 
 @final
 class Trace:
-    """Requests of a trace in arrival order, held in Rust."""
+    """Requests of a trace in arrival order, held in Rust. ``tokens_per_id`` is what each of their
+    ``hash_ids`` stands for; ``None`` to find out from the lengths."""
 
-    def __new__(cls) -> Self: ...
+    def __new__(cls, tokens_per_id: int | None = None) -> Self: ...
     def push_line(self, line: bytes) -> None:
-        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids`` of 512
-        tokens each) or ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`;
-        the trace is then as before."""
+        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids``) or
+        ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`, also for as many
+        ids as do not go with the lines before; the trace is then as before."""
     def push_prompt(
         self, prompt_token_ids: TokenArray | Sequence[int], output_length: int
     ) -> None: ...
@@ -651,6 +652,14 @@ class Trace:
     def num_prompt_tokens(self) -> int: ...
     @property
     def num_output_tokens(self) -> int: ...
+    @property
+    def tokens_per_id(self) -> int:
+        """Tokens that an id stands for: 512, as in Mooncake's traces, wherever the lengths allow
+        it, else the only number that they allow, or the only power of two. Raises
+        :class:`TraceError` where they do not tell."""
+    @property
+    def may_be_mooncakes(self) -> bool:
+        """Whether 512 tokens per id go with every request."""
     def truncate(self, num_requests: int) -> None: ...
 
 @final

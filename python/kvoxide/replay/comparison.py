@@ -114,6 +114,7 @@ def _trace_record(file: TraceFile) -> dict[str, Any]:
         "requests": len(file.trace),
         "prompt_tokens": file.trace.num_prompt_tokens,
         "output_tokens": file.trace.num_output_tokens,
+        "tokens_per_id": file.trace.tokens_per_id,
         "requests_limit": file.limit,
         "skip_bad": file.skip_bad,
         "bad_lines": file.bad_lines,

@@ -36,17 +36,24 @@ class TraceFile:
     read_seconds: float
 
 
-def read_trace(name: str, *, limit: int | None = None, skip_bad: bool = False) -> TraceFile:
+def read_trace(
+    name: str,
+    *,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    tokens_per_id: int | None = None,
+) -> TraceFile:
     """Read the JSONL trace ``name``: a path, ``-`` for standard input, or ``sample``.
 
     gzip and zstd are recognised by content. Blank lines are skipped. Reading stops after
-    ``limit`` requests. With ``skip_bad`` damaged lines are counted; without, the first one
-    raises :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream
-    and a trace without requests.
+    ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
+    given. With ``skip_bad`` damaged lines are counted; without, the first one raises
+    :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream, a trace
+    without requests, and one whose lengths do not tell how many tokens an id stands for.
     """
     shown = _shown(name)
     started = time.perf_counter()
-    lines = _Lines(shown, skip_bad)
+    lines = _Lines(shown, skip_bad, Trace(tokens_per_id))
     try:
         with _opened(name) as source:
             lines.read(decompressed(source), limit)
@@ -55,6 +62,7 @@ def read_trace(name: str, *, limit: int | None = None, skip_bad: bool = False) -
         raise TraceFileError(f"cannot read {shown}: {reason}") from error
     if len(lines.trace) == 0:
         raise TraceFileError(f"{shown} holds no request; bad lines: {lines.bad_lines}")
+    lines.check_ids()
     return TraceFile(
         name=shown,
         trace=lines.trace,
@@ -89,12 +97,13 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
 class _Lines:
     """Feeds lines to a trace and keeps count of the damaged ones."""
 
-    def __init__(self, name: str, skip_bad: bool) -> None:
-        self.trace = Trace()
+    def __init__(self, name: str, skip_bad: bool, trace: Trace) -> None:
+        self.trace = trace
         self.bad_lines = 0
         self.first_bad_line: str | None = None
         self._name = name
         self._skip_bad = skip_bad
+        self._first_other_line: int | None = None
 
     def read(self, lines: Iterable[bytes], limit: int | None) -> None:
         for number, line in enumerate(lines, start=1):
@@ -104,8 +113,18 @@ class _Lines:
                 self.trace.push_line(line.strip())
             except TraceError as error:
                 self._bad(number, error)
+            if self._first_other_line is None and not self.trace.may_be_mooncakes:
+                self._first_other_line = number
             if len(self.trace) == limit:
                 return
+
+    def check_ids(self) -> None:
+        """Raise where the lengths do not tell how many tokens an id stands for."""
+        try:
+            _ = self.trace.tokens_per_id
+        except TraceError as error:
+            where = f"{self._name}, line {self._first_other_line}"
+            raise TraceFileError(f"{where}: {error} with --tokens-per-id") from error
 
     def _bad(self, number: int, error: TraceError) -> None:
         message = f"{self._name}, line {number}: {error}"

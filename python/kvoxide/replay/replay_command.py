@@ -31,6 +31,8 @@ DEFAULT_BLOCKS = "50000"
 # The null block, and one that can be used.
 MIN_BLOCKS = 2
 MAX_INTEGER = 2**31 - 1
+# No prompt is longer.
+MAX_TOKENS_PER_ID = 2**28
 
 _positive = click.IntRange(min=1, max=MAX_INTEGER)
 
@@ -86,6 +88,12 @@ def _parse_pool_sizes(text: str) -> tuple[int, ...]:
     help="Most tokens scheduled in one step.",
 )
 @click.option("--requests", type=_positive, metavar="N", help="Play only the first N requests.")
+@click.option(
+    "--tokens-per-id",
+    type=click.IntRange(min=1, max=MAX_TOKENS_PER_ID),
+    metavar="N",
+    help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
+)
 @click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping.")
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
@@ -100,6 +108,7 @@ def replay(
     concurrency: int,
     max_batched_tokens: int,
     requests: int | None,
+    tokens_per_id: int | None,
     skip_bad: bool,
     json_path: Path | None,
     per_request_path: Path | None,
@@ -119,7 +128,7 @@ def replay(
     chosen = _choose_groups(groups, preset)
     settings = Settings(chosen, pool_sizes, policies, concurrency, max_batched_tokens)
     settings.check()
-    trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad)
+    trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
     if trace_file.bad_lines and not quiet:
         click.echo(f"bad lines: {trace_file.bad_lines}; {trace_file.first_bad_line}", err=True)
     comparison = compare(settings, trace_file, quiet=quiet)

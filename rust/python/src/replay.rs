@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use kvoxide_core::Error;
+use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
@@ -29,15 +30,24 @@ pub(crate) struct PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    fn new() -> Self {
-        Self::default()
+    #[pyo3(signature = (tokens_per_id=None))]
+    fn new(py: Python<'_>, tokens_per_id: Option<i64>) -> PyResult<Self> {
+        let trace = match optional_size(py, "tokens_per_id", tokens_per_id)? {
+            None => Trace::default(),
+            Some(given @ 1..=MAX_WIDTH) => Trace::with_tokens_per_id(given),
+            Some(given) => {
+                let message = format!("tokens_per_id is {given}; it can be 1 to {MAX_WIDTH}");
+                return Err(to_py(py, &Error::Config(message)));
+            }
+        };
+        Ok(Self { trace: Arc::new(trace) })
     }
 
     fn push_line(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
         let request = contained(py, || Ok(TraceRequest::from_line(line.as_bytes())))?;
         let request = request.map_err(|error| trace_error(py, &error))?;
-        Arc::make_mut(&mut self.trace).requests.push(request);
-        Ok(())
+        let pushed = Arc::make_mut(&mut self.trace).push(request);
+        pushed.map_err(|error| trace_error(py, &error))
     }
 
     fn push_prompt(
@@ -56,27 +66,38 @@ impl PyTrace {
             return Err(to_py(py, &Error::Config(message)));
         }
         let prompt = Prompt::Tokens(prompt_token_ids);
-        Arc::make_mut(&mut self.trace).requests.push(TraceRequest { prompt, output_length });
-        Ok(())
+        let pushed = Arc::make_mut(&mut self.trace).push(TraceRequest { prompt, output_length });
+        pushed.map_err(|error| trace_error(py, &error))
     }
 
     fn __len__(&self) -> usize {
-        self.trace.requests.len()
+        self.trace.requests().len()
     }
 
     #[getter]
     fn num_prompt_tokens(&self) -> usize {
-        self.trace.requests.iter().map(|request| request.prompt.len()).sum()
+        self.trace.requests().iter().map(|request| request.prompt.len()).sum()
     }
 
     #[getter]
     fn num_output_tokens(&self) -> usize {
-        self.trace.requests.iter().map(|request| request.output_length).sum()
+        self.trace.requests().iter().map(|request| request.output_length).sum()
+    }
+
+    #[getter]
+    fn tokens_per_id(&self, py: Python<'_>) -> PyResult<usize> {
+        self.trace.tokens_per_id().map_err(|error| trace_error(py, &error))
+    }
+
+    #[getter]
+    fn may_be_mooncakes(&self) -> bool {
+        let IdWidths { least, most } = self.trace.id_widths();
+        (least..=most).contains(&MOONCAKE)
     }
 
     fn truncate(&mut self, py: Python<'_>, num_requests: i64) -> PyResult<()> {
         let num_requests = size(py, "num_requests", num_requests)?;
-        Arc::make_mut(&mut self.trace).requests.truncate(num_requests);
+        Arc::make_mut(&mut self.trace).truncate(num_requests);
         Ok(())
     }
 }

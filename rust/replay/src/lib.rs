@@ -6,6 +6,7 @@
 
 pub mod cache;
 pub mod chunks;
+pub mod id_width;
 pub mod report;
 pub mod scheduler;
 pub mod tokens;

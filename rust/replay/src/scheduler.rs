@@ -16,7 +16,7 @@ use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView, Size};
 use crate::cache::{Cache, Hit, ManagedCache};
 use crate::chunks::Chunks;
 use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
-use crate::tokens::HashChain;
+use crate::tokens::{HashChain, HashSizes};
 use crate::trace::{Trace, TraceRequest};
 
 /// How a trace is played.
@@ -63,7 +63,7 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
             Error::Config("concurrency and max_batched_tokens must be at least 1".into()).into()
         );
     }
-    let longest = trace.requests.iter().map(|r| r.prompt.len() + r.output_length).max();
+    let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
     let longest = longest.unwrap_or(1).max(1);
     let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
     // What a state leaves of a prefix depends on the steps, so that it has to be played.
@@ -81,7 +81,10 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     // Also checks the settings of a run without a pool.
     let managed = ManagedCache::new(config)?;
     let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
-    let sizes = (managed.hash_block_size(), chunks);
+    let tokens_per_id =
+        trace.tokens_per_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
+    let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
+    let sizes = (hash_sizes, chunks);
     match settings.num_blocks.or(room_for_all) {
         Some(_) => Run::new(trace, settings, control, managed, sizes).finish(),
         None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(),
@@ -91,7 +94,7 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
 /// A pool in which every request's blocks have a place of their own, the blocks included that
 /// states are copied to.
 fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
-    let lengths = || trace.requests.iter().map(|r| r.prompt.len() + r.output_length);
+    let lengths = || trace.requests().iter().map(|r| r.prompt.len() + r.output_length);
     let blocks = |group: &GroupSpec| -> usize {
         let drafts = group.size(Size::NumSpeculativeBlocks).unwrap_or(0);
         let beside = 4 + drafts;
@@ -113,11 +116,11 @@ struct Active {
 }
 
 impl Active {
-    fn new(index: usize, request: &TraceRequest, hash_block_size: usize) -> Self {
+    fn new(index: usize, request: &TraceRequest, sizes: HashSizes) -> Self {
         let num_prompt_tokens = request.prompt.len();
         Self {
             index,
-            chain: HashChain::new(hash_block_size, &request.prompt),
+            chain: HashChain::new(sizes, &request.prompt),
             num_prompt_tokens,
             num_tokens: num_prompt_tokens,
             num_computed_tokens: 0,
@@ -147,7 +150,7 @@ struct Run<'a, C> {
     settings: &'a Settings,
     control: &'a Control,
     cache: C,
-    hash_block_size: usize,
+    hash_sizes: HashSizes,
     /// Where chunks of prefills end, if that is not the same everywhere.
     chunks: Option<Chunks>,
     /// The next request of the trace that has not arrived.
@@ -167,7 +170,7 @@ impl<'a, C: Cache> Run<'a, C> {
         settings: &'a Settings,
         control: &'a Control,
         cache: C,
-        (hash_block_size, chunks): (usize, Option<Chunks>),
+        (hash_sizes, chunks): (HashSizes, Option<Chunks>),
     ) -> Self {
         let blank = |request: &TraceRequest| RequestReport {
             prompt_tokens: request.prompt.len(),
@@ -178,7 +181,7 @@ impl<'a, C: Cache> Run<'a, C> {
             settings,
             control,
             cache,
-            hash_block_size,
+            hash_sizes,
             chunks,
             next: 0,
             waiting: VecDeque::new(),
@@ -187,7 +190,7 @@ impl<'a, C: Cache> Run<'a, C> {
             next_unique_token: -1,
             num_finished: 0,
             report: Report {
-                requests: trace.requests.iter().map(blank).collect(),
+                requests: trace.requests().iter().map(blank).collect(),
                 report_from: settings.report_from,
                 ..Report::default()
             },
@@ -196,7 +199,7 @@ impl<'a, C: Cache> Run<'a, C> {
 
     fn finish(mut self) -> Result<Report, Stopped> {
         let start = Instant::now();
-        while self.num_finished < self.trace.requests.len() {
+        while self.num_finished < self.trace.requests().len() {
             if self.control.cancelled.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
             }
@@ -310,9 +313,9 @@ impl<'a, C: Cache> Run<'a, C> {
     /// The first in line: preempted requests, then the trace in its order. Hashed on arrival.
     fn next_waiting(&mut self) -> Option<Active> {
         self.waiting.pop_front().or_else(|| {
-            let request = self.trace.requests.get(self.next)?;
+            let request = self.trace.requests().get(self.next)?;
             self.next += 1;
-            Some(Active::new(self.next - 1, request, self.hash_block_size))
+            Some(Active::new(self.next - 1, request, self.hash_sizes))
         })
     }
 
@@ -334,7 +337,7 @@ impl<'a, C: Cache> Run<'a, C> {
             let request = &mut self.running[position];
             request.num_computed_tokens += self.scheduled[i];
             let is_complete = request.num_computed_tokens == request.num_tokens;
-            let wanted = self.trace.requests[request.index].output_length;
+            let wanted = self.trace.requests()[request.index].output_length;
             if !is_complete {
                 position += 1;
             } else if request.num_generated() < wanted {
@@ -358,7 +361,7 @@ impl<'a, C: Cache> Run<'a, C> {
     fn count_finished(&mut self) {
         self.num_finished += 1;
         self.control.finished.store(self.num_finished, Ordering::Relaxed);
-        let total = self.trace.requests.len();
+        let total = self.trace.requests().len();
         let points = TIMELINE_POINTS.min(total);
         let point = |finished: usize| finished * points / total;
         if point(self.num_finished) > point(self.num_finished - 1) {

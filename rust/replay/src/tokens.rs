@@ -6,6 +6,15 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::trace::Prompt;
 
+/// What hashes are made of, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct HashSizes {
+    /// There is a hash every so many tokens.
+    pub block_size: usize,
+    /// An id of a trace stands for so many.
+    pub tokens_per_id: usize,
+}
+
 /// The growing chain of block hashes of one request.
 #[derive(Clone, Debug)]
 pub struct HashChain {
@@ -20,14 +29,15 @@ const PARENT_LEN: usize = 16;
 const TOKEN_LEN: usize = 8;
 
 impl HashChain {
-    /// The chain of a prompt, a hash every `block_size` tokens.
-    pub fn new(block_size: usize, prompt: &Prompt) -> Self {
+    /// The chain of a prompt.
+    pub fn new(sizes: HashSizes, prompt: &Prompt) -> Self {
+        let HashSizes { block_size, tokens_per_id } = sizes;
         let mut chain = Self {
             block_size,
             hashes: Vec::with_capacity(prompt.len() / block_size),
             block: vec![0; PARENT_LEN],
         };
-        (0..prompt.len()).for_each(|position| chain.push(prompt.token(position)));
+        (0..prompt.len()).for_each(|position| chain.push(prompt.token(position, tokens_per_id)));
         chain
     }
 
@@ -48,7 +58,11 @@ mod tests {
     use super::*;
 
     fn chain(tokens: &[i64]) -> Vec<BlockHash> {
-        HashChain::new(4, &Prompt::Tokens(tokens.to_vec())).hashes
+        HashChain::new(
+            HashSizes { block_size: 4, tokens_per_id: 1 },
+            &Prompt::Tokens(tokens.to_vec()),
+        )
+        .hashes
     }
 
     #[test]

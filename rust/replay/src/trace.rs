@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// Tokens that one id of a Mooncake trace stands for.
-pub const TOKENS_PER_HASH_ID: usize = 512;
+use crate::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 
 /// One request of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +17,12 @@ pub struct TraceRequest {
 /// A prompt, as the trace gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Token `t` is `hash_ids[t / 512] * 512 + t % 512`, so that equal ids are equal tokens at
-    /// every block size.
+    /// Token `t` is `hash_ids[t / w] * w + t % w`, where an id stands for `w` tokens, so that equal
+    /// ids are equal tokens at every block size.
     HashIds {
         /// Number of tokens.
         length: usize,
-        /// One id per 512 tokens.
+        /// One id per `w` tokens.
         hash_ids: Vec<i64>,
     },
     /// The token ids themselves.
@@ -44,12 +43,12 @@ impl Prompt {
         self.len() == 0
     }
 
-    /// The token at a position.
-    pub fn token(&self, position: usize) -> i64 {
+    /// The token at a position, where an id stands for `tokens_per_id`.
+    pub fn token(&self, position: usize, tokens_per_id: usize) -> i64 {
         match self {
             Self::HashIds { hash_ids, .. } => {
-                let offset = position % TOKENS_PER_HASH_ID;
-                hash_ids[position / TOKENS_PER_HASH_ID] * TOKENS_PER_HASH_ID as i64 + offset as i64
+                let first = hash_ids[position / tokens_per_id] * tokens_per_id as i64;
+                first + (position % tokens_per_id) as i64
             }
             Self::Tokens(tokens) => tokens[position],
         }
@@ -59,8 +58,81 @@ impl Prompt {
 /// Requests in arrival order.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
+    requests: Vec<TraceRequest>,
+    id_widths: IdWidths,
+    largest_id: i64,
+}
+
+impl Trace {
+    /// A trace whose ids stand for so many tokens each.
+    pub fn with_tokens_per_id(tokens_per_id: usize) -> Self {
+        Self { id_widths: IdWidths::only(tokens_per_id), ..Self::default() }
+    }
+
     /// The requests.
-    pub requests: Vec<TraceRequest>,
+    pub fn requests(&self) -> &[TraceRequest] {
+        &self.requests
+    }
+
+    /// Adds a request. One that does not go with those before it is refused.
+    pub fn push(&mut self, request: TraceRequest) -> Result<(), LineError> {
+        if let Prompt::HashIds { length, hash_ids } = &request.prompt {
+            let widths = IdWidths::of_prompt(*length, hash_ids.len());
+            let Some(widths) = self.id_widths.and(widths) else {
+                return Err(wrong("hash_ids", self.contradiction(*length, hash_ids.len())));
+            };
+            let largest = hash_ids.iter().copied().fold(self.largest_id, i64::max);
+            check_id(largest, widths.least)?;
+            (self.id_widths, self.largest_id) = (widths, largest);
+        }
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// Forgets all requests but the first.
+    pub fn truncate(&mut self, num_requests: usize) {
+        self.requests.truncate(num_requests);
+    }
+
+    /// How many tokens an id can stand for, as far as the requests tell.
+    pub fn id_widths(&self) -> IdWidths {
+        self.id_widths
+    }
+
+    /// How many tokens an id stands for; Mooncake's number where no request has ids.
+    pub fn tokens_per_id(&self) -> Result<usize, LineError> {
+        let IdWidths { least, most } = self.id_widths;
+        let Some(width) = self.id_widths.chosen() else {
+            let range = match most {
+                MAX_WIDTH => format!("{least} or more"),
+                _ => format!("{least} to {most}"),
+            };
+            let message = format!("ids stand for {range} tokens each; say how many");
+            return Err(wrong("hash_ids", message));
+        };
+        check_id(self.largest_id, width)?;
+        Ok(width)
+    }
+
+    fn contradiction(&self, length: usize, num_ids: usize) -> String {
+        let IdWidths { least, most } = self.id_widths;
+        let (fewest, expected) = (length.div_ceil(most), length.div_ceil(least));
+        let range = |from: usize, to: usize| match from == to {
+            true => from.to_string(),
+            false => format!("{from} to {to}"),
+        };
+        let widths = format!("{}, one for each {}", range(fewest, expected), range(least, most));
+        format!("has {num_ids} ids; {length} tokens need {widths}")
+    }
+}
+
+/// Tokens are numbers of 64 bits.
+fn check_id(id: i64, width: usize) -> Result<(), LineError> {
+    let limit = i64::MAX / width as i64;
+    match id < limit {
+        true => Ok(()),
+        false => Err(wrong("hash_ids", format!("has the id {id}; ids are 0 to {}", limit - 1))),
+    }
 }
 
 /// What is wrong with a line.
@@ -104,16 +176,12 @@ fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
 fn hash_ids_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
     let length = length(fields, "input_length", 1)?;
     let hash_ids = integers(fields, "hash_ids")?;
-    let expected = length.div_ceil(TOKENS_PER_HASH_ID);
-    if hash_ids.len() != expected {
-        let message = format!(
-            "has {} ids; {length} tokens need {expected}, one for each {TOKENS_PER_HASH_ID}",
-            hash_ids.len()
-        );
+    if hash_ids.is_empty() || hash_ids.len() > length {
+        let message = format!("has {} ids; {length} tokens need 1 to {length}", hash_ids.len());
         return Err(wrong("hash_ids", message));
     }
-    let limit = i64::MAX / TOKENS_PER_HASH_ID as i64;
-    if let Some(id) = hash_ids.iter().find(|&&id| !(0..limit).contains(&id)) {
+    if let Some(id) = hash_ids.iter().find(|&&id| id < 0) {
+        let limit = i64::MAX / MOONCAKE as i64;
         return Err(wrong("hash_ids", format!("has the id {id}; ids are 0 to {}", limit - 1)));
     }
     Ok(Prompt::HashIds { length, hash_ids })
@@ -163,8 +231,56 @@ mod tests {
         let request = TraceRequest::from_line(line.as_bytes()).expect("a good line");
         assert_eq!(request.output_length, 7);
         assert_eq!(request.prompt.len(), 600);
-        let tokens = [0, 511, 512, 599].map(|t| request.prompt.token(t));
+        let tokens = [0, 511, 512, 599].map(|t| request.prompt.token(t, 512));
         assert_eq!(tokens, [1024, 1535, 2560, 2647]);
+        let tokens = [0, 299, 300, 599].map(|t| request.prompt.token(t, 300));
+        assert_eq!(tokens, [600, 899, 1500, 1799]);
+    }
+
+    fn of_ids(length: usize, ids: std::ops::Range<i64>) -> TraceRequest {
+        let prompt = Prompt::HashIds { length, hash_ids: ids.collect() };
+        TraceRequest { prompt, output_length: 1 }
+    }
+
+    #[test]
+    fn the_requests_of_a_trace_tell_how_many_tokens_an_id_stands_for() {
+        let mut trace = Trace::default();
+        assert_eq!(trace.tokens_per_id(), Ok(512));
+        trace.push(of_ids(300, 0..5)).expect("the first");
+        assert_eq!(trace.tokens_per_id(), Ok(64));
+        trace.push(of_ids(300, 5..10)).expect("ids of 60 to 74 tokens too");
+        let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
+        assert_eq!(refused.message, "has 2 ids; 600 tokens need 9 to 10, one for each 60 to 74");
+        assert_eq!(trace.requests().len(), 2);
+        let mut trace = Trace::with_tokens_per_id(100);
+        trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");
+        let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
+        assert_eq!(refused.message, "has 2 ids; 600 tokens need 6, one for each 100");
+    }
+
+    #[test]
+    fn what_the_requests_do_not_tell_has_to_be_said() {
+        let mut trace = Trace::default();
+        trace.push(of_ids(600, 0..1)).expect("one id");
+        let unknown = trace.tokens_per_id().expect_err("600 or more");
+        assert_eq!(unknown.message, "ids stand for 600 or more tokens each; say how many");
+        trace.push(of_ids(1100, 0..2)).expect("ids of 600 to 1,099 tokens");
+        assert_eq!(trace.tokens_per_id(), Ok(1024));
+        trace.push(of_ids(1300, 0..2)).expect("ids of 650 to 1,099 tokens");
+        trace.push(of_ids(1000, 0..2)).expect("ids of 650 to 999 tokens");
+        let unknown = trace.tokens_per_id().expect_err("no power of two");
+        assert_eq!(unknown.message, "ids stand for 650 to 999 tokens each; say how many");
+    }
+
+    #[test]
+    fn an_id_whose_tokens_are_beyond_64_bits_is_refused() {
+        let mut trace = Trace::with_tokens_per_id(512);
+        let last = i64::MAX / 512 - 1;
+        assert!(trace.push(of_ids(1, last..last + 1)).is_ok());
+        assert!(trace.push(of_ids(1, last + 1..last + 2)).is_err());
+        let mut trace = Trace::default();
+        trace.push(of_ids(1, last + 1..last + 2)).expect("with 511 tokens per id");
+        assert!(trace.tokens_per_id().is_err());
     }
 
     #[test]
@@ -184,7 +300,7 @@ mod tests {
             "input_length"
         );
         assert_eq!(
-            field_at_fault(r#"{"input_length": 513, "output_length": 1, "hash_ids": [1]}"#),
+            field_at_fault(r#"{"input_length": 513, "output_length": 1, "hash_ids": []}"#),
             "hash_ids"
         );
         assert_eq!(

@@ -22,7 +22,9 @@ fn trace(requests: &[(i64, usize, usize)]) -> Trace {
         prompt: Prompt::Tokens((first..first + length as i64).collect()),
         output_length,
     };
-    Trace { requests: requests.iter().map(request).collect() }
+    let mut trace = Trace::default();
+    requests.iter().for_each(|each| trace.push(request(each)).expect("tokens"));
+    trace
 }
 
 fn play(trace: &Trace, settings: &Settings) -> Report {

@@ -143,6 +143,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "requests": 2,
         "prompt_tokens": 2000,
         "output_tokens": 2,
+        "tokens_per_id": 512,
         "requests_limit": 2,
         "skip_bad": False,
         "bad_lines": 0,

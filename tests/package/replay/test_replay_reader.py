@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import zstandard
+from kvoxide import KVCacheGroupSpec, Simulation
 from kvoxide.replay.reader import TraceFileError, read_trace
 
 from tests.testing.traces import line, mooncake_line, write_trace
@@ -88,6 +89,7 @@ def test_a_damaged_stream_is_an_error(tmp_path: Path, name: str) -> None:
         (b'{"prompt_token_ids": [1, "two"], "output_length": 1}', "prompt_token_ids"),
         (b'{"input_length": 600, "output_length": 1}', "hash_ids"),
         (b'{"input_length": 600, "output_length": 1, "hash_ids": [1]}', "hash_ids"),
+        (b'{"input_length": 2, "output_length": 1, "hash_ids": [1, 2, 3]}', "hash_ids"),
         (b'{"input_length": "long", "output_length": 1, "hash_ids": [1]}', "input_length"),
         (b"\xff\xfe", None),
     ],
@@ -135,3 +137,33 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 def test_the_sample_comes_with_the_package() -> None:
     assert len(read_trace("sample").trace) == 600
+
+
+@pytest.mark.parametrize("width", [1, 16, 64, 100, 512, 1024, 4096])
+def test_how_many_tokens_an_id_stands_for_is_found_out(tmp_path: Path, width: int) -> None:
+    lengths = [7 * width + 1, 12 * width, 40 * width + width // 2 + 1]
+    lines = [mooncake_line(range(-(-length // width)), length) for length in lengths]
+    file = read_trace(write_trace(tmp_path / "t", line(range(9)), *lines))
+    assert file.trace.tokens_per_id == width
+
+
+def test_equal_ids_are_equal_tokens_whatever_they_stand_for(tmp_path: Path) -> None:
+    """Two prompts that share three ids hit what these stand for, in whole blocks."""
+    for width in (16, 48, 100):
+        lines = [mooncake_line([1, 2, 3, ids], 3 * width + 1 + width // 2, 1) for ids in (4, 5)] + [
+            mooncake_line(range(10), 10 * width),
+            mooncake_line(range(20, 31), 10 * width + 1),
+        ]
+        trace = read_trace(write_trace(tmp_path / "t", *lines)).trace
+        assert trace.tokens_per_id == width
+        result = Simulation(trace, [KVCacheGroupSpec("full_attention", 16)], 1000).run()
+        assert result.hit_tokens == 3 * width // 16 * 16
+
+
+def test_damaged_lines_are_left_out_of_what_ids_stand_for(tmp_path: Path) -> None:
+    bad = mooncake_line([1, 2], 700)
+    good = mooncake_line(range(10), 640)
+    path = write_trace(tmp_path / "t", good, bad, good)
+    file = read_trace(path, skip_bad=True)
+    assert (len(file.trace), file.bad_lines, file.trace.tokens_per_id) == (2, 1, 64)
+    assert str(file.first_bad_line).startswith(f"{path}, line 2: field 'hash_ids': has 2 ids")

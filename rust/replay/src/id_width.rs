@@ -1,0 +1,93 @@
+//! How many tokens an id of a trace stands for. A prompt of so many tokens with so many ids leaves
+//! few numbers possible, and all prompts of a trace together mostly one.
+
+/// The numbers of tokens per id that are possible, from `least` to `most`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdWidths {
+    /// The smallest.
+    pub least: usize,
+    /// The largest.
+    pub most: usize,
+}
+
+/// Tokens per id of Mooncake's traces: taken wherever it is possible.
+pub const MOONCAKE: usize = 512;
+
+/// The most tokens that an id can stand for.
+pub const MAX_WIDTH: usize = 1 << 28;
+
+impl Default for IdWidths {
+    fn default() -> Self {
+        Self { least: 1, most: MAX_WIDTH }
+    }
+}
+
+impl IdWidths {
+    /// No number but this one.
+    pub fn only(width: usize) -> Self {
+        Self { least: width, most: width }
+    }
+
+    /// What a prompt of `length` tokens and `num_ids` ids leaves possible; neither is 0.
+    pub fn of_prompt(length: usize, num_ids: usize) -> Self {
+        let least = length.div_ceil(num_ids);
+        let most = (length - 1).checked_div(num_ids - 1).unwrap_or(MAX_WIDTH);
+        Self { least, most }
+    }
+
+    /// What both leave possible, if anything.
+    pub fn and(self, other: Self) -> Option<Self> {
+        let both = Self { least: self.least.max(other.least), most: self.most.min(other.most) };
+        (both.least <= both.most).then_some(both)
+    }
+
+    /// The number to take: Mooncake's, or the only one, or the only power of two.
+    pub fn chosen(self) -> Option<usize> {
+        let Self { least, most } = self;
+        if (least..=most).contains(&MOONCAKE) {
+            return Some(MOONCAKE);
+        }
+        let power = least.next_power_of_two();
+        match (least == most, power <= most && 2 * power > most) {
+            (true, _) => Some(least),
+            (false, true) => Some(power),
+            (false, false) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_leave_the_widths_at_which_they_have_so_many_ids() {
+        for length in 1..200_usize {
+            for num_ids in 1..=length {
+                let widths = IdWidths::of_prompt(length, num_ids);
+                let fits = |width: usize| length.div_ceil(width) == num_ids;
+                let expected = |width: usize| (widths.least..=widths.most).contains(&width);
+                assert!((1..=length + 1).all(|width| fits(width) == expected(width)));
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_widths_the_one_that_people_use_is_taken() {
+        let chosen = |least, most| IdWidths { least, most }.chosen();
+        assert_eq!(chosen(500, 520), Some(512));
+        assert_eq!(chosen(1, MAX_WIDTH), Some(512));
+        assert_eq!(chosen(60, 70), Some(64));
+        assert_eq!(chosen(64, 64), Some(64));
+        assert_eq!(chosen(100, 100), Some(100));
+        assert_eq!(chosen(65, 70), None);
+        assert_eq!(chosen(60, 130), None, "64 and 128");
+    }
+
+    #[test]
+    fn prompts_that_contradict_each_other_leave_none() {
+        let of = IdWidths::of_prompt;
+        assert_eq!(of(640, 10).and(of(641, 11)), Some(IdWidths::only(64)));
+        assert_eq!(of(640, 10).and(of(640, 20)), None);
+    }
+}
