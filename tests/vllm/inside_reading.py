@@ -15,17 +15,11 @@ from vllm.v1.request import Request  # noqa: E402
 from tests.testing.small_world import BLOCK_SIZE, full, make_manager, make_request  # noqa: E402
 
 NUM_TOKENS = 5 * BLOCK_SIZE
-ATTRIBUTES = (
-    "request_id",
-    "status",
-    "num_tokens",
-    "num_prompt_tokens",
-    "num_computed_tokens",
-    "num_in_flight_tokens",
-    "shared_prefix_boundary",
-    "block_hashes",
-    "skip_reading_prefix_cache",
-)
+# What calls read of a request.
+ATTRIBUTES = """
+    request_id status num_tokens num_prompt_tokens num_computed_tokens num_in_flight_tokens
+    shared_prefix_boundary block_hashes skip_reading_prefix_cache
+""".split()
 
 
 class Forwarding:

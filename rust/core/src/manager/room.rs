@@ -27,32 +27,27 @@ impl Manager {
     /// Whether there is room for the request, whole if it must fit, and for this step. What left a
     /// window is given back before the second question.
     pub(super) fn has_room(&mut self, room: &Room<'_>) -> bool {
-        let Room { request, args, .. } = room;
-        let watermark = self.watermark_for(room);
         let mut counted = CountedHit::default();
-        if args.full_sequence_must_fit && !self.fits_whole(room, watermark, &mut counted) {
+        if !self.has_room_for_all(room, &mut counted) {
             return false;
         }
+        let request = room.request;
         let num_prompt_tokens = Some(request.num_prompt_tokens);
         self.release_skipped(request.id, room.num_processed(), num_prompt_tokens);
-        let kept = watermark.saturating_add(args.reserved_blocks);
-        self.fits(request.id, room.step, kept, &mut counted)
+        self.fits(request.id, room.step, self.num_kept(room), &mut counted)
     }
 
     /// What [`Self::has_room`] would answer. Nothing changes.
     #[cold]
     pub(super) fn would_have_room(&mut self, room: &Room<'_>) -> bool {
-        let Room { request, args, .. } = room;
-        let watermark = self.watermark_for(room);
         let mut counted = CountedHit::default();
-        if args.full_sequence_must_fit && !self.fits_whole(room, watermark, &mut counted) {
+        if !self.has_room_for_all(room, &mut counted) {
             return false;
         }
         let step = BlockDemand { is_question: true, ..*room.step };
-        let kept = watermark.saturating_add(args.reserved_blocks);
-        let kept = isize::try_from(kept).unwrap_or(isize::MAX);
+        let kept = isize::try_from(self.num_kept(room)).unwrap_or(isize::MAX);
         let num_given_back = self.num_given_back(room);
-        let demanded = self.demand(request.id, &step, |pool, group, adopted| {
+        let demanded = self.demand(room.request.id, &step, |pool, group, adopted| {
             counted.num_free(group, adopted, pool)
         });
         demanded.saturating_add(kept) <= self.pool.num_free_blocks() + num_given_back
@@ -65,7 +60,16 @@ impl Manager {
         }
     }
 
-    fn fits_whole(&mut self, room: &Room<'_>, kept: usize, counted: &mut CountedHit) -> bool {
+    /// Free blocks that the step leaves to others.
+    fn num_kept(&self, room: &Room<'_>) -> usize {
+        self.watermark_for(room).saturating_add(room.args.reserved_blocks)
+    }
+
+    /// Whether there is room for the whole request, if it must fit.
+    fn has_room_for_all(&mut self, room: &Room<'_>, counted: &mut CountedHit) -> bool {
+        if !room.args.full_sequence_must_fit {
+            return true;
+        }
         let num_tokens = room.request.num_tokens.min(self.config.max_model_len);
         let whole = BlockDemand {
             num_tokens,
@@ -74,7 +78,7 @@ impl Manager {
             apply_admission_cap: true,
             ..*room.step
         };
-        self.fits(room.request.id, &whole, kept, counted)
+        self.fits(room.request.id, &whole, self.watermark_for(room), counted)
     }
 
     /// Blocks that become free when what left a window is given back.
