@@ -1,6 +1,7 @@
 //! Makes calls on a manager and checks what they leave behind.
 
 use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result, check, digest};
+use twox_hash::xxhash3_128;
 
 use super::call::{Allocation, Amount, Call};
 use super::request::Request;
@@ -32,6 +33,21 @@ impl Traffic {
         if let Err(broken) = check(&self.manager) {
             panic!("after {call:?}: {broken}");
         }
+    }
+
+    /// Makes one call; a number for what it told and left behind.
+    pub fn decide(&mut self, call: &Call) -> u64 {
+        let is_done = self.apply(call).is_ok();
+        let events = self.manager.take_events();
+        let listed = self.manager.take_new_block_ids();
+        let told = format!("{is_done} {events:?} {listed:?} {:?}", digest(&self.manager));
+        xxhash3_128::Hasher::oneshot(told.as_bytes()) as u64
+    }
+
+    /// Tokens that groups of cross attention attend to.
+    fn num_encoder_tokens(&self) -> usize {
+        let mut groups = self.manager.config().groups.iter();
+        if groups.any(|group| group.kind == "cross_attention") { 40 } else { 0 }
     }
 
     /// Gives everything back.
@@ -106,6 +122,7 @@ impl Traffic {
             true => self.look_up(i, self.requests[i].tokens.len() - 1)?,
             false => no_hit(),
         };
+        let num_encoder_tokens = if is_new { self.num_encoder_tokens() } else { 0 };
         let request = &mut self.requests[i];
         request.boundary = hit.shared_prefix_boundary.max(request.boundary);
         let left = request.tokens.len().saturating_sub(request.num_computed_tokens + hit.length);
@@ -115,6 +132,7 @@ impl Traffic {
             num_new_computed_tokens: hit.length,
             new_computed_blocks: &hit.blocks,
             num_lookahead_tokens: lookahead % 4,
+            num_encoder_tokens,
             delay_cache_blocks: delay,
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
@@ -208,6 +226,7 @@ impl Traffic {
         let i = index(which);
         let max_length = self.requests[i].tokens.len() - 1;
         let hit = if with_hit { self.look_up(i, max_length)? } else { no_hit() };
+        let num_encoder_tokens = self.num_encoder_tokens();
         let request = &mut self.requests[i];
         request.is_waiting = is_waiting;
         let left = request.tokens.len().saturating_sub(hit.length);
@@ -218,7 +237,7 @@ impl Traffic {
             new_computed_blocks: &hit.blocks,
             num_lookahead_tokens: lookahead.tokens(0),
             num_external_computed_tokens: external.tokens(0),
-            num_encoder_tokens: 0,
+            num_encoder_tokens,
             delay_cache_blocks,
             full_sequence_must_fit,
             reserved_blocks: reserved.tokens(0),
@@ -244,7 +263,7 @@ impl Traffic {
             total_computed_tokens: self.computed_tokens(i, computed),
             num_local_computed_tokens: request.num_computed_tokens.saturating_add(hit.length),
             num_tokens_main_model: tokens.tokens(request.tokens.len()),
-            num_encoder_tokens: 0,
+            num_encoder_tokens: self.num_encoder_tokens(),
             prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
             is_question: false,
