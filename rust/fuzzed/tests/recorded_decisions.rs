@@ -16,7 +16,7 @@ use proptest::test_runner::TestRunner;
 
 use traffic::{call, config};
 
-const NUM_CASES: usize = 1500;
+const NUM_CASES: usize = 4000;
 
 #[test]
 fn decisions_are_those_that_were_recorded() {

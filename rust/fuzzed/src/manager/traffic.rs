@@ -14,6 +14,8 @@ pub struct Traffic {
     manager: Manager,
     requests: Vec<Request>,
     kept: Vec<BlockId>,
+    /// What the manager answered to the last question.
+    answer: (isize, usize),
 }
 
 impl Traffic {
@@ -21,7 +23,12 @@ impl Traffic {
     pub fn new(manager: Manager) -> Self {
         let size = manager.hash_block_size();
         let request = |id: usize| Request::new(id as u64 + 1, id as u8, 90, 60, size);
-        Self { requests: (0..NUM_REQUESTS).map(request).collect(), manager, kept: Vec::new() }
+        Self {
+            requests: (0..NUM_REQUESTS).map(request).collect(),
+            manager,
+            kept: Vec::new(),
+            answer: (0, 0),
+        }
     }
 
     /// Makes one call.
@@ -40,7 +47,8 @@ impl Traffic {
         let is_done = self.apply(call).is_ok();
         let events = self.manager.take_events();
         let listed = self.manager.take_new_block_ids();
-        let told = format!("{is_done} {events:?} {listed:?} {:?}", digest(&self.manager));
+        let (answer, left) = (self.answer, digest(&self.manager));
+        let told = format!("{is_done} {answer:?} {events:?} {listed:?} {left:?}");
         xxhash3_128::Hasher::oneshot(told.as_bytes()) as u64
     }
 
@@ -208,6 +216,7 @@ impl Traffic {
             _ => self.manager.scheduler_block_size(),
         };
         assert!(found.length.is_multiple_of(alignment));
+        self.answer = (found.length as isize, found.shared_prefix_boundary);
         Ok(found)
     }
 
@@ -268,7 +277,8 @@ impl Traffic {
             apply_admission_cap,
             is_question: false,
         };
-        self.manager.get_num_blocks_to_allocate(request.id, &demand).map(|_| ())
+        self.answer = (self.manager.get_num_blocks_to_allocate(request.id, &demand)?, 0);
+        Ok(())
     }
 
     fn cache_blocks(&mut self, i: usize, computed: Amount) -> Result<()> {

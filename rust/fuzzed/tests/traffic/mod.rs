@@ -30,16 +30,35 @@ pub fn call() -> impl Strategy<Value = Call> {
         1 => which.prop_map(|which| Call::Skip { which, computed: Amount::Fitting }),
         1 => prop::collection::vec(0..160_u16, 0..8).prop_map(|blocks| Call::Evict { blocks }),
         1 => Just(Call::Reset),
+        1 => question(),
+        1 => (0..6_u8, 0..40_u8, 0..90_u8).prop_map(|(which, in_flight, boundary)| Call::Count {
+            which,
+            computed: Amount::Fitting,
+            in_flight: Amount::Small(in_flight),
+            boundary: if boundary < 60 { Amount::Fitting } else { Amount::Small(boundary) },
+        }),
         3 => Just(Call::StartStep),
         2 => Just(Call::TakeCopies),
         1 => (0..6_u8).prop_map(|which| Call::TakeOffloads { which }),
     ]
 }
 
+/// How many blocks a request needs.
+fn question() -> impl Strategy<Value = Call> {
+    let coin = prop::bool::ANY;
+    (0..6_u8, 1..200_u8, coin, coin).prop_map(|(which, tokens, cap, with_hit)| Call::Demand {
+        which,
+        tokens: Amount::Small(tokens),
+        computed: Amount::Fitting,
+        cap,
+        with_hit,
+    })
+}
+
 /// An admission with what a connector brings.
 fn allocation() -> impl Strategy<Value = Call> {
     let coin = || prop::bool::weighted(0.15);
-    (0..6_u8, 0..3_u8, 0..4_u8, coin(), coin()).prop_map(
+    (0..6_u8, 0..9_u8, 0..4_u8, coin(), prop::bool::ANY).prop_map(
         |(which, external, lookahead, delay, must_fit)| {
             Call::Allocate(Allocation {
                 which,
@@ -47,7 +66,11 @@ fn allocation() -> impl Strategy<Value = Call> {
                 new: Amount::Fitting,
                 hit: Amount::Fitting,
                 lookahead: Amount::Small(lookahead),
-                external: Amount::Small(external * 32),
+                external: Amount::Small(if external < 6 {
+                    external / 2 * 32
+                } else {
+                    external * 5
+                }),
                 reserved: Amount::Fitting,
                 switches: [delay, must_fit, true, true],
                 skip_zeroing: Some(0),
@@ -113,28 +136,46 @@ pub fn config() -> impl Strategy<Value = ManagerConfig> {
         prop::sample::select(vec![None, Some(0), Some(64), Some(192)]),
         prop::sample::select(vec![None, Some(1), Some(3)]),
     );
-    (groups(), 8..160_usize, prop::bool::weighted(0.3), prop::bool::weighted(0.8), policy).prop_map(
-        |(groups, num_blocks, use_eagle, enable_caching, (fifo, mask, interval, pin))| {
-            let has = |size| groups.iter().any(|group| group.size(size).is_some());
-            let is_there = |kind: &str| groups.iter().any(|group| group.kind == kind);
-            let has_states = is_there("mamba");
-            let can_cache = !is_there("cross_attention") && !is_there("mamba_none");
-            let (has_chunks, has_window) =
-                (has(Size::AttentionChunkSize), has(Size::SlidingWindow) || has_states);
-            ManagerConfig {
-                use_eagle: use_eagle && !has_chunks,
-                enable_caching: enable_caching && can_cache,
-                enable_events: true,
-                needs_zeroing: true,
-                watermark: 0.05,
-                policy: Policy {
-                    recycle_order: if fifo { RecycleOrder::Fifo } else { RecycleOrder::default() },
-                    reachable_block_mask: mask,
-                    retention_interval: interval.filter(|_| has_window),
-                    pin_min_drop_size: pin,
-                },
-                ..ManagerConfig::new(num_blocks, groups, 400)
-            }
-        },
-    )
+    let more = (prop::bool::ANY, prop::bool::ANY, 0..3_usize);
+    (groups(), 8..160_usize, prop::bool::weighted(0.3), prop::bool::weighted(0.8), policy, more)
+        .prop_map(
+            |(
+                groups,
+                num_blocks,
+                use_eagle,
+                enable_caching,
+                policy,
+                (junction, recaches, lookahead),
+            )| {
+                let (fifo, mask, interval, pin) = policy;
+                let has = |size| groups.iter().any(|group| group.size(size).is_some());
+                let is_there = |kind: &str| groups.iter().any(|group| group.kind == kind);
+                let has_states = is_there("mamba");
+                let can_cache = !is_there("cross_attention") && !is_there("mamba_none");
+                let (has_chunks, has_window) =
+                    (has(Size::AttentionChunkSize), has(Size::SlidingWindow) || has_states);
+                ManagerConfig {
+                    use_eagle: use_eagle && !has_chunks,
+                    enable_caching: enable_caching && can_cache,
+                    enable_events: true,
+                    needs_zeroing: true,
+                    enable_mamba_shared_prefix_checkpoint: junction,
+                    recaches_known_tail: recaches,
+                    max_in_flight_tokens: (lookahead == 2).then_some(64),
+                    num_prefill_lookahead: lookahead,
+                    watermark: 0.05,
+                    policy: Policy {
+                        recycle_order: if fifo {
+                            RecycleOrder::Fifo
+                        } else {
+                            RecycleOrder::default()
+                        },
+                        reachable_block_mask: mask,
+                        retention_interval: interval.filter(|_| has_window),
+                        pin_min_drop_size: pin,
+                    },
+                    ..ManagerConfig::new(num_blocks, groups, 400)
+                }
+            },
+        )
 }
