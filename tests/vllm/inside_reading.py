@@ -16,10 +16,17 @@ from tests.testing.small_world import BLOCK_SIZE, full, make_manager, make_reque
 
 NUM_TOKENS = 5 * BLOCK_SIZE
 # What calls read of a request.
-ATTRIBUTES = """
-    request_id status num_tokens num_prompt_tokens num_computed_tokens num_in_flight_tokens
-    shared_prefix_boundary block_hashes skip_reading_prefix_cache
-""".split()
+ATTRIBUTES = [
+    "request_id",
+    "status",
+    "num_tokens",
+    "num_prompt_tokens",
+    "num_computed_tokens",
+    "num_in_flight_tokens",
+    "shared_prefix_boundary",
+    "block_hashes",
+    "skip_reading_prefix_cache",
+]
 
 
 class Forwarding:
