@@ -220,3 +220,16 @@ def test_a_state_that_was_given_a_hash_refuses_the_step_and_nothing_changes() ->
     assert manager.engine.state_digest() == before
     state.reset_hash()
     assert manager.allocate_slots(request, ROW) is not None
+
+
+@MANAGERS
+def test_a_reserve_below_zero_is_room(make: Callable[..., Any]) -> None:
+    """What rows of states have too many is a demand below zero; vLLM reserves it."""
+    manager = make(full(), kv_cache_config=config(full(), num_blocks=8))
+    request = make_request("a", list(range(7 * BLOCK_SIZE)))
+    assert manager.allocate_slots(request, 6 * BLOCK_SIZE, reserved_blocks=2) is None
+    assert manager.allocate_slots(request, 6 * BLOCK_SIZE, reserved_blocks=-2) is not None
+    other = make_request("b", list(range(4 * BLOCK_SIZE)))
+    assert manager.allocate_slots(other, 4 * BLOCK_SIZE, reserved_blocks=-2) is None
+    with pytest.raises(ValueError, match="free"):
+        manager.allocate_slots(other, 2 * BLOCK_SIZE, reserved_blocks=-2)

@@ -60,6 +60,10 @@ impl Manager {
             None if args.num_external_computed_tokens > 0 => self.check_external(request.id, &step),
             None => Ok(()),
         };
+        let checked = match checked {
+            Ok(()) if args.reserved_blocks < 0 => self.check_free_for(request.id, &step),
+            checked => checked,
+        };
         if let Err(refusal) = checked {
             self.forget_unless_held(request.id);
             return Err(refusal);

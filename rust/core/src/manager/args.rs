@@ -21,8 +21,9 @@ pub struct AllocateArgs<'a> {
     pub delay_cache_blocks: bool,
     /// Whether the request is refused if its whole sequence does not fit now.
     pub full_sequence_must_fit: bool,
-    /// Free blocks to leave to others.
-    pub reserved_blocks: usize,
+    /// Free blocks to leave to others. Below zero where those others give blocks back, as rows of
+    /// states do.
+    pub reserved_blocks: isize,
     /// Whether other requests are scheduled, so that the watermark applies to a waiting one.
     pub has_scheduled_reqs: bool,
     /// Groups whose external blocks a transfer fills, so that they are not zeroed.

@@ -15,16 +15,26 @@ impl Manager {
         &mut self,
         request: RequestId,
         demand: &BlockDemand<'_>,
-        kept: usize,
+        kept: isize,
         counted: &mut CountedHit,
     ) -> bool {
         let num_free_blocks = self.pool.num_free_blocks();
-        let kept = isize::try_from(kept).unwrap_or(isize::MAX);
         let fits = |demand: isize| demand.saturating_add(kept) <= num_free_blocks;
         fits(self.demand(request, demand, |_, _, adopted| adopted.len()))
             || fits(self.demand(request, demand, |pool, group, adopted| {
                 counted.num_free(group, adopted, pool)
             }))
+    }
+
+    /// Checks that there are as many free blocks as a demand asks for, which a reserve below zero does
+    /// not tell.
+    pub(super) fn check_free_for(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> Result<()> {
+        let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
+        self.pool.check_free(demanded.max(0) as usize)
     }
 
     /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and

@@ -45,7 +45,7 @@ impl Manager {
             return false;
         }
         let step = BlockDemand { is_question: true, ..*room.step };
-        let kept = isize::try_from(self.num_kept(room)).unwrap_or(isize::MAX);
+        let kept = self.num_kept(room);
         let num_given_back = self.num_given_back(room);
         let demanded = self.demand(room.request.id, &step, |pool, group, adopted| {
             counted.num_free(group, adopted, pool)
@@ -53,15 +53,15 @@ impl Manager {
         demanded.saturating_add(kept) <= self.pool.num_free_blocks() + num_given_back
     }
 
-    fn watermark_for(&self, room: &Room<'_>) -> usize {
+    fn watermark_for(&self, room: &Room<'_>) -> isize {
         match room.args.has_scheduled_reqs && room.request.is_waiting {
-            true => self.plan.watermark_blocks,
+            true => isize::try_from(self.plan.watermark_blocks).unwrap_or(isize::MAX),
             false => 0,
         }
     }
 
     /// Free blocks that the step leaves to others.
-    fn num_kept(&self, room: &Room<'_>) -> usize {
+    fn num_kept(&self, room: &Room<'_>) -> isize {
         self.watermark_for(room).saturating_add(room.args.reserved_blocks)
     }
 

@@ -2,7 +2,7 @@
 
 use kvoxide_core::{AllocateArgs, BlockHash, CacheKey, GroupSpec, Manager, Size};
 
-use crate::small::{Request, admit, held, ids, look_up, manager, step};
+use crate::small::{Request, admit, config, held, ids, look_up, made, manager, step};
 
 fn states(num_drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", 16).with(Size::NumSpeculativeBlocks, num_drafts)
@@ -101,7 +101,7 @@ fn want_of_room_comes_before_a_refusal() {
     let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
     manager.pool_mut().insert_foreign_key(state, key, 32).expect("a block of the pool");
     // Seven window blocks come back; four and a state are asked for.
-    let num_free = manager.pool().num_free_blocks() as usize;
+    let num_free = manager.pool().num_free_blocks();
     let step = |reserved_blocks| AllocateArgs {
         num_new_tokens: 16,
         reserved_blocks,
@@ -112,6 +112,24 @@ fn want_of_room_comes_before_a_refusal() {
     assert_eq!(kvoxide_core::digest(&manager), before);
     assert_eq!(manager.allocate_slots(&first.view(), &step(num_free + 3)), Ok(None));
     assert_eq!(held(&manager, 1)[0][..7], [0; 7], "as in vLLM");
+}
+
+/// A reserve below zero lets a request in that there is no room for; it is refused all the same.
+#[test]
+fn a_reserve_below_zero_makes_no_blocks() {
+    let mut manager = made(config(6, &[GroupSpec::full(4)]));
+    let request = Request::new(&manager, 1, 0..40);
+    let args = |num_new_tokens, reserved_blocks| AllocateArgs {
+        num_new_tokens,
+        reserved_blocks,
+        ..AllocateArgs::default()
+    };
+    let before = kvoxide_core::digest(&manager);
+    assert_eq!(manager.allocate_slots(&request.view(), &args(24, 0)), Ok(None));
+    assert!(manager.allocate_slots(&request.view(), &args(24, -1)).is_err());
+    assert_eq!(kvoxide_core::digest(&manager), before);
+    assert!(manager.allocate_slots(&request.view(), &args(24, isize::MIN)).is_err());
+    assert!(manager.allocate_slots(&request.view(), &args(20, -1)).expect("room").is_some());
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Traffic {
             num_encoder_tokens,
             delay_cache_blocks,
             full_sequence_must_fit,
-            reserved_blocks: reserved.tokens(0),
+            reserved_blocks: reserved.tokens(0) as isize,
             has_scheduled_reqs,
             skip_zeroing_group_ids: &skip_zeroing_group_ids,
         };

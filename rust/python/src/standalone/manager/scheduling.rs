@@ -101,7 +101,7 @@ impl PyManager {
             num_encoder_tokens: count(py, "num_encoder_tokens", num_encoder_tokens)?,
             delay_cache_blocks,
             full_sequence_must_fit,
-            reserved_blocks: count(py, "reserved_blocks", reserved_blocks)?,
+            reserved_blocks: count(py, "reserved_blocks", reserved_blocks)? as isize,
             has_scheduled_reqs,
             skip_zeroing_group_ids: &[],
         };

@@ -56,7 +56,7 @@ impl VllmManager {
         delay_cache_blocks: bool,
         num_encoder_tokens: usize,
         full_sequence_must_fit: bool,
-        reserved_blocks: usize,
+        reserved_blocks: isize,
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Option<Vec<usize>>,
     ) -> PyResult<Option<Bound<'py, VllmBlocks>>> {
