@@ -60,10 +60,6 @@ impl Manager {
             None if args.num_external_computed_tokens > 0 => self.check_external(request.id, &step),
             None => Ok(()),
         };
-        let checked = match checked {
-            Ok(()) if args.reserved_blocks < 0 => self.check_free_for(request.id, &step),
-            checked => checked,
-        };
         if let Err(refusal) = checked {
             self.forget_unless_held(request.id);
             return Err(refusal);
@@ -87,7 +83,11 @@ impl Manager {
         if self.plan.has_own_joints {
             self.check_rows(room, num_to_cache)?;
         }
-        self.check_adoption(room)
+        self.check_adoption(room)?;
+        if room.args.reserved_blocks < 0 {
+            self.check_free_for(room)?;
+        }
+        Ok(())
     }
 
     fn check_allocation(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {

@@ -26,17 +26,6 @@ impl Manager {
             }))
     }
 
-    /// Checks that there are as many free blocks as a demand asks for, which a reserve below zero does
-    /// not tell.
-    pub(super) fn check_free_for(
-        &mut self,
-        request: RequestId,
-        demand: &BlockDemand<'_>,
-    ) -> Result<()> {
-        let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
-        self.pool.check_free(demanded.max(0) as usize)
-    }
-
     /// Blocks that leave the free ones when a request is given what it asks for: new blocks, and
     /// free blocks of the hit. Below zero where a table is longer than the request needs.
     pub fn get_num_blocks_to_allocate(

@@ -3,6 +3,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::Result;
 use crate::group::BlockDemand;
 use crate::pool::BlockPool;
 use crate::request::RequestView;
@@ -44,13 +45,25 @@ impl Manager {
         if !self.has_room_for_all(room, &mut counted) {
             return false;
         }
+        let demanded = self.demand_ahead(room, &mut counted);
+        demanded.saturating_add(self.num_kept(room)) <= self.pool.num_free_blocks()
+    }
+
+    /// Checks that there are as many blocks as the step takes, which a reserve below zero does not
+    /// tell. Nothing changes.
+    #[cold]
+    pub(super) fn check_free_for(&mut self, room: &Room<'_>) -> Result<()> {
+        let demanded = self.demand_ahead(room, &mut CountedHit::default());
+        self.pool.check_free(demanded.max(0) as usize)
+    }
+
+    /// What the step asks for beyond what is given back first.
+    fn demand_ahead(&mut self, room: &Room<'_>, counted: &mut CountedHit) -> isize {
         let step = BlockDemand { is_question: true, ..*room.step };
-        let kept = self.num_kept(room);
-        let num_given_back = self.num_given_back(room);
         let demanded = self.demand(room.request.id, &step, |pool, group, adopted| {
             counted.num_free(group, adopted, pool)
         });
-        demanded.saturating_add(kept) <= self.pool.num_free_blocks() + num_given_back
+        demanded.saturating_sub(self.num_given_back(room))
     }
 
     fn watermark_for(&self, room: &Room<'_>) -> isize {

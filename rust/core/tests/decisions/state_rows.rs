@@ -133,6 +133,23 @@ fn a_reserve_below_zero_makes_no_blocks() {
 }
 
 #[test]
+fn a_reserve_below_zero_takes_nothing_from_a_request_that_runs() {
+    let mut manager = made(config(6, &[GroupSpec::sliding_window(4, 4)]));
+    let mut request = Request::new(&manager, 1, 0..80);
+    step(&mut manager, &mut request, 20);
+    let args = |num_new_tokens| AllocateArgs {
+        num_new_tokens,
+        reserved_blocks: -1,
+        ..AllocateArgs::default()
+    };
+    // Four of its five blocks leave the window first.
+    let before = kvoxide_core::digest(&manager);
+    assert!(manager.allocate_slots(&request.view(), &args(20)).is_err());
+    assert_eq!(kvoxide_core::digest(&manager), before);
+    assert!(manager.allocate_slots(&request.view(), &args(16)).expect("room").is_some());
+}
+
+#[test]
 fn states_are_kept_at_the_interval_that_is_in_force() {
     let mut manager = manager(&[GroupSpec::full(4), states(0)]);
     for (interval, id, hits) in [(None, 1, [16, 32, 48]), (Some(32), 2, [0, 32, 48])] {
