@@ -206,7 +206,7 @@ impl BlockPool {
 
     /// Checks that `n` blocks can be taken.
     pub fn check_free(&self, n: usize) -> Result<()> {
-        if n as isize <= self.num_free_blocks() {
+        if isize::try_from(n).is_ok_and(|n| n <= self.num_free_blocks()) {
             return Ok(());
         }
         Err(Error::Block(format!(

@@ -30,6 +30,7 @@ fn blocks_are_counted() {
     pool.insert_key(2, key(2, 0), 2);
     assert_eq!((pool.num_keys(), pool.num_cached_blocks(), pool.num_pinned_blocks()), (2, 2, 0));
     assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
+    assert!(pool.check_free(usize::MAX).is_err(), "a number beyond every isize");
     assert!(!pool.states().is_empty() && BlockStates::new(0, KeyLayout::new(1)).is_empty());
     let least = BlockPool::new(1, 1, RecycleOrder::default(), false).expect("the null block");
     assert_eq!(least.usage(), 0.0);
