@@ -25,6 +25,7 @@ GroupKind: TypeAlias = Literal[
     "mamba_none",
     "cross_attention",
 ]
+Retention: TypeAlias = Literal["standard", "adaptive"]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
@@ -225,6 +226,10 @@ class Policy:
     """Which blocks are kept, and in which order they are recycled. The values combine freely;
     docs/policies.md says where they come from and what they are worth.
 
+    ``retention``: ``"adaptive"`` needs and takes no other value: window tails and states are graded
+    by what they are worth, and what is free is evicted in the order that fits the traffic;
+    docs/retention.md has the mechanism. ``"standard"`` is the values below.
+
     ``recycle_order``: ``"uncached-first"`` puts freed blocks without a hash at the front of the
     free queue, ``"fifo"`` puts everything at the back.
 
@@ -243,11 +248,14 @@ class Policy:
     def __new__(
         cls,
         *,
+        retention: Retention = "standard",
         recycle_order: RecycleOrder = "uncached-first",
         reachable_block_mask: bool = True,
         retention_interval: int | Literal["auto"] | None = None,
         pin_min_drop_size: int | None = None,
     ) -> Self: ...
+    @property
+    def retention(self) -> Retention: ...
     @property
     def recycle_order(self) -> RecycleOrder: ...
     @property

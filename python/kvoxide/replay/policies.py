@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
 
 if TYPE_CHECKING:
-    from kvoxide._core import RecycleOrder
+    from kvoxide._core import RecycleOrder, Retention
 
 UNLIMITED: Final = "unlimited"
 DEFAULT_POLICY: Final = "uncached-first"
 
 _ALLOWED: Final = (
-    "a policy is one or more of fifo or uncached-first, interval=TOKENS or interval=auto,"
+    "a policy is adaptive, or one or more of fifo or uncached-first, interval=TOKENS or interval=auto,"
     " pin or pin=MIN_DROP_BLOCKS, joined by commas"
 )
 
@@ -26,6 +26,7 @@ class NamedPolicy:
 
 
 class _Values(TypedDict, total=False):
+    retention: "Retention"
     recycle_order: "RecycleOrder"
     retention_interval: int | Literal["auto"]
     pin_min_drop_size: int
@@ -62,6 +63,8 @@ def check_names_differ(policies: tuple[NamedPolicy, ...]) -> None:
 def _parse_token(text: str, token: str) -> _Values:
     name, has_value, value = token.partition("=")
     match name, bool(has_value):
+        case ("adaptive", False):
+            return {"retention": "adaptive"}
         case ("fifo", False):
             return {"recycle_order": "fifo"}
         case ("uncached-first", False):

@@ -46,6 +46,8 @@ proptest! {
             use_eagle,
             retention_interval: segments.map(|n| n * alignment),
             boundaries: &boundaries,
+            num_prompt_tokens: 0,
+            worth: None,
         };
         let runs = reach.tails(block_size, need).runs(start, end);
         prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));

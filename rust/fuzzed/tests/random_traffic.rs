@@ -2,7 +2,7 @@
 
 mod traffic;
 
-use kvoxide_core::Manager;
+use kvoxide_core::{Manager, ManagerConfig, Policy};
 use kvoxide_fuzzed::manager::Traffic;
 use proptest::prelude::*;
 
@@ -16,6 +16,17 @@ proptest! {
         config in config(),
         calls in prop::collection::vec(call(), 1..120),
     ) {
+        let mut traffic = Traffic::new(Manager::new(config).expect("a configuration that can work"));
+        calls.iter().for_each(|call| traffic.make(call));
+        traffic.end();
+    }
+
+    #[test]
+    fn every_invariant_holds_in_adaptive_order(
+        config in config(),
+        calls in prop::collection::vec(call(), 1..120),
+    ) {
+        let config = ManagerConfig { policy: Policy::adaptive(), ..config };
         let mut traffic = Traffic::new(Manager::new(config).expect("a configuration that can work"));
         calls.iter().for_each(|call| traffic.make(call));
         traffic.end();

@@ -3,7 +3,7 @@
 //! 1. The free queue and the pinned tier are rings that read the same in both directions, and are
 //!    as long as they say.
 //! 2. Every block but the null block is in exactly one place: in use (referenced), in the free
-//!    queue, or in the pinned tier. Nothing is lost: together they are all blocks. The null block
+//!    queue, in the pinned tier, or in a list of the adaptive order. Nothing is lost: together they are all blocks. The null block
 //!    is in none of them and has no key.
 //! 3. Blocks in the pinned tier are flagged and cached; blocks in the free queue are not flagged.
 //! 4. The index serves, for each key of each block, exactly one block that has the key; the
@@ -62,6 +62,10 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     for block in pool.free_blocks() {
         places[block as usize] += 1;
         ensure(!pool.states().is_pinned(block), || format!("free block {block} is flagged"))?;
+    }
+    for block in pool.listed_blocks() {
+        places[block as usize] += 1;
+        ensure(pool.states().is_cached(block), || format!("listed block {block} is not cached"))?;
     }
     for block in pool.pinned_blocks() {
         places[block as usize] += 1;

@@ -2,6 +2,7 @@
 
 use super::data::GroupData;
 use super::retention::{Reach, ReachableBlocks, replay_boundaries};
+use super::worth::Worth;
 use crate::request::RequestView;
 
 /// What decides, in every group of a manager, which blocks become cached. Sizes in tokens.
@@ -28,6 +29,8 @@ pub struct CacheRules {
     pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
     pub retention_interval: Option<usize>,
+    /// By which window blocks and states are graded instead, if they are.
+    pub worth: Option<Worth>,
     /// Whether the hits of any group drop their last block.
     pub any_group_drops: bool,
     /// Whether the tail one block below a shared-prefix junction is kept too.
@@ -52,13 +55,15 @@ impl CacheRules {
             use_eagle: data.drops_eagle_block,
             retention_interval: self.retention_interval,
             boundaries: &self.resume_boundaries(data, request),
+            num_prompt_tokens: request.num_prompt_tokens,
+            worth: self.worth.as_ref(),
         })
     }
 
     /// Token positions at which a later request is known to resume: replays of the prompt and the
     /// shared-prefix junction.
     fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> Vec<usize> {
-        if self.retention_interval.is_none() {
+        if self.retention_interval.is_none() && self.worth.is_none() {
             return Vec::new();
         }
         let mut boundaries = replay_boundaries(

@@ -6,7 +6,7 @@ use super::data::GroupData;
 use super::retention::ReachableBlocks;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
-use crate::pool::{BlockPool, Event, FullBlocks, HashIndex, StoredEvent};
+use crate::pool::{BlockPool, Event, FullBlocks, Grade, HashIndex, StoredEvent};
 use crate::request::{GroupBlocks, GroupHashes, HashWindow, RequestView};
 
 /// The blocks of one request in one group, about to be cached.
@@ -59,23 +59,37 @@ impl CacheTarget<'_> {
     ) {
         let hashes = self.hashes();
         let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
-        for run in reachable.runs(start, end) {
-            let (first, tail) = self.blocks.tail_from(run.start);
-            let held = first.min(run.end)..run.end.min(first + tail.len());
-            for batch in batches(held) {
-                let blocks = &tail[batch.start - first..batch.end - first];
-                self.cache_batch(pool, batch.start, blocks);
-                if let Some(event) = &mut stored {
-                    self.tell(event, batch.start, blocks);
-                }
+        let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
+        match reachable {
+            ReachableBlocks::Graded(runs) => {
+                runs.into_iter().for_each(|(run, grade)| cache(run, grade));
             }
+            all => all.runs(start, end).into_iter().for_each(|run| cache(run, Grade::BEST)),
         }
         if let Some(event) = stored {
             pool.push_event(|| Event::Stored(event));
         }
     }
 
-    fn cache_batch(&self, pool: &mut BlockPool, first: usize, blocks: &[BlockId]) {
+    fn cache_run(
+        &self,
+        pool: &mut BlockPool,
+        run: Range<usize>,
+        grade: Grade,
+        mut stored: Option<&mut StoredEvent>,
+    ) {
+        let (first, tail) = self.blocks.tail_from(run.start);
+        let held = first.min(run.end)..run.end.min(first + tail.len());
+        for batch in batches(held) {
+            let blocks = &tail[batch.start - first..batch.end - first];
+            self.cache_batch(pool, batch.start, blocks, grade);
+            if let Some(event) = &mut stored {
+                self.tell(event, batch.start, blocks);
+            }
+        }
+    }
+
+    fn cache_batch(&self, pool: &mut BlockPool, first: usize, blocks: &[BlockId], grade: Grade) {
         pool.cache_batch(&FullBlocks {
             group: self.group,
             blocks,
@@ -83,6 +97,8 @@ impl CacheTarget<'_> {
             per_block: self.block_size / self.hash_block_size,
             first_num_tokens: (first + 1) * self.block_size,
             block_size: self.block_size,
+            grade,
+            num_prompt_tokens: self.request.num_prompt_tokens,
         });
     }
 

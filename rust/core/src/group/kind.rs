@@ -67,6 +67,11 @@ pub trait Kind: Debug + Send + Sync {
         ReachableBlocks::All
     }
 
+    /// Blocks that a hit's end needs, where it does not need all of its prefix.
+    fn tail_len(&self, _drops_eagle_block: bool) -> usize {
+        0
+    }
+
     /// The most blocks that a request holds at once, for kinds that give blocks back as they go.
     fn max_admission_blocks(
         &self,

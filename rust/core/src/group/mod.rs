@@ -26,6 +26,7 @@ mod rswa;
 mod sliding_window;
 mod spec;
 mod turn;
+mod worth;
 
 pub use cache_rules::CacheRules;
 pub use cache_target::CacheTarget;
@@ -41,3 +42,4 @@ pub use registry::{declaration, kind_of, kinds, supported_kinds};
 pub use retention::{Reach, ReachableBlocks, replay_boundaries};
 pub use spec::{GroupSpec, Size, Sizes};
 pub use turn::{Adoption, External, Slots, Turn};
+pub use worth::Worth;

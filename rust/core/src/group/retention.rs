@@ -6,6 +6,9 @@
 
 use std::ops::Range;
 
+use super::worth::{TailWorth, Worth};
+use crate::pool::Grade;
+
 /// What decides whether a block can be reached by a later hit.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach<'a> {
@@ -19,6 +22,10 @@ pub struct Reach<'a> {
     pub retention_interval: Option<usize>,
     /// Token positions that a later request is known to resume at.
     pub boundaries: &'a [usize],
+    /// Tokens of the prompt.
+    pub num_prompt_tokens: usize,
+    /// By which blocks are graded instead of kept at an interval.
+    pub worth: Option<&'a Worth>,
 }
 
 /// The blocks of a range that are worth caching.
@@ -28,6 +35,8 @@ pub enum ReachableBlocks {
     All,
     /// These, in ascending order and apart from each other.
     Runs(Vec<Range<usize>>),
+    /// As before, each run with what its blocks are worth.
+    Graded(Vec<(Range<usize>, Grade)>),
 }
 
 impl ReachableBlocks {
@@ -36,6 +45,7 @@ impl ReachableBlocks {
         match self {
             Self::All => std::iter::once(start..end).collect(),
             Self::Runs(runs) => runs,
+            Self::Graded(runs) => runs.into_iter().map(|(run, _)| run).collect(),
         }
     }
 }
@@ -48,6 +58,10 @@ impl Reach<'_> {
         }
         // EAGLE matches one block past the boundary.
         let shift = usize::from(self.use_eagle);
+        if let Some(worth) = self.tail_worth(block_size, need, shift) {
+            let range = self.range.0..self.range.1;
+            return ReachableBlocks::Graded(worth.of_window(range, self.boundaries));
+        }
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),
             Some(0) => None,
@@ -64,6 +78,23 @@ impl Reach<'_> {
             runs.extend(self.boundary_tails(block_size, need, shift));
         }
         ReachableBlocks::Runs(merge(runs))
+    }
+
+    /// By which tails are graded, if they are.
+    pub fn tail_worth(
+        &self,
+        block_size: usize,
+        need: usize,
+        shift: usize,
+    ) -> Option<TailWorth<'_>> {
+        Some(TailWorth {
+            worth: self.worth?,
+            num_prompt_tokens: self.num_prompt_tokens,
+            block_size,
+            alignment: self.alignment,
+            need,
+            shift,
+        })
     }
 
     /// The last `need` blocks of every segment, moved by `shift`.
@@ -132,7 +163,15 @@ mod tests {
     use super::*;
 
     fn reach(range: (usize, usize), alignment: usize) -> Reach<'static> {
-        Reach { range, alignment, use_eagle: false, retention_interval: None, boundaries: &[] }
+        Reach {
+            range,
+            alignment,
+            use_eagle: false,
+            retention_interval: None,
+            boundaries: &[],
+            num_prompt_tokens: 0,
+            worth: None,
+        }
     }
 
     fn blocks(reachable: ReachableBlocks, range: (usize, usize)) -> Vec<usize> {

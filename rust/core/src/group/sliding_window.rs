@@ -96,6 +96,10 @@ impl Kind for SlidingWindowAttention {
         reach.tails(self.block_size, need)
     }
 
+    fn tail_len(&self, drops_eagle_block: bool) -> usize {
+        self.blocks_for_hit(drops_eagle_block)
+    }
+
     fn max_admission_blocks(
         &self,
         max_in_flight_tokens: usize,

@@ -128,7 +128,7 @@ impl Plan {
         let reachable = |reach: &Reach<'_>| group.kind().reachable_blocks(reach);
         Err(match self.rules.reachable_blocks(group, request, range, reachable) {
             ReachableBlocks::All => Error::OutOfRange(message),
-            ReachableBlocks::Runs(_) => Error::Precondition(message),
+            ReachableBlocks::Runs(_) | ReachableBlocks::Graded(_) => Error::Precondition(message),
         })
     }
 

@@ -13,6 +13,8 @@ mod config;
 mod demand;
 mod lookup;
 mod orders;
+mod parting;
+
 mod plan;
 mod policy;
 mod release;
@@ -21,7 +23,7 @@ mod room;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
-pub use policy::Policy;
+pub use policy::{Policy, Retention};
 
 use plan::Plan;
 
@@ -50,8 +52,14 @@ impl Manager {
     pub fn new(config: ManagerConfig) -> Result<Self> {
         let (plan, groups) = Plan::new(&config)?;
         let order = config.policy.recycle_order;
-        let mut pool =
-            BlockPool::new(config.num_blocks, groups.len(), order, config.enable_events)?;
+        let is_adaptive = config.policy.retention == Retention::Adaptive;
+        let mut pool = BlockPool::with_marks(
+            config.num_blocks,
+            groups.len(),
+            order,
+            config.enable_events,
+            is_adaptive.then(|| plan::marks(&groups)),
+        )?;
         if config.observe {
             pool.observe();
         }

@@ -1,10 +1,12 @@
 //! What follows from a configuration before a manager serves its first request.
 
 use super::config::ManagerConfig;
+use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
-use crate::group::{CacheRules, Group, GroupData, GroupSpec, declaration, kind_of};
+use crate::group::{CacheRules, Group, GroupData, GroupSpec, Worth, declaration, kind_of};
 use crate::lookup::SpecGroup;
+use crate::pool::Mark;
 
 /// The checked configuration and what follows from it. Sizes in tokens.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Plan {
             recaches_known_tail: config.recaches_known_tail,
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
+            worth: worth(config, &groups),
             any_group_drops: groups.iter().any(|group| group.drops_eagle_block),
             keep_tail_below_junction: config.keep_tail_below_junction,
         };
@@ -139,6 +142,33 @@ fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: u
             || group.block_size == hash_block_size
     };
     config.enable_caching && groups.len() > 1 && groups.iter().any(asks) && groups.iter().all(can)
+}
+
+/// What tails cost in a model, where they are graded.
+fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
+    if config.policy.retention != Retention::Adaptive {
+        return None;
+    }
+    let cacheable = || groups.iter().filter(|group| group.is_cacheable);
+    let (tails, rest): (Vec<_>, Vec<_>) = cacheable().partition(|group| group.kind().is_sparse());
+    let per_token: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
+    let blocks: usize =
+        tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
+    // Without other groups, tails compete with tails alone: any common measure will do.
+    let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
+    Some(Worth { tail_cost: blocks as f64 / per_token })
+}
+
+/// What a block of each group is by default: sampled are those that a hit needs all of.
+pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
+    let is_tail = |group: &Group| group.kind().is_sparse();
+    let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
+    let mark = |group: &Group| Mark {
+        is_tail: is_tail(group),
+        is_watched: group.is_cacheable && (all_are_tails || !is_tail(group)),
+        ..Mark::default()
+    };
+    groups.iter().map(mark).collect()
 }
 
 /// Groups that are looked up together drop together; those that are not looked up do not drop.

@@ -7,6 +7,8 @@ use crate::pool::RecycleOrder;
 /// The retention policy of a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Which of the mechanisms, the ones below or the one that needs no option.
+    pub retention: Retention,
     /// Where freed blocks go.
     pub recycle_order: RecycleOrder,
     /// Leave sliding-window blocks that can never serve a hit out of the cache (vLLM PR 42258).
@@ -18,9 +20,20 @@ pub struct Policy {
     pub pin_min_drop_size: Option<usize>,
 }
 
+/// How it is decided what is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// As vLLM does, by the values of a [`Policy`].
+    #[default]
+    Standard,
+    /// By what blocks are worth and what was seen of their reuse; see [`crate::pool::Adaptive`].
+    Adaptive,
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            retention: Retention::default(),
             recycle_order: RecycleOrder::default(),
             reachable_block_mask: true,
             retention_interval: None,
@@ -30,12 +43,30 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The policy that needs no option.
+    pub fn adaptive() -> Self {
+        Self { retention: Retention::Adaptive, ..Self::default() }
+    }
+
     /// The retention interval called `auto`, in tokens (vllm-ascend PR 9684).
     pub const AUTO_RETENTION_INTERVAL: usize = 32_768;
 
     /// The drop, in blocks, below which a window drop is a decode tail without value
     /// (vLLM PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
+
+    /// Checks that no part contradicts another.
+    pub fn check_parts(&self) -> Result<()> {
+        if self.retention == Retention::Adaptive && *self != Self::adaptive() {
+            return Err(Error::Config(
+                "adaptive retention decides by itself what is kept and in which order it is \
+                 recycled; leave recycle_order, reachable_block_mask, retention_interval and \
+                 pin_min_drop_size at their defaults"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
 
     /// Checks the policy against the model it is for: whether any group `has_sliding_window`, and
     /// the scheduler's block size in tokens.
@@ -46,6 +77,7 @@ impl Policy {
                     .into(),
             ));
         }
+        self.check_parts()?;
         let Some(interval) = self.retention_interval else { return Ok(()) };
         if !has_sliding_window {
             return Err(Error::Config(format!(

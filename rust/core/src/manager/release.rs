@@ -29,6 +29,7 @@ impl Manager {
     ) {
         let Self { config, groups, requests, pool, orders, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
+        pool.start_holding();
         let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
         for (group, state) in groups.iter_mut().zip(&mut held.groups) {
             let mut turn = Turn { request, state, pool, orders };
@@ -37,11 +38,16 @@ impl Manager {
                 turn.pool.pin(turn.state.blocks.iter_held_back());
             }
         }
+        held.keep_tails(pool);
     }
 
     /// Gives back every block of a request, the end of each table first.
     pub fn free(&mut self, request: RequestId) -> Result<()> {
         let held = self.remove_request(request)?;
+        if self.pool.adaptive().is_some() {
+            self.part_with(&held);
+            return Ok(());
+        }
         for group in &held.groups {
             self.pool.release(group.blocks.iter_held_back());
             if self.pool.counts_null_references() {
@@ -56,6 +62,7 @@ impl Manager {
     /// order without leading null blocks. The caller releases them in reverse.
     pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
         let held = self.remove_request(request)?;
+        self.let_tails_go(&held);
         Ok(held.groups.iter().flat_map(|group| group.blocks.tail()).copied().collect())
     }
 

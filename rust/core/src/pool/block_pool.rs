@@ -1,5 +1,6 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
+use super::adaptive::{Adaptive, Mark};
 use super::event::Event;
 use super::free_queue::BlockList;
 use super::further_keys::FurtherKeys;
@@ -22,6 +23,7 @@ pub struct BlockPool {
     pub(crate) further_keys: FurtherKeys,
     pub(crate) num_cached: usize,
     pub(super) recycle_order: RecycleOrder,
+    pub(crate) adaptive: Option<Box<Adaptive>>,
     pub(super) events: Option<Vec<Event>>,
     observations: Option<Vec<Observation>>,
     null_references: Option<i32>,
@@ -39,6 +41,17 @@ impl BlockPool {
         recycle_order: RecycleOrder,
         with_events: bool,
     ) -> Result<Self> {
+        Self::with_marks(num_blocks, num_groups, recycle_order, with_events, None)
+    }
+
+    /// As [`Self::new`]; with `marks`, one per group, free cached blocks wait in adaptive order.
+    pub fn with_marks(
+        num_blocks: usize,
+        num_groups: usize,
+        recycle_order: RecycleOrder,
+        with_events: bool,
+        marks: Option<Vec<Mark>>,
+    ) -> Result<Self> {
         if !(1..MAX_BLOCKS).contains(&num_blocks) {
             return Err(Error::Config(format!(
                 "num_blocks is {num_blocks}; it must be from 1 to {}",
@@ -46,8 +59,11 @@ impl BlockPool {
             )));
         }
         let layout = KeyLayout::new(num_groups);
-        let mut states = BlockStates::new(num_blocks, layout);
+        let num_sentinels = marks.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
+        let mut states = BlockStates::with_sentinels(num_blocks, layout, num_sentinels);
         let (free, pinned) = states.lists();
+        let first_sentinel = num_blocks as u32 + 1;
+        let adaptive = marks.map(|marks| Adaptive::new(&mut states, first_sentinel, marks));
         Ok(Self {
             states,
             free,
@@ -57,6 +73,7 @@ impl BlockPool {
             further_keys: FurtherKeys::default(),
             num_cached: 0,
             recycle_order,
+            adaptive: adaptive.map(Box::new),
             events: with_events.then(Vec::new),
             observations: None,
             null_references: None,
@@ -125,13 +142,18 @@ impl BlockPool {
     /// Blocks that can be taken: free and pinned ones, but for those that are withheld. Below 0
     /// after a hit on blocks of which all were withheld.
     pub fn num_free_blocks(&self) -> isize {
-        (self.free.len() + self.pinned.len()) as isize - self.withheld as isize
+        self.num_free() as isize - self.withheld as isize
+    }
+
+    fn num_free(&self) -> usize {
+        let listed = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.len());
+        self.free.len() + self.pinned.len() + listed
     }
 
     /// Makes it seem that so many blocks can be taken, until it is set again; blocks that are given
     /// back add to it. Refused where fewer are free.
     pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
-        let num_free = self.free.len() + self.pinned.len();
+        let num_free = self.num_free();
         self.withheld = num_free.checked_sub(n).ok_or_else(|| {
             Error::Block(format!("num_free_blocks is to be {n}, but only {num_free} are free"))
         })?;
@@ -222,6 +244,7 @@ impl BlockPool {
             return false;
         }
         self.demote_n(self.pinned.len());
+        self.empty_lists();
         self.index.clear();
         for block in 0..self.num_blocks() as BlockId {
             self.states.clear_key(block);

@@ -22,10 +22,8 @@ impl BlockStates {
     pub fn lists(&mut self) -> (BlockList, BlockList) {
         let num_blocks = self.len();
         let free = BlockList { sentinel: 0, len: num_blocks - 1 };
-        let pinned = BlockList { sentinel: num_blocks as u32, len: 0 };
         self.join(num_blocks as u32 - 1, free.sentinel);
-        self.join(pinned.sentinel, pinned.sentinel);
-        (free, pinned)
+        (free, self.empty_list(num_blocks as u32))
     }
 
     fn next(&self, id: u32) -> u32 {
@@ -42,9 +40,55 @@ impl BlockStates {
         (block(self.prev(id)), block(self.next(id)))
     }
 
+    /// An empty list with a sentinel of its own.
+    pub fn empty_list(&mut self, sentinel: u32) -> BlockList {
+        self.join(sentinel, sentinel);
+        BlockList { sentinel, len: 0 }
+    }
+
     fn join(&mut self, left: u32, right: u32) {
         self.set_next_distance(left, right.wrapping_sub(left).wrapping_sub(1));
         self.set_prev_distance(right, left.wrapping_sub(right).wrapping_add(1));
+    }
+}
+
+/// Rings of which nobody counts the blocks.
+impl BlockStates {
+    /// Makes a sentinel a ring without blocks.
+    pub(super) fn make_ring(&mut self, sentinel: u32) {
+        self.join(sentinel, sentinel);
+    }
+
+    pub(super) fn push_to_ring(&mut self, sentinel: u32, block: BlockId) {
+        self.join(self.prev(sentinel), block);
+        self.join(block, sentinel);
+    }
+
+    pub(super) fn first_of_ring(&self, sentinel: u32) -> Option<BlockId> {
+        Some(self.next(sentinel)).filter(|&first| first != sentinel)
+    }
+
+    /// Takes a block out of the ring that it is in.
+    pub(super) fn unlink(&mut self, block: BlockId) {
+        self.join(self.prev(block), self.next(block));
+    }
+
+    /// Moves all of a ring before the blocks of another.
+    pub(super) fn prepend_ring(&mut self, from: u32, to: u32) {
+        let (first, last) = (self.next(from), self.prev(from));
+        if first == from {
+            return;
+        }
+        self.join(last, self.next(to));
+        self.join(to, first);
+        self.join(from, from);
+    }
+
+    /// The blocks of a ring, in order.
+    pub(super) fn ring(&self, sentinel: u32) -> impl Iterator<Item = BlockId> + '_ {
+        std::iter::successors(self.first_of_ring(sentinel), move |&block| {
+            Some(self.next(block)).filter(|&next| next != sentinel)
+        })
     }
 }
 
@@ -71,6 +115,13 @@ impl BlockList {
         }
         links.join(self.sentinel, block);
         self.len -= n;
+    }
+
+    /// Takes the first block, if there is one.
+    pub fn pop_front(&mut self, links: &mut BlockStates) -> Option<BlockId> {
+        let first = links.first_of_ring(self.sentinel)?;
+        self.remove(links, first);
+        Some(first)
     }
 
     /// Takes one block out of the middle.

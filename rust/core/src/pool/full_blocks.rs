@@ -1,5 +1,6 @@
 //! Full blocks that are to be cached.
 
+use super::adaptive::Grade;
 use crate::block::{BlockHash, BlockId, GroupId};
 
 /// Full blocks of one request in one group, side by side, that are to be cached.
@@ -17,6 +18,10 @@ pub struct FullBlocks<'a> {
     pub first_num_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
+    /// What the blocks are worth, where that is told apart.
+    pub grade: Grade,
+    /// Tokens of the prompt: blocks behind it were generated.
+    pub num_prompt_tokens: usize,
 }
 
 impl FullBlocks<'_> {

@@ -104,6 +104,9 @@ impl BlockPool {
             }
             next = i + 1;
         }
+        if self.adaptive.is_some() {
+            self.mark_batch(batch);
+        }
     }
 
     fn find_places(&self, batch: &FullBlocks<'_>, places: &mut [Place]) {
@@ -170,6 +173,7 @@ impl BlockPool {
         if !self.states.is_cached(block) {
             let fingerprint = self.layout.fingerprint_of(&key);
             self.cache_full_block(block, &key.hash, fingerprint, num_tokens);
+            self.mark_one(block, &key);
         } else if !self.has_key(block, &key) {
             self.states.set_has_further_keys(block, true);
             let entry = self.further_keys.add(block, key);
@@ -196,6 +200,10 @@ impl BlockPool {
         let is_pinned = self.states.is_pinned(from);
         self.remove_keys_silently(from);
         keys.into_iter().for_each(|key| self.insert_key(to, key, num_tokens));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.move_tag(from, to);
+        }
+        self.delist(from);
         // Only cached blocks go to the pinned tier.
         self.states.set_pinned(from, false);
         self.states.set_pinned(to, is_pinned && self.states.is_cached(to));

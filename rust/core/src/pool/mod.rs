@@ -1,16 +1,18 @@
 //! The block pool: who holds which block, which keys find it, and in which order free blocks are
 //! recycled.
 //!
-//! Between calls: every block but the null block is in use (it has references), in the free queue
-//! or in the pinned tier, never in two of them; the index finds exactly the keys that blocks have;
+//! Between calls: every block but the null block is in use (it has references), in the free queue,
+//! in the pinned tier or in the lists of the adaptive order, never in two of them; the index finds exactly the keys that blocks have;
 //! pinned blocks are cached.
 
+mod adaptive;
 mod block_pool;
 mod cursor;
 mod event;
 mod free_queue;
 mod full_blocks;
 mod further_keys;
+mod graded;
 mod index;
 mod keys;
 mod observation;
@@ -19,6 +21,7 @@ mod recycle;
 mod removal_log;
 mod states;
 
+pub use adaptive::{Adaptive, Grade, Mark, Ordering};
 pub use block_pool::BlockPool;
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};

@@ -14,12 +14,16 @@ impl BlockPool {
     /// cached. The caller has checked that so many are free.
     pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
         if n > self.free.len() {
-            self.demote_n(n - self.free.len());
+            self.demote_listed(n - self.free.len());
+            self.demote_n(n.saturating_sub(self.free.len()));
         }
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);
         self.note(|| Observation::Taking(n));
         out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.note_taken(&mut self.states, n);
+        }
     }
 
     fn reuse_batch(&mut self, batch: &[BlockId]) {
@@ -82,6 +86,9 @@ impl BlockPool {
     /// Adds a reference to each block; a free block leaves its queue.
     #[inline(never)]
     pub fn touch(&mut self, blocks: &[BlockId]) {
+        if self.adaptive.is_some() {
+            return self.touch_graded(blocks);
+        }
         let mut run = Run::default();
         for batch in blocks.chunks(BlockStates::BATCH) {
             self.states.warm_up(batch);
@@ -128,6 +135,9 @@ impl BlockPool {
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        if self.adaptive.is_some() {
+            return self.release_graded(blocks);
+        }
         let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
         let mut front = self.free.front_run(&self.states);
         let mut back = BackRun::default();
@@ -186,6 +196,7 @@ impl BlockPool {
             if self.states.is_pinned(block) {
                 self.unpin(block);
             }
+            self.delist(block);
         }
     }
 

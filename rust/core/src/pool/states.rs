@@ -3,7 +3,7 @@
 //! blocks are used.
 
 use super::index::{Fingerprint, KeyLayout};
-use crate::block::{BlockHash, BlockId, CacheKey};
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 /// Flags of a block, in the bits above its references.
 mod flag {
@@ -49,7 +49,7 @@ pub(crate) enum Dropped {
 #[derive(Clone, Debug)]
 pub struct BlockStates {
     layout: KeyLayout,
-    /// A record for each block, and one for the sentinel of a second queue.
+    /// A record for each block, and one for each sentinel of a queue but the first.
     records: Vec<[u32; 4]>,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
@@ -58,9 +58,14 @@ pub struct BlockStates {
 impl BlockStates {
     /// `num_blocks` blocks without hash or reference.
     pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
+        Self::with_sentinels(num_blocks, layout, 0)
+    }
+
+    /// As [`Self::new`], with records for the sentinels of further queues, behind the second's.
+    pub fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_further: usize) -> Self {
         Self {
             layout,
-            records: made_present(vec![[0; 4]; num_blocks + 1]),
+            records: made_present(vec![[0; 4]; num_blocks + 1 + num_further]),
             hash: made_present(vec![[0; 4]; num_blocks]),
             hash_num_tokens: made_present(vec![0; num_blocks]),
         }
@@ -190,6 +195,16 @@ impl BlockStates {
     pub fn last_key(&self, id: BlockId) -> CacheKey {
         let hash = BlockHash(self.hash[id as usize]);
         CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
+    }
+
+    /// The group of the key that the block has or had last.
+    pub fn group_of(&self, id: BlockId) -> GroupId {
+        self.layout.group_of(self.fingerprint(id))
+    }
+
+    /// The first word of the hash that the block has or had last.
+    pub fn name_word(&self, id: BlockId) -> u64 {
+        self.hash[id as usize][0]
     }
 
     /// The fingerprint of the key that the block has or had last.

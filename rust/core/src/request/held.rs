@@ -1,6 +1,7 @@
 //! What a request holds.
 
 use super::table::GroupBlocks;
+use crate::block::BlockId;
 
 /// What a request holds in one group.
 #[derive(Clone, Debug, Default)]
@@ -17,12 +18,15 @@ pub struct GroupState {
 pub struct RequestBlocks {
     /// One entry per group.
     pub groups: Vec<GroupState>,
+    /// Window tails and states that it gave back and that are recycled last while it runs, with
+    /// the first words of their hashes; some may have been recycled since.
+    pub held_tails: Vec<(BlockId, u64)>,
 }
 
 impl RequestBlocks {
     /// A request without blocks.
     pub fn new(num_groups: usize) -> Self {
-        Self { groups: vec![GroupState::default(); num_groups] }
+        Self { groups: vec![GroupState::default(); num_groups], held_tails: Vec::new() }
     }
 
     /// Whether the request has adopted a hit or cached a block in some group, after which it

@@ -1,7 +1,7 @@
 //! The pool by itself, as the caller of a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, BlockStates, FullBlocks, KeyLayout, MAX_REFERENCES, Observation,
+    BlockPool, BlockStates, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -236,6 +236,8 @@ fn the_index_can_grow_while_a_batch_is_cached() {
         per_block: 1,
         first_num_tokens: 4,
         block_size: 4,
+        grade: Grade::BEST,
+        num_prompt_tokens: usize::MAX,
     });
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));

@@ -2,7 +2,7 @@
 
 use arbitrary::Arbitrary;
 use kvoxide_core::group::{Caching, kinds};
-use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder};
+use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention};
 
 use super::call::Amount;
 
@@ -40,6 +40,9 @@ struct Group {
     dcp_sharded: Option<bool>,
 }
 
+/// The drop that stands for adaptive retention: another field would change what the corpus says.
+const ADAPTIVE: u8 = 7;
+
 impl Config {
     /// What the manager is asked for.
     pub fn manager_config(&self) -> ManagerConfig {
@@ -68,7 +71,11 @@ impl Config {
     }
 
     fn policy(&self) -> Policy {
+        if self.pin_min_drop_size == Some(ADAPTIVE) {
+            return Policy::adaptive();
+        }
         Policy {
+            retention: Retention::Standard,
             recycle_order: match self.is_fifo {
                 true => RecycleOrder::Fifo,
                 false => RecycleOrder::UncachedFirst,

@@ -1,6 +1,6 @@
 //! Random traffic as a scheduler sends it, over configurations that are in use.
 
-use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Size};
+use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention, Size};
 use kvoxide_fuzzed::manager::{Allocation, Amount, Call};
 use proptest::prelude::*;
 
@@ -165,6 +165,7 @@ pub fn config() -> impl Strategy<Value = ManagerConfig> {
                     num_prefill_lookahead: lookahead,
                     watermark: 0.05,
                     policy: Policy {
+                        retention: Retention::Standard,
                         recycle_order: if fifo {
                             RecycleOrder::Fifo
                         } else {

@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use kvoxide_core::{Policy, RecycleOrder};
+use kvoxide_core::{Policy, RecycleOrder, Retention};
 
-use super::errors::config_error;
+use super::errors::{IntoPyResult, config_error};
 use super::groups::PyGroupSpec;
 use super::numbers::{optional_size, size};
 
@@ -66,15 +66,26 @@ pub(crate) struct PyPolicy {
 #[pymethods]
 impl PyPolicy {
     #[new]
-    #[pyo3(signature = (*, recycle_order="uncached-first", reachable_block_mask=true,
-        retention_interval=None, pin_min_drop_size=None))]
+    #[pyo3(signature = (*, retention="standard", recycle_order="uncached-first",
+        reachable_block_mask=true, retention_interval=None, pin_min_drop_size=None))]
     fn new(
         py: Python<'_>,
+        retention: &str,
         recycle_order: &str,
         reachable_block_mask: bool,
         retention_interval: Option<&Bound<'_, PyAny>>,
         pin_min_drop_size: Option<i64>,
     ) -> PyResult<Self> {
+        let retention = match retention {
+            "standard" => Retention::Standard,
+            "adaptive" => Retention::Adaptive,
+            other => {
+                return Err(config_error(
+                    py,
+                    format!("retention is '{other}'; it can be 'standard' or 'adaptive'"),
+                ));
+            }
+        };
         let recycle_order = match recycle_order {
             "uncached-first" => RecycleOrder::UncachedFirst,
             "fifo" => RecycleOrder::Fifo,
@@ -93,14 +104,23 @@ impl PyPolicy {
                     .into(),
             ));
         }
-        Ok(Self {
-            policy: Policy {
-                recycle_order,
-                reachable_block_mask,
-                retention_interval: retention_interval.map(interval).transpose()?,
-                pin_min_drop_size,
-            },
-        })
+        let policy = Policy {
+            retention,
+            recycle_order,
+            reachable_block_mask,
+            retention_interval: retention_interval.map(interval).transpose()?,
+            pin_min_drop_size,
+        };
+        policy.check_parts().into_py(py)?;
+        Ok(Self { policy })
+    }
+
+    #[getter]
+    fn retention(&self) -> &'static str {
+        match self.policy.retention {
+            Retention::Standard => "standard",
+            Retention::Adaptive => "adaptive",
+        }
     }
 
     #[getter]
@@ -128,6 +148,9 @@ impl PyPolicy {
 
     fn __repr__(&self) -> String {
         let option = |value: Option<usize>| value.map_or("None".to_owned(), |v| v.to_string());
+        if self.policy.retention == Retention::Adaptive {
+            return "Policy(retention='adaptive')".to_owned();
+        }
         format!(
             "Policy(recycle_order='{}', reachable_block_mask={}, retention_interval={}, \
              pin_min_drop_size={})",

@@ -159,6 +159,10 @@ impl Kind for AlignedStates {
         true
     }
 
+    fn tail_len(&self, _drops_eagle_block: bool) -> usize {
+        1
+    }
+
     fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
         hit::reachable(reach, self.shape.block_size)
     }

@@ -186,10 +186,13 @@ impl Caching<'_> {
             use_eagle: data.drops_eagle_block,
             retention_interval: rules.retention_interval,
             boundaries: &[],
+            num_prompt_tokens: self.request.num_prompt_tokens,
+            worth: rules.worth.as_ref(),
         };
         match hit::reachable(&reach, data.block_size) {
             ReachableBlocks::All => true,
             ReachableBlocks::Runs(runs) => !runs.is_empty(),
+            ReachableBlocks::Graded(runs) => !runs.is_empty(),
         }
     }
 

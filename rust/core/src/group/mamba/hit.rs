@@ -49,6 +49,10 @@ fn hit(length: usize, position: usize, states: Vec<u32>) -> GroupHit {
 /// The states worth keeping: those at the ends of segments, and those that a later request is
 /// known to resume at. One block is enough for a hit, also with EAGLE, whose drafts have no state.
 pub fn reachable(reach: &Reach<'_>, block_size: usize) -> ReachableBlocks {
+    if let Some(worth) = reach.tail_worth(block_size, 1, 0) {
+        let range = reach.range.0..reach.range.1;
+        return ReachableBlocks::Graded(worth.of_states(range, reach.boundaries));
+    }
     let Some(interval) = reach.retention_interval else { return ReachableBlocks::All };
     let (start, end) = reach.range;
     let mut kept = Vec::new();

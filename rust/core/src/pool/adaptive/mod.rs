@@ -1,0 +1,243 @@
+//! The order in which free cached blocks are evicted under [`crate::Retention::Adaptive`].
+//!
+//! Free cached blocks wait in lists by the uses of their prefix, the epoch in which they became
+//! free, and their grade ([`Tag`]). An [`Ordering`] is a rank of those lists, made anew once an
+//! epoch; eviction takes the head of the lowest ranked list that has one. A sample of the blocks,
+//! by name alone, shows how often blocks of an age are used again, and which of the orderings
+//! would have hit most: that one is in force ([`Sample`]). Window tails of requests that run are
+//! *held*: they are recycled last.
+//!
+//! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are
+//! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015) and set duelling.
+
+mod lists;
+mod orderings;
+mod profile;
+mod ranks;
+mod sample;
+mod tags;
+
+pub use orderings::Ordering;
+pub use tags::{Grade, Mark};
+
+use lists::Lists;
+use sample::Sample;
+use tags::{Place, Tags};
+
+use super::free_queue::BlockList;
+use super::states::BlockStates;
+use crate::block::{BlockId, GroupId};
+
+/// Free cached blocks, in lists that are ranked.
+#[derive(Debug)]
+pub struct Adaptive {
+    tags: Tags,
+    lists: Lists,
+    held: BlockList,
+    sample: Sample,
+    /// What a block of each group is by default.
+    marks: Vec<Mark>,
+    num_listed: usize,
+    num_watched: usize,
+    clock: Clock,
+    /// Tails that became held since somebody wants to know.
+    newly_held: Option<Vec<BlockId>>,
+}
+
+/// Counts taken blocks until an epoch ends.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    epoch_len: usize,
+    num_taken: usize,
+}
+
+impl Clock {
+    /// Epochs in which a pool is taken once.
+    const PER_POOL: usize = 32;
+    /// Blocks; shorter epochs of small pools say nothing.
+    const MIN_LEN: usize = 16;
+}
+
+impl Adaptive {
+    /// Records that the lists need in [`BlockStates`] beside those of the blocks.
+    pub const NUM_SENTINELS: usize = Lists::NUM_LISTS + 1;
+
+    /// No free cached block yet. `marks` says what a block of each group is by default; `states`
+    /// has [`Self::NUM_SENTINELS`] records from `first_sentinel` on for the lists.
+    pub fn new(states: &mut BlockStates, first_sentinel: u32, marks: Vec<Mark>) -> Self {
+        let num_blocks = states.len();
+        let epoch_len = (num_blocks / Clock::PER_POOL).max(Clock::MIN_LEN);
+        Self {
+            tags: Tags::new(num_blocks),
+            lists: Lists::new(states, first_sentinel),
+            held: states.empty_list(first_sentinel + Lists::NUM_LISTS as u32),
+            sample: Sample::new(num_blocks),
+            marks,
+            num_listed: 0,
+            num_watched: 0,
+            clock: Clock { epoch_len, num_taken: 0 },
+            newly_held: None,
+        }
+    }
+
+    /// Blocks in the lists and in the held tier.
+    pub fn len(&self) -> usize {
+        self.num_listed + self.held.len()
+    }
+
+    /// Blocks in the held tier.
+    pub fn num_held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The ordering in force.
+    pub fn ordering(&self) -> Ordering {
+        self.sample.ordering()
+    }
+
+    /// What a block of a group is by default.
+    pub fn mark_of(&self, group: GroupId) -> Mark {
+        self.marks[usize::from(group)]
+    }
+
+    /// A block has become cached under a key whose first word is `word`.
+    #[inline]
+    pub fn mark(&mut self, block: BlockId, mark: Mark, group: GroupId, word: u64) {
+        self.tags.start(block, mark);
+        if mark.is_watched && self.sample.takes(word) {
+            self.sample.used(name_of(word, group));
+        }
+    }
+
+    /// The tag of a block goes to another, which got its keys.
+    pub fn move_tag(&mut self, from: BlockId, to: BlockId) {
+        self.tags.copy(from, to);
+    }
+
+    /// A hit uses a block, which leaves the list that it is in: whether it was in one.
+    pub fn hit(&mut self, states: &mut BlockStates, block: BlockId, is_free: bool) -> bool {
+        let was_listed = is_free && self.remove(states, block);
+        self.tags.add_use(block);
+        if let Some(name) = self.sampled_name(states, block) {
+            self.sample.used(name);
+        }
+        was_listed
+    }
+
+    fn sampled_name(&self, states: &BlockStates, block: BlockId) -> Option<u64> {
+        let word = states.name_word(block);
+        let is_sampled = self.sample.takes(word) && self.tags.is_watched(block);
+        is_sampled.then(|| name_of(word, states.group_of(block)))
+    }
+
+    /// A block in use is worth as much as a full block from now on.
+    pub fn promote(&mut self, block: BlockId) {
+        self.tags.set_grade(block, Grade::BEST);
+    }
+
+    /// Whether a block is in the lists or the held tier.
+    pub fn has(&self, block: BlockId) -> bool {
+        self.tags.place(block) != Place::Elsewhere
+    }
+
+    /// A cached block lost its last holder.
+    pub fn file(&mut self, states: &mut BlockStates, block: BlockId) {
+        let grade = self.tags.grade(block);
+        if let Some(newly_held) = &mut self.newly_held
+            && self.tags.is_tail(block)
+            && grade.is_worth_holding()
+        {
+            newly_held.push(block);
+            self.tags.set_place(block, Place::Held);
+            self.held.push_back(states, block);
+        } else {
+            self.list(states, block, grade);
+        }
+    }
+
+    fn list(&mut self, states: &mut BlockStates, block: BlockId, grade: Grade) {
+        let class = self.tags.class(block);
+        self.tags.set_place(block, Place::Listed);
+        self.lists.push(states, class, grade, block);
+        self.num_listed += 1;
+        self.num_watched += usize::from(self.tags.is_watched(block));
+        if let Some(name) = self.sampled_name(states, block) {
+            self.sample.freed(name, class, self.num_watched);
+        }
+    }
+
+    /// From now on until [`Self::end_holding`], tails that are given back are held.
+    pub fn start_holding(&mut self) {
+        self.newly_held = Some(Vec::new());
+    }
+
+    /// The tails that became held since [`Self::start_holding`].
+    pub fn end_holding(&mut self) -> Vec<BlockId> {
+        self.newly_held.take().unwrap_or_default()
+    }
+
+    /// Whether a block is in the held tier.
+    pub fn is_held(&self, block: BlockId) -> bool {
+        self.tags.place(block) == Place::Held
+    }
+
+    /// A held block waits in the lists from now on.
+    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId) {
+        self.held.remove(states, block);
+        self.list(states, block, self.tags.grade(block));
+    }
+
+    /// Takes a block out of the list that it is in, if it is in one.
+    pub fn remove(&mut self, states: &mut BlockStates, block: BlockId) -> bool {
+        match self.tags.place(block) {
+            Place::Elsewhere => return false,
+            Place::Held => self.held.remove(states, block),
+            Place::Listed => {
+                states.unlink(block);
+                self.note_left(block);
+            }
+        }
+        self.tags.set_place(block, Place::Elsewhere);
+        true
+    }
+
+    fn note_left(&mut self, block: BlockId) {
+        self.num_listed -= 1;
+        self.num_watched -= usize::from(self.tags.is_watched(block));
+    }
+
+    /// Takes the block out of its list that is to be evicted first.
+    pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
+        let listed = self.lists.pop(states);
+        if let Some(block) = listed {
+            self.note_left(block);
+        }
+        let block = listed.or_else(|| self.held.pop_front(states))?;
+        self.tags.set_place(block, Place::Elsewhere);
+        Some(block)
+    }
+
+    /// Blocks were taken; every so often an epoch ends.
+    pub fn note_taken(&mut self, states: &mut BlockStates, n: usize) {
+        self.clock.num_taken += n;
+        while self.clock.num_taken >= self.clock.epoch_len {
+            self.clock.num_taken -= self.clock.epoch_len;
+            self.sample.end_epoch();
+            self.lists.end_epoch(states, &self.sample.values());
+        }
+    }
+
+    /// The cache was emptied.
+    pub fn forget_names(&mut self) {
+        self.sample.forget_all();
+    }
+
+    /// The blocks of the lists and of the held tier, in no particular order.
+    pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+        self.lists.blocks(states).chain(self.held.iter(states))
+    }
+}
+
+fn name_of(word: u64, group: GroupId) -> u64 {
+    word ^ u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

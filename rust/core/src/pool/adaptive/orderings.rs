@@ -1,0 +1,47 @@
+//! The orderings that compete: what a free block is worth by the uses of its prefix and by how long
+//! it has been free.
+
+use super::profile::Profile;
+use super::tags::CLASSES;
+
+/// Epochs that ages are told apart by: four times the pool is taken in them.
+pub(super) const AGES: usize = 128;
+
+/// Worth by class and age; only its order counts.
+pub(super) type Values = [[f32; AGES]; CLASSES];
+
+/// A rank of free cached blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// The longest unused goes first.
+    Recency,
+    /// The least uses per time since the last goes first.
+    Frequency,
+    /// The least expected hits per expected time in the pool goes first.
+    Hazard,
+}
+
+impl Ordering {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Recency, Self::Frequency, Self::Hazard];
+
+    /// The name in logs and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recency => "recency",
+            Self::Frequency => "frequency",
+            Self::Hazard => "hazard",
+        }
+    }
+
+    pub(super) fn values(self, profile: &Profile) -> Values {
+        /// The middle of each class's uses.
+        const USES: [f32; CLASSES] = [1.0, 2.4, 5.3, 12.0];
+        let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + age) as f32);
+        match self {
+            Self::Recency => [by_age(1.0); CLASSES],
+            Self::Frequency => USES.map(by_age),
+            Self::Hazard => profile.indices(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How often free blocks are used again, by class and age, and what that says of each.
+
+use super::orderings::{AGES, Values};
+use super::tags::CLASSES;
+
+/// What was seen of sampled blocks. Old observations fade.
+#[derive(Debug)]
+pub(super) struct Profile {
+    reused: Values,
+    exposed: Values,
+}
+
+/// What is left of an observation after an epoch: half of it after 8 pools were taken.
+const FADE: f32 = 0.9973;
+/// Blocks that the average of all classes counts for, beside those of a class.
+const PRIOR: f32 = 32.0;
+
+impl Profile {
+    pub fn new() -> Self {
+        Self { reused: [[0.0; AGES]; CLASSES], exposed: [[0.0; AGES]; CLASSES] }
+    }
+
+    /// A block of a class was used again at an age.
+    pub fn note_reuse(&mut self, class: usize, age: usize) {
+        self.reused[class][age] += 1.0;
+        self.exposed[class][age] += 1.0;
+    }
+
+    /// So many blocks of a class are free at an age as an epoch ends.
+    pub fn note_free(&mut self, class: usize, age: usize, n: usize) {
+        self.exposed[class][age] += n as f32;
+    }
+
+    /// An epoch ends.
+    pub fn fade(&mut self) {
+        let all = self.reused.iter_mut().chain(&mut self.exposed);
+        all.flatten().for_each(|value| *value *= FADE);
+    }
+
+    /// Gittins' index of each class and age: of the ratios of expected hits to expected time in the
+    /// pool that waiting for any time offers, the best.
+    pub fn indices(&self) -> Values {
+        let average = self.average_hazards();
+        std::array::from_fn(|class| best_ratios(&self.hazards(class, &average)))
+    }
+
+    /// How likely a free block of any class is used again within an epoch, by age.
+    fn average_hazards(&self) -> [f32; AGES] {
+        let sum = |values: &Values, age: usize| values.iter().map(|ages| ages[age]).sum::<f32>();
+        let total = |values: &Values| values.iter().flatten().sum::<f32>();
+        let overall = (total(&self.reused) + 1.0) / (total(&self.exposed) + AGES as f32);
+        std::array::from_fn(|age| {
+            // Before anything was seen, reuse becomes rarer as time goes by.
+            let prior = overall * 4.0 / (1.0 + age as f32 / 8.0);
+            (sum(&self.reused, age) + PRIOR * prior) / (sum(&self.exposed, age) + PRIOR)
+        })
+    }
+
+    fn hazards(&self, class: usize, average: &[f32; AGES]) -> [f32; AGES] {
+        std::array::from_fn(|age| {
+            // Neighbouring ages are alike, the more so the older.
+            let reach = age / 8;
+            let near = age - reach..(age + reach + 1).min(AGES);
+            let reused: f32 = self.reused[class][near.clone()].iter().sum();
+            let exposed: f32 = self.exposed[class][near].iter().sum();
+            (reused + PRIOR * average[age]) / (exposed + PRIOR)
+        })
+    }
+}
+
+fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
+    std::array::from_fn(|age| {
+        let (mut alive, mut hits, mut time, mut best) = (1.0, 0.0, 0.0, 0.0_f32);
+        for hazard in &hazards[age..] {
+            hits += alive * hazard;
+            time += alive;
+            alive *= 1.0 - hazard;
+            best = best.max(hits / time);
+        }
+        best
+    })
+}

@@ -1,0 +1,67 @@
+//! Ranks of lists, and which of the lists may have a block: the lowest ranked of them is found in
+//! constant time.
+
+/// Up to [`Ranks::MAX`] lists, ranked.
+#[derive(Clone, Debug)]
+pub(super) struct Ranks {
+    rank_of: Vec<u16>,
+    list_at: Vec<u16>,
+    /// A bit for each rank whose list may have a block.
+    filled: Box<[u64; 64]>,
+    /// A bit for each word of `filled` that is not zero.
+    words: u64,
+}
+
+impl Ranks {
+    pub const MAX: usize = 64 * 64;
+
+    pub fn new(num_lists: usize) -> Self {
+        debug_assert!(num_lists <= Self::MAX);
+        Self {
+            rank_of: vec![0; num_lists],
+            list_at: (0..num_lists as u16).collect(),
+            filled: Box::new([0; 64]),
+            words: 0,
+        }
+    }
+
+    /// The lists that can have blocks from now on, the first to be evicted first. No block is in
+    /// any, as far as the ranks know.
+    pub fn order(&mut self, lists: &[u16]) {
+        self.filled.fill(0);
+        self.words = 0;
+        self.list_at.clear();
+        self.list_at.extend_from_slice(lists);
+        for (rank, &list) in lists.iter().enumerate() {
+            self.rank_of[usize::from(list)] = rank as u16;
+        }
+    }
+
+    /// A list got a block.
+    pub fn fill(&mut self, list: usize) {
+        let rank = usize::from(self.rank_of[list]);
+        self.filled[rank / 64] |= 1 << (rank % 64);
+        self.words |= 1 << (rank / 64);
+    }
+
+    /// The lowest ranked list that may have a block.
+    pub fn first(&self) -> Option<usize> {
+        if self.words == 0 {
+            return None;
+        }
+        let word = self.words.trailing_zeros() as usize;
+        let rank = word * 64 + self.filled[word].trailing_zeros() as usize;
+        Some(usize::from(self.list_at[rank]))
+    }
+
+    /// The lowest ranked list has none.
+    pub fn empty_first(&mut self) {
+        let word = self.words.trailing_zeros() as usize;
+        if word < 64 {
+            self.filled[word] &= self.filled[word] - 1;
+            if self.filled[word] == 0 {
+                self.words &= self.words - 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A sample of blocks, by name alone: when each became free and when it was used again, and which
+//! of them each ordering would still have.
+//!
+//! Free names stand in buckets by class and epoch, in the order in which they became free. An
+//! ordering evicts a bucket from its front on, so that what it would still have is a position in
+//! each bucket.
+
+use std::collections::VecDeque;
+
+use super::orderings::{AGES, Ordering, Values};
+use super::profile::Profile;
+use super::ranks::Ranks;
+use super::tags::CLASSES;
+
+const ORDERINGS: usize = Ordering::ALL.len();
+const BUCKETS: usize = CLASSES * AGES;
+/// The bucket of a name that somebody uses.
+const IN_USE: u16 = u16::MAX;
+
+type Names = hashbrown::HashMap<u64, Entry, foldhash::fast::FixedState>;
+
+/// The sample.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// A block is sampled if so many of the lowest bits of its name are zero.
+    num_zeros: u32,
+    max_names: usize,
+    names: Names,
+    buckets: Vec<Bucket>,
+    shadows: [Shadow; ORDERINGS],
+    profile: Profile,
+    epoch: usize,
+    in_force: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    bucket: u16,
+    /// Of its last use, in epochs; wraps.
+    epoch: u16,
+    position: u32,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    names: VecDeque<u64>,
+    /// Names that are still free since.
+    num_free: usize,
+    /// How many from the front each ordering has evicted.
+    evicted: [u32; ORDERINGS],
+}
+
+/// What an ordering would have done.
+#[derive(Debug)]
+struct Shadow {
+    ranks: Ranks,
+    /// Free names that it would still have.
+    len: usize,
+    hits: f32,
+}
+
+/// Hits that another ordering must have per hit of the one in force to take over.
+const TAKE_OVER: f32 = 1.02;
+/// What is left of a hit after an epoch: half of it after 4 pools were taken.
+const FADE: f32 = 0.9946;
+/// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
+const LARGE_POOL: usize = 1 << 17;
+
+impl Sample {
+    /// For a pool of `num_blocks`.
+    pub fn new(num_blocks: usize) -> Self {
+        let num_zeros = match num_blocks {
+            n if n >= 4 * LARGE_POOL => 6,
+            n if n >= LARGE_POOL => 5,
+            _ => 4,
+        };
+        let shadow = || Shadow { ranks: Ranks::new(BUCKETS), len: 0, hits: 0.0 };
+        let mut sample = Self {
+            num_zeros,
+            max_names: (num_blocks >> num_zeros) * 6 + 64,
+            names: Names::default(),
+            buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
+            shadows: [shadow(), shadow(), shadow()],
+            profile: Profile::new(),
+            epoch: 0,
+            in_force: 0,
+        };
+        sample.rank();
+        sample
+    }
+
+    /// Whether a block of this name is sampled.
+    pub fn takes(&self, name: u64) -> bool {
+        name.trailing_zeros() >= self.num_zeros
+    }
+
+    /// The ordering in force.
+    pub fn ordering(&self) -> Ordering {
+        Ordering::ALL[self.in_force]
+    }
+
+    /// Worth by class and age, under the ordering in force.
+    pub fn values(&self) -> Values {
+        self.ordering().values(&self.profile)
+    }
+
+    fn bucket(class: usize, epoch: usize) -> usize {
+        class * AGES + epoch % AGES
+    }
+
+    fn age(&self, bucket: usize) -> usize {
+        (self.epoch + AGES - bucket % AGES) % AGES
+    }
+
+    /// A name is used: hit, or computed anew.
+    pub fn used(&mut self, name: u64) {
+        let is_full = self.names.len() >= self.max_names;
+        let epoch = self.epoch as u16;
+        let Some(entry) = self.names.get_mut(&name) else {
+            if !is_full {
+                self.names.insert(name, Entry { bucket: IN_USE, epoch, position: 0 });
+            }
+            return;
+        };
+        let was = std::mem::replace(entry, Entry { bucket: IN_USE, epoch, position: 0 });
+        if was.bucket == IN_USE {
+            return;
+        }
+        let index = usize::from(was.bucket);
+        let bucket = &mut self.buckets[index];
+        bucket.num_free -= 1;
+        for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
+            if was.position >= evicted {
+                shadow.len -= 1;
+                shadow.hits += 1.0;
+            }
+        }
+        self.profile.note_reuse(index / AGES, self.age(index));
+    }
+
+    /// A name of a class becomes free, and the pool has so many free blocks like it.
+    pub fn freed(&mut self, name: u64, class: usize, num_free_blocks: usize) {
+        let Some(entry) = self.names.get_mut(&name) else { return };
+        if entry.bucket != IN_USE {
+            return;
+        }
+        let index = Self::bucket(class, self.epoch);
+        let bucket = &mut self.buckets[index];
+        entry.bucket = index as u16;
+        entry.position = bucket.names.len() as u32;
+        bucket.names.push_back(name);
+        bucket.num_free += 1;
+        let capacity = num_free_blocks >> self.num_zeros;
+        for ordering in 0..ORDERINGS {
+            self.shadows[ordering].len += 1;
+            self.shadows[ordering].ranks.fill(index);
+            self.evict(ordering, capacity);
+        }
+    }
+
+    fn evict(&mut self, ordering: usize, capacity: usize) {
+        let shadow = &mut self.shadows[ordering];
+        while shadow.len > capacity {
+            let Some(index) = shadow.ranks.first() else { return };
+            let bucket = &mut self.buckets[index];
+            let position = bucket.evicted[ordering];
+            let Some(name) = bucket.names.get(position as usize) else {
+                shadow.ranks.empty_first();
+                continue;
+            };
+            bucket.evicted[ordering] += 1;
+            let is_there =
+                |entry: &Entry| usize::from(entry.bucket) == index && entry.position == position;
+            shadow.len -= usize::from(self.names.get(name).is_some_and(is_there));
+        }
+    }
+
+    /// An epoch ends: what was seen in it counts, and the orderings are ranked anew.
+    pub fn end_epoch(&mut self) {
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            self.profile.note_free(index / AGES, self.age(index), bucket.num_free);
+        }
+        self.profile.fade();
+        self.epoch += 1;
+        (0..CLASSES).for_each(|class| self.forget(Self::bucket(class, self.epoch)));
+        if self.epoch.is_multiple_of(AGES) {
+            self.forget_lost_names();
+        }
+        self.choose();
+        self.rank();
+    }
+
+    /// Forgets the names of the oldest bucket.
+    fn forget(&mut self, index: usize) {
+        let bucket = std::mem::take(&mut self.buckets[index]);
+        for (position, name) in bucket.names.iter().enumerate() {
+            let is_there = |entry: &Entry| {
+                usize::from(entry.bucket) == index && entry.position as usize == position
+            };
+            if self.names.get(name).is_some_and(is_there) {
+                self.names.remove(name);
+                for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
+                    shadow.len -= usize::from(position >= evicted as usize);
+                }
+            }
+        }
+    }
+
+    /// Forgets names in use of which nothing was heard for long: blocks may lose their names.
+    fn forget_lost_names(&mut self) {
+        let now = self.epoch as u16;
+        self.names.retain(|_, entry| {
+            entry.bucket != IN_USE || usize::from(now.wrapping_sub(entry.epoch)) < 2 * AGES
+        });
+    }
+
+    fn choose(&mut self) {
+        let hits = self.shadows.each_ref().map(|shadow| shadow.hits);
+        let best = (0..ORDERINGS).max_by(|&a, &b| hits[a].total_cmp(&hits[b])).unwrap_or(0);
+        if hits[best] > hits[self.in_force] * TAKE_OVER {
+            self.in_force = best;
+        }
+        self.shadows.iter_mut().for_each(|shadow| shadow.hits *= FADE);
+    }
+
+    fn rank(&mut self) {
+        for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
+            let values = ordering.values(&self.profile);
+            let mut ranked: Vec<_> = (0..BUCKETS)
+                .map(|index| {
+                    let age = (self.epoch + AGES - index % AGES) % AGES;
+                    (values[index / AGES][age], std::cmp::Reverse(age), index as u16)
+                })
+                .collect();
+            ranked.sort_unstable_by(|a, b| {
+                a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+            });
+            let order: Vec<u16> = ranked.into_iter().map(|(_, _, index)| index).collect();
+            shadow.ranks.order(&order);
+            for (index, bucket) in self.buckets.iter().enumerate() {
+                if bucket.num_free > 0 {
+                    shadow.ranks.fill(index);
+                }
+            }
+        }
+    }
+
+    /// Forgets every name; what was learnt stays.
+    pub fn forget_all(&mut self) {
+        self.names.clear();
+        self.buckets.iter_mut().for_each(|bucket| *bucket = Bucket::default());
+        self.shadows.iter_mut().for_each(|shadow| shadow.len = 0);
+        self.rank();
+    }
+}

@@ -1,0 +1,160 @@
+//! What the order of eviction knows of each block: two bytes.
+
+use crate::block::BlockId;
+
+/// How much less a unit of the pool that a window tail or a state takes is worth than one that a
+/// full block takes, in halvings. See [`crate::group::Worth`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grade(u8);
+
+impl Grade {
+    /// Grades that there are.
+    pub const COUNT: usize = 8;
+    /// Worth as much as a full block.
+    pub const BEST: Self = Self(0);
+    /// Worth nothing that anybody knows of: recycled before all others.
+    pub const WORST: Self = Self(Self::COUNT as u8 - 1);
+
+    /// So many halvings; at most those of [`Self::WORST`].
+    pub fn new(halvings: usize) -> Self {
+        Self(halvings.min(Self::COUNT - 1) as u8)
+    }
+
+    /// As a number, from 0 for the best.
+    pub fn halvings(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Whether a tail is held while its request runs: from half the worth of a full block on.
+    pub fn is_worth_holding(self) -> bool {
+        self.0 <= 1
+    }
+}
+
+/// What is known of a block when it becomes cached.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    /// What it is worth.
+    pub grade: Grade,
+    /// Whether it is part of a window's tail or a state, which alone can serve a hit's end.
+    pub is_tail: bool,
+    /// Whether the sample may have it.
+    pub is_watched: bool,
+}
+
+/// Where a free cached block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In use, or in another queue.
+    Elsewhere,
+    /// In one of the ranked lists.
+    Listed,
+    /// In the held tier.
+    Held,
+}
+
+mod bit {
+    pub const USES: u16 = 0xf;
+    pub const GRADE_SHIFT: u32 = 4;
+    pub const GRADE: u16 = 0x7 << GRADE_SHIFT;
+    pub const TAIL: u16 = 1 << 7;
+    pub const WATCHED: u16 = 1 << 8;
+    pub const LISTED: u16 = 1 << 9;
+    pub const HELD: u16 = 1 << 10;
+}
+
+/// The tags of all blocks.
+#[derive(Debug)]
+pub(super) struct Tags(Vec<u16>);
+
+/// Classes of blocks by the uses of their prefix: 1, 2 to 3, 4 to 7, 8 and more.
+pub(super) const CLASSES: usize = 4;
+
+impl Tags {
+    pub fn new(num_blocks: usize) -> Self {
+        Self(vec![0; num_blocks])
+    }
+
+    fn get(&self, block: BlockId) -> u16 {
+        self.0[block as usize]
+    }
+
+    fn get_mut(&mut self, block: BlockId) -> &mut u16 {
+        &mut self.0[block as usize]
+    }
+
+    /// A block that becomes cached is used for the first time.
+    pub fn start(&mut self, block: BlockId, mark: Mark) {
+        let tag = self.get_mut(block);
+        let place = *tag & (bit::LISTED | bit::HELD);
+        *tag = place
+            | 1
+            | u16::from(mark.grade.0) << bit::GRADE_SHIFT
+            | if mark.is_tail { bit::TAIL } else { 0 }
+            | if mark.is_watched { bit::WATCHED } else { 0 };
+    }
+
+    /// All but the place.
+    pub fn copy(&mut self, from: BlockId, to: BlockId) {
+        let places = bit::LISTED | bit::HELD;
+        let tag = self.get(from) & !places;
+        let to = self.get_mut(to);
+        *to = *to & places | tag;
+    }
+
+    /// A hit: a tail that serves one is worth as much as the full blocks that it goes with.
+    pub fn add_use(&mut self, block: BlockId) {
+        let tag = self.get_mut(block);
+        if *tag & bit::USES != bit::USES {
+            *tag += 1;
+        }
+        *tag &= !bit::GRADE;
+    }
+
+    pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
+        let tag = self.get_mut(block);
+        *tag = *tag & !bit::GRADE | u16::from(grade.0) << bit::GRADE_SHIFT;
+    }
+
+    pub fn class(&self, block: BlockId) -> usize {
+        match self.get(block) & bit::USES {
+            0 | 1 => 0,
+            2 | 3 => 1,
+            4..=7 => 2,
+            _ => 3,
+        }
+    }
+
+    pub fn grade(&self, block: BlockId) -> Grade {
+        Grade(((self.get(block) & bit::GRADE) >> bit::GRADE_SHIFT) as u8)
+    }
+
+    pub fn is_tail(&self, block: BlockId) -> bool {
+        self.get(block) & bit::TAIL != 0
+    }
+
+    pub fn is_watched(&self, block: BlockId) -> bool {
+        self.get(block) & bit::WATCHED != 0
+    }
+
+    pub fn place(&self, block: BlockId) -> Place {
+        let tag = self.get(block);
+        if tag & bit::LISTED != 0 {
+            Place::Listed
+        } else if tag & bit::HELD != 0 {
+            Place::Held
+        } else {
+            Place::Elsewhere
+        }
+    }
+
+    pub fn set_place(&mut self, block: BlockId, place: Place) {
+        let tag = self.get_mut(block);
+        *tag &= !(bit::LISTED | bit::HELD);
+        *tag |= match place {
+            Place::Elsewhere => 0,
+            Place::Listed => bit::LISTED,
+            Place::Held => bit::HELD,
+        };
+    }
+}

@@ -1,0 +1,142 @@
+//! Free cached blocks in adaptive order: how they get into its lists and out of them.
+
+use super::adaptive::{Adaptive, Mark};
+use super::block_pool::BlockPool;
+use super::free_queue::BackRun;
+use super::full_blocks::FullBlocks;
+use super::observation::Observation;
+use super::states::Dropped;
+use crate::block::{BlockId, CacheKey, NULL_BLOCK};
+
+impl BlockPool {
+    /// The adaptive order, if free cached blocks wait in it.
+    pub fn adaptive(&self) -> Option<&Adaptive> {
+        self.adaptive.as_deref()
+    }
+
+    /// The free cached blocks that wait in adaptive order, in no particular order.
+    pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.adaptive.iter().flat_map(|adaptive| adaptive.blocks(&self.states))
+    }
+
+    /// As [`Self::touch`], in adaptive order.
+    pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
+        for &block in blocks {
+            if block == NULL_BLOCK {
+                self.touch_null(1);
+                continue;
+            }
+            let is_free = self.states.add_reference(block) == 1;
+            let adaptive = self.adaptive.as_mut().expect("touched in adaptive order");
+            let was_listed = adaptive.hit(&mut self.states, block, is_free);
+            if is_free && !was_listed {
+                self.free.remove(&mut self.states, block);
+            }
+            self.note(|| Observation::Touched(block));
+        }
+    }
+
+    /// As [`Self::release`], in adaptive order.
+    pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let mut front = self.free.front_run(&self.states);
+        for block in blocks {
+            if block == NULL_BLOCK {
+                self.release_null(1);
+                continue;
+            }
+            match self.states.drop_reference(block) {
+                Dropped::Held => {}
+                _ if self.states.is_cached(block) => self.file(block),
+                _ => self.free.push_to_front_run(&mut self.states, &mut front, block),
+            }
+        }
+        self.free.close_runs(&mut self.states, front, BackRun::default());
+    }
+
+    fn file(&mut self, block: BlockId) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.file(&mut self.states, block);
+        }
+    }
+
+    /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
+    pub(super) fn demote_listed(&mut self, n: usize) {
+        let Some(adaptive) = &mut self.adaptive else { return };
+        for _ in 0..n {
+            let Some(block) = adaptive.pop(&mut self.states) else { return };
+            self.free.push_back(&mut self.states, block);
+        }
+    }
+
+    /// A block that loses its keys leaves the lists.
+    pub(super) fn delist(&mut self, block: BlockId) {
+        if let Some(adaptive) = &mut self.adaptive
+            && adaptive.remove(&mut self.states, block)
+        {
+            let mut front = self.free.front_run(&self.states);
+            self.free.push_to_front_run(&mut self.states, &mut front, block);
+            self.free.close_runs(&mut self.states, front, BackRun::default());
+        }
+    }
+
+    /// Every free cached block goes to the end of the free queue.
+    pub(super) fn empty_lists(&mut self) {
+        self.demote_listed(self.adaptive.as_ref().map_or(0, |adaptive| adaptive.len()));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.forget_names();
+        }
+    }
+
+    /// Notes what blocks are that have become cached.
+    pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
+        let Some(adaptive) = &mut self.adaptive else { return };
+        let mark = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
+        for (i, &block) in batch.blocks.iter().enumerate() {
+            let is_prompt = batch.num_tokens(i) <= batch.num_prompt_tokens;
+            let mark = Mark { is_watched: mark.is_watched && is_prompt, ..mark };
+            if block != NULL_BLOCK {
+                adaptive.mark(block, mark, batch.group, batch.hash(i).0[0]);
+            }
+        }
+    }
+
+    /// Notes what a block is that has become cached by itself.
+    pub(super) fn mark_one(&mut self, block: BlockId, key: &CacheKey) {
+        if let Some(adaptive) = &mut self.adaptive {
+            let mark = adaptive.mark_of(key.group);
+            adaptive.mark(block, mark, key.group, key.hash.0[0]);
+        }
+    }
+
+    /// From now on until [`Self::end_holding`], window tails of some worth that are given back are
+    /// recycled last.
+    pub fn start_holding(&mut self) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.start_holding();
+        }
+    }
+
+    /// The tails that are held since.
+    pub fn end_holding(&mut self) -> Vec<BlockId> {
+        self.adaptive.as_mut().map(|adaptive| adaptive.end_holding()).unwrap_or_default()
+    }
+
+    /// Window blocks and states are worth as much as full blocks from now on.
+    pub fn promote(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        if let Some(adaptive) = &mut self.adaptive {
+            blocks.into_iter().for_each(|block| adaptive.promote(block));
+        }
+    }
+
+    /// Whether a block is held.
+    pub fn is_held(&self, block: BlockId) -> bool {
+        self.adaptive.as_ref().is_some_and(|adaptive| adaptive.is_held(block))
+    }
+
+    /// A held block waits in the lists from now on.
+    pub fn let_go(&mut self, block: BlockId) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.let_go(&mut self.states, block);
+        }
+    }
+}
