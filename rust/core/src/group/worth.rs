@@ -19,10 +19,8 @@ pub struct Worth {
     pub tail_cost: f64,
 }
 
-/// The last blocks of a prompt that are kept at half the worth of its end: follow-ups part there.
+/// The last blocks of a prompt, each of which is worth as much as its end: follow-ups part there.
 const GRADED_END_BLOCKS: usize = 32;
-/// Half.
-const NEAR_END: usize = 1;
 
 /// What decides the worth of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +77,7 @@ impl TailWorth<'_> {
             grades.improve(end.saturating_sub(self.need)..end, Grade::new(self.halvings(spacing)));
         }
         let graded = prompt_end.saturating_sub(GRADED_END_BLOCKS + self.need)..prompt_end;
-        grades.improve(graded, Grade::new(NEAR_END));
+        grades.improve(graded, Grade::BEST);
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
             grades.improve(end.saturating_sub(self.need)..end, Grade::BEST);

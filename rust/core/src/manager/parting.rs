@@ -34,6 +34,28 @@ impl Manager {
         let num_tokens = |block| pool.states().last_hash_num_tokens(block);
         tails.sort_by_key(|&block| std::cmp::Reverse(num_tokens(block)));
         let tails: Vec<_> = tails.into_iter().map(|block| (num_tokens(block), block)).collect();
+        let whole = groups.iter().zip(&held.groups).find(|(group, _)| !group.kind().is_sparse());
+        if let Some((group, state)) = whole {
+            let prefix_block =
+                |end: usize| state.blocks.get((end / group.block_size).saturating_sub(1));
+            for &(end, tail) in &tails {
+                if let Some(from) = prefix_block(end) {
+                    pool.inherit_uses(tail, from);
+                }
+            }
+            for (group, state) in
+                groups.iter().zip(&held.groups).filter(|(group, _)| group.kind().is_sparse())
+            {
+                let head = state.blocks.null_head();
+                for (i, &block) in
+                    state.blocks.tail().iter().enumerate().filter(|(_, b)| **b != NULL_BLOCK)
+                {
+                    if let Some(from) = prefix_block((head + i + 1) * group.block_size) {
+                        pool.inherit_uses(block, from);
+                    }
+                }
+            }
+        }
         for parted in in_order_of_parting(groups, &held.groups, tails) {
             match parted {
                 Parted::Released(block) => pool.release([block]),

@@ -146,7 +146,7 @@ impl BlockPool {
     }
 
     fn num_free(&self) -> usize {
-        let listed = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.len());
+        let listed = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.num_blocks());
         self.free.len() + self.pinned.len() + listed
     }
 

@@ -61,11 +61,31 @@ impl BlockPool {
 
     /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
     pub(super) fn demote_listed(&mut self, n: usize) {
-        let Some(adaptive) = &mut self.adaptive else { return };
         for _ in 0..n {
-            let Some(block) = adaptive.pop(&mut self.states) else { return };
+            let Some(block) = self.pop_listed() else { return };
             self.free.push_back(&mut self.states, block);
         }
+    }
+
+    fn pop_listed(&mut self) -> Option<BlockId> {
+        loop {
+            let block = self.adaptive.as_mut()?.pop(&mut self.states)?;
+            let prefix = self.prefix_of_tail(block);
+            let adaptive = self.adaptive.as_mut()?;
+            if !prefix.is_some_and(|prefix| adaptive.rejoin(&mut self.states, block, prefix)) {
+                return Some(block);
+            }
+        }
+    }
+
+    /// The block of full attention that ends where a tail does.
+    fn prefix_of_tail(&self, tail: BlockId) -> Option<BlockId> {
+        let adaptive = self.adaptive.as_ref()?;
+        if !adaptive.is_good_tail(tail) {
+            return None;
+        }
+        let hash = self.states.last_key(tail).hash;
+        self.find(&CacheKey { hash, group: adaptive.whole_group()? })
     }
 
     /// A block that loses its keys leaves the lists.
@@ -81,7 +101,7 @@ impl BlockPool {
 
     /// Every free cached block goes to the end of the free queue.
     pub(super) fn empty_lists(&mut self) {
-        self.demote_listed(self.adaptive.as_ref().map_or(0, |adaptive| adaptive.len()));
+        self.demote_listed(self.adaptive.as_ref().map_or(0, |adaptive| adaptive.num_blocks()));
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.forget_names();
         }
@@ -89,6 +109,7 @@ impl BlockPool {
 
     /// Notes what blocks are that have become cached.
     pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
+        self.supersede_duplicates(batch);
         let Some(adaptive) = &mut self.adaptive else { return };
         let mark = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
         for (i, &block) in batch.blocks.iter().enumerate() {
@@ -96,6 +117,19 @@ impl BlockPool {
             let mark = Mark { is_watched: mark.is_watched && is_prompt, ..mark };
             if block != NULL_BLOCK {
                 adaptive.mark(block, mark, batch.group, batch.hash(i).0[0]);
+            }
+        }
+    }
+
+    /// What was computed once more although it was cached is there twice: once in use.
+    fn supersede_duplicates(&mut self, batch: &FullBlocks<'_>) {
+        for (i, &block) in batch.blocks.iter().enumerate() {
+            if block == NULL_BLOCK || !self.states.is_duplicate(block) {
+                continue;
+            }
+            let first = self.find(&CacheKey { hash: *batch.hash(i), group: batch.group });
+            if let (Some(first), Some(adaptive)) = (first, &mut self.adaptive) {
+                adaptive.supersede(&mut self.states, first);
             }
         }
     }
@@ -125,6 +159,13 @@ impl BlockPool {
     pub fn promote(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         if let Some(adaptive) = &mut self.adaptive {
             blocks.into_iter().for_each(|block| adaptive.promote(block));
+        }
+    }
+
+    /// Tails that end with so many tokens have been used as often as the blocks of their prefix.
+    pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.inherit_uses(tail, from);
         }
     }
 

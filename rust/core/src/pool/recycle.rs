@@ -22,7 +22,7 @@ impl BlockPool {
         self.note(|| Observation::Taking(n));
         out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.note_taken(&mut self.states, n);
+            adaptive.tick(&mut self.states);
         }
     }
 

@@ -44,6 +44,28 @@ impl Lists {
         self.ranks.fill(list);
     }
 
+    /// Adds a block beside those that became free `age` epochs ago.
+    pub fn push_aged(
+        &mut self,
+        states: &mut BlockStates,
+        class: usize,
+        grade: Grade,
+        age: usize,
+        block: BlockId,
+    ) {
+        let list = Self::list(class, grade.halvings(), self.epoch + AGES - age.min(AGES - 1));
+        if age > 0 && !self.ranks.has(list) {
+            return self.push(states, class, grade, block);
+        }
+        states.push_to_ring(self.sentinel(list), block);
+        self.ranks.fill(list);
+    }
+
+    /// How many epochs ended.
+    pub fn epoch(&self) -> usize {
+        self.epoch
+    }
+
     /// Takes the block out that is to be evicted first.
     pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
         loop {

@@ -44,15 +44,15 @@ pub struct Adaptive {
     newly_held: Option<Vec<BlockId>>,
 }
 
-/// Counts taken blocks until an epoch ends.
+/// Counts blocks that become cached, those worth nothing aside, until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     epoch_len: usize,
-    num_taken: usize,
+    num_cached: usize,
 }
 
 impl Clock {
-    /// Epochs in which a pool is taken once.
+    /// Epochs in which as many blocks become cached as a pool has.
     const PER_POOL: usize = 32;
     /// Blocks; shorter epochs of small pools say nothing.
     const MIN_LEN: usize = 16;
@@ -75,13 +75,13 @@ impl Adaptive {
             marks,
             num_listed: 0,
             num_watched: 0,
-            clock: Clock { epoch_len, num_taken: 0 },
+            clock: Clock { epoch_len, num_cached: 0 },
             newly_held: None,
         }
     }
 
     /// Blocks in the lists and in the held tier.
-    pub fn len(&self) -> usize {
+    pub fn num_blocks(&self) -> usize {
         self.num_listed + self.held.len()
     }
 
@@ -95,6 +95,12 @@ impl Adaptive {
         self.sample.ordering()
     }
 
+    /// A group of which a hit needs every block.
+    pub fn whole_group(&self) -> Option<GroupId> {
+        let group = self.marks.iter().position(|mark| mark.is_watched && !mark.is_tail)?;
+        Some(group as GroupId)
+    }
+
     /// What a block of a group is by default.
     pub fn mark_of(&self, group: GroupId) -> Mark {
         self.marks[usize::from(group)]
@@ -104,6 +110,7 @@ impl Adaptive {
     #[inline]
     pub fn mark(&mut self, block: BlockId, mark: Mark, group: GroupId, word: u64) {
         self.tags.start(block, mark);
+        self.clock.num_cached += usize::from(mark.is_watched);
         if mark.is_watched && self.sample.takes(word) {
             self.sample.used(name_of(word, group));
         }
@@ -128,6 +135,11 @@ impl Adaptive {
         let word = states.name_word(block);
         let is_sampled = self.sample.takes(word) && self.tags.is_watched(block);
         is_sampled.then(|| name_of(word, states.group_of(block)))
+    }
+
+    /// A tail goes with another block of its prefix: it has been used as often.
+    pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
+        self.tags.inherit_uses(block, from);
     }
 
     /// A block in use is worth as much as a full block from now on.
@@ -158,6 +170,7 @@ impl Adaptive {
     fn list(&mut self, states: &mut BlockStates, block: BlockId, grade: Grade) {
         let class = self.tags.class(block);
         self.tags.set_place(block, Place::Listed);
+        self.tags.set_epoch(block, self.lists.epoch() as u16);
         self.lists.push(states, class, grade, block);
         self.num_listed += 1;
         self.num_watched += usize::from(self.tags.is_watched(block));
@@ -217,11 +230,46 @@ impl Adaptive {
         Some(block)
     }
 
-    /// Blocks were taken; every so often an epoch ends.
-    pub fn note_taken(&mut self, states: &mut BlockStates, n: usize) {
-        self.clock.num_taken += n;
-        while self.clock.num_taken >= self.clock.epoch_len {
-            self.clock.num_taken -= self.clock.epoch_len;
+    /// A free block whose key another has that is in use is evicted before all others.
+    pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId) {
+        if self.remove(states, block) {
+            self.tags.set_grade(block, Grade::WORST);
+            self.list(states, block, Grade::WORST);
+        }
+    }
+
+    /// Whether a tail that is to be evicted may have a chance: one that goes with `prefix`, the
+    /// block of its prefix that ends where it does, waits on beside that block if that was used
+    /// since.
+    pub fn rejoin(&mut self, states: &mut BlockStates, tail: BlockId, prefix: BlockId) -> bool {
+        let now = self.lists.epoch() as u16;
+        let age = |epoch: u16| usize::from(now.wrapping_sub(epoch));
+        let prefix_age = match states.ref_count(prefix) {
+            0 => age(self.tags.epoch(prefix)),
+            _ => 0,
+        };
+        if prefix_age >= age(self.tags.epoch(tail)) {
+            return false;
+        }
+        self.tags.inherit_uses(tail, prefix);
+        self.tags.set_place(tail, Place::Listed);
+        self.tags.set_epoch(tail, now.wrapping_sub(prefix_age as u16));
+        let (class, grade) = (self.tags.class(tail), self.tags.grade(tail));
+        self.lists.push_aged(states, class, grade, prefix_age, tail);
+        self.num_listed += 1;
+        self.num_watched += usize::from(self.tags.is_watched(tail));
+        true
+    }
+
+    /// Whether a block is a tail that is worth to be held.
+    pub fn is_good_tail(&self, block: BlockId) -> bool {
+        self.tags.is_tail(block) && self.tags.grade(block).is_worth_holding()
+    }
+
+    /// Every so often an epoch ends.
+    pub fn tick(&mut self, states: &mut BlockStates) {
+        while self.clock.num_cached >= self.clock.epoch_len {
+            self.clock.num_cached -= self.clock.epoch_len;
             self.sample.end_epoch();
             self.lists.end_epoch(states, &self.sample.values());
         }

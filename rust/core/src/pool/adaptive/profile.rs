@@ -59,7 +59,7 @@ impl Profile {
     fn hazards(&self, class: usize, average: &[f32; AGES]) -> [f32; AGES] {
         std::array::from_fn(|age| {
             // Neighbouring ages are alike, the more so the older.
-            let reach = age / 8;
+            let reach = age / 16;
             let near = age - reach..(age + reach + 1).min(AGES);
             let reused: f32 = self.reused[class][near.clone()].iter().sum();
             let exposed: f32 = self.exposed[class][near].iter().sum();

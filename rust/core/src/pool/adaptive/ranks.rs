@@ -12,6 +12,9 @@ pub(super) struct Ranks {
     words: u64,
 }
 
+/// The rank of a list that cannot have blocks.
+const NONE: u16 = u16::MAX;
+
 impl Ranks {
     pub const MAX: usize = 64 * 64;
 
@@ -30,11 +33,17 @@ impl Ranks {
     pub fn order(&mut self, lists: &[u16]) {
         self.filled.fill(0);
         self.words = 0;
+        self.rank_of.fill(NONE);
         self.list_at.clear();
         self.list_at.extend_from_slice(lists);
         for (rank, &list) in lists.iter().enumerate() {
             self.rank_of[usize::from(list)] = rank as u16;
         }
+    }
+
+    /// Whether a list can have blocks.
+    pub fn has(&self, list: usize) -> bool {
+        self.rank_of[list] != NONE
     }
 
     /// A list got a block.

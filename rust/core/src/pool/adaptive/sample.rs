@@ -64,7 +64,7 @@ const TAKE_OVER: f32 = 1.02;
 /// What is left of a hit after an epoch: half of it after 4 pools were taken.
 const FADE: f32 = 0.9946;
 /// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
-const LARGE_POOL: usize = 1 << 17;
+const LARGE_POOL: usize = 1 << 19;
 
 impl Sample {
     /// For a pool of `num_blocks`.
@@ -83,7 +83,7 @@ impl Sample {
             shadows: [shadow(), shadow(), shadow()],
             profile: Profile::new(),
             epoch: 0,
-            in_force: 0,
+            in_force: 1,
         };
         sample.rank();
         sample

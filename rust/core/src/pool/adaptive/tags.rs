@@ -1,4 +1,4 @@
-//! What the order of eviction knows of each block: two bytes.
+//! What the order of eviction knows of each block: four bytes.
 
 use crate::block::BlockId;
 
@@ -54,18 +54,19 @@ pub(super) enum Place {
 }
 
 mod bit {
-    pub const USES: u16 = 0xf;
+    pub const USES: u32 = 0xf;
     pub const GRADE_SHIFT: u32 = 4;
-    pub const GRADE: u16 = 0x7 << GRADE_SHIFT;
-    pub const TAIL: u16 = 1 << 7;
-    pub const WATCHED: u16 = 1 << 8;
-    pub const LISTED: u16 = 1 << 9;
-    pub const HELD: u16 = 1 << 10;
+    pub const GRADE: u32 = 0x7 << GRADE_SHIFT;
+    pub const TAIL: u32 = 1 << 7;
+    pub const WATCHED: u32 = 1 << 8;
+    pub const LISTED: u32 = 1 << 9;
+    pub const HELD: u32 = 1 << 10;
+    pub const EPOCH_SHIFT: u32 = 16;
 }
 
 /// The tags of all blocks.
 #[derive(Debug)]
-pub(super) struct Tags(Vec<u16>);
+pub(super) struct Tags(Vec<u32>);
 
 /// Classes of blocks by the uses of their prefix: 1, 2 to 3, 4 to 7, 8 and more.
 pub(super) const CLASSES: usize = 4;
@@ -75,11 +76,11 @@ impl Tags {
         Self(vec![0; num_blocks])
     }
 
-    fn get(&self, block: BlockId) -> u16 {
+    fn get(&self, block: BlockId) -> u32 {
         self.0[block as usize]
     }
 
-    fn get_mut(&mut self, block: BlockId) -> &mut u16 {
+    fn get_mut(&mut self, block: BlockId) -> &mut u32 {
         &mut self.0[block as usize]
     }
 
@@ -89,7 +90,7 @@ impl Tags {
         let place = *tag & (bit::LISTED | bit::HELD);
         *tag = place
             | 1
-            | u16::from(mark.grade.0) << bit::GRADE_SHIFT
+            | u32::from(mark.grade.0) << bit::GRADE_SHIFT
             | if mark.is_tail { bit::TAIL } else { 0 }
             | if mark.is_watched { bit::WATCHED } else { 0 };
     }
@@ -111,9 +112,16 @@ impl Tags {
         *tag &= !bit::GRADE;
     }
 
+    /// A block has been used at least as often as another.
+    pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
+        let uses = (self.get(block) & bit::USES).max(self.get(from) & bit::USES);
+        let tag = self.get_mut(block);
+        *tag = *tag & !bit::USES | uses;
+    }
+
     pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
         let tag = self.get_mut(block);
-        *tag = *tag & !bit::GRADE | u16::from(grade.0) << bit::GRADE_SHIFT;
+        *tag = *tag & !bit::GRADE | u32::from(grade.0) << bit::GRADE_SHIFT;
     }
 
     pub fn class(&self, block: BlockId) -> usize {
@@ -146,6 +154,16 @@ impl Tags {
         } else {
             Place::Elsewhere
         }
+    }
+
+    /// The epoch in which the block became free last, modulo 2^16.
+    pub fn epoch(&self, block: BlockId) -> u16 {
+        (self.get(block) >> bit::EPOCH_SHIFT) as u16
+    }
+
+    pub fn set_epoch(&mut self, block: BlockId, epoch: u16) {
+        let tag = self.get_mut(block);
+        *tag = *tag & 0xffff | u32::from(epoch) << bit::EPOCH_SHIFT;
     }
 
     pub fn set_place(&mut self, block: BlockId, place: Place) {
