@@ -1,6 +1,6 @@
 //! Room for what a connector brings: tables take more or fewer blocks for it than they ask for.
 
-use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, Size, digest};
+use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, NULL_BLOCK, Size, digest};
 
 use crate::small::{Request, look_up, manager, serve, step};
 
@@ -44,20 +44,17 @@ fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 
         ..AllocateArgs::default()
     };
     let before = digest(manager);
-    match manager.allocate_slots(&request.view(), &args) {
-        Ok(Some(_)) => {
-            let held = manager.blocks_of(9).expect("a request that runs");
-            let table = held.groups.last().expect("a group");
-            return Answer::Held(table.blocks.iter().map(|block| block != 0).collect());
-        }
-        refused => {
-            assert_eq!(digest(manager), before);
-            match refused {
-                Ok(_) => Answer::Waits,
-                Err(Error::Block(_)) => Answer::Lacks,
-                Err(other) => panic!("{other}"),
-            }
-        }
+    let served = manager.allocate_slots(&request.view(), &args);
+    if let Ok(Some(_)) = served {
+        let held = manager.blocks_of(9).expect("a request that runs");
+        let table = held.groups.last().expect("a group");
+        return Answer::Held(table.blocks.iter().map(|block| block != NULL_BLOCK).collect());
+    }
+    assert_eq!(digest(manager), before);
+    match served {
+        Ok(_) => Answer::Waits,
+        Err(Error::Block(_)) => Answer::Lacks,
+        Err(other) => panic!("{other}"),
     }
 }
 

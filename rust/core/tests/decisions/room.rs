@@ -67,22 +67,85 @@ fn free_blocks_of_a_hit_are_counted_group_by_group() {
     }
 }
 
-/// Buffers start with no hit, so that tokens of a connector may come when one is there already.
+/// Tables of buffers and encoders start with no hit, so that tokens of a connector may come when
+/// they are there already.
 #[test]
-fn a_request_that_holds_a_buffer_alone_may_be_brought_tokens() {
-    let buffer = GroupSpec::new("circular_buffer", 8);
+fn a_request_whose_tables_take_no_hit_may_be_brought_tokens() {
     let uncached =
         |groups: &[GroupSpec]| made(ManagerConfig { enable_caching: false, ..config(41, groups) });
     let external = AllocateArgs { num_external_computed_tokens: 8, ..tokens(4) };
-    let mut manager = uncached(std::slice::from_ref(&buffer));
-    let mut request = Request::new(&manager, 1, 0..40);
-    step(&mut manager, &mut request, 4);
-    assert_eq!(allocate(&mut manager, &mut request, &external), [[0; 0]]);
-    let mut manager = uncached(&[GroupSpec::full(4), buffer]);
-    let mut request = Request::new(&manager, 1, 0..40);
-    step(&mut manager, &mut request, 4);
-    let refused = manager.allocate_slots(&request.view(), &external);
-    assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
+    for kind in ["circular_buffer", "cross_attention"] {
+        let group = GroupSpec::new(kind, 8);
+        let mut manager = uncached(std::slice::from_ref(&group));
+        let mut request = Request::new(&manager, 1, 0..40);
+        let first = AllocateArgs { num_encoder_tokens: 4, ..tokens(4) };
+        assert_eq!(allocate(&mut manager, &mut request, &first), [[1]]);
+        assert_eq!(allocate(&mut manager, &mut request, &external), [[0; 0]]);
+        let mut manager = uncached(&[GroupSpec::full(4), group]);
+        let mut request = Request::new(&manager, 1, 0..40);
+        allocate(&mut manager, &mut request, &first);
+        let refused = manager.allocate_slots(&request.view(), &external);
+        assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
+    }
+}
+
+/// What a connector brings claims the buffer before the step does; a hit does not.
+#[test]
+fn a_buffer_is_new_to_a_request_with_a_hit() {
+    let mut manager = manager(&[GroupSpec::full(4), GroupSpec::new("circular_buffer", 8)]);
+    serve(&mut manager, 1, 0..20);
+    let hit = look_up(&mut manager, 0..20);
+    let mut request = Request::new(&manager, 2, 0..20);
+    let args = AllocateArgs {
+        num_new_computed_tokens: hit.length,
+        new_computed_blocks: &hit.blocks,
+        ..tokens(4)
+    };
+    let new = allocate(&mut manager, &mut request, &args);
+    assert_eq!(new.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// The step goes on in a block that is there; the whole request needs a state more.
+#[test]
+fn the_whole_of_a_row_that_runs_must_fit() {
+    for (num_taken, is_served) in [(59, true), (60, false)] {
+        let mut manager = manager(&[GroupSpec::new("mamba", 4)]);
+        let mut request = Request::new(&manager, 1, 0..40);
+        step(&mut manager, &mut request, 2);
+        manager.pool_mut().take(num_taken - 1, &mut Vec::new());
+        let args = AllocateArgs { full_sequence_must_fit: true, ..tokens(1) };
+        let served = manager.allocate_slots(&request.view(), &args).expect("a valid call");
+        assert_eq!(served.is_some(), is_served);
+    }
+}
+
+#[test]
+fn a_row_of_tokens_that_are_counted_without_states_takes_the_running_one() {
+    let mut manager = made(config(2, &[GroupSpec::new("mamba", 4)]));
+    let mut request = Request::new(&manager, 1, 0..120);
+    request.num_computed_tokens = 100;
+    assert_eq!(allocate(&mut manager, &mut request, &tokens(4))[0].last(), Some(&1));
+    assert_eq!(manager.pool().num_free_blocks(), 0);
+}
+
+#[test]
+fn of_a_step_that_takes_no_block_no_observer_is_told() {
+    let exporting = GroupSpec::new("mamba", 4)
+        .with(Size::NumPrefillCheckpointBlocks, 1)
+        .with(Size::PrefillCheckpointAlignment, 4);
+    // The row has a place for a state inside its second chunk, though no block is asked for.
+    for (group, computed, num_new) in
+        [(GroupSpec::full(4), [0, 3], [3, 1]), (exporting, [2, 4], [10, 8])]
+    {
+        let mut manager = made(ManagerConfig { observe: true, ..config(41, &[group]) });
+        let mut request = Request::new(&manager, 1, 0..40);
+        for (num_computed_tokens, num_new_tokens) in computed.into_iter().zip(num_new) {
+            manager.pool_mut().take_observations();
+            request.num_computed_tokens = num_computed_tokens;
+            step(&mut manager, &mut request, num_new_tokens);
+        }
+        assert_eq!(manager.pool_mut().take_observations(), []);
+    }
 }
 
 #[test]
