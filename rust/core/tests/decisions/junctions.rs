@@ -2,7 +2,7 @@
 
 use kvoxide_core::{AllocateArgs, GroupSpec, ManagerConfig, RequestView};
 
-use crate::small::{Request, config, look_up, made};
+use crate::small::{Request, config, look_up, made, step};
 
 /// Blocks of states are four hash blocks, and there are draft layers.
 fn config_with(enable_mamba_shared_prefix_checkpoint: bool) -> ManagerConfig {
@@ -57,6 +57,21 @@ fn the_state_at_a_junction_is_kept_in_the_step_that_reaches_it() {
         assert!(manager.allocate_slots(&view, &args).is_ok_and(|new| new.is_some()));
         let later = RequestView { num_computed_tokens, ..view };
         assert_eq!(manager.cache_blocks(&later, 20), Ok(()));
+        manager.new_step_starts();
+        assert_eq!(look_up(&mut manager, 0..60).length, hit);
+    }
+}
+
+/// With EAGLE the hit of attention drops a block, so that later requests resume one hash block below
+/// the last boundary of a prompt.
+#[test]
+fn with_a_dropped_block_the_state_is_kept_below_the_last_boundary() {
+    for (num_prompt_tokens, first, hit) in [(30, 24, 24), (30, 20, 0), (28, 24, 24), (27, 20, 20)] {
+        let mut manager = made(ManagerConfig { use_eagle: true, ..config_with(false) });
+        let mut request = Request::new(&manager, 1, 0..num_prompt_tokens);
+        step(&mut manager, &mut request, first);
+        manager.new_step_starts();
+        step(&mut manager, &mut request, num_prompt_tokens as usize - first);
         manager.new_step_starts();
         assert_eq!(look_up(&mut manager, 0..60).length, hit);
     }
