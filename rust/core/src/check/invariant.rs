@@ -276,6 +276,39 @@ mod tests {
         }
     }
 
+    /// How a table of a kind that keeps it otherwise than most may be broken.
+    type Break = fn(&mut GroupState);
+
+    #[test]
+    fn what_a_kind_promises_of_its_tables_is_checked() {
+        let states = GroupSpec::new("mamba", 4).with(crate::Size::NumSpeculativeBlocks, 2);
+        let buffer = GroupSpec::new("circular_buffer", 4);
+        let plants: [(GroupSpec, &str, Break); 3] = [
+            (states, "a row of 1 blocks lacks those for drafts", |state| {
+                state.blocks.ids_mut().truncate(1);
+            }),
+            (buffer.clone(), "the circular buffer of group 0 is 2 blocks", |state| {
+                state.blocks.push_nulls(1);
+            }),
+            (buffer, "the circular buffer of group 0 is 1 blocks", |state| {
+                state.num_cached_blocks = Some(0);
+            }),
+        ];
+        for (group, what, plant) in plants {
+            let config =
+                ManagerConfig { enable_caching: false, ..ManagerConfig::new(11, vec![group], 40) };
+            let mut manager = Manager::new(config).expect("a configuration that can work");
+            let args = AllocateArgs { num_new_tokens: 4, ..AllocateArgs::default() };
+            let request = RequestView::new(RUNNING, &[][..], 10);
+            manager.allocate_slots(&request, &args).expect("slots").expect("room");
+            assert_eq!(check(&manager), Ok(()));
+            plant(&mut held(&mut manager).groups[0]);
+            let found = check(&manager).expect_err(what);
+            assert!(found.contains(what), "{found} instead of {what}");
+            assert!(found.contains("(invariant 9)"), "{found}");
+        }
+    }
+
     #[test]
     fn a_missing_table_is_found() {
         let mut manager = manager();

@@ -45,6 +45,19 @@ fn a_prompt_is_hit_as_in_full_attention() {
     assert_eq!(held(&manager, 2), [[1, 2, 3, 4, 5, 6, 7, 8]]);
 }
 
+/// A connector goes on from where R-SWA ends, as from where full attention does.
+#[test]
+fn a_prompt_is_hit_further_than_its_states_reach() {
+    for first in [rswa(4, 5), GroupSpec::full(4)] {
+        let mut manager = manager(&[first, GroupSpec::new("mamba", 4)]);
+        serve(&mut manager, 1, 0..12);
+        assert_eq!(manager.evict_blocks(&[4]), Ok(()));
+        let request = Request::new(&manager, 2, 0..13);
+        let found = manager.find_deepest_hit(&request.view().hashes, 12).expect("a look-up");
+        assert_eq!(found.map(|found| (found.length, found.is_diverged)), Some((12, true)));
+    }
+}
+
 #[test]
 fn a_circular_buffer_is_one_block_from_first_to_last() {
     let mut manager = manager(&[GroupSpec::full(4), circular(8)]);

@@ -1,8 +1,13 @@
 //! Decisions that can be worked out by hand: which blocks, which hits, in which order, which events.
 
 mod admission;
+mod chunk_states;
+mod connector_room;
+mod declared;
 mod events;
 mod hits;
+mod hits_inside;
+mod junctions;
 mod kinds;
 mod order;
 mod partial_tail;
@@ -10,6 +15,8 @@ mod pinned_tier;
 mod pool;
 mod questions;
 mod refusals;
+mod room;
+mod row_refusals;
 mod small;
 mod state_rows;
 mod states;

@@ -60,6 +60,16 @@ fn blocks_can_be_listed_again_from_the_beginning_of_one() {
 }
 
 #[test]
+fn states_are_not_listed_and_may_be_larger() {
+    let mut manager = zeroing(&[GroupSpec::full(4), GroupSpec::new("mamba", 8)]);
+    let mut request = Request::new(&manager, 1, 0..14);
+    admit(&mut manager, &mut request);
+    assert_eq!(manager.take_new_block_ids(), [1, 2, 3, 4]);
+    manager.record_blocks_for_zeroing(1, 4).expect("the beginning of a block of attention");
+    assert_eq!(manager.take_new_block_ids(), [2, 3, 4]);
+}
+
+#[test]
 fn without_zeroing_nothing_is_listed() {
     let mut manager = made(config(41, &[GroupSpec::full(4)]));
     let mut request = Request::new(&manager, 1, 0..10);

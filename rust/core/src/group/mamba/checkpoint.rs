@@ -54,6 +54,7 @@ mod tests {
         assert!(chunk.can_export(48, 4, 16, Some(4)));
         assert!(!chunk.can_export(48, 4, 16, None), "no backend does");
         assert!(!chunk.can_export(48, 4, 16, Some(24)), "not aligned");
+        assert!(chunk.can_export(44, 4, 16, Some(28)), "aligned from where the chunk starts");
         assert!(!chunk.can_export(18, 4, 16, Some(2)), "less than a hash block");
         assert!(!chunk.can_export(58, 4, 16, Some(2)), "the end itself");
         // The state that the chunk starts from stands in column 0, the one before its end in 2.

@@ -140,3 +140,41 @@ impl RowShape {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(blocks: &[BlockId]) -> GroupState {
+        GroupState { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
+    }
+
+    #[test]
+    fn a_row_with_slots_has_the_blocks_for_its_drafts() {
+        let row = Row { is_allocated: true, ..Row::default() };
+        assert_eq!(row.check(&held(&[1, 2, 3]), 2), Ok(()));
+        assert_eq!(row.check(&held(&[1, 2]), 2), Ok(()), "its state was given back");
+        assert!(row.check(&held(&[1]), 2).is_err());
+        assert_eq!(Row::default().check(&held(&[1]), 2), Ok(()), "it has no slots yet");
+    }
+
+    #[test]
+    fn a_shared_tail_is_where_it_was_found_or_given_back() {
+        let row = Row { shared_tail: Some(SharedTail { position: 1, block: 7 }), ..Row::default() };
+        for (blocks, is_right) in
+            [(&[1, 7][..], true), (&[1, NULL_BLOCK], true), (&[1, 3], false), (&[7], false)]
+        {
+            assert_eq!(row.check(&held(blocks), 0).is_ok(), is_right, "{blocks:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_goes_on_from_the_last_state_before_the_drafts() {
+        let row = Row { is_allocated: true, ..Row::default() };
+        assert_eq!(row.state_read(&held(&[4, 5, 6]), 2), Some(4));
+        assert_eq!(row.state_read(&held(&[4, 5, 6, 7]), 2), Some(5));
+        assert_eq!(row.state_read(&held(&[4, NULL_BLOCK, 6, 7]), 2), None);
+        assert_eq!(row.state_read(&held(&[5, 6]), 2), None);
+        assert_eq!(Row::default().state_read(&held(&[4, 5]), 2), Some(5), "no drafts yet");
+    }
+}

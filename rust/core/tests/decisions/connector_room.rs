@@ -1,0 +1,139 @@
+//! Room for what a connector brings: tables take more or fewer blocks for it than they ask for.
+
+use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, NULL_BLOCK, Size, digest};
+
+use crate::small::{Request, look_up, manager, serve, step};
+
+fn states(block_size: usize, num_drafts: usize) -> GroupSpec {
+    GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, num_drafts)
+}
+
+fn exporting(block_size: usize) -> GroupSpec {
+    let group = states(block_size, 0).with(Size::NumPrefillCheckpointBlocks, 1);
+    group.with(Size::PrefillCheckpointAlignment, 4)
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    /// Served: which blocks of the last group's table are there.
+    Held(Vec<bool>),
+    /// There is no room as the groups count it.
+    Waits,
+    /// There is, but not for all that is taken.
+    Lacks,
+}
+
+fn row<const N: usize>(held: [u8; N]) -> Answer {
+    Answer::Held(held.iter().map(|&held| held == 1).collect())
+}
+
+/// What becomes of a request that hits the first tokens and whose next ones a connector brings,
+/// where all but `num_free` blocks are taken.
+fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 3]) -> Answer {
+    let found = look_up(manager, 0..hit as u64 + 1);
+    assert_eq!(found.length, hit);
+    let num_taken = manager.pool().num_free_blocks() as usize - num_free;
+    let mut taken = Vec::new();
+    manager.pool_mut().take(num_taken, &mut taken);
+    let request = Request::new(manager, 9, 0..100);
+    let args = AllocateArgs {
+        num_new_tokens: new,
+        num_new_computed_tokens: hit,
+        new_computed_blocks: if hit > 0 { &found.blocks } else { &[] },
+        num_external_computed_tokens: external,
+        ..AllocateArgs::default()
+    };
+    let before = digest(manager);
+    let served = manager.allocate_slots(&request.view(), &args);
+    if let Ok(Some(_)) = served {
+        let held = manager.blocks_of(9).expect("a request that runs");
+        let table = held.groups.last().expect("a group");
+        return Answer::Held(table.blocks.iter().map(|block| block != NULL_BLOCK).collect());
+    }
+    assert_eq!(digest(manager), before);
+    match served {
+        Ok(_) => Answer::Waits,
+        Err(Error::Block(_)) => Answer::Lacks,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The answers of new managers with one block too few, and with just enough.
+fn at_the_bound(
+    groups: &[GroupSpec],
+    least: usize,
+    tokens: [usize; 3],
+    prepare: impl Fn(&mut Manager),
+) -> [Answer; 2] {
+    [least - 1, least].map(|num_free| {
+        let mut manager = manager(groups);
+        prepare(&mut manager);
+        answer(&mut manager, num_free, tokens)
+    })
+}
+
+fn nothing(_: &mut Manager) {}
+
+#[test]
+fn the_state_that_a_connector_brings_is_asked_for_with_the_running_one_as_one_block() {
+    let both = [Answer::Lacks, row([0, 1, 1])];
+    assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 4], nothing), both);
+    // The running state goes on in the block that is brought.
+    let one = [Answer::Waits, row([0, 1])];
+    assert_eq!(at_the_bound(&[states(4, 0)], 1, [0, 6, 2], nothing), one);
+    // Between the two lie blocks without a state.
+    let gap = [Answer::Lacks, row([0, 1, 0, 0, 1])];
+    assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 12], nothing), gap);
+}
+
+#[test]
+fn blocks_for_drafts_and_for_a_state_inside_the_chunk_are_asked_for_with_it() {
+    let drafts = [Answer::Lacks, row([0, 1, 1, 1, 1])];
+    assert_eq!(at_the_bound(&[states(4, 2)], 4, [0, 8, 4], nothing), drafts);
+    let drafts = [Answer::Waits, row([0, 1, 1, 1])];
+    assert_eq!(at_the_bound(&[states(4, 2)], 3, [0, 6, 2], nothing), drafts);
+    let inside = [Answer::Lacks, row([0, 1, 0, 1, 1])];
+    assert_eq!(at_the_bound(&[exporting(4)], 3, [0, 8, 11], nothing), inside);
+}
+
+/// Its block is counted as one that leaves the free ones, but it does not.
+#[test]
+fn a_free_state_below_what_a_connector_brings_is_passed_over() {
+    let served = |manager: &mut Manager| {
+        serve(manager, 1, 0..8);
+        manager.new_step_starts();
+    };
+    let both = [Answer::Waits, row([0, 0, 0, 1, 1])];
+    assert_eq!(at_the_bound(&[states(4, 0)], 2, [8, 8, 4], served), both);
+}
+
+#[test]
+fn a_state_in_use_below_what_a_connector_brings_makes_no_room() {
+    let running = |manager: &mut Manager| {
+        let mut first = Request::new(manager, 1, 0..8);
+        step(manager, &mut first, 8);
+        manager.new_step_starts();
+    };
+    let both = [Answer::Lacks, row([0, 0, 0, 1, 1])];
+    assert_eq!(at_the_bound(&[states(4, 0)], 2, [8, 8, 4], running), both);
+}
+
+/// In blocks of 8 the hit of 12 tokens ends inside the second, which holds the end of the step; in
+/// blocks of 2 what is brought has a state of its own.
+#[test]
+fn a_row_that_asks_for_nothing_lends_nothing_to_one_that_asks_for_too_little() {
+    let groups = [GroupSpec::full(2), states(8, 0), states(2, 0)];
+    let running = |manager: &mut Manager| {
+        let mut first = Request::new(manager, 1, 0..14);
+        step(manager, &mut first, 12);
+        manager.new_step_starts();
+    };
+    let both = [Answer::Lacks, row([0, 0, 0, 0, 0, 0, 1, 1])];
+    assert_eq!(at_the_bound(&groups, 5, [12, 2, 2], running), both);
+}
+
+#[test]
+fn what_a_window_skips_of_it_takes_no_block() {
+    let both = [Answer::Waits, row([0, 0, 0, 0, 0, 0, 1, 1, 1])];
+    assert_eq!(at_the_bound(&[GroupSpec::sliding_window(4, 8)], 3, [0, 32, 2], nothing), both);
+}

@@ -1,0 +1,192 @@
+//! Room: which numbers of tokens and blocks it is counted with.
+
+use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig, Size};
+
+use crate::small::{Request, admit, allocate, config, ids, look_up, made, manager, serve, step};
+
+fn tokens(num_new_tokens: usize) -> AllocateArgs<'static> {
+    AllocateArgs { num_new_tokens, ..AllocateArgs::default() }
+}
+
+/// More tokens are counted as computed than the model takes. The window over the whole request ends
+/// where the model does.
+#[test]
+fn the_whole_request_ends_where_the_model_does() {
+    for (watermark, is_served) in [(0.84, true), (0.91, false)] {
+        let groups = [GroupSpec::sliding_window(4, 4)];
+        let config = ManagerConfig { watermark, max_model_len: 16, ..config(11, &groups) };
+        let mut manager = made(config);
+        let mut request = Request::new(&manager, 1, 0..40);
+        request.num_computed_tokens = 30;
+        let args =
+            AllocateArgs { full_sequence_must_fit: true, has_scheduled_reqs: true, ..tokens(4) };
+        // One block for the whole request, none for the step, as the window counts it; nine or ten
+        // of the ten free blocks are kept.
+        let served = manager.allocate_slots(&request.view(), &args);
+        assert_eq!(served.expect("a valid call").is_some(), is_served);
+    }
+}
+
+#[test]
+fn tables_that_grow_take_any_number_of_tokens_and_rows_of_states_twice_the_model() {
+    let with = |group| made(ManagerConfig { max_model_len: 16, ..config(41, &[group]) });
+    let answer = |manager: &mut Manager, num_new_tokens| {
+        let request = Request::new(manager, 1, 0..100);
+        let served = manager.allocate_slots(&request.view(), &tokens(num_new_tokens));
+        served.map(|new| new.is_some())
+    };
+    assert_eq!(answer(&mut with(GroupSpec::full(4)), 100), Ok(true));
+    let states = || with(GroupSpec::new("mamba", 4));
+    assert_eq!(answer(&mut states(), 32), Ok(true));
+    assert!(matches!(answer(&mut states(), 33), Err(Error::Request(_))));
+}
+
+/// Each group's hit is counted by itself: five free blocks of full attention, two of the window.
+#[test]
+fn free_blocks_of_a_hit_are_counted_group_by_group() {
+    let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
+    for (least, full_sequence_must_fit) in [(9, false), (9, true)] {
+        for num_free in [least - 1, least] {
+            let mut manager = manager(&groups);
+            serve(&mut manager, 1, 0..20);
+            let hit = look_up(&mut manager, 0..21);
+            assert_eq!(ids(&hit.blocks), [vec![1, 2, 3, 4, 5], vec![0, 0, 0, 9, 10]]);
+            manager.pool_mut().touch(&[6, 7, 8]);
+            let num_taken = manager.pool().num_free_blocks() as usize - num_free;
+            manager.pool_mut().take(num_taken, &mut Vec::new());
+            let request = Request::new(&manager, 2, 0..21);
+            let args = AllocateArgs {
+                num_new_computed_tokens: 20,
+                new_computed_blocks: &hit.blocks,
+                full_sequence_must_fit,
+                ..tokens(1)
+            };
+            let served = manager.allocate_slots(&request.view(), &args).expect("a valid call");
+            assert_eq!(served.is_some(), num_free == least);
+        }
+    }
+}
+
+/// Tables of buffers and encoders start with no hit, so that tokens of a connector may come when
+/// they are there already.
+#[test]
+fn a_request_whose_tables_take_no_hit_may_be_brought_tokens() {
+    let uncached =
+        |groups: &[GroupSpec]| made(ManagerConfig { enable_caching: false, ..config(41, groups) });
+    let external = AllocateArgs { num_external_computed_tokens: 8, ..tokens(4) };
+    for kind in ["circular_buffer", "cross_attention"] {
+        let group = GroupSpec::new(kind, 8);
+        let mut manager = uncached(std::slice::from_ref(&group));
+        let mut request = Request::new(&manager, 1, 0..40);
+        let first = AllocateArgs { num_encoder_tokens: 4, ..tokens(4) };
+        assert_eq!(allocate(&mut manager, &mut request, &first), [[1]]);
+        assert_eq!(allocate(&mut manager, &mut request, &external), [[0; 0]]);
+        let mut manager = uncached(&[GroupSpec::full(4), group]);
+        let mut request = Request::new(&manager, 1, 0..40);
+        allocate(&mut manager, &mut request, &first);
+        let refused = manager.allocate_slots(&request.view(), &external);
+        assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
+    }
+}
+
+/// What a connector brings claims the buffer before the step does; a hit does not.
+#[test]
+fn a_buffer_is_new_to_a_request_with_a_hit() {
+    let mut manager = manager(&[GroupSpec::full(4), GroupSpec::new("circular_buffer", 8)]);
+    serve(&mut manager, 1, 0..20);
+    let hit = look_up(&mut manager, 0..20);
+    let mut request = Request::new(&manager, 2, 0..20);
+    let args = AllocateArgs {
+        num_new_computed_tokens: hit.length,
+        new_computed_blocks: &hit.blocks,
+        ..tokens(4)
+    };
+    let new = allocate(&mut manager, &mut request, &args);
+    assert_eq!(new.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// The step goes on in a block that is there; the whole request needs a state more.
+#[test]
+fn the_whole_of_a_row_that_runs_must_fit() {
+    for (num_taken, is_served) in [(59, true), (60, false)] {
+        let mut manager = manager(&[GroupSpec::new("mamba", 4)]);
+        let mut request = Request::new(&manager, 1, 0..40);
+        step(&mut manager, &mut request, 2);
+        manager.pool_mut().take(num_taken - 1, &mut Vec::new());
+        let args = AllocateArgs { full_sequence_must_fit: true, ..tokens(1) };
+        let served = manager.allocate_slots(&request.view(), &args).expect("a valid call");
+        assert_eq!(served.is_some(), is_served);
+    }
+}
+
+#[test]
+fn a_row_of_tokens_that_are_counted_without_states_takes_the_running_one() {
+    let mut manager = made(config(2, &[GroupSpec::new("mamba", 4)]));
+    let mut request = Request::new(&manager, 1, 0..120);
+    request.num_computed_tokens = 100;
+    assert_eq!(allocate(&mut manager, &mut request, &tokens(4))[0].last(), Some(&1));
+    assert_eq!(manager.pool().num_free_blocks(), 0);
+}
+
+#[test]
+fn of_a_step_that_takes_no_block_no_observer_is_told() {
+    let exporting = GroupSpec::new("mamba", 4)
+        .with(Size::NumPrefillCheckpointBlocks, 1)
+        .with(Size::PrefillCheckpointAlignment, 4);
+    // The row has a place for a state inside its second chunk, though no block is asked for.
+    for (group, computed, num_new) in
+        [(GroupSpec::full(4), [0, 3], [3, 1]), (exporting, [2, 4], [10, 8])]
+    {
+        let mut manager = made(ManagerConfig { observe: true, ..config(41, &[group]) });
+        let mut request = Request::new(&manager, 1, 0..40);
+        for (num_computed_tokens, num_new_tokens) in computed.into_iter().zip(num_new) {
+            manager.pool_mut().take_observations();
+            request.num_computed_tokens = num_computed_tokens;
+            step(&mut manager, &mut request, num_new_tokens);
+        }
+        assert_eq!(manager.pool_mut().take_observations(), []);
+    }
+}
+
+#[test]
+fn without_caching_a_list_without_blocks_is_no_hit() {
+    for (group, blocks) in [(GroupSpec::full(4), 5), (GroupSpec::sliding_window(4, 4), 5)] {
+        let mut manager = made(ManagerConfig { enable_caching: false, ..config(41, &[group]) });
+        let mut request = Request::new(&manager, 1, 0..20);
+        assert_eq!(admit(&mut manager, &mut request), 0);
+        assert_eq!(manager.blocks_of(1).map(|held| held.groups[0].blocks.len()), Ok(blocks));
+    }
+}
+
+/// A connector brings so much that a window has no use for the hit: wherever that ends, nothing of
+/// it is taken over.
+#[test]
+fn a_hit_that_every_window_skips_may_end_anywhere() {
+    let mut manager = manager(&[GroupSpec::sliding_window(8, 4)]);
+    serve(&mut manager, 1, 0..8);
+    let hit = look_up(&mut manager, 0..9).blocks;
+    let request = Request::new(&manager, 2, 0..60);
+    let answer = |manager: &mut Manager, external| {
+        let args = AllocateArgs {
+            num_new_computed_tokens: 7,
+            new_computed_blocks: &hit,
+            num_external_computed_tokens: external,
+            ..tokens(1)
+        };
+        manager.allocate_slots(&request.view(), &args)
+    };
+    // After 10 tokens the window starts at 7, after 11 at 8.
+    let refused = answer(&mut manager, 3);
+    assert!(matches!(refused, Err(Error::Request(_))), "{refused:?}");
+    assert!(answer(&mut manager, 4).is_ok_and(|new| new.is_some()));
+}
+
+/// Blocks for drafts are taken for the whole step, lookahead or not.
+#[test]
+fn lookahead_takes_no_state() {
+    let group = GroupSpec::new("mamba", 4).with(Size::NumSpeculativeBlocks, 1);
+    let mut manager = manager(&[group]);
+    let mut request = Request::new(&manager, 1, 0..4);
+    let args = AllocateArgs { num_lookahead_tokens: 9, ..tokens(4) };
+    assert_eq!(allocate(&mut manager, &mut request, &args), [[1, 2]]);
+}

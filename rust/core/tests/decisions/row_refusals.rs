@@ -1,0 +1,237 @@
+//! Steps that rows of states refuse, and steps beside them that they do not.
+
+use kvoxide_core::{
+    AllocateArgs, BlockDemand, BlockHash, CacheKey, GroupBlocks, GroupSpec, Manager, ManagerConfig,
+    RequestView, Size, digest,
+};
+
+use crate::small::{Request, allocate, config, held, look_up, made, manager, serve, step};
+
+fn mamba(block_size: usize, drafts: usize) -> GroupSpec {
+    GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
+}
+
+/// Blocks of two hash blocks, and a request that has computed 12 tokens of a prompt of 14. The next
+/// step copies the state that they left in block 3.
+fn before_a_copy(drafts: usize) -> (Manager, Request) {
+    let groups = [GroupSpec::full(8), mamba(8, drafts)];
+    let mut manager = made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) });
+    let mut first = Request::new(&manager, 1, 0..40);
+    let args = AllocateArgs { num_new_tokens: 12, ..AllocateArgs::default() };
+    let view = RequestView { num_prompt_tokens: 14, ..first.view() };
+    assert!(manager.allocate_slots(&view, &args).is_ok_and(|new| new.is_some()));
+    first.num_computed_tokens = 12;
+    (manager, first)
+}
+
+fn of_prompt_14(request: &Request) -> RequestView<'_> {
+    RequestView { num_prompt_tokens: 14, ..request.view() }
+}
+
+fn tokens(num_new_tokens: usize) -> AllocateArgs<'static> {
+    AllocateArgs { num_new_tokens, ..AllocateArgs::default() }
+}
+
+/// Caches a block under a key of somebody else's, as the state after so many tokens.
+fn cache(manager: &mut Manager, block: u32, num_tokens: usize) {
+    let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
+    manager.pool_mut().insert_foreign_key(block, key, num_tokens).expect("a block of the pool");
+}
+
+#[track_caller]
+fn assert_refused(manager: &mut Manager, view: &RequestView<'_>, num_new: usize, says: &str) {
+    let before = digest(manager);
+    let refusal = manager.allocate_slots(view, &tokens(num_new)).expect_err("a refusal");
+    assert!(refusal.to_string().contains(says), "{refusal}");
+    assert_eq!(digest(manager), before);
+}
+
+#[test]
+fn a_state_that_is_to_be_copied_is_not_given_back_before() {
+    let (mut manager, mut first) = before_a_copy(0);
+    // Counted as computed beyond its block, the state would go first.
+    first.num_computed_tokens = 20;
+    let says = "the block that is to be copied was given back";
+    assert_refused(&mut manager, &of_prompt_14(&first), 2, says);
+    first.num_computed_tokens = 16;
+    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(2));
+    assert!(served.is_ok_and(|new| new.is_some()));
+}
+
+#[test]
+fn a_block_for_drafts_that_is_cached_cannot_become_a_state() {
+    let (mut manager, first) = before_a_copy(2);
+    assert_eq!(held(&manager, 1)[1], [0, 3, 4, 5]);
+    cache(&mut manager, 4, 24);
+    let says = "group 1: the state at position 2 is cached already";
+    assert_refused(&mut manager, &of_prompt_14(&first), 12, says);
+    // What is cached for fewer tokens becomes the state of more.
+    let (mut manager, first) = before_a_copy(2);
+    cache(&mut manager, 4, 20);
+    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(12));
+    assert!(served.is_ok_and(|new| new.is_some()));
+}
+
+#[test]
+fn a_block_for_drafts_that_is_cached_cannot_move() {
+    for (block, num_new_tokens) in [(4, 20), (5, 28)] {
+        let (mut manager, first) = before_a_copy(2);
+        cache(&mut manager, block, 12);
+        let view = of_prompt_14(&first);
+        assert_refused(&mut manager, &view, num_new_tokens, "so that it cannot move");
+    }
+    let (mut manager, first) = before_a_copy(2);
+    cache(&mut manager, 5, 12);
+    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(20));
+    assert!(served.is_ok_and(|new| new.is_some()));
+    assert_eq!(held(&manager, 1)[1], [0, 3, 0, 5, 4, 9], "it stays where it is");
+}
+
+/// The copy takes what the state is cached under, so that its block is free to be cached anew.
+#[test]
+fn a_state_that_is_copied_is_cached_anew() {
+    let (mut manager, first) = before_a_copy(0);
+    manager.evict_blocks(&[3]).expect("a block of the pool");
+    cache(&mut manager, 3, 16);
+    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(4));
+    assert!(served.is_ok_and(|new| new.is_some()));
+    assert_eq!(manager.take_block_copies(), [(3, 4)]);
+    assert_eq!(manager.pool().states().hash_num_tokens(4), Some(16));
+}
+
+#[test]
+fn a_state_is_cached_for_more_tokens_but_not_for_as_many() {
+    let (mut manager, first) = before_a_copy(0);
+    assert_eq!(manager.pool().states().hash_num_tokens(3), Some(12));
+    assert_eq!(manager.cache_blocks(&of_prompt_14(&first), 16), Ok(()));
+    assert_eq!(manager.pool().states().hash_num_tokens(3), Some(16));
+    let (mut manager, first) = before_a_copy(0);
+    manager.evict_blocks(&[3]).expect("a block of the pool");
+    cache(&mut manager, 3, 16);
+    let before = digest(&manager);
+    let refusal = manager.cache_blocks(&of_prompt_14(&first), 16).expect_err("a refusal");
+    assert!(refusal.to_string().contains("position 1 is cached already"), "{refusal}");
+    assert_eq!(digest(&manager), before);
+}
+
+#[test]
+fn the_state_at_the_end_of_a_request_stands_for_all_of_its_tokens_or_none() {
+    for (computed, in_flight, block) in [(12, 0, Some(3)), (13, 0, None), (12, 1, None)] {
+        let (mut manager, first) = before_a_copy(0);
+        let view = RequestView {
+            num_computed_tokens: computed,
+            num_in_flight_tokens: in_flight,
+            ..first.view()
+        };
+        let tails = manager.finalize_partial_tails(&view);
+        assert_eq!(tails.iter().map(|tail| tail.block).next(), block);
+    }
+}
+
+/// A step goes on from a state that somebody else gave back. Only where there is room for it is
+/// it refused; what is given back first makes room.
+#[test]
+fn what_each_kind_gives_back_first_makes_room() {
+    let rswa = GroupSpec::new("rswa", 4).with(Size::RswaWindow, 5);
+    // Of 48 tokens, 16 of them prompt; 16 more are asked for. A state is asked for each time.
+    for (group, num_new, num_given_back) in [
+        (GroupSpec::full(4), 4, 0),
+        (GroupSpec::sliding_window(4, 4), 4, 11),
+        (GroupSpec::chunked_local(4, 32), 4, 8),
+        (rswa, 4, 6),
+        (GroupSpec::new("circular_buffer", 4), 0, 0),
+        (GroupSpec::new("cross_attention", 4), 0, 0),
+        (mamba(16, 0), 1, 2),
+    ] {
+        let mut manager =
+            made(ManagerConfig { enable_caching: false, ..config(61, &[group, mamba(16, 0)]) });
+        let mut first = Request::new(&manager, 1, 0..80);
+        first.num_in_flight_tokens = 48;
+        for num_new_tokens in [16; 3] {
+            let args = AllocateArgs { num_encoder_tokens: 12, ..tokens(num_new_tokens) };
+            allocate(&mut manager, &mut first, &args);
+        }
+        first.num_in_flight_tokens = 0;
+        let view = RequestView { num_prompt_tokens: 16, ..first.view() };
+        let state = *held(&manager, 1)[1].last().expect("a state");
+        manager.release_blocks(&[state]).expect("a block with a reference");
+        let room = manager.pool().num_free_blocks() + num_given_back + 2 - num_new - 1;
+        let args = |reserved_blocks| AllocateArgs { reserved_blocks, ..tokens(16) };
+        let before = digest(&manager);
+        assert!(manager.allocate_slots(&view, &args(room)).is_err());
+        assert_eq!(digest(&manager), before);
+        assert_eq!(manager.allocate_slots(&view, &args(room + 1)), Ok(None));
+    }
+}
+
+#[test]
+fn tokens_that_are_counted_without_blocks_need_room_for_states_and_encoder_too() {
+    let encoder = GroupSpec::new("cross_attention", 4);
+    for (group, least) in [(mamba(4, 0), 27), (encoder, 28)] {
+        for (num_free, is_served) in [(least - 1, false), (least, true)] {
+            let groups = [GroupSpec::sliding_window(4, 8), group.clone()];
+            let config = config(num_free + 1, &groups);
+            let mut manager = made(ManagerConfig { enable_caching: false, ..config });
+            let mut request = Request::new(&manager, 1, 0..120);
+            request.num_computed_tokens = 100;
+            let args = AllocateArgs { num_encoder_tokens: 8, ..tokens(4) };
+            let new = manager.allocate_slots(&request.view(), &args);
+            assert_eq!(new.is_ok_and(|new| new.is_some()), is_served);
+        }
+    }
+}
+
+/// One that holds a window and a state already, of which more is counted than it holds.
+#[test]
+fn a_refusal_for_want_of_blocks_remembers_no_state() {
+    let exporting = mamba(4, 0)
+        .with(Size::NumPrefillCheckpointBlocks, 1)
+        .with(Size::PrefillCheckpointAlignment, 4);
+    let mut manager = made(config(8, &[GroupSpec::sliding_window(4, 4), exporting]));
+    let mut request = Request::new(&manager, 1, 0..80);
+    allocate(&mut manager, &mut request, &AllocateArgs { delay_cache_blocks: true, ..tokens(4) });
+    request.num_computed_tokens = 40;
+    let before = digest(&manager);
+    let refusal = manager.allocate_slots(&request.view(), &tokens(15));
+    assert!(matches!(refusal, Err(kvoxide_core::Error::Block(_))), "{refusal:?}");
+    assert_eq!(digest(&manager), before);
+}
+
+#[test]
+fn a_row_may_be_asked_about_a_hit_while_it_runs() {
+    let mut manager = manager(&[mamba(4, 0)]);
+    serve(&mut manager, 1, 0..8);
+    manager.new_step_starts();
+    let hit = look_up(&mut manager, 0..9).blocks;
+    let mut running = Request::new(&manager, 2, 50..70);
+    step(&mut manager, &mut running, 4);
+    let demand = BlockDemand {
+        num_tokens_main_model: 16,
+        num_local_computed_tokens: 8,
+        new_computed_blocks: &hit,
+        ..BlockDemand::default()
+    };
+    // One for the running state, and the free one of the hit.
+    assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(2));
+    let args = AllocateArgs { new_computed_blocks: &hit, ..tokens(4) };
+    assert!(manager.allocate_slots(&running.view(), &args).is_err());
+    let none = [GroupBlocks::default()];
+    let args = AllocateArgs { new_computed_blocks: &none, ..tokens(4) };
+    assert!(manager.allocate_slots(&running.view(), &args).is_ok_and(|new| new.is_some()));
+}
+
+#[test]
+fn a_state_of_this_step_is_asked_for_with_more_blocks_than_there_are() {
+    let mut manager = manager(&[mamba(4, 0)]);
+    serve(&mut manager, 1, 0..8);
+    let hit = look_up(&mut manager, 0..9).blocks;
+    let demand = BlockDemand {
+        num_tokens_main_model: 12,
+        num_local_computed_tokens: 8,
+        new_computed_blocks: &hit,
+        ..BlockDemand::default()
+    };
+    assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(62));
+    manager.new_step_starts();
+    assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(2));
+}
