@@ -79,6 +79,14 @@ fn a_window_takes_room_only_while_it_is_in_use() {
 }
 
 #[test]
+fn a_state_is_hit_only_where_a_chunk_ended() {
+    let prompts = [1000, 1000, 500, 500].map(|length| ((0..length).collect(), 3));
+    let groups = [GroupSpec::full(16), mamba(16)];
+    let report = play(&trace_of(prompts), &settings(&groups, Some(500)));
+    assert_eq!(bound(&report).hit_tokens, [Some(0), Some(992), Some(448), Some(496)]);
+}
+
+#[test]
 fn what_runs_at_the_same_time_needs_no_room() {
     let prompt = |tail: i64| (0..64).chain([tail]).collect::<Vec<i64>>();
     let trace = trace_of((1..=6).map(|tail| (prompt(-100 * tail), 40)));

@@ -135,6 +135,13 @@ mod tests {
     }
 
     #[test]
+    fn what_a_window_retains_beyond_its_reach_does_not_count() {
+        let window = GroupSpec::sliding_window(16, 33).with(Size::ExtraRetainedTokens, 32);
+        let window = &tables_of(&[window])[0];
+        assert_eq!(window.held(100, 100, 200), Held { shared: 4..6, num_own: 1 });
+    }
+
+    #[test]
     fn a_state_is_the_requests_own() {
         let found = tables_of(&[GroupSpec::full(16), GroupSpec::new("mamba", 16)]);
         assert_eq!(found[1].held(100, 112, 90), Held { shared: 0..0, num_own: 1 });
