@@ -2,8 +2,8 @@
 //! schedule that the run of one of them had.
 //!
 //! The [`schedule`] of a run says which tokens have slots when, and with that what is in use
-//! whoever decides ([`tables`], [`usage`]). What a request hits has to lie in the rest of the pool
-//! since it was last used. The [`sweep`] turns the schedule into such [`waits`], of which as many
+//! whoever decides (`tables`, `usage`). What a request hits has to lie in the rest of the pool
+//! since it was last used. The `sweep` turns the schedule into such `waits`, of which as many
 //! are kept as there is room for: each is worth the same, so that of too many at a time the one
 //! that ends last is given up (Belady).
 //!
