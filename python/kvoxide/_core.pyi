@@ -679,7 +679,7 @@ class Simulation:
     out, the newest running request is preempted. ``num_blocks=None`` is the pool that never
     evicts. Requests whose index (0-based) is below ``report_from`` warm the cache: they are left
     out of the counts of requests and tokens, but not of evictions, preemptions, steps and times,
-    and they are in ``per_request``.
+    and they are in ``per_request``. ``bound`` asks for the results' ``bound_...`` too.
     """
 
     def __new__(
@@ -692,6 +692,7 @@ class Simulation:
         concurrency: int = 256,
         max_batched_tokens: int = 8192,
         report_from: int = 0,
+        bound: bool = False,
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
@@ -710,6 +711,14 @@ class SimulationResult:
     generated_tokens: int
     hit_tokens: int
     """Prompt tokens found cached when each request was first admitted."""
+    bound_hit_tokens: int | None
+    """Prompt tokens that a policy which knows the future could hit under this run's schedule; at
+    least ``hit_tokens``. ``docs/replay.md`` says what is assumed. None if it was not asked for."""
+    bound_per_request: NDArray[np.int64] | None
+    """Shape (requests in the trace,): what each of them contributes, -1 if it does not count. One
+    may hit less so that others hit more, so only the sum is a bound."""
+    bound_seconds: float | None
+    """Time that finding the bound took."""
     evictions: int
     """Cached blocks that lost their hash to reuse."""
     preemptions: int

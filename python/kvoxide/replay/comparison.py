@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvoxide._core import Trace, __version__
+from kvoxide.replay.bound import clairvoyant_outcomes
 from kvoxide.replay.groups import Groups
 from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
@@ -21,18 +22,25 @@ from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, pla
 @dataclass(frozen=True)
 class Settings:
     """How a trace is played. Pool sizes are in blocks, ``concurrency`` in requests,
-    ``max_batched_tokens`` in tokens per step."""
+    ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
     policies: tuple[NamedPolicy, ...]
     concurrency: int
     max_batched_tokens: int
+    has_bound: bool = False
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
         shared = SharedTrace(len(trace), lambda: trace)
-        return Workload(shared, self.groups.specs, self.concurrency, self.max_batched_tokens)
+        return Workload(
+            shared,
+            self.groups.specs,
+            self.concurrency,
+            self.max_batched_tokens,
+            has_bound=self.has_bound,
+        )
 
     def check(self) -> None:
         """Raise :class:`~kvoxide._core.ConfigError` if groups, policies and pools cannot work
@@ -43,12 +51,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A trace that was played; ``run_seconds`` is the wall time of all runs together."""
+    """A trace that was played; ``run_seconds`` is the wall time of all ``num_runs`` together."""
 
     settings: Settings
     trace_file: TraceFile
     outcomes: list[Outcome]
     run_seconds: float
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs there were; a bound is none."""
+        return sum(not outcome.is_bound for outcome in self.outcomes)
 
     @property
     def title(self) -> str:
@@ -66,7 +79,7 @@ class Comparison:
     def duration(self) -> str:
         """How long reading and playing took."""
         return (
-            f"read in {self.trace_file.read_seconds:.2f} s, {len(self.outcomes)} runs in"
+            f"read in {self.trace_file.read_seconds:.2f} s, {self.num_runs} runs in"
             f" {self.run_seconds:.2f} s"
         )
 
@@ -89,11 +102,17 @@ class Comparison:
 
 
 def compare(settings: Settings, trace_file: TraceFile, *, quiet: bool) -> Comparison:
-    """Play the trace with every policy in every pool, and in the pool that never evicts."""
+    """Play the trace with every policy in every pool, and in the pool that never evicts.
+
+    What could have been hit, if that is wanted, stands before the latter.
+    """
     started = time.perf_counter()
     workload = settings.workload(trace_file.trace)
     runs = plan_runs(workload, settings.policies, settings.pool_sizes)
     outcomes = execute_watched(runs, quiet=quiet)
+    if settings.has_bound:
+        *outcomes, unlimited = outcomes
+        outcomes += [*clairvoyant_outcomes(outcomes), unlimited]
     return Comparison(settings, trace_file, outcomes, time.perf_counter() - started)
 
 
@@ -105,6 +124,7 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
         "policies": [policy.name for policy in settings.policies],
         "concurrency": settings.concurrency,
         "max_batched_tokens": settings.max_batched_tokens,
+        "bound": settings.has_bound,
     }
 
 

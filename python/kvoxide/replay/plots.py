@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvoxide.replay.curves import HitShares
-from kvoxide.replay.policies import UNLIMITED
+from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
 from kvoxide.replay.runner import Outcome
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
     hits, pool = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for outcome, style in zip(outcomes, _styles(_names(outcomes)), strict=True):
         _draw_hit_share(hits, outcome, style)
-        if not outcome.is_unlimited:
+        if outcome.has_pool:
             _draw_occupancy(pool, outcome, style)
     hits.set_ylabel("hit share of prompt tokens\nso far (thick), moving (thin)")
     pool.set_ylabel("share of the pool: in use (solid),\ncached (dashed), pinned (dotted)")
@@ -45,7 +45,7 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
 
 
 def draw_hit_shares(shares: HitShares, title: str) -> "Figure":
-    """Hit share over a quantity, one line per policy, the unlimited pool as the reference."""
+    """Hit share over a quantity, one line per policy; black is what they are compared with."""
     figure = new_figure(title, height=5)
     axes = figure.subplots()
     for (name, row), style in zip(
@@ -92,13 +92,15 @@ def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     for index, name in enumerate(names):
         if name == UNLIMITED:
             yield {"color": "black", "linestyle": "--", "linewidth": 1.2, "markersize": 3}
+        elif name == CLAIRVOYANT:
+            yield {"color": "black", "linestyle": ":", "linewidth": 1.8, "markersize": 3}
         else:
             width = max(1.5, 4 - 0.8 * index)
             yield {"color": next(colours), "linewidth": width, "markersize": 2 * width + 1}
 
 
 def _draw_hit_share(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:
-    rows = outcome.result.per_request[outcome.run.workload.report_from :]
+    rows = outcome.per_request[outcome.run.workload.report_from :]
     served = rows[rows[:, 2] >= 0]
     prompt, hit = served[:, 0], served[:, 2]
     requests = np.arange(1, len(served) + 1)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from kvoxide._core import RecycleOrder, Retention
 
 UNLIMITED: Final = "unlimited"
+CLAIRVOYANT: Final = "clairvoyant"
 DEFAULT_POLICY: Final = "uncached-first"
 
 _ALLOWED: Final = (
@@ -77,6 +78,8 @@ def _parse_token(text: str, token: str) -> _Values:
             return {"pin_min_drop_size": DEFAULT_PIN_MIN_DROP_SIZE}
         case (name, _) if name == UNLIMITED:
             raise ConfigError(f"the line {UNLIMITED!r} is in every table by itself; {_ALLOWED}")
+        case (name, _) if name == CLAIRVOYANT:
+            raise ConfigError(f"the line {CLAIRVOYANT!r} comes with --bound; {_ALLOWED}")
     raise ConfigError(f"cannot read {token!r} in the policy {text!r}; {_ALLOWED}")
 
 

@@ -22,39 +22,42 @@ def group_record(spec: KVCacheGroupSpec) -> dict[str, Any]:
 def outcome_record(outcome: Outcome) -> dict[str, Any]:
     """The counts of a run; tokens, blocks, shares from 0 to 1, times in seconds.
 
-    What is about the pool is None for the unlimited run.
+    What is about the pool is None for the unlimited run and for a bound, whose ``schedule_of`` is
+    the policy of the run that it was found from.
     """
     result = outcome.result
     pool = _pool_record(outcome)
     return {
         "policy": outcome.run.policy.name,
         "blocks": outcome.run.blocks,
+        "schedule_of": outcome.schedule_of,
         "requests": result.requests,
         "rejected_requests": result.rejected_requests,
         "prompt_tokens": result.prompt_tokens,
         "generated_tokens": result.generated_tokens,
-        "hit_tokens": result.hit_tokens,
+        "hit_tokens": outcome.hit_tokens,
         "hit_share": outcome.hit_share,
         "steps": result.steps,
-        "wall_seconds": result.wall_seconds,
-        **(dict.fromkeys(pool) if outcome.is_unlimited else pool),
+        "wall_seconds": outcome.wall_seconds,
+        **(pool if outcome.has_pool else dict.fromkeys(pool)),
     }
 
 
 def timeline_record(outcome: Outcome) -> list[list[float]] | None:
-    """Samples over the run, None for the unlimited one; the columns are
+    """Samples over the run, None where there is no pool to tell of; the columns are
     :data:`TIMELINE_COLUMNS`."""
     rows: list[list[float]] = outcome.result.timeline.tolist()
-    return None if outcome.is_unlimited else rows
+    return rows if outcome.has_pool else None
 
 
 def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
     """A JSON line per run and request of the trace, with lengths in tokens.
 
-    ``hit_tokens`` is null for a request that could never fit the pool and was skipped.
+    ``hit_tokens`` is null for a request that could never fit the pool and was skipped. Of a bound,
+    only the sum over all requests is one.
     """
     for outcome in outcomes:
-        for index, row in enumerate(outcome.result.per_request.tolist()):
+        for index, row in enumerate(outcome.per_request.tolist()):
             prompt_tokens, output_tokens, hit_tokens, preemptions = row
             record = {
                 "policy": outcome.run.policy.name,

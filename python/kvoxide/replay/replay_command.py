@@ -94,6 +94,12 @@ def _parse_pool_sizes(text: str) -> tuple[int, ...]:
     metavar="N",
     help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
 )
+@click.option(
+    "--bound",
+    "has_bound",
+    is_flag=True,
+    help='Add the line "clairvoyant": what a policy that knows the future could hit.',
+)
 @click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping.")
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
@@ -109,6 +115,7 @@ def replay(
     max_batched_tokens: int,
     requests: int | None,
     tokens_per_id: int | None,
+    has_bound: bool,
     skip_bad: bool,
     json_path: Path | None,
     per_request_path: Path | None,
@@ -126,7 +133,9 @@ def replay(
     """
     check_distinct(trace, [json_path, per_request_path, plot_path])
     chosen = _choose_groups(groups, preset)
-    settings = Settings(chosen, pool_sizes, policies, concurrency, max_batched_tokens)
+    settings = Settings(
+        chosen, pool_sizes, policies, concurrency, max_batched_tokens, has_bound=has_bound
+    )
     settings.check()
     trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
     if trace_file.bad_lines and not quiet:

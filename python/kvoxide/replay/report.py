@@ -29,11 +29,11 @@ _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "rejected": lambda o: _count(o.result.rejected_requests),
     "prompt\ntokens": lambda o: _count(o.result.prompt_tokens),
     "generated\ntokens": lambda o: _count(o.result.generated_tokens),
-    "hit\ntokens": lambda o: _count(o.result.hit_tokens),
+    "hit\ntokens": lambda o: _count(o.hit_tokens),
     "hit\nshare": lambda o: f"{o.hit_share:.2%}",
-    "run\ns": lambda o: f"{o.result.wall_seconds:.2f}",
+    "run\ns": lambda o: f"{o.wall_seconds:.2f}",
 }
-# What only a pool has, which the unlimited line has not.
+# What only a pool has, which the unlimited line and the bound have not.
 _POOL_FIGURES: dict[str, Callable[[Outcome], str]] = {
     "evictions": lambda o: _count(o.result.evictions),
     "preemptions": lambda o: _count(o.result.preemptions),
@@ -55,7 +55,7 @@ def print_outcomes(outcomes: Sequence[Outcome], title: str) -> None:
         keys.append(Column("pool\nblocks", [_pool(o) for o in outcomes]))
     columns = [Column(header, [cell(o) for o in outcomes]) for header, cell in _FIGURES.items()]
     for header, cell in _POOL_FIGURES.items():
-        columns.append(Column(header, ["-" if o.is_unlimited else cell(o) for o in outcomes]))
+        columns.append(Column(header, [cell(o) if o.has_pool else "-" for o in outcomes]))
     if not any(o.result.rejected_requests for o in outcomes):
         columns = [column for column in columns if column.header != "rejected"]
     else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvoxide._core import (
     ConfigError,
@@ -16,6 +17,10 @@ from kvoxide._core import (
     Trace,
 )
 from kvoxide.replay.policies import UNLIMITED, NamedPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _POLL_SECONDS = 0.2
 
@@ -57,7 +62,7 @@ class Workload:
 
     ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step; requests before
     ``report_from`` (0-based) only warm the cache. ``quantity`` is the workload's place on an
-    experiment's axis.
+    experiment's axis. ``has_bound`` is whether the results tell what could have been hit.
     """
 
     trace: SharedTrace
@@ -66,6 +71,7 @@ class Workload:
     max_batched_tokens: int
     report_from: int = 0
     quantity: int = 0
+    has_bound: bool = False
 
     def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
         """A simulation of ``trace`` under this workload's settings."""
@@ -77,6 +83,7 @@ class Workload:
             concurrency=self.concurrency,
             max_batched_tokens=self.max_batched_tokens,
             report_from=self.report_from,
+            bound=self.has_bound,
         )
 
 
@@ -91,20 +98,53 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run and what came of it."""
+    """A run and what came of it; or what could have come of it, if ``schedule_of`` names the policy
+    whose schedule that is for."""
 
     run: Run
     result: SimulationResult
+    schedule_of: str | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is what could have been hit; such an outcome has no pool to tell of."""
+        return self.schedule_of is not None
+
+    @property
+    def hit_tokens(self) -> int:
+        """Prompt tokens that were hit, or could have been."""
+        bound = self.result.bound_hit_tokens if self.is_bound else None
+        return self.result.hit_tokens if bound is None else bound
 
     @property
     def hit_share(self) -> float:
         """Hit tokens per prompt token, 0.0 to 1.0."""
-        return self.result.hit_tokens / max(1, self.result.prompt_tokens)
+        return self.hit_tokens / max(1, self.result.prompt_tokens)
+
+    @property
+    def per_request(self) -> "NDArray[np.int64]":
+        """The result's ``per_request``, with the hits of this outcome."""
+        rows = self.result.per_request
+        bound = self.result.bound_per_request if self.is_bound else None
+        if bound is not None:
+            rows[:, 2] = bound
+        return rows
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time of the run, or of finding the bound."""
+        bound = self.result.bound_seconds if self.is_bound else None
+        return self.result.wall_seconds if bound is None else bound
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether the pool never evicts; such a run has hits, but nothing of a pool to tell."""
+        """Whether the pool never evicts."""
         return self.run.blocks is None
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether there is anything of a pool to tell, beside hits."""
+        return not (self.is_unlimited or self.is_bound)
 
     @property
     def peak_used_share(self) -> float:

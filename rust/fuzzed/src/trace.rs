@@ -115,10 +115,14 @@ fn check_play(trace: &Trace) {
         concurrency: 3,
         max_batched_tokens: 64,
         report_from: 0,
+        has_bound: true,
     };
     let played = play(trace, &settings, &Control::default());
     assert_eq!(played.is_ok(), trace.tokens_per_id().is_ok(), "{played:?}");
     let Ok(report) = played else { return };
     let played = report.requests.len();
     assert_eq!(played, trace.requests().len());
+    let hits: usize = report.counted().filter_map(|request| request.hit_tokens).sum();
+    let bound = report.bound.expect("it was asked for");
+    assert!(hits <= bound.num_hit_tokens(), "{hits} tokens hit, {bound:?}");
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use numpy::ndarray::Array2;
-use numpy::{IntoPyArray, PyArray2};
+use numpy::{IntoPyArray, PyArray1, PyArray2};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use kvoxide_core::Error;
+use kvoxide_replay::bound::Bound as HitBound;
 use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
@@ -123,7 +124,7 @@ pub(crate) struct PySimulation {
 impl PySimulation {
     #[new]
     #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
-        max_batched_tokens=8192, report_from=0))]
+        max_batched_tokens=8192, report_from=0, bound=false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -134,6 +135,7 @@ impl PySimulation {
         concurrency: i64,
         max_batched_tokens: i64,
         report_from: i64,
+        bound: bool,
     ) -> PyResult<Self> {
         let settings = Settings {
             groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
@@ -142,6 +144,7 @@ impl PySimulation {
             concurrency: size(py, "concurrency", concurrency)?,
             max_batched_tokens: size(py, "max_batched_tokens", max_batched_tokens)?,
             report_from: size(py, "report_from", report_from)?,
+            has_bound: bound,
         };
         Ok(Self { trace: trace.trace.clone(), settings, control: Control::default() })
     }
@@ -197,6 +200,23 @@ impl SimulationResult {
     #[getter]
     fn hit_tokens(&self) -> usize {
         self.report.counted().filter_map(|request| request.hit_tokens).sum()
+    }
+
+    #[getter]
+    fn bound_hit_tokens(&self) -> Option<usize> {
+        self.report.bound.as_ref().map(HitBound::num_hit_tokens)
+    }
+
+    #[getter]
+    fn bound_seconds(&self) -> Option<f64> {
+        self.report.bound.as_ref().map(|bound| bound.wall.as_secs_f64())
+    }
+
+    #[getter]
+    fn bound_per_request<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<i64>>> {
+        let hits = self.report.bound.as_ref()?.hit_tokens.iter();
+        let hits: Vec<_> = hits.map(|hit| hit.map_or(-1, |hit| hit as i64)).collect();
+        Some(hits.into_pyarray(py))
     }
 
     #[getter]

@@ -2,8 +2,9 @@
 //!
 //! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step, in
 //! the [`chunks`] that recurrent states need, and asks a [`cache`] for blocks, and [`report`] counts
-//! what came of it.
+//! what came of it. [`bound`] finds what could have come of it.
 
+pub mod bound;
 pub mod cache;
 pub mod chunks;
 pub mod id_width;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::bound::Bound;
 use crate::cache::Occupancy;
 
 /// Most points of a timeline.
@@ -83,12 +84,25 @@ pub struct Report {
     pub step: Durations,
     /// Time of the run.
     pub wall: Duration,
+    /// What a policy that knows the future could hit under the run's schedule, if it was asked for.
+    pub bound: Option<Bound>,
 }
 
 impl Report {
     /// The requests that count and were not rejected.
     pub fn counted(&self) -> impl Iterator<Item = &RequestReport> {
-        self.requests.iter().skip(self.report_from).filter(|r| r.hit_tokens.is_some())
+        self.counting().flatten()
+    }
+
+    /// The requests in the order of the trace, `None` for those that do not count or were rejected.
+    pub fn counting(&self) -> impl Iterator<Item = Option<&RequestReport>> {
+        let counts = |&(index, request): &(usize, &RequestReport)| {
+            index >= self.report_from && request.hit_tokens.is_some()
+        };
+        self.requests
+            .iter()
+            .enumerate()
+            .map(move |each| Some(each).filter(counts).map(|each| each.1))
     }
 
     /// Requests that can never fit the pool.

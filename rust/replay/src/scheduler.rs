@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView, Size};
 
+use crate::bound::schedule::Schedule;
+use crate::bound::{Bound, Groups};
 use crate::cache::{Cache, Hit, ManagedCache};
 use crate::chunks::Chunks;
 use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
@@ -34,6 +36,8 @@ pub struct Settings {
     pub max_batched_tokens: usize,
     /// Requests before this one warm the cache and are left out of sums.
     pub report_from: usize,
+    /// Whether to find what a policy that knows the future could hit.
+    pub has_bound: bool,
 }
 
 /// Shared with other threads during a run.
@@ -85,9 +89,11 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
         trace.tokens_per_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
     let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
     let sizes = (hash_sizes, chunks);
+    let is_bounded = settings.has_bound && settings.num_blocks.is_some();
+    let bounded = is_bounded.then(|| Groups::of(managed.manager()));
     match settings.num_blocks.or(room_for_all) {
-        Some(_) => Run::new(trace, settings, control, managed, sizes).finish(),
-        None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(),
+        Some(_) => Run::new(trace, settings, control, managed, sizes).finish(bounded),
+        None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(None),
     }
 }
 
@@ -161,6 +167,8 @@ struct Run<'a, C> {
     scheduled: Vec<usize>,
     next_unique_token: i64,
     num_finished: usize,
+    /// What a bound is found from.
+    schedule: Option<Schedule>,
     report: Report,
 }
 
@@ -189,6 +197,7 @@ impl<'a, C: Cache> Run<'a, C> {
             scheduled: Vec::new(),
             next_unique_token: -1,
             num_finished: 0,
+            schedule: None,
             report: Report {
                 requests: trace.requests().iter().map(blank).collect(),
                 report_from: settings.report_from,
@@ -197,7 +206,9 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    fn finish(mut self) -> Result<Report, Stopped> {
+    /// Plays to the end, and finds the bound for the groups if it is asked for them.
+    fn finish(mut self, bounded: Option<Groups>) -> Result<Report, Stopped> {
+        self.schedule = bounded.is_some().then(|| Schedule::new(self.hash_sizes.block_size));
         let start = Instant::now();
         while self.num_finished < self.trace.requests().len() {
             if self.control.cancelled.load(Ordering::Relaxed) {
@@ -207,7 +218,31 @@ impl<'a, C: Cache> Run<'a, C> {
         }
         self.report.wall = start.elapsed();
         self.report.last = self.cache.occupancy();
+        self.report.bound = match (bounded, self.schedule.take()) {
+            (Some(groups), Some(schedule)) => Some(self.bound(groups, &schedule)?),
+            _ if self.settings.has_bound => Some(self.hits_as_bound()),
+            _ => None,
+        };
         Ok(self.report)
+    }
+
+    fn bound(&self, groups: Groups, schedule: &Schedule) -> Result<Bound, Stopped> {
+        let played = (self.trace, self.hash_sizes);
+        let counts = self.report.counting().map(|request| request.is_some()).collect();
+        let cancelled = &self.control.cancelled;
+        groups.bound(played, schedule, counts, cancelled).ok_or(Stopped::Cancelled)
+    }
+
+    /// Of a pool that never evicts.
+    fn hits_as_bound(&self) -> Bound {
+        let hits = self.report.counting().map(|request| request?.hit_tokens);
+        Bound { hit_tokens: hits.collect(), ..Bound::default() }
+    }
+
+    fn record(&mut self, event: impl FnOnce(&mut Schedule)) {
+        if let Some(schedule) = &mut self.schedule {
+            event(schedule);
+        }
     }
 
     fn step(&mut self) -> Result<(), Stopped> {
@@ -223,6 +258,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.report.steps += 1;
         let used = self.cache.occupancy().used;
         self.report.peak_used_blocks = self.report.peak_used_blocks.max(used);
+        self.record(Schedule::step_allocated);
         self.cache.step_has_run()?;
         self.settle();
         Ok(())
@@ -244,6 +280,8 @@ impl<'a, C: Cache> Run<'a, C> {
             let fits =
                 step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
             if fits {
+                let (index, num_prompt) = (request.index, request.num_prompt_tokens);
+                self.record(|schedule| schedule.extend(index, num_prompt, start..start + num_new));
                 self.scheduled.push(num_new);
                 *budget -= num_new;
             } else if self.running.len() == 1 {
@@ -262,6 +300,7 @@ impl<'a, C: Cache> Run<'a, C> {
     fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
         self.cache.free(request.index as u64);
+        self.record(|schedule| schedule.preempt(request.index));
         self.report.requests[request.index].preemptions += 1;
         request.num_computed_tokens = 0;
         request.is_waiting = true;
@@ -272,6 +311,7 @@ impl<'a, C: Cache> Run<'a, C> {
     fn reject_running(&mut self) {
         if let Some(request) = self.running.pop() {
             self.cache.free(request.index as u64);
+            self.record(|schedule| schedule.end(request.index));
             self.reject(request.index);
         }
     }
@@ -323,6 +363,7 @@ impl<'a, C: Cache> Run<'a, C> {
         request.shared_prefix_boundary = hit.shared_prefix_boundary;
         request.num_computed_tokens = hit.length;
         request.is_waiting = false;
+        self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
         let report = &mut self.report.requests[request.index];
         // The look-up of a request that comes back after a preemption hits its own blocks.
         report.hit_tokens.get_or_insert(hit.length);
@@ -354,6 +395,7 @@ impl<'a, C: Cache> Run<'a, C> {
 
     fn end(&mut self, request: &Active) {
         self.cache.free(request.index as u64);
+        self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
         self.count_finished();
     }

@@ -13,6 +13,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
         concurrency: 1,
         max_batched_tokens: 64,
         report_from: 0,
+        has_bound: false,
     }
 }
 

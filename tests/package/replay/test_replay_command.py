@@ -137,6 +137,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "policies": ["uncached-first"],
         "concurrency": 256,
         "max_batched_tokens": 8192,
+        "bound": False,
     }
     assert record["trace"] == {
         "name": twice,

@@ -44,6 +44,7 @@ def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -
         ("fifo,uncached-first", "recycle_order twice"),
         ("pin,pin=2", "pin_min_drop_size twice"),
         ("unlimited", "every table"),
+        ("clairvoyant", "--bound"),
     ],
 )
 def test_a_refusal_names_the_token(text: str, said: str) -> None:

@@ -1,0 +1,89 @@
+//! Prefixes of prompts by number: equal prefixes have the same one.
+//!
+//! The numbers of a prompt that begins as no other count up, so that most prefixes are found beside
+//! the one before; only where prompts part, they are looked up.
+
+use std::collections::HashMap;
+
+use crate::tokens::{HashChain, HashSizes};
+use crate::trace::Prompt;
+
+/// Hashes of a run have 16 bytes, and each stands for all tokens up to it.
+type Name = [u64; 2];
+
+/// The numbers of all prefixes seen so far that are whole units long.
+#[derive(Debug)]
+pub struct Prefixes {
+    sizes: HashSizes,
+    /// Tokens per unit, a multiple of the hash block size.
+    unit: usize,
+    /// By number.
+    names: Vec<Name>,
+    /// Those whose number does not follow that of the prefix before.
+    branches: HashMap<Name, u32>,
+}
+
+impl Prefixes {
+    /// No prefix yet.
+    pub fn new(sizes: HashSizes, unit: usize) -> Self {
+        Self { sizes, unit, names: Vec::new(), branches: HashMap::new() }
+    }
+
+    /// How many there are; their numbers are below.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The numbers of the prefixes of a prompt, of one unit, two and so on.
+    pub fn of_prompt(&mut self, prompt: &Prompt) -> Vec<u32> {
+        let per_unit = self.unit / self.sizes.block_size;
+        let chain = HashChain::new(self.sizes, prompt);
+        let mut before = None;
+        let ends = chain.hashes.iter().skip(per_unit - 1).step_by(per_unit);
+        ends.map(|hash| {
+            let number = self.number([hash.0[0], hash.0[1]], before);
+            before = Some(number);
+            number
+        })
+        .collect()
+    }
+
+    fn number(&mut self, name: Name, before: Option<u32>) -> u32 {
+        let follower = before.map(|before| before + 1);
+        if let Some(number) = follower.filter(|&next| self.names.get(next as usize) == Some(&name))
+        {
+            return number;
+        }
+        let new = self.names.len() as u32;
+        if follower != Some(new) {
+            let number = *self.branches.entry(name).or_insert(new);
+            if number != new {
+                return number;
+            }
+        }
+        self.names.push(name);
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_prefixes_have_equal_numbers() {
+        let sizes = HashSizes { block_size: 2, tokens_per_id: 1 };
+        let mut prefixes = Prefixes::new(sizes, 4);
+        let mut numbers = |tokens: std::ops::Range<i64>, tail: &[i64]| -> Vec<u32> {
+            prefixes.of_prompt(&Prompt::Tokens(tokens.chain(tail.iter().copied()).collect()))
+        };
+        assert_eq!(numbers(0..13, &[]), [0, 1, 2]);
+        assert_eq!(numbers(0..8, &[50, 51, 52, 53, 54, 55, 56, 57]), [0, 1, 3, 4]);
+        assert_eq!(numbers(9..20, &[]), [5, 6]);
+        assert_eq!(numbers(0..20, &[]), [0, 1, 2, 7, 8], "longer than the first");
+        assert_eq!(numbers(0..8, &[50, 51, 52, 53, 60, 61, 62, 63]), [0, 1, 3, 9]);
+        assert_eq!(numbers(9..18, &[1, 2, 3]), [5, 6, 10]);
+        assert_eq!(numbers(0..3, &[]), [0; 0]);
+        assert_eq!(prefixes.len(), 11);
+    }
+}

@@ -1,0 +1,139 @@
+//! What can be hit, and what it costs to let it wait.
+
+use kvoxide_core::group::{Group, Head};
+use kvoxide_core::{Manager, Size};
+
+use super::tables::{Table, tables};
+
+/// What a manager's groups need of a hit. Sizes in tokens.
+#[derive(Clone, Debug)]
+pub struct HitRules {
+    /// The shortest stretch of a prefix that can be hit by itself; prefixes are counted in it.
+    pub unit: usize,
+    /// Hits are multiples of this, itself one of the unit.
+    pub alignment: usize,
+    /// Whether a hit needs a state at its end.
+    pub needs_state: bool,
+    /// Whether there can be states inside chunks.
+    pub exports_states: bool,
+    /// Whether anything is cached.
+    pub is_cacheable: bool,
+    /// What waiting prefixes cost; `None` where no group needs whole prefixes.
+    pub cost: Option<Cost>,
+    /// The chunks of models that have no other groups to hit: what lies before the chunk of the
+    /// next token counts as hit, cached or not.
+    chunks: Vec<(Head, usize)>,
+}
+
+/// What prefixes cost that wait in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    units_per_block: usize,
+    num_groups: usize,
+}
+
+impl HitRules {
+    /// The rules of a manager's groups.
+    pub fn of(manager: &Manager) -> Self {
+        let cacheable = || manager.groups().iter().filter(|group| group.is_cacheable);
+        let exports = |group: &Group| {
+            group.spec.size(Size::NumPrefillCheckpointBlocks).is_some_and(|num| num > 0)
+        };
+        let is_fine_grained = manager.has_partial_hits() || manager.groups().len() == 1;
+        let hash_block_size = manager.hash_block_size();
+        let costly = costly_block_size(&tables(manager));
+        let unit = match costly {
+            Some((block_size, _)) if !manager.has_partial_hits() => block_size,
+            _ => hash_block_size,
+        };
+        let has_chunks_only = cacheable().all(|group| matches!(group.head, Head::Chunk(_)));
+        let chunks = cacheable().filter(|_| has_chunks_only);
+        Self {
+            unit,
+            alignment: match is_fine_grained {
+                true => hash_block_size,
+                false => manager.scheduler_block_size(),
+            },
+            needs_state: cacheable().any(|group| group.is_state),
+            exports_states: cacheable().any(exports),
+            is_cacheable: cacheable().next().is_some(),
+            cost: costly.map(|(block_size, num_groups)| Cost {
+                units_per_block: block_size / unit,
+                num_groups,
+            }),
+            chunks: chunks.map(|group| (group.head, group.block_size)).collect(),
+        }
+    }
+
+    /// Tokens of a prompt that count as hit though nothing is cached.
+    pub fn num_free_tokens(&self, max_length: usize) -> usize {
+        let skipped = |&(head, block_size): &(Head, usize)| {
+            head.num_skipped_tokens(max_length) / block_size * block_size
+        };
+        self.chunks.iter().map(skipped).max().unwrap_or(0)
+    }
+}
+
+impl Cost {
+    /// The most units that can wait in so many blocks.
+    pub fn num_units(self, num_blocks: usize) -> usize {
+        num_blocks * self.units_per_block / self.num_groups
+    }
+}
+
+/// The block size of those groups that need whole prefixes, and their number. Where they have
+/// several sizes, those that need most blocks for a prefix; the others are taken to cost nothing.
+fn costly_block_size(tables: &[Table]) -> Option<(usize, usize)> {
+    let closed = || tables.iter().filter(|table| table.holds_prefixes());
+    let num_groups = |block_size: usize| -> usize {
+        closed().filter(|table| table.block_size == block_size).map(|table| table.num_groups).sum()
+    };
+    let sizes = closed().map(|table| (table.block_size, num_groups(table.block_size)));
+    // Blocks per token, compared without fractions.
+    sizes.max_by(|a, b| (a.1 * b.0).cmp(&(b.1 * a.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvoxide_core::{GroupSpec, ManagerConfig};
+
+    fn rules(groups: &[GroupSpec]) -> HitRules {
+        let config = ManagerConfig::new(100, groups.to_vec(), 1 << 20);
+        HitRules::of(&Manager::new(config).expect("a manager"))
+    }
+
+    #[test]
+    fn hits_end_where_all_groups_have_a_block() {
+        let rules = rules(&[GroupSpec::full(32), GroupSpec::sliding_window(48, 100)]);
+        assert_eq!((rules.unit, rules.alignment), (32, 96));
+        assert_eq!(rules.cost.map(|cost| cost.num_units(7)), Some(7));
+    }
+
+    #[test]
+    fn hits_inside_blocks_have_smaller_units() {
+        let rules = rules(&[GroupSpec::full(32), GroupSpec::new("mamba", 48)]);
+        assert_eq!((rules.unit, rules.alignment), (16, 16));
+        assert!(rules.needs_state);
+        assert_eq!(rules.cost.map(|cost| cost.num_units(7)), Some(14));
+    }
+
+    #[test]
+    fn the_groups_that_need_most_blocks_count() {
+        let full = GroupSpec::full;
+        assert_eq!(rules(&[full(64), full(16)]).unit, 16);
+        let three = rules(&[full(32), full(16), full(32), full(32)]);
+        assert_eq!((three.unit, three.cost.map(|cost| cost.num_units(7))), (32, Some(2)));
+    }
+
+    #[test]
+    fn windows_alone_cost_nothing() {
+        let rules = rules(&[GroupSpec::sliding_window(16, 40), GroupSpec::chunked_local(16, 64)]);
+        assert_eq!((rules.cost, rules.num_free_tokens(1000)), (None, 0));
+    }
+
+    #[test]
+    fn chunks_alone_skip_what_is_not_cached() {
+        assert_eq!(rules(&[GroupSpec::chunked_local(16, 64)]).num_free_tokens(150), 128);
+    }
+}

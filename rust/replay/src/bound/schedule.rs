@@ -1,0 +1,122 @@
+//! The schedule of a run, as far as a bound needs it.
+
+use std::ops::Range;
+
+/// What happens to the blocks of a request. Requests by their index in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It starts or starts anew, with slots for its first `num_tokens` tokens.
+    Admitted {
+        /// The request.
+        request: u32,
+        /// Tokens with slots, those of the hit included.
+        num_tokens: u32,
+    },
+    /// It has slots for its first `num_tokens` tokens.
+    Extended {
+        /// The request.
+        request: u32,
+        /// Tokens with slots.
+        num_tokens: u32,
+    },
+    /// It gives everything back and waits again.
+    Preempted {
+        /// The request.
+        request: u32,
+    },
+    /// It gives everything back for good.
+    Ended {
+        /// The request.
+        request: u32,
+    },
+    /// All blocks of a step are handed out, and none is given back yet.
+    StepAllocated,
+}
+
+/// The events of a run in their order. Steps in which no table could have grown are left out.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    hash_block_size: usize,
+    events: Vec<Event>,
+}
+
+impl Schedule {
+    /// An empty schedule of a run with a hash every `hash_block_size` tokens.
+    pub fn new(hash_block_size: usize) -> Self {
+        Self { hash_block_size, events: Vec::new() }
+    }
+
+    /// The events.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// A request is admitted with slots for `num_tokens`.
+    pub fn admit(&mut self, request: usize, num_tokens: usize) {
+        let (request, num_tokens) = (request as u32, num_tokens as u32);
+        self.events.push(Event::Admitted { request, num_tokens });
+    }
+
+    /// A running request gets slots for these tokens. While it decodes, only steps into another
+    /// block are kept.
+    pub fn extend(&mut self, request: usize, num_prompt_tokens: usize, tokens: Range<usize>) {
+        let num_blocks = |num_tokens: usize| num_tokens.div_ceil(self.hash_block_size);
+        if tokens.start < num_prompt_tokens || num_blocks(tokens.start) < num_blocks(tokens.end) {
+            let (request, num_tokens) = (request as u32, tokens.end as u32);
+            self.events.push(Event::Extended { request, num_tokens });
+        }
+    }
+
+    /// A request is preempted.
+    pub fn preempt(&mut self, request: usize) {
+        self.events.push(Event::Preempted { request: request as u32 });
+    }
+
+    /// A request ends, or is rejected after it ran.
+    pub fn end(&mut self, request: usize) {
+        self.events.push(Event::Ended { request: request as u32 });
+    }
+
+    /// The blocks of a step are handed out.
+    pub fn step_allocated(&mut self) {
+        if !matches!(self.events.last(), None | Some(Event::StepAllocated)) {
+            self.events.push(Event::StepAllocated);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decode_steps_inside_a_block_are_left_out() {
+        let mut schedule = Schedule::new(4);
+        schedule.admit(7, 6);
+        schedule.step_allocated();
+        for num_tokens in 6..13 {
+            schedule.extend(7, 6, num_tokens..num_tokens + 1);
+            schedule.step_allocated();
+        }
+        let extended = |num_tokens| Event::Extended { request: 7, num_tokens };
+        assert_eq!(
+            schedule.events(),
+            [
+                Event::Admitted { request: 7, num_tokens: 6 },
+                Event::StepAllocated,
+                extended(9),
+                Event::StepAllocated,
+                extended(13),
+                Event::StepAllocated,
+            ]
+        );
+    }
+
+    #[test]
+    fn every_chunk_of_a_prompt_is_kept() {
+        let mut schedule = Schedule::new(4);
+        schedule.admit(0, 1);
+        schedule.extend(0, 4, 1..2);
+        assert_eq!(schedule.events().len(), 2);
+    }
+}

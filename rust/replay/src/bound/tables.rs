@@ -1,0 +1,157 @@
+//! What a running request holds at least, whatever the policy.
+
+use std::ops::Range;
+
+use kvoxide_core::group::{Group, Head};
+use kvoxide_core::{Manager, Size};
+
+/// The block tables of groups that are alike. Sizes in tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Tokens per block.
+    pub block_size: usize,
+    shape: Shape,
+    /// Whether requests share the blocks of equal prefixes.
+    is_shared: bool,
+    /// How many groups there are.
+    pub num_groups: usize,
+}
+
+/// Which blocks a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// All of them.
+    Whole,
+    /// Those of the prompt, and at least one behind it.
+    Prompt,
+    /// Those that are not skipped.
+    Tail(Head),
+    /// So many, of the request's own.
+    Fixed(usize),
+}
+
+/// Blocks of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Positions whose blocks requests with the same prefix share.
+    pub shared: Range<usize>,
+    /// Blocks that no other request can have.
+    pub num_own: usize,
+}
+
+/// The tables of a manager's groups.
+pub fn tables(manager: &Manager) -> Vec<Table> {
+    let mut tables: Vec<Table> = Vec::new();
+    for table in manager.groups().iter().filter_map(Table::of) {
+        let is_alike = |other: &&mut Table| Table { num_groups: 1, ..(**other).clone() } == table;
+        match tables.iter_mut().find(is_alike) {
+            Some(alike) => alike.num_groups += 1,
+            None => tables.push(table),
+        }
+    }
+    tables
+}
+
+impl Table {
+    fn of(group: &Group) -> Option<Self> {
+        let kind = group.kind();
+        let is_fixed = group.is_state || !group.adopts_hits && kind.covers_tokens();
+        let shape = match group.head {
+            _ if is_fixed => Shape::Fixed(kind.num_blocks_at_end(group.block_size, 1)),
+            _ if !group.adopts_hits => return None,
+            Head::Kept if group.spec.size(Size::RswaWindow).is_some() => Shape::Prompt,
+            Head::Kept => Shape::Whole,
+            Head::Window(size) => Shape::Tail(Head::Window(size - extra_retained(group))),
+            head @ Head::Chunk(_) => Shape::Tail(head),
+        };
+        let (block_size, is_shared) = (group.block_size, group.is_cacheable);
+        Some(Self { block_size, shape, is_shared, num_groups: 1 })
+    }
+
+    /// Whether a hit needs all blocks of its prefix.
+    pub fn holds_prefixes(&self) -> bool {
+        self.is_shared && matches!(self.shape, Shape::Whole | Shape::Prompt)
+    }
+
+    /// What a request holds at least that has slots for `num_tokens`, or for at most `at_most`.
+    pub fn held(&self, num_tokens: usize, at_most: usize, num_prompt_tokens: usize) -> Held {
+        let size = self.block_size;
+        let end = num_tokens.div_ceil(size);
+        let start = match self.shape {
+            Shape::Fixed(num_own) => return Held { shared: 0..0, num_own },
+            Shape::Whole | Shape::Prompt => 0,
+            Shape::Tail(head) => (head.num_skipped_tokens(at_most) / size).min(end),
+        };
+        let num_shared = if self.is_shared { num_tokens.min(num_prompt_tokens) / size } else { 0 };
+        let shared = start..num_shared.max(start);
+        let num_own = match self.shape {
+            Shape::Prompt => (end - shared.end).min(1),
+            _ => end - shared.end,
+        };
+        Held { shared, num_own }
+    }
+}
+
+/// What lies below a window's reach is there only if the request computed it.
+fn extra_retained(group: &Group) -> usize {
+    group.spec.size(Size::ExtraRetainedTokens).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvoxide_core::{GroupSpec, ManagerConfig};
+
+    fn tables_of(groups: &[GroupSpec]) -> Vec<Table> {
+        let config = ManagerConfig::new(100, groups.to_vec(), 1 << 20);
+        tables(&Manager::new(config).expect("a manager"))
+    }
+
+    #[test]
+    fn groups_that_are_alike_have_one_table() {
+        let window = GroupSpec::sliding_window(16, 40);
+        let found = tables_of(&[GroupSpec::full(16), window.clone(), window]);
+        assert_eq!(found.iter().map(|table| table.num_groups).collect::<Vec<_>>(), [1, 2]);
+        assert!(found[0].holds_prefixes() && !found[1].holds_prefixes());
+    }
+
+    #[test]
+    fn full_blocks_of_the_prompt_are_shared() {
+        let full = &tables_of(&[GroupSpec::full(16)])[0];
+        assert_eq!(full.held(40, 40, 100), Held { shared: 0..2, num_own: 1 });
+        assert_eq!(full.held(96, 96, 100), Held { shared: 0..6, num_own: 0 });
+        // The block in which the prompt ends is the request's own, and those behind it.
+        assert_eq!(full.held(120, 128, 100), Held { shared: 0..6, num_own: 2 });
+    }
+
+    #[test]
+    fn a_window_moves_on() {
+        let window = &tables_of(&[GroupSpec::sliding_window(16, 33)])[0];
+        assert_eq!(window.held(32, 32, 200), Held { shared: 0..2, num_own: 0 });
+        assert_eq!(window.held(100, 100, 200), Held { shared: 4..6, num_own: 1 });
+        assert_eq!(window.held(240, 240, 200), Held { shared: 13..13, num_own: 2 });
+        // Up to 256 tokens may have slots, and the window begins as late as there.
+        assert_eq!(window.held(241, 256, 200), Held { shared: 14..14, num_own: 2 });
+    }
+
+    #[test]
+    fn what_a_window_retains_beyond_its_reach_does_not_count() {
+        let window = GroupSpec::sliding_window(16, 33).with(Size::ExtraRetainedTokens, 32);
+        let window = &tables_of(&[window])[0];
+        assert_eq!(window.held(100, 100, 200), Held { shared: 4..6, num_own: 1 });
+    }
+
+    #[test]
+    fn a_state_is_the_requests_own() {
+        let found = tables_of(&[GroupSpec::full(16), GroupSpec::new("mamba", 16)]);
+        assert_eq!(found[1].held(100, 112, 90), Held { shared: 0..0, num_own: 1 });
+    }
+
+    #[test]
+    fn a_reference_window_keeps_the_prompt() {
+        let groups = [GroupSpec::new("rswa", 16).with(Size::RswaWindow, 32)];
+        let found = tables_of(&groups);
+        assert!(found[0].holds_prefixes());
+        assert_eq!(found[0].held(500, 512, 64), Held { shared: 0..4, num_own: 1 });
+    }
+}

@@ -1,0 +1,160 @@
+//! How many blocks are in use at least.
+
+use std::ops::Range;
+
+use super::tables::{Held, Table};
+
+/// The blocks in use by running requests, each counted once.
+#[derive(Debug)]
+pub struct Usage {
+    tables: Vec<SharedTable>,
+    num_blocks: usize,
+}
+
+/// What one running request holds, per table.
+pub type Holding = Vec<Held>;
+
+#[derive(Debug)]
+struct SharedTable {
+    table: Table,
+    /// `None` where blocks do not end where units do; then they are taken to cost nothing.
+    units_per_block: Option<usize>,
+    /// Requests that hold the block in which each prefix ends.
+    num_holders: Vec<u32>,
+}
+
+/// How far a request is, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Tokens with slots.
+    pub num_tokens: usize,
+    /// Tokens that may have slots.
+    pub at_most: usize,
+    /// Tokens of its prompt.
+    pub num_prompt_tokens: usize,
+}
+
+impl Usage {
+    /// Nothing in use; prefixes are counted in units of so many tokens.
+    pub fn new(tables: Vec<Table>, unit: usize) -> Self {
+        let shared = |table: Table| SharedTable {
+            units_per_block: table.block_size.is_multiple_of(unit).then(|| table.block_size / unit),
+            num_holders: Vec::new(),
+            table,
+        };
+        Self { tables: tables.into_iter().map(shared).collect(), num_blocks: 0 }
+    }
+
+    /// Blocks in use.
+    pub fn num_blocks(&self) -> usize {
+        self.num_blocks
+    }
+
+    /// Makes room for prefixes of all numbers below `num_prefixes`.
+    pub fn learn(&mut self, num_prefixes: usize) {
+        self.tables.iter_mut().for_each(|table| table.num_holders.resize(num_prefixes, 0));
+    }
+
+    /// A request whose prompt has these prefixes holds what it needs for its progress. It never
+    /// goes back.
+    pub fn hold(&mut self, holding: &mut Holding, prefixes: &[u32], progress: Progress) {
+        holding.resize(self.tables.len(), Held::default());
+        for (table, held) in self.tables.iter_mut().zip(holding) {
+            let Progress { num_tokens, at_most, num_prompt_tokens } = progress;
+            let next = table.table.held(num_tokens, at_most, num_prompt_tokens);
+            let taken = held.shared.end.max(next.shared.start)..next.shared.end;
+            let given = held.shared.start..held.shared.end.min(next.shared.start);
+            let num_taken = table.take(prefixes, taken) + next.num_own;
+            let num_given = table.give_back(prefixes, given) + held.num_own;
+            self.num_blocks += num_taken * table.table.num_groups;
+            self.num_blocks -= num_given * table.table.num_groups;
+            *held = next;
+        }
+    }
+
+    /// A request gives everything back.
+    pub fn release(&mut self, holding: &mut Holding, prefixes: &[u32]) {
+        for (table, held) in self.tables.iter_mut().zip(holding.drain(..)) {
+            let num_given = table.give_back(prefixes, held.shared) + held.num_own;
+            self.num_blocks -= num_given * table.table.num_groups;
+        }
+    }
+}
+
+impl SharedTable {
+    /// One more request holds the blocks at these positions; how many nobody held.
+    fn take(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
+        let Some(per_block) = self.units_per_block else { return 0 };
+        let mut num_taken = 0;
+        for position in positions {
+            let num_holders = &mut self.num_holders[prefix(prefixes, position, per_block)];
+            num_taken += usize::from(*num_holders == 0);
+            *num_holders += 1;
+        }
+        num_taken
+    }
+
+    /// One request less holds the blocks at these positions; how many nobody holds any more.
+    fn give_back(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
+        let Some(per_block) = self.units_per_block else { return 0 };
+        let mut num_given = 0;
+        for position in positions {
+            let num_holders = &mut self.num_holders[prefix(prefixes, position, per_block)];
+            *num_holders -= 1;
+            num_given += usize::from(*num_holders == 0);
+        }
+        num_given
+    }
+}
+
+/// The prefix that ends with the block at a position.
+fn prefix(prefixes: &[u32], position: usize, per_block: usize) -> usize {
+    prefixes[(position + 1) * per_block - 1] as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound::tables::tables;
+    use kvoxide_core::{GroupSpec, Manager, ManagerConfig};
+
+    fn usage(groups: &[GroupSpec], unit: usize) -> Usage {
+        let config = ManagerConfig::new(100, groups.to_vec(), 1 << 20);
+        let mut usage = Usage::new(tables(&Manager::new(config).expect("a manager")), unit);
+        usage.learn(100);
+        usage
+    }
+
+    fn progress(num_tokens: usize) -> Progress {
+        Progress { num_tokens, at_most: num_tokens, num_prompt_tokens: 64 }
+    }
+
+    #[test]
+    fn requests_share_equal_prefixes_and_nothing_else() {
+        let mut usage = usage(&[GroupSpec::full(16)], 16);
+        let (mut first, mut second) = (Holding::new(), Holding::new());
+        usage.hold(&mut first, &[0, 1, 2, 3], progress(64));
+        assert_eq!(usage.num_blocks(), 4);
+        usage.hold(&mut second, &[0, 1, 7, 8], progress(40));
+        assert_eq!(usage.num_blocks(), 5, "two are shared, and the third is not full");
+        usage.hold(&mut second, &[0, 1, 7, 8], progress(65));
+        assert_eq!(usage.num_blocks(), 7);
+        usage.release(&mut first, &[0, 1, 2, 3]);
+        assert_eq!(usage.num_blocks(), 5);
+        usage.release(&mut second, &[0, 1, 7, 8]);
+        assert_eq!(usage.num_blocks(), 0);
+    }
+
+    #[test]
+    fn a_window_gives_back_what_it_leaves() {
+        let groups = [GroupSpec::full(32), GroupSpec::sliding_window(16, 17)];
+        let mut usage = usage(&groups, 16);
+        let mut holding = Holding::new();
+        usage.hold(&mut holding, &[0, 1, 2, 3], progress(48));
+        assert_eq!(usage.num_blocks(), 2 + 1);
+        usage.hold(&mut holding, &[0, 1, 2, 3], progress(64));
+        assert_eq!(usage.num_blocks(), 2 + 1);
+        usage.hold(&mut holding, &[0, 1, 2, 3], progress(65));
+        assert_eq!(usage.num_blocks(), 3 + 2);
+    }
+}
