@@ -170,6 +170,7 @@ fn policies() -> Vec<Policy> {
         interval(0),
         interval(96),
         Policy { retention_interval: Some(0), ..pin },
+        Policy::adaptive(),
     ]
 }
 

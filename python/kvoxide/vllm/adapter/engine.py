@@ -1,7 +1,7 @@
 """The engine that does the work of one manager of vLLM, from plain values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, group_kinds
 from kvoxide._core_vllm import VllmManager
@@ -17,6 +17,7 @@ def make_engine(
     retention_interval: int | None,
     waiting_states: Sequence[Any],
     num_tokens: tuple[object, str] | None = None,
+    retention: Literal["standard", "adaptive"] = "standard",
     pin_min_drop_size: int | None = None,
     enable_kv_cache_events: bool = False,
     observe: bool = False,
@@ -45,6 +46,7 @@ def make_engine(
         enable_kv_cache_events=enable_kv_cache_events,
         watermark=arguments["watermark"],
         policy=Policy(
+            retention=retention,
             retention_interval=_with_effect(retention_interval, config.kv_cache_groups),
             pin_min_drop_size=pin_min_drop_size,
         ),

@@ -128,6 +128,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
         ),
         arguments,
         release,
+        retention=settings.retention,
         retention_interval=(
             config.prefix_cache_retention_interval if interval is None else interval
         ),

@@ -148,6 +148,8 @@ def _settings() -> Check:
 
 def _describe(settings: Settings) -> str:
     interval, pin = settings.retention_interval, settings.pin_min_drop_size
+    if settings.retention == "adaptive":
+        return f"mode {settings.mode}; retention adaptive"
     return (
         f"mode {settings.mode}; retention interval "
         f"{'as vLLM is configured' if interval is None else interval}; pinned tier "

@@ -1,6 +1,7 @@
 """What the environment asks of the adapter: its mode, and retention policies vLLM does not have.
 
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
+- ``KVOXIDE_POLICY``: ``adaptive``; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
   configuration is followed.
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
@@ -18,17 +19,25 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
+Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
+RETENTIONS: Final[tuple[Retention, ...]] = ("standard", "adaptive")
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 
 MODE_VARIABLE: Final = "KVOXIDE"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
+POLICY_VARIABLE: Final = "KVOXIDE_POLICY"
 INTERVAL_VARIABLE: Final = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
 PIN_MIN_DROP_VARIABLE: Final = "VLLM_PIN_MIN_DROP_SIZE"
-POLICY_VARIABLES: Final = (INTERVAL_VARIABLE, PIN_VARIABLE, PIN_MIN_DROP_VARIABLE)
+POLICY_VARIABLES: Final = (
+    POLICY_VARIABLE,
+    INTERVAL_VARIABLE,
+    PIN_VARIABLE,
+    PIN_MIN_DROP_VARIABLE,
+)
 
 # What the engine counts with has 64 bits.
 _MAX_DIGITS: Final = 18
@@ -54,11 +63,13 @@ class Settings:
     """The adapter's settings.
 
     ``retention_interval`` is in tokens, None to follow vLLM's own configuration;
-    ``pin_min_drop_size`` is in blocks, None for no pinned tier. ``check_every`` is in calls that
+    ``pin_min_drop_size`` is in blocks, None for no pinned tier; with ``retention`` adaptive, neither
+    is set. ``check_every`` is in calls that
     change the manager, 0 for no check of invariants.
     """
 
     mode: Mode = "auto"
+    retention: Retention = "standard"
     retention_interval: int | None = None
     pin_min_drop_size: int | None = None
     check_every: int = 0
@@ -70,16 +81,29 @@ class Settings:
         Raises :class:`SettingsError` for a value that is not allowed.
         """
         environ = os.environ if environ is None else environ
-        return cls(
+        settings = cls(
             mode=parse_mode(environ),
+            retention=_parse_retention(environ),
             retention_interval=_parse_interval(environ),
             pin_min_drop_size=_parse_pinning(environ),
             check_every=_parse_check(environ),
         )
+        if settings.retention == "adaptive" and settings.thins_out:
+            raise SettingsError(
+                POLICY_VARIABLE,
+                environ[POLICY_VARIABLE],
+                f"adaptive without {INTERVAL_VARIABLE} and {PIN_VARIABLE}, or standard with them",
+            )
+        return settings
 
     @property
     def changes_policy(self) -> bool:
         """Whether anything but the release's own behaviour is asked for."""
+        return self.retention != "standard" or self.thins_out
+
+    @property
+    def thins_out(self) -> bool:
+        """Whether an interval or the pinned tier is asked for."""
         return self.retention_interval is not None or self.pin_min_drop_size is not None
 
 
@@ -129,6 +153,13 @@ def lost_policies() -> str:
     return (
         f" ({', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect)" if names else ""
     )
+
+
+def _parse_retention(environ: Mapping[str, str]) -> Retention:
+    value = _value(environ, POLICY_VARIABLE) or "standard"
+    if value not in RETENTIONS:
+        raise SettingsError(POLICY_VARIABLE, environ[POLICY_VARIABLE], ", ".join(RETENTIONS))
+    return value
 
 
 def _parse_interval(environ: Mapping[str, str]) -> int | None:

@@ -12,7 +12,7 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
     let mut state = Sha256::new();
     let mut put = |value: u64| state.update(value.to_le_bytes());
     let pool = manager.pool();
-    pool.free_blocks().for_each(|block| put(u64::from(block)));
+    pool.free_blocks().chain(pool.listed_blocks()).for_each(|block| put(u64::from(block)));
     put(u64::MAX);
     pool.pinned_blocks().for_each(|block| put(u64::from(block)));
     for block in 0..pool.num_blocks() as BlockId {

@@ -68,7 +68,9 @@ impl PyBlockPool {
     }
 
     fn get_free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        self.gate.ask(py, |core| id_array(py, core.pool().free_blocks()))
+        self.gate.ask(py, |core| {
+            id_array(py, core.pool().free_blocks().chain(core.pool().listed_blocks()))
+        })
     }
 
     fn get_pinned_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {

@@ -194,7 +194,13 @@ impl VllmManager {
     fn free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.engine.gate.read(py, |state| {
             let pool = state.core.pool();
-            PyList::new(py, pool.free_blocks().chain(pool.pinned_blocks()).collect::<Vec<_>>())
+            PyList::new(
+                py,
+                pool.free_blocks()
+                    .chain(pool.pinned_blocks())
+                    .chain(pool.listed_blocks())
+                    .collect::<Vec<_>>(),
+            )
         })
     }
 
