@@ -11,10 +11,12 @@ use crate::request::{GroupState, RequestBlocks};
 
 impl RequestBlocks {
     /// Remembers the tails that the pool held since it was told to.
+    #[cold]
+    #[inline(never)]
     pub(super) fn keep_tails(&mut self, pool: &mut BlockPool) {
         let tails = pool.end_holding();
-        let states = pool.states();
-        self.held_tails.extend(tails.into_iter().map(|block| (block, states.name_word(block))));
+        let name = |block| (block, pool.states().name_word(block));
+        self.held_tails.extend(tails.into_iter().map(name));
     }
 }
 

@@ -20,6 +20,8 @@ impl BlockPool {
     }
 
     /// As [`Self::touch`], in adaptive order.
+    #[cold]
+    #[inline(never)]
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             if block == NULL_BLOCK {
@@ -37,6 +39,8 @@ impl BlockPool {
     }
 
     /// As [`Self::release`], in adaptive order.
+    #[cold]
+    #[inline(never)]
     pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         let mut front = self.free.front_run(&self.states);
         for block in blocks {
@@ -60,6 +64,8 @@ impl BlockPool {
     }
 
     /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
+    #[cold]
+    #[inline(never)]
     pub(super) fn demote_listed(&mut self, n: usize) {
         for _ in 0..n {
             let Some(block) = self.pop_listed() else { return };
@@ -108,6 +114,8 @@ impl BlockPool {
     }
 
     /// Notes what blocks are that have become cached.
+    #[cold]
+    #[inline(never)]
     pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
         self.supersede_duplicates(batch);
         let Some(adaptive) = &mut self.adaptive else { return };
@@ -143,11 +151,13 @@ impl BlockPool {
     }
 
     /// From now on until [`Self::end_holding`], window tails of some worth that are given back are
-    /// recycled last.
-    pub fn start_holding(&mut self) {
+    /// recycled last. `false` where free blocks do not wait in adaptive order.
+    #[inline]
+    pub fn start_holding(&mut self) -> bool {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.start_holding();
         }
+        self.adaptive.is_some()
     }
 
     /// The tails that are held since.
