@@ -53,7 +53,7 @@ struct Clock {
 
 impl Clock {
     /// Epochs in which as many blocks become cached as a pool has.
-    const PER_POOL: usize = 32;
+    const PER_POOL: usize = 16;
     /// Blocks; shorter epochs of small pools say nothing.
     const MIN_LEN: usize = 16;
 }

@@ -62,7 +62,7 @@ struct Shadow {
 /// Hits that another ordering must have per hit of the one in force to take over.
 const TAKE_OVER: f32 = 1.02;
 /// What is left of a hit after an epoch: half of it after 4 pools were taken.
-const FADE: f32 = 0.9946;
+const FADE: f32 = 0.9892;
 /// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
 const LARGE_POOL: usize = 1 << 19;
 
