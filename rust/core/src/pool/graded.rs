@@ -1,8 +1,8 @@
 //! Free cached blocks in adaptive order: how they get into its lists and out of them.
 
-use super::adaptive::{Adaptive, Mark};
+use super::adaptive::{Adaptive, Filing, Mark};
 use super::block_pool::BlockPool;
-use super::free_queue::BackRun;
+use super::free_queue::{BackRun, Run};
 use super::full_blocks::FullBlocks;
 use super::observation::Observation;
 use super::states::Dropped;
@@ -23,26 +23,30 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
+        let Some(mut adaptive) = self.adaptive.take() else { return };
+        let mut run = Run::default();
         for &block in blocks {
             if block == NULL_BLOCK {
                 self.touch_null(1);
                 continue;
             }
             let is_free = self.states.add_reference(block) == 1;
-            let adaptive = self.adaptive.as_mut().expect("touched in adaptive order");
-            let was_listed = adaptive.hit(&mut self.states, block, is_free);
-            if is_free && !was_listed {
+            if !adaptive.hit(&mut self.states, block, is_free, &mut run) && is_free {
                 self.free.remove(&mut self.states, block);
             }
             self.note(|| Observation::Touched(block));
         }
+        adaptive.leave(&mut self.states, run);
+        self.adaptive = Some(adaptive);
     }
 
     /// As [`Self::release`], in adaptive order.
     #[cold]
     #[inline(never)]
     pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut front = self.free.front_run(&self.states);
+        let mut filing = Filing::default();
         for block in blocks {
             if block == NULL_BLOCK {
                 self.release_null(1);
@@ -50,17 +54,18 @@ impl BlockPool {
             }
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
-                _ if self.states.is_cached(block) => self.file(block),
-                _ => self.free.push_to_front_run(&mut self.states, &mut front, block),
+                Dropped::Cached => adaptive.file(&mut self.states, block, &mut filing),
+                Dropped::Other if self.states.is_cached(block) => {
+                    adaptive.file(&mut self.states, block, &mut filing);
+                }
+                Dropped::Uncached | Dropped::Other => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
             }
         }
+        adaptive.close(&mut self.states, &mut filing);
         self.free.close_runs(&mut self.states, front, BackRun::default());
-    }
-
-    fn file(&mut self, block: BlockId) {
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.file(&mut self.states, block);
-        }
+        self.adaptive = Some(adaptive);
     }
 
     /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
@@ -124,7 +129,7 @@ impl BlockPool {
             let is_prompt = batch.num_tokens(i) <= batch.num_prompt_tokens;
             let mark = Mark { is_watched: mark.is_watched && is_prompt, ..mark };
             if block != NULL_BLOCK {
-                adaptive.mark(block, mark, batch.group, batch.hash(i).0[0]);
+                adaptive.mark(&self.states, block, mark);
             }
         }
     }
@@ -146,7 +151,7 @@ impl BlockPool {
     pub(super) fn mark_one(&mut self, block: BlockId, key: &CacheKey) {
         if let Some(adaptive) = &mut self.adaptive {
             let mark = adaptive.mark_of(key.group);
-            adaptive.mark(block, mark, key.group, key.hash.0[0]);
+            adaptive.mark(&self.states, block, mark);
         }
     }
 

@@ -11,6 +11,7 @@ use super::orderings::{AGES, Ordering, Values};
 use super::profile::Profile;
 use super::ranks::Ranks;
 use super::tags::CLASSES;
+use crate::pool::index::Fingerprint;
 
 const ORDERINGS: usize = Ordering::ALL.len();
 const BUCKETS: usize = CLASSES * AGES;
@@ -22,7 +23,7 @@ type Names = hashbrown::HashMap<u64, Entry, foldhash::fast::FixedState>;
 /// The sample.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// A block is sampled if so many of the lowest bits of its name are zero.
+    /// A block is sampled if so many of the highest bits of its fingerprint are zero.
     num_zeros: u32,
     max_names: usize,
     names: Names,
@@ -89,9 +90,10 @@ impl Sample {
         sample
     }
 
-    /// Whether a block of this name is sampled.
-    pub fn takes(&self, name: u64) -> bool {
-        name.trailing_zeros() >= self.num_zeros
+    /// Whether the blocks of a fingerprint are sampled.
+    #[inline]
+    pub fn takes(&self, fingerprint: Fingerprint) -> bool {
+        fingerprint.0.leading_zeros() >= self.num_zeros
     }
 
     /// The ordering in force.
@@ -226,7 +228,11 @@ impl Sample {
     fn rank(&mut self) {
         for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
             let values = ordering.values(&self.profile);
+            let is_used = |&index: &usize| {
+                index % AGES == self.epoch % AGES || self.buckets[index].num_free > 0
+            };
             let mut ranked: Vec<_> = (0..BUCKETS)
+                .filter(is_used)
                 .map(|index| {
                     let age = (self.epoch + AGES - index % AGES) % AGES;
                     (values[index / AGES][age], std::cmp::Reverse(age), index as u16)
