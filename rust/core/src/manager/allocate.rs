@@ -69,7 +69,7 @@ impl Manager {
         let held = requests.entry(request.id).or_insert_with(|| RequestBlocks::new(groups.len()));
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
         if args.adopts() {
-            turn.adopt(args, step.num_local_computed_tokens, total_computed);
+            turn.adopt(args, &step);
         }
         let new_blocks = turn.extend(&slots);
         if let Some(num_tokens) = num_to_cache {
