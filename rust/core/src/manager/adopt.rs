@@ -113,7 +113,7 @@ impl Manager {
             };
             group.demand(&Asked { request: id, state: table(i), pool }, &unskipped).new
         });
-        let missing: isize = missing.sum();
+        let missing = missing.fold(0, isize::saturating_add);
         self.pool.check_free(missing.max(0) as usize)
     }
 

@@ -3,10 +3,13 @@
 use super::Manager;
 use super::room::{CountedHit, Room, num_free};
 use crate::block::BlockId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::{Asked, BlockDemand, Group, StepAhead};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
+
+/// The most tokens that a question may be about: numbers of blocks have a sign, and are added up.
+const MAX_TOKENS: usize = usize::MAX / 4;
 
 impl Manager {
     /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
@@ -33,6 +36,7 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
     ) -> Result<isize> {
+        check_counts(demand)?;
         self.check_running_hit(request, demand.new_computed_blocks)?;
         let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
         self.forget_unless_held(request);
@@ -113,5 +117,16 @@ impl Manager {
             demand.new + num_free(pool, i, demand.adopted) as isize
         });
         demands.fold(0, isize::saturating_add)
+    }
+}
+
+/// Checks that the blocks for so many tokens can be counted.
+fn check_counts(demand: &BlockDemand<'_>) -> Result<()> {
+    let counts = [demand.num_tokens, demand.num_tokens_main_model, demand.num_encoder_tokens];
+    match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {
+        None => Ok(()),
+        Some(tokens) => Err(Error::Request(format!(
+            "blocks for {tokens} tokens are asked for; at most {MAX_TOKENS} can be counted"
+        ))),
     }
 }

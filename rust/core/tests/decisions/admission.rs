@@ -91,6 +91,16 @@ fn no_slots_beyond_the_model_length() {
 }
 
 #[test]
+fn what_an_encoder_saw_fits_or_not_however_long_it_is() {
+    let groups = [GroupSpec::full(4), GroupSpec::new("cross_attention", 1)];
+    let config = ManagerConfig { enable_caching: false, ..config(11, &groups) };
+    for (num_encoder_tokens, is_admitted) in [(9, true), (10, false), (usize::MAX, false)] {
+        let args = AllocateArgs { num_encoder_tokens, ..tokens(4) };
+        assert_eq!(fits(&mut made(config.clone()), 4, true, args), is_admitted);
+    }
+}
+
+#[test]
 fn a_hit_beyond_the_model_length_is_adopted_as_far_as_it_goes() {
     let beyond = |group: GroupSpec, num_blocks, num_hit| {
         let mut manager = made(ManagerConfig { max_model_len: 32, ..config(num_blocks, &[group]) });
