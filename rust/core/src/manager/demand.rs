@@ -50,16 +50,17 @@ impl Manager {
         }
     }
 
-    /// Checks that a request can be served as the demand says.
+    /// Checks that a request can be served as the demand says. Whether some row asks for less than
+    /// nothing, which hides as many blocks that others take.
     pub(super) fn check_rows(
         &self,
         room: &Room<'_>,
         num_tokens_to_cache: Option<usize>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Room { request, args, step: demand, .. } = room;
         let held = self.requests.get(&request.id);
         let is_hybrid = self.groups.len() > 1;
-        self.groups.iter().enumerate().try_for_each(|(i, group)| {
+        self.groups.iter().enumerate().try_fold(false, |hides, (i, group)| {
             let state = held.map(|held| &held.groups[i]);
             let asked = Asked { request: request.id, state, pool: &self.pool };
             let step = StepAhead {
@@ -70,7 +71,7 @@ impl Manager {
                     .filter(|_| group.is_cacheable)
                     .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
             };
-            group.check_step(&asked, demand, &step)
+            Ok(group.check_step(&asked, demand, &step)? || hides)
         })
     }
 
@@ -115,6 +116,20 @@ impl Manager {
             let state = held.map(|held| &held.groups[i]);
             let demand = group.demand(&Asked { request, state, pool }, demand);
             demand.new + num_free(pool, i, demand.adopted) as isize
+        });
+        demands.fold(0, isize::saturating_add)
+    }
+
+    /// Blocks that leave the free ones when a request is given what a question is about: a demand
+    /// below zero gives none.
+    #[cold]
+    pub(super) fn num_taken(&mut self, request: RequestId, question: &BlockDemand<'_>) -> isize {
+        let held = self.requests.get(&request);
+        let pool = &self.pool;
+        let demands = self.groups.iter_mut().enumerate().map(|(i, group)| {
+            let state = held.map(|held| &held.groups[i]);
+            let demand = group.demand(&Asked { request, state, pool }, question);
+            demand.new.max(0).saturating_add(num_free(demand.adopted, pool) as isize)
         });
         demands.fold(0, isize::saturating_add)
     }
