@@ -45,6 +45,7 @@ def test_a_config_reads_back_as_it_was_written() -> None:
 
 def test_defaults_of_a_policy() -> None:
     policy = Policy()
+    assert policy.retention == "standard"
     assert policy.recycle_order == "uncached-first"
     assert policy.reachable_block_mask
     assert policy.retention_interval is None
@@ -54,6 +55,27 @@ def test_defaults_of_a_policy() -> None:
 def test_named_values_of_a_policy() -> None:
     assert Policy(retention_interval="auto").retention_interval == 32_768
     assert kvoxide.DEFAULT_PIN_MIN_DROP_SIZE == 16
+
+
+def test_adaptive_retention_has_the_defaults_beside_it() -> None:
+    policy = Policy(retention="adaptive")
+    assert (policy.retention, policy.recycle_order) == ("adaptive", "uncached-first")
+    assert policy.reachable_block_mask
+    assert (policy.retention_interval, policy.pin_min_drop_size) == (None, None)
+    manager = make_manager(full(16), window(16, 64), policy=policy)
+    assert manager.policy.retention == "adaptive"
+
+
+def test_policies_show_what_was_asked_for() -> None:
+    assert repr(Policy(retention="adaptive")) == "Policy(retention='adaptive')"
+    assert repr(Policy(retention="standard")) == repr(Policy())
+    assert repr(Policy()).startswith("Policy(recycle_order='uncached-first', ")
+
+
+def test_policies_with_equal_values_are_equal() -> None:
+    assert Policy(retention="adaptive") == Policy(retention="adaptive")
+    assert Policy(retention="adaptive") != Policy()
+    assert Policy(retention="standard") == Policy()
 
 
 def test_defaults_of_a_manager() -> None:

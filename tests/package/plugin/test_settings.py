@@ -10,7 +10,7 @@ def parse(**environ: str) -> Settings:
 
 
 def test_nothing_set_is_the_releases_own_behaviour() -> None:
-    assert parse() == Settings("auto", None, None)
+    assert parse() == Settings("auto", retention="standard")
     assert not parse().changes_policy
 
 
@@ -35,6 +35,40 @@ def test_pinning(value: str, size: int | None) -> None:
     assert parse(VLLM_PIN_SWA_TOKENS=value).pin_min_drop_size == size
 
 
+@pytest.mark.parametrize(
+    ("value", "retention"),
+    [
+        ("", "standard"),
+        ("standard", "standard"),
+        ("adaptive", "adaptive"),
+        (" Adaptive ", "adaptive"),
+    ],
+)
+def test_retention(value: str, retention: str) -> None:
+    wanted = parse(KVOXIDE_POLICY=value)
+    assert wanted.retention == retention
+    assert wanted.changes_policy == (retention == "adaptive")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("VLLM_PIN_SWA_TOKENS", "1"), ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "0")],
+)
+def test_adaptive_retention_is_all_there_is(variable: str, value: str) -> None:
+    assert parse(KVOXIDE_POLICY="standard", **{variable: value}).thins_out
+    with pytest.raises(SettingsError) as caught:
+        parse(KVOXIDE_POLICY="Adaptive", **{variable: value})
+    assert caught.value.variable == "KVOXIDE_POLICY"
+    assert "KVOXIDE_POLICY='Adaptive' is not valid; allowed: adaptive without" in str(caught.value)
+    assert f"{variable}" in str(caught.value)
+
+
+def test_adaptive_retention_beside_variables_that_ask_for_nothing() -> None:
+    off = {"VLLM_PIN_SWA_TOKENS": "0", "VLLM_PREFIX_CACHE_RETENTION_INTERVAL": ""}
+    wanted = parse(KVOXIDE_POLICY="adaptive", VLLM_PIN_MIN_DROP_SIZE="4", **off)
+    assert wanted == Settings(retention="adaptive")
+
+
 @pytest.mark.parametrize(("value", "every"), [("", 0), ("0", 0), ("1", 1), (" 1000 ", 1000)])
 def test_checks(value: str, every: int) -> None:
     assert parse(KVOXIDE_CHECK=value).check_every == every
@@ -50,6 +84,7 @@ def test_min_drop_size_counts_only_with_pinning() -> None:
     ("variable", "value", "allowed"),
     [
         ("KVOXIDE", "yes", "auto, require, off, shadow"),
+        ("KVOXIDE_POLICY", "lru", "allowed: standard, adaptive"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "-16", "a number of tokens that is a multiple"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "1e4", "or auto (32768)"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "none", "unset (vLLM's own configuration)"),
@@ -72,6 +107,7 @@ def test_wrong_values_say_what_is_allowed(variable: str, value: str, allowed: st
 def test_settings_can_be_given_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE", "require")
     assert settings.current().mode == "require"
-    with settings.using(Settings("shadow", 0)):
-        assert settings.current() == Settings("shadow", 0)
+    wanted = Settings("shadow", retention_interval=0)
+    with settings.using(wanted):
+        assert settings.current() == wanted
     assert settings.current().mode == "require"

@@ -271,5 +271,12 @@ def test_the_sample_is_the_default_and_tells_policies_apart(tmp_path: Path) -> N
     assert max(hits) == hits[-1]
 
 
+def test_adaptive_retention_hits_at_least_what_the_default_does(tmp_path: Path) -> None:
+    policies = ("--policy", "uncached-first", "--policy", "adaptive")
+    record = replay_json(tmp_path, "--preset", "gemma-3", "--blocks", "100000", *policies)
+    hits = {result["policy"]: result["hit_tokens"] for result in record["results"]}
+    assert hits["uncached-first"] < hits["adaptive"] <= hits["unlimited"]
+
+
 def test_version() -> None:
     assert kvoxide("--version").output.startswith("kvoxide, version ")

@@ -1,7 +1,7 @@
 """Retention policies written as text."""
 
 import pytest
-from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError
+from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
 from kvoxide.replay.policies import check_names_differ, parse_policy
 
 Shown = tuple[str, int | None, int | None]
@@ -28,6 +28,12 @@ def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -
     assert values == expected
 
 
+@pytest.mark.parametrize("text", ["adaptive", " adaptive "])
+def test_adaptive_retention_is_read(text: str) -> None:
+    named = parse_policy(text)
+    assert (named.name, named.policy) == (text, Policy(retention="adaptive"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -42,6 +48,11 @@ def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -
         ("pin=auto", "'auto'"),
         ("pin=99999999999999999999999", "999"),
         ("fifo,uncached-first", "recycle_order twice"),
+        ("adaptive,adaptive", "retention twice"),
+        ("adaptive=1", "'adaptive=1'"),
+        ("adaptive,interval=64", "'adaptive,interval=64': adaptive retention decides by itself"),
+        ("adaptive,fifo", "adaptive retention decides by itself"),
+        ("pin=2,adaptive", "adaptive retention decides by itself"),
         ("pin,pin=2", "pin_min_drop_size twice"),
         ("unlimited", "every table"),
         ("clairvoyant", "--bound"),

@@ -143,3 +143,76 @@ impl Grades {
         runs
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORTH: Worth = Worth { tail_cost: 32.0 };
+
+    fn tail(num_prompt_tokens: usize) -> TailWorth<'static> {
+        TailWorth {
+            worth: &WORTH,
+            num_prompt_tokens,
+            block_size: 16,
+            alignment: 16,
+            need: 2,
+            shift: 0,
+        }
+    }
+
+    fn grades(of: &TailWorth<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
+        let show = |(run, grade): (Range<usize>, Grade)| format!("{run:?} {}", grade.halvings());
+        of.of_window(range, boundaries).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn a_tail_inside_is_worth_its_spacing_squared() {
+        // 4 * 32 * 2048 = 2^18, so that a spacing of 512 is worth a full block.
+        for (spacing, halvings) in [(512, 0), (1024, 0), (256, 2), (128, 4), (64, 6), (32, 7)] {
+            assert_eq!(tail(2048).halvings(spacing), halvings, "{spacing} tokens");
+        }
+        assert_eq!(tail(2049).halvings(512), 1, "rounded up");
+        assert_eq!(tail(2048).closest(), 64);
+    }
+
+    #[test]
+    fn the_end_of_a_prompt_is_worth_most_and_what_follows_it_nothing() {
+        // 40 blocks, of which the last 32, and what a tail at the first of them needs, are its end.
+        assert_eq!(grades(&tail(640), 6..42, &[]), ["6..40 0", "40..42 7"]);
+    }
+
+    #[test]
+    fn inside_a_prompt_tails_alone_are_kept_by_their_spacing() {
+        // 128 blocks: tails of two blocks at multiples of 4, whose spacing is a power of two.
+        let expected = ["2..4 6", "6..8 4", "10..12 6", "14..16 2", "18..20 6", "22..24 4"];
+        assert_eq!(grades(&tail(2048), 0..24, &[]), expected);
+        assert_eq!(grades(&tail(2048), 15..18, &[]), ["15..16 2"]);
+        assert_eq!(grades(&tail(2048), 31..33, &[]), ["31..32 0"]);
+    }
+
+    #[test]
+    fn where_prompts_part_is_worth_as_much_as_the_end() {
+        // 80 tokens are 5 blocks, and so are 90.
+        for boundary in [80, 90] {
+            assert_eq!(grades(&tail(2048), 0..8, &[boundary]), ["2..3 6", "3..5 0", "6..8 4"]);
+        }
+    }
+
+    #[test]
+    fn a_tail_reaches_behind_a_hit_that_drops_its_last_block() {
+        let shifted = TailWorth { need: 3, shift: 1, ..tail(2048) };
+        assert_eq!(grades(&shifted, 0..9, &[]), ["2..5 6", "6..9 4"]);
+    }
+
+    #[test]
+    fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
+        let of = |range| tail(2048).of_states(range, &[]);
+        assert_eq!(of(3..4), [(3..4, Grade::new(6))]);
+        assert_eq!(of(4..5), [(4..5, Grade::WORST)]);
+        assert_eq!(of(7..8), [(7..8, Grade::new(4))]);
+        assert_eq!(of(20..40), [(20..40, Grade::BEST)]);
+        let parted = tail(2048).of_states(4..6, &[90]);
+        assert_eq!(parted, [(4..5, Grade::BEST), (5..6, Grade::new(7))]);
+    }
+}

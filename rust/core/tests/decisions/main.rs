@@ -1,5 +1,6 @@
 //! Decisions that can be worked out by hand: which blocks, which hits, in which order, which events.
 
+mod adaptive;
 mod admission;
 mod chunk_states;
 mod connector_room;

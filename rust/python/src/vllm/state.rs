@@ -174,8 +174,8 @@ impl VllmState {
     pub(super) fn remove_keys(&mut self, block: BlockId) {
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
-        if pool.states().is_pinned(block) {
-            // Only cached blocks may stay in the pinned tier.
+        if pool.states().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
+            // Only cached blocks may stay in the pinned tier and in adaptive order.
             pool.evict([block]);
         }
     }

@@ -19,13 +19,11 @@ impl Lists {
     pub const NUM_LISTS: usize = CLASSES * Grade::COUNT * AGES;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
-    pub fn new(states: &mut BlockStates, first_sentinel: u32) -> Self {
+    pub fn new(states: &mut BlockStates, first_sentinel: u32, values: &Values) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| states.make_ring(first_sentinel + list));
-        let mut ranks = Ranks::new(Self::NUM_LISTS);
-        let fresh: Vec<u16> =
-            (0..CLASSES * Grade::COUNT).rev().map(|kind| (kind * AGES) as u16).collect();
-        ranks.order(&fresh);
-        Self { first_sentinel, epoch: 0, ranks }
+        let mut lists = Self { first_sentinel, epoch: 0, ranks: Ranks::new(Self::NUM_LISTS) };
+        lists.rank(states, values);
+        lists
     }
 
     fn sentinel(&self, list: usize) -> u32 {
@@ -124,5 +122,104 @@ impl Lists {
     /// Every block, list by list.
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS).flat_map(move |list| states.ring(self.sentinel(list)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::adaptive::orderings::Ordering;
+    use crate::pool::adaptive::profile::Profile;
+    use crate::pool::index::KeyLayout;
+
+    struct World {
+        states: BlockStates,
+        lists: Lists,
+        values: Values,
+    }
+
+    impl World {
+        fn new(ordering: Ordering) -> Self {
+            let mut states = BlockStates::with_sentinels(400, KeyLayout::new(1), Lists::NUM_LISTS);
+            let values = ordering.values(&Profile::new());
+            let lists = Lists::new(&mut states, 401, &values);
+            Self { states, lists, values }
+        }
+
+        fn push(&mut self, class: usize, halvings: usize, block: BlockId) {
+            self.lists.push(&mut self.states, class, Grade::new(halvings), block);
+        }
+
+        fn end_epoch(&mut self) {
+            self.lists.end_epoch(&mut self.states, &self.values);
+        }
+
+        fn popped(&mut self) -> Vec<BlockId> {
+            std::iter::from_fn(|| self.lists.pop(&mut self.states)).collect()
+        }
+    }
+
+    #[test]
+    fn of_one_list_the_first_goes_first() {
+        let mut world = World::new(Ordering::Recency);
+        [5, 3, 4].into_iter().for_each(|block| world.push(0, 0, block));
+        assert_eq!(world.lists.blocks(&world.states).collect::<Vec<_>>(), [5, 3, 4]);
+        assert_eq!(world.popped(), [5, 3, 4]);
+    }
+
+    #[test]
+    fn of_one_epoch_the_less_used_and_the_worse_go_first_from_the_start_on() {
+        let mut world = World::new(Ordering::Frequency);
+        for epoch in 0..2 {
+            // Worth 12, 1, 1 / 2, 12 / 16, and nothing.
+            for (class, halvings, block) in [(3, 0, 1), (0, 0, 2), (0, 1, 3), (3, 4, 4), (3, 7, 5)]
+            {
+                world.push(class, halvings, block);
+            }
+            assert_eq!(world.popped(), [5, 3, 4, 2, 1], "in epoch {epoch}");
+            world.end_epoch();
+        }
+    }
+
+    #[test]
+    fn worth_falls_with_age() {
+        let mut world = World::new(Ordering::Frequency);
+        world.push(3, 0, 1);
+        (0..9).for_each(|_| world.end_epoch());
+        world.push(0, 0, 2); // 1 against 12 / 10
+        (0..2).for_each(|_| world.end_epoch());
+        world.push(0, 0, 3); // 1 against 1 / 3 and 12 / 12
+        assert_eq!(world.popped(), [2, 1, 3], "of equals the older goes first");
+    }
+
+    #[test]
+    fn the_oldest_lists_are_one() {
+        let mut world = World::new(Ordering::Recency);
+        for block in 1..=3 {
+            world.push(0, 0, block);
+            world.end_epoch();
+        }
+        (0..AGES - 4).for_each(|_| world.end_epoch());
+        let list = |epoch| world.lists.sentinel(Lists::list(0, 0, epoch));
+        let in_epoch = |epoch| world.states.ring(list(epoch)).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2].map(in_epoch), [vec![1], vec![2], vec![3]]);
+        world.end_epoch();
+        world.end_epoch();
+        let list = |epoch| world.lists.sentinel(Lists::list(0, 0, epoch));
+        let in_epoch = |epoch| world.states.ring(list(epoch)).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2].map(in_epoch), [vec![], vec![], vec![1, 2, 3]]);
+        world.push(0, 0, 4);
+        assert_eq!(world.popped(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn an_aged_block_goes_beside_those_of_its_age_where_there_are_any() {
+        let mut world = World::new(Ordering::Recency);
+        world.push(0, 0, 1);
+        (0..3).for_each(|_| world.end_epoch());
+        world.push(0, 0, 2);
+        world.lists.push_aged(&mut world.states, 0, Grade::BEST, 3, 3);
+        world.lists.push_aged(&mut world.states, 0, Grade::BEST, 2, 4); // none is 2 epochs old
+        assert_eq!(world.popped(), [1, 3, 2, 4]);
     }
 }

@@ -75,11 +75,12 @@ impl Adaptive {
     pub fn new(states: &mut BlockStates, first_sentinel: u32, marks: Vec<Mark>) -> Self {
         let num_blocks = states.len();
         let epoch_len = (num_blocks / Clock::PER_POOL).max(Clock::MIN_LEN);
+        let sample = Sample::new(num_blocks);
         Self {
             tags: Tags::new(num_blocks),
-            lists: Lists::new(states, first_sentinel),
+            lists: Lists::new(states, first_sentinel, &sample.values()),
             held: states.empty_list(first_sentinel + Lists::NUM_LISTS as u32),
-            sample: Sample::new(num_blocks),
+            sample,
             marks,
             num_listed: 0,
             num_watched: 0,

@@ -95,3 +95,51 @@ fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
     }
     best
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waiting for a rise is worth it as long as what is waited for outweighs the wait.
+    #[test]
+    fn the_index_of_a_hazard_that_rises_looks_ahead() {
+        let mut hazards = [0.0; AGES];
+        hazards[2] = 0.75;
+        let ratios = best_ratios(&hazards);
+        assert_eq!(ratios[..4], [0.25, 0.375, 0.75, 0.0]);
+    }
+
+    #[test]
+    fn the_index_of_a_hazard_that_falls_is_the_hazard() {
+        let hazards = std::array::from_fn(|age| 0.5 / (1 + age) as f32);
+        assert_eq!(best_ratios(&hazards), hazards);
+    }
+
+    #[test]
+    fn who_is_used_again_at_an_age_is_worth_most_just_before() {
+        let mut profile = Profile::new();
+        for age in 0..=40 {
+            profile.note_free(0, age, 1000);
+        }
+        (0..900).for_each(|_| profile.note_reuse(0, 40));
+        let [once, ..] = profile.indices();
+        assert!(once[40] > once[20] && once[20] > once[0] && once[0] > once[80], "{once:?}");
+    }
+
+    #[test]
+    fn before_anything_was_seen_the_youngest_of_any_class_are_worth_most() {
+        let indices = Profile::new().indices();
+        assert!(indices[0].is_sorted_by(|young, old| young >= old));
+        assert!(indices[0][0] > indices[0][AGES - 1]);
+        assert!(indices.iter().all(|class| *class == indices[0]));
+    }
+
+    #[test]
+    fn what_was_seen_fades() {
+        let mut profile = Profile::new();
+        profile.note_reuse(1, 3);
+        (0..257).for_each(|_| profile.fade());
+        assert!((0.49..0.51).contains(&profile.reused[1][3]));
+        assert_eq!(profile.exposed[1][3], profile.reused[1][3]);
+    }
+}

@@ -74,3 +74,47 @@ impl Ranks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranked(lists: &[u16]) -> Ranks {
+        let mut ranks = Ranks::new(256);
+        ranks.order(lists);
+        ranks
+    }
+
+    #[test]
+    fn the_lowest_ranked_list_that_is_filled_is_found() {
+        let lists: Vec<u16> = (0..256).rev().collect();
+        let mut ranks = ranked(&lists);
+        assert_eq!(ranks.first(), None);
+        // Ranks of the last word, the first and the second, in this order.
+        for (list, first) in [(3, 3), (250, 250), (130, 250), (255, 255)] {
+            ranks.fill(list);
+            assert_eq!(ranks.first(), Some(first));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| {
+            let first = ranks.first();
+            ranks.empty_first();
+            first
+        })
+        .collect();
+        assert_eq!(order, [255, 250, 130, 3]);
+        ranks.empty_first();
+        assert_eq!(ranks.first(), None);
+    }
+
+    #[test]
+    fn a_new_order_starts_without_blocks_and_leaves_lists_out() {
+        let mut ranks = ranked(&[7, 9]);
+        ranks.fill(9);
+        ranks.order(&[200, 9]);
+        assert_eq!(ranks.first(), None);
+        assert_eq!([200, 9, 7].map(|list| ranks.has(list)), [true, true, false]);
+        ranks.fill(9);
+        ranks.fill(200);
+        assert_eq!(ranks.first(), Some(200));
+    }
+}

@@ -259,3 +259,99 @@ impl Sample {
         self.rank();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of a pass of traffic, each used and free again, in a pool that has `capacity` of
+    /// the sample.
+    fn pass(sample: &mut Sample, names: std::ops::Range<u64>, capacity: usize) {
+        for name in names {
+            sample.used(name);
+            sample.freed(name, 0, capacity << sample.num_zeros);
+        }
+    }
+
+    #[test]
+    fn one_name_in_16_is_taken_and_fewer_in_large_pools() {
+        for (num_blocks, share) in [(100, 16), (LARGE_POOL, 32), (4 * LARGE_POOL, 64)] {
+            let sample = Sample::new(num_blocks);
+            assert_eq!((1..=1024).filter(|&name| sample.takes(name)).count(), 1024 / share);
+        }
+    }
+
+    #[test]
+    fn each_ordering_has_as_many_names_as_the_pool() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..50, 20);
+        assert!(sample.shadows.iter().all(|shadow| shadow.len == 20));
+        // The oldest 30 are gone.
+        pass(&mut sample, 29..30, 20);
+        assert!(sample.shadows.iter().all(|shadow| shadow.hits == 0.0));
+        pass(&mut sample, 49..50, 20);
+        assert!(sample.shadows.iter().all(|shadow| shadow.hits == 1.0));
+    }
+
+    #[test]
+    fn a_name_in_use_is_no_hit() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..1, 20);
+        (0..3).for_each(|_| sample.used(0));
+        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (1.0, 0)));
+    }
+
+    #[test]
+    fn the_ordering_that_would_have_hit_most_is_in_force() {
+        let mut sample = Sample::new(1000);
+        assert_eq!(sample.ordering(), Ordering::Frequency);
+        sample.shadows[0].hits = 100.0;
+        sample.shadows[1].hits = 99.0;
+        sample.end_epoch();
+        assert_eq!(sample.ordering(), Ordering::Frequency, "too little more");
+        sample.shadows[2].hits = 103.0;
+        sample.end_epoch();
+        assert_eq!(sample.ordering(), Ordering::Hazard);
+        assert!(sample.shadows[2].hits < 103.0, "old hits count less");
+    }
+
+    /// A scan that comes back at one age shows that age; the other orderings lose all of it.
+    #[test]
+    fn a_cyclic_scan_is_for_the_hazards() {
+        let mut sample = Sample::new(1000);
+        for _ in 0..20 {
+            for first in (0..100).step_by(4) {
+                pass(&mut sample, first..first + 4, 50);
+                sample.end_epoch();
+            }
+        }
+        assert_eq!(sample.ordering(), Ordering::Hazard);
+        assert_eq!(sample.shadows[0].hits, 0.0);
+    }
+
+    #[test]
+    fn names_are_forgotten_after_all_ages() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..5, 20);
+        sample.used(7);
+        (1..AGES).for_each(|_| sample.end_epoch());
+        assert_eq!((sample.names.len(), sample.shadows[0].len), (6, 5));
+        sample.end_epoch();
+        assert_eq!((sample.names.len(), sample.shadows[0].len), (1, 0));
+        (0..2 * AGES).for_each(|_| sample.end_epoch());
+        assert!(sample.names.is_empty(), "one in use of which nothing was heard");
+    }
+
+    #[test]
+    fn an_emptied_cache_has_no_names_and_the_same_profile() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..5, 20);
+        pass(&mut sample, 0..5, 20);
+        let values = sample.values();
+        sample.forget_all();
+        assert!(sample.names.is_empty() && sample.values() == values);
+        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 0)));
+        pass(&mut sample, 0..5, 20);
+        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 5)));
+    }
+}

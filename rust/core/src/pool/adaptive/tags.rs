@@ -216,3 +216,68 @@ impl Tags {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: BlockId = 3;
+
+    fn tags(mark: Mark) -> Tags {
+        let mut tags = Tags::new(8);
+        tags.start(BLOCK, mark);
+        tags
+    }
+
+    #[test]
+    fn classes_are_by_doublings_of_uses() {
+        let mut tags = tags(Mark::default());
+        let classes: Vec<_> = (1..=20)
+            .map(|_| {
+                let class = tags.class(BLOCK);
+                tags.add_use(BLOCK);
+                class
+            })
+            .collect();
+        assert_eq!(classes[..8], [0, 1, 1, 2, 2, 2, 2, 3]);
+        assert!(classes[8..].iter().all(|&class| class == 3));
+        assert_eq!(tags.grade(BLOCK), Grade::BEST, "uses stay in their bits");
+    }
+
+    #[test]
+    fn a_hit_is_the_best_grade() {
+        let mut tags = tags(Mark { grade: Grade::WORST, is_tail: true, is_watched: false });
+        assert_eq!(tags.grade(BLOCK), Grade::WORST);
+        tags.add_use(BLOCK);
+        assert_eq!(tags.grade(BLOCK), Grade::BEST);
+        assert!(tags.is_tail(BLOCK) && !tags.is_watched(BLOCK));
+    }
+
+    #[test]
+    fn a_tag_moves_without_its_place() {
+        let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
+        tags.set_epoch(BLOCK, 0xabcd);
+        tags.set_place(BLOCK, Place::Listed);
+        tags.set_place(5, Place::Held);
+        tags.copy(BLOCK, 5);
+        assert_eq!((tags.place(BLOCK), tags.place(5)), (Place::Listed, Place::Held));
+        assert_eq!((tags.grade(5), tags.epoch(5)), (Grade::new(2), 0xabcd));
+        assert!(tags.is_tail(5) && tags.is_watched(5));
+    }
+
+    #[test]
+    fn the_more_uses_are_inherited() {
+        let mut tags = tags(Mark::default());
+        (0..4).for_each(|_| tags.add_use(BLOCK));
+        tags.inherit_uses(5, BLOCK);
+        assert_eq!(tags.class(5), 2);
+        tags.inherit_uses(BLOCK, 6);
+        assert_eq!(tags.class(BLOCK), 2);
+    }
+
+    #[test]
+    fn grades_end_with_the_worst_and_half_is_worth_holding() {
+        assert_eq!(Grade::new(100), Grade::WORST);
+        assert_eq!([0, 1, 2].map(|n| Grade::new(n).is_worth_holding()), [true, true, false]);
+    }
+}

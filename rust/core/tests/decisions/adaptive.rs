@@ -1,0 +1,249 @@
+//! Adaptive retention: what is kept by its worth, and evicted in the order that fits the traffic.
+
+use kvoxide_core::{
+    BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder, digest,
+};
+
+use crate::small::{Request, admit, config, decode, free_ids, held, look_up, made, serve, step};
+
+fn managed(num_blocks: usize, groups: &[GroupSpec], policy: Policy) -> Manager {
+    made(ManagerConfig { policy, ..config(num_blocks, groups) })
+}
+
+fn adaptive(num_blocks: usize, groups: &[GroupSpec]) -> Manager {
+    managed(num_blocks, groups, Policy::adaptive())
+}
+
+fn full_and_window() -> [GroupSpec; 2] {
+    [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)]
+}
+
+fn listed(manager: &Manager) -> Vec<BlockId> {
+    let mut blocks: Vec<_> = manager.pool().listed_blocks().collect();
+    blocks.sort_unstable();
+    blocks
+}
+
+fn num_held(manager: &Manager) -> usize {
+    manager.pool().adaptive().expect("adaptive retention").num_held()
+}
+
+/// Tokens that nobody else has.
+fn once(i: usize, num_tokens: usize) -> std::ops::Range<u64> {
+    let first = 1_000_000 + i as u64 * 10_000;
+    first..first + num_tokens as u64
+}
+
+/// Prompts of which none comes back.
+fn serve_once(manager: &mut Manager, num_prompts: usize, num_tokens: usize) {
+    (0..num_prompts).for_each(|i| drop(serve(manager, 1000 + i as u64, once(i, num_tokens))));
+}
+
+#[test]
+fn free_cached_blocks_are_listed_and_free() {
+    let mut manager = adaptive(8, &[GroupSpec::full(4)]);
+    let mut request = Request::new(&manager, 1, 0..10);
+    admit(&mut manager, &mut request);
+    assert_eq!((listed(&manager), manager.pool().num_free_blocks()), (vec![], 4));
+    manager.free(1).expect("a request that runs");
+    assert_eq!((listed(&manager), free_ids(&manager)), (vec![1, 2], vec![3, 4, 5, 6, 7]));
+    assert_eq!(manager.pool().num_free_blocks(), 7);
+    assert!((1..8).all(|block| manager.pool().is_free(block)));
+    let mut again = Request::new(&manager, 2, 0..9);
+    assert_eq!(admit(&mut manager, &mut again), 8);
+    assert_eq!((listed(&manager), held(&manager, 2)), (vec![], vec![vec![1, 2, 3]]));
+}
+
+#[test]
+fn what_is_not_cached_is_recycled_before_what_is() {
+    let mut manager = adaptive(8, &[GroupSpec::full(4)]);
+    serve(&mut manager, 1, 0..10);
+    serve(&mut manager, 2, 50..67); // four full blocks and one that is not
+    assert_eq!((manager.pool().evictions(), look_up(&mut manager, 0..9).length), (0, 8));
+    serve(&mut manager, 3, 90..95); // takes one more
+    assert_eq!(manager.pool().evictions(), 1);
+}
+
+#[test]
+fn blocks_in_use_are_never_taken() {
+    let mut manager = adaptive(9, &[GroupSpec::full(4)]);
+    serve(&mut manager, 1, 0..12);
+    let mut running = Request::new(&manager, 2, 0..13);
+    assert_eq!(admit(&mut manager, &mut running), 12);
+    let blocks = held(&manager, 2);
+    serve_once(&mut manager, 20, 16); // each takes all the others
+    assert_eq!((held(&manager, 2), look_up(&mut manager, 0..13).length), (blocks, 12));
+}
+
+#[test]
+fn what_was_computed_twice_is_evicted_first() {
+    let mut manager = adaptive(5, &[GroupSpec::full(4)]);
+    serve(&mut manager, 1, 50..54);
+    for id in [2, 3] {
+        serve(&mut manager, id, 0..4); // of four tokens none can be hit
+    }
+    assert_eq!(listed(&manager), [1, 2, 3]);
+    let mut request = Request::new(&manager, 4, 90..97);
+    admit(&mut manager, &mut request);
+    assert_eq!(held(&manager, 4), [[4, 2]]);
+    assert_eq!(look_up(&mut manager, 0..5).length, 4);
+}
+
+#[test]
+fn an_emptied_cache_has_nothing_listed() {
+    let mut manager = adaptive(61, &full_and_window());
+    let mut request = Request::new(&manager, 1, 0..60);
+    admit(&mut manager, &mut request);
+    assert!(!manager.reset_prefix_cache());
+    manager.free(1).expect("a request that runs");
+    assert!(!listed(&manager).is_empty() && manager.reset_prefix_cache());
+    let adaptive = manager.pool().adaptive().expect("adaptive retention");
+    assert_eq!((adaptive.num_blocks(), adaptive.num_held(), listed(&manager)), (0, 0, vec![]));
+    assert_eq!((manager.pool().num_free_blocks(), free_ids(&manager).len()), (60, 60));
+}
+
+#[test]
+fn eviction_by_id_takes_a_block_out_of_the_lists() {
+    let mut manager = adaptive(8, &[GroupSpec::full(4)]);
+    serve(&mut manager, 1, 0..10);
+    manager.evict_blocks(&[2]).expect("a block of the pool");
+    assert_eq!((listed(&manager), free_ids(&manager)), (vec![1], vec![2, 3, 4, 5, 6, 7]));
+    assert_eq!(manager.pool().num_free_blocks(), 7);
+    assert_eq!(look_up(&mut manager, 0..9).length, 4);
+}
+
+/// Tokens that were hit in so many passes over 160 prompts of 5 blocks.
+fn hits_of_a_scan(policy: Policy, num_blocks: usize, num_passes: u64) -> usize {
+    let mut manager = managed(num_blocks, &[GroupSpec::full(4)], policy);
+    let mut hits = 0;
+    for pass in 0..num_passes {
+        for prompt in 0..160 {
+            let id = pass * 160 + prompt;
+            let mut request = Request::new(&manager, id, once(prompt as usize, 21));
+            hits += admit(&mut manager, &mut request);
+            manager.free(id).expect("a request that runs");
+        }
+    }
+    hits
+}
+
+#[test]
+fn a_scan_that_is_larger_than_the_pool_gets_hits() {
+    assert_eq!(hits_of_a_scan(Policy::default(), 600, 40), 0);
+    let hits = hits_of_a_scan(Policy::adaptive(), 600, 40);
+    assert!(hits > 40 * 160 * 20 / 4, "{hits} tokens of {}", 40 * 160 * 20);
+}
+
+#[test]
+fn a_prefix_that_is_used_often_outlives_those_used_once() {
+    for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 32)] {
+        let mut manager = managed(200, &[GroupSpec::full(4)], policy);
+        for id in 0..8 {
+            serve(&mut manager, id, (0..32).chain(500 + id * 10..504 + id * 10));
+        }
+        serve_once(&mut manager, 30, 40); // 300 blocks
+        assert_eq!(look_up(&mut manager, 0..33).length, num_hit);
+    }
+}
+
+/// A prompt of which the first 300 tokens are computed. Tails at multiples of 128 are worth half of
+/// a full block, those between less, and the end of the prompt is further away than any window.
+fn long_prompt(manager: &mut Manager) -> Request {
+    let mut request = Request::new(manager, 1, 0..600);
+    [100, 100, 100, 4].into_iter().for_each(|num_tokens| step(manager, &mut request, num_tokens));
+    request
+}
+
+#[test]
+fn tails_that_leave_the_window_are_held_until_their_request_ends() {
+    let ends: [fn(&mut Manager); 2] = [
+        |manager| manager.free(1).expect("a request that runs"),
+        |manager| drop(manager.pop_blocks_for_free(1).expect("a request that runs")),
+    ];
+    for end in ends {
+        let mut manager = adaptive(1000, &full_and_window());
+        long_prompt(&mut manager);
+        assert_eq!(num_held(&manager), 4, "two tails of two blocks");
+        let waiting = listed(&manager);
+        end(&mut manager);
+        assert_eq!(num_held(&manager), 0);
+        assert!(waiting.iter().all(|block| listed(&manager).contains(block)));
+    }
+}
+
+#[test]
+fn held_tails_are_recycled_last() {
+    let mut manager = adaptive(250, &full_and_window());
+    long_prompt(&mut manager); // holds 78 blocks, of which 76 are of full attention
+    serve_once(&mut manager, 20, 160);
+    assert_eq!(num_held(&manager), 4);
+    assert_eq!(look_up(&mut manager, 0..257).length, 256);
+    let num_free = manager.pool().num_free_blocks() as usize;
+    let mut greedy = Request::new(&manager, 2, once(99, 1000));
+    step(&mut manager, &mut greedy, num_free / 2 * 4);
+    assert!(num_held(&manager) < 4);
+}
+
+#[test]
+fn a_prompt_with_a_window_is_hit_after_traffic_that_makes_the_default_lose_it() {
+    for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 1000)] {
+        let mut manager = managed(1700, &full_and_window(), policy);
+        serve(&mut manager, 1, 0..1000);
+        serve_once(&mut manager, 3, 1000);
+        assert_eq!(look_up(&mut manager, 0..1001).length, num_hit);
+    }
+}
+
+/// Of what was generated, a tail at a multiple of 16 is worth a little.
+#[test]
+fn what_was_generated_is_evicted_before_what_was_asked() {
+    let mut manager = adaptive(100, &[GroupSpec::sliding_window(4, 8)]);
+    let mut request = Request::new(&manager, 1, 0..40);
+    admit(&mut manager, &mut request);
+    decode(&mut manager, &mut request, 40..120);
+    manager.free(1).expect("a request that runs");
+    let hits = |manager: &mut Manager| [53, 41].map(|n| look_up(manager, 0..n).length);
+    assert_eq!(hits(&mut manager), [52, 40]);
+    serve_once(&mut manager, 1, 300); // six blocks more than were never cached
+    assert_eq!((manager.pool().evictions(), hits(&mut manager)), (6, [48, 40]));
+}
+
+/// Both tails have been used as often as the prefix up to 128, but the second alone serves hits.
+#[test]
+fn a_tail_waits_on_beside_its_prefix() {
+    let mut manager = adaptive(400, &full_and_window());
+    serve(&mut manager, 1, 0..128);
+    for id in 2..40 {
+        serve(&mut manager, id, 0..161);
+        serve_once(&mut manager, 2, 80);
+    }
+    assert_eq!(look_up(&mut manager, (0..128).chain([7])).length, 128);
+}
+
+#[test]
+fn parts_that_adaptive_retention_decides_by_itself_are_refused() {
+    let adaptive = Policy::adaptive;
+    for policy in [
+        Policy { recycle_order: RecycleOrder::Fifo, ..adaptive() },
+        Policy { reachable_block_mask: false, ..adaptive() },
+        Policy { retention_interval: Some(0), ..adaptive() },
+        Policy { pin_min_drop_size: Some(16), ..adaptive() },
+    ] {
+        let refused = Manager::new(ManagerConfig {
+            policy: policy.clone(),
+            ..config(61, &full_and_window())
+        });
+        let Err(Error::Config(message)) = refused else { panic!("{policy:?} is not refused") };
+        assert!(message.starts_with("adaptive retention decides by itself"), "{message}");
+    }
+}
+
+#[test]
+fn an_interval_is_refused_later_too() {
+    let mut manager = adaptive(61, &full_and_window());
+    serve(&mut manager, 1, 0..60);
+    let before = digest(&manager);
+    assert!(matches!(manager.set_retention_interval(Some(16)), Err(Error::Config(_))));
+    assert_eq!((digest(&manager), manager.config().policy.clone()), (before, Policy::adaptive()));
+    assert_eq!(manager.set_retention_interval(None), Ok(()));
+}

@@ -1,0 +1,126 @@
+"""``KVOXIDE_POLICY=adaptive`` in vLLM: what is announced, what runs, and what it cannot stand
+beside."""
+
+import logging
+from typing import Any
+
+import pytest
+from kvoxide.vllm.adapter import native_class
+from kvoxide.vllm.environment import SettingsError
+from kvoxide.vllm.plugin import entry_point as plugin
+from vllm.plugins import load_general_plugins
+
+load_general_plugins()
+
+from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
+from vllm.v1.core import kv_cache_manager  # noqa: E402
+
+from tests.testing.small_world import (  # noqa: E402
+    config,
+    full,
+    make_manager,
+    make_request,
+    states,
+    traffic,
+    window,
+)
+
+MODELS: dict[str, dict[str, Any]] = {
+    "full": {"kv_cache_config": config(full())},
+    "window": {"kv_cache_config": config(window())},
+    "full and window": {"kv_cache_config": config(full(), window())},
+    "full and states": {"kv_cache_config": config(full(), states()), "scheduler_block_size": 48},
+    "events": {"kv_cache_config": config(full(), window()), "enable_kv_cache_events": True},
+    "no caching": {"kv_cache_config": config(full()), "enable_caching": False},
+    "eagle": {"kv_cache_config": config(full(), window()), "use_eagle": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def adaptive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", "adaptive")
+    monkeypatch.setenv("KVOXIDE_CHECK", "1")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_traffic_breaks_no_invariant(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE", "require")
+    for seed in range(5):
+        manager = make_manager(**MODELS[model])
+        assert type(manager) is native_class()
+        assert traffic(manager, seed=seed)[-1] is True
+
+
+def test_a_free_cached_block_is_free_and_can_be_hit() -> None:
+    manager = make_manager()
+    request = make_request("a", list(range(7_000_000, 7_000_100)))
+    assert manager.allocate_slots(request, 100) is not None
+    request.num_computed_tokens = 100
+    manager.free(request)
+    assert manager.block_pool.get_num_free_blocks() == 99
+    again = make_request("b", list(range(7_000_000, 7_000_100)))
+    assert manager.get_computed_blocks(again)[1] == 96
+
+
+def test_hashes_set_and_taken_by_hand_break_nothing() -> None:
+    manager = make_manager()
+    pool = manager.block_pool
+    request = make_request("a", list(range(7_000_000, 7_000_100)))
+    assert manager.allocate_slots(request, 100) is not None
+    request.num_computed_tokens = 100
+    cached = list(manager.get_blocks(request.request_id).blocks[0][:5])
+    manager.free(request)
+    keys = [block.block_hash for block in cached]
+    cached[0].reset_hash()
+    cached[1].reset_hash()
+    cached[1].set_block_hash(keys[1], 32)
+    taken = pool.get_new_blocks(2)
+    taken[0].set_block_hash(keys[0])
+    pool.touch(cached[1:3])
+    pool.free_blocks([*taken, *cached[1:3]])
+    pool.evict_blocks({cached[3].block_id})
+    assert traffic(manager)[-1] is True
+
+
+def test_it_is_announced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("vllm.kvoxide")
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    logger.setLevel(logging.INFO)
+    make_manager()
+    assert "100 blocks; adaptive retention (from the environment)" in caplog.messages[-1]
+
+
+def test_an_interval_of_vllms_configuration_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = config(full(), window(), interval=32)
+    with pytest.raises(SettingsError) as caught:
+        make_manager(kv_cache_config=model)
+    assert caught.value.variable == "KVOXIDE_POLICY"
+    assert "KVOXIDE_POLICY='adaptive' is not valid" in str(caught.value)
+    assert "retention_interval" in str(caught.value)
+    monkeypatch.setenv("KVOXIDE_POLICY", "standard")
+    assert type(make_manager(kv_cache_config=model)) is native_class()
+
+
+@pytest.mark.parametrize("mode", ["auto", "require", "shadow"])
+@pytest.mark.parametrize(
+    ("policy", "pinning"), [("lru", "0"), ("adaptive", "1")], ids=["unknown", "with pins"]
+)
+def test_a_wrong_policy_refuses_the_start(
+    mode: str, policy: str, pinning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVOXIDE", mode)
+    monkeypatch.setenv("KVOXIDE_POLICY", policy)
+    monkeypatch.setenv("VLLM_PIN_SWA_TOKENS", pinning)
+    with pytest.raises(SettingsError, match=f"KVOXIDE_POLICY='{policy}' is not valid; allowed: "):
+        plugin.register()
+    monkeypatch.setenv("KVOXIDE", "off")
+    plugin.register()
+    assert type(make_manager()) is kv_cache_manager.KVCacheManager
+
+
+def test_the_shadow_does_as_vllm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE", "shadow")
+    manager = make_manager()
+    assert type(manager) is ShadowManager
+    assert traffic(manager)[-1] is True
+    assert manager.shadow is not None
