@@ -17,7 +17,9 @@ impl BlockPool {
             if self.adaptive.is_some() {
                 self.demote_listed(n - self.free.len());
             }
-            self.demote_n(n.saturating_sub(self.free.len()));
+            if n > self.free.len() {
+                self.demote_n(n - self.free.len());
+            }
         }
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);

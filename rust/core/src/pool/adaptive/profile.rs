@@ -112,7 +112,10 @@ mod tests {
     #[test]
     fn the_index_of_a_hazard_that_falls_is_the_hazard() {
         let hazards = std::array::from_fn(|age| 0.5 / (1 + age) as f32);
-        assert_eq!(best_ratios(&hazards), hazards);
+        let ratios = best_ratios(&hazards);
+        assert!(
+            ratios.iter().zip(&hazards).all(|(ratio, hazard)| (ratio / hazard - 1.0).abs() < 1e-3)
+        );
     }
 
     #[test]
@@ -123,7 +126,7 @@ mod tests {
         }
         (0..900).for_each(|_| profile.note_reuse(0, 40));
         let [once, ..] = profile.indices();
-        assert!(once[40] > once[20] && once[20] > once[0] && once[0] > once[80], "{once:?}");
+        assert!(once[40] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
     fn what_was_seen_fades() {
         let mut profile = Profile::new();
         profile.note_reuse(1, 3);
-        (0..257).for_each(|_| profile.fade());
+        (0..128).for_each(|_| profile.fade());
         assert!((0.49..0.51).contains(&profile.reused[1][3]));
         assert_eq!(profile.exposed[1][3], profile.reused[1][3]);
     }

@@ -225,7 +225,7 @@ mod tests {
 
     fn tags(mark: Mark) -> Tags {
         let mut tags = Tags::new(8);
-        tags.start(BLOCK, mark);
+        tags.start(BLOCK, mark, false);
         tags
     }
 
