@@ -19,8 +19,9 @@ pub struct Worth {
     pub tail_cost: f64,
 }
 
-/// The last blocks of a prompt, each of which is worth as much as its end: follow-ups part there.
-const GRADED_END_BLOCKS: usize = 32;
+/// The last tokens of a prompt: every boundary there is worth as much as its end, since follow-ups
+/// part a little before it.
+const NEAR_END_TOKENS: usize = 512;
 
 /// What decides the worth of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +77,10 @@ impl TailWorth<'_> {
             let end = self.tail_end(position);
             grades.improve(end.saturating_sub(self.need)..end, Grade::new(self.halvings(spacing)));
         }
-        let graded = prompt_end.saturating_sub(GRADED_END_BLOCKS + self.need)..prompt_end;
-        grades.improve(graded, Grade::BEST);
+        for before in (0..NEAR_END_TOKENS).step_by(self.alignment) {
+            let end = self.tail_end(self.num_prompt_tokens.saturating_sub(before));
+            grades.improve(end.saturating_sub(self.need)..end, Grade::BEST);
+        }
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
             grades.improve(end.saturating_sub(self.need)..end, Grade::BEST);
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn the_end_of_a_prompt_is_worth_most_and_what_follows_it_nothing() {
         // 40 blocks, of which the last 32, and what a tail at the first of them needs, are its end.
-        assert_eq!(grades(&tail(640), 6..42, &[]), ["6..40 0", "40..42 7"]);
+        assert_eq!(grades(&tail(640), 6..42, &[]), ["6..7 3", "7..40 0", "40..42 7"]);
     }
 
     #[test]
