@@ -12,7 +12,8 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, PrefixHit, RequestView, Result,
+    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, Policy, PrefixHit, RequestView,
+    Result,
 };
 
 /// Tokens of a long prompt, and of a step of its prefill.
@@ -26,7 +27,8 @@ const CONTEXT: usize = 2048;
 const RUNNING: u64 = 16;
 const STEPS: usize = 32;
 
-const LAYOUTS: [&str; 3] = ["full", "gemma", "dsv4"];
+const LAYOUTS: [&str; 6] =
+    ["full", "gemma", "dsv4", "full-adaptive", "gemma-adaptive", "dsv4-adaptive"];
 
 type Operation = fn(&mut World) -> Result<()>;
 
@@ -74,6 +76,10 @@ fn usage(problem: &str) -> ExitCode {
 /// The layouts of `kvoxide bench`, with a pool for prompts of [`LONG`] tokens.
 fn config(layout: &str) -> Option<ManagerConfig> {
     let window = GroupSpec::sliding_window;
+    let (layout, policy) = match layout.strip_suffix("-adaptive") {
+        Some(layout) => (layout, Policy::adaptive()),
+        None => (layout, Policy::default()),
+    };
     let (groups, num_blocks) = match layout {
         "full" => (vec![GroupSpec::full(16)], 8_700),
         "gemma" => {
@@ -88,6 +94,7 @@ fn config(layout: &str) -> Option<ManagerConfig> {
     };
     Some(ManagerConfig {
         max_in_flight_tokens: Some(CHUNK),
+        policy,
         ..ManagerConfig::new(num_blocks, groups, LONG + CHUNK)
     })
 }

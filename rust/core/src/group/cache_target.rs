@@ -61,10 +61,13 @@ impl CacheTarget<'_> {
         let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
         let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
         match reachable {
+            ReachableBlocks::All => cache(start..end, Grade::BEST),
+            ReachableBlocks::Runs(runs) => {
+                runs.into_iter().for_each(|run| cache(run, Grade::BEST));
+            }
             ReachableBlocks::Graded(runs) => {
                 runs.into_iter().for_each(|(run, grade)| cache(run, grade));
             }
-            all => all.runs(start, end).into_iter().for_each(|run| cache(run, Grade::BEST)),
         }
         if let Some(event) = stored {
             pool.push_event(|| Event::Stored(event));

@@ -77,7 +77,8 @@ impl Kind for CrossAttention {
     ) -> GroupDemand<'a> {
         let num_blocks = demand.num_encoder_tokens.div_ceil(data.block_size);
         let num_held = asked.state.map_or(0, |state| state.blocks.len());
-        GroupDemand { new: num_blocks.saturating_sub(num_held) as isize, adopted: &[] }
+        let missing = num_blocks.saturating_sub(num_held);
+        GroupDemand { new: isize::try_from(missing).unwrap_or(isize::MAX), adopted: &[] }
     }
 
     fn adopt(&mut self, _: &GroupData, _: &mut Turn<'_>, _: &Adoption<'_>) {}

@@ -77,13 +77,14 @@ impl Group {
         }
     }
 
-    /// Checks that a request can be served as the demand says.
+    /// Checks that a request can be served as the demand says. Whether it asks for less than
+    /// nothing.
     pub fn check_step(
         &self,
         asked: &Asked<'_>,
         demand: &BlockDemand<'_>,
         step: &StepAhead<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.kind.check_step(&self.data, asked, demand, step)
     }
 

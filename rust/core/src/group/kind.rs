@@ -133,15 +133,15 @@ pub trait Kind: Debug + Send + Sync {
     }
 
     /// Checks that a request can be served as the demand says, where the kind knows more than the
-    /// number of blocks.
+    /// number of blocks. Whether it asks for less than nothing.
     fn check_step(
         &self,
         _data: &GroupData,
         _asked: &Asked<'_>,
         _demand: &BlockDemand<'_>,
         _step: &StepAhead<'_>,
-    ) -> Result<()> {
-        Ok(())
+    ) -> Result<bool> {
+        Ok(false)
     }
 
     /// Blocks that a connector's tokens take beyond the demand, or less than it if below zero.

@@ -7,7 +7,7 @@ use super::request_turn::RequestTurn;
 use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::group::{Adoption, Asked, BlockDemand, External, Group, SharedTail, Slots};
+use crate::group::{Adoption, Asked, BlockDemand, External, Group, Head, SharedTail, Slots};
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId};
 
 impl Manager {
@@ -27,8 +27,9 @@ impl Manager {
 
     /// Checks that what is to be adopted goes with what the request holds.
     pub(super) fn check_adoption(&mut self, room: &Room<'_>) -> Result<()> {
-        let &Room { request, args, total_computed, step } = room;
-        if !self.config.enable_caching && self.keeps_hit(args, total_computed) {
+        let &Room { request, args, step, .. } = room;
+        let computed = step.total_computed_tokens;
+        if !self.config.enable_caching && self.keeps_hit(args, computed) {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
@@ -39,29 +40,40 @@ impl Manager {
             return Err(takes_no_hit());
         }
         let adopts = args.adopts();
-        if adopts && !is_running() && held.is_some_and(|held| self.holds_adoptable(held)) {
-            return Err(Error::Precondition(
-                "computed tokens were given for a request that was allocated without them; free \
-                 it first"
-                    .into(),
-            ));
+        if adopts && !is_running() {
+            if held.is_some_and(|held| self.holds_adoptable(held)) {
+                return Err(Error::Precondition(
+                    "computed tokens were given for a request that was allocated without them; \
+                     free it first"
+                        .into(),
+                ));
+            }
+            self.check_null_blocks(computed)?;
         }
-        if !adopts && total_computed > 0 && !is_running() {
-            self.check_lacking_blocks(request.id, total_computed, step)?;
+        if !adopts && computed > 0 && !is_running() {
+            self.check_lacking_blocks(request.id, step)?;
         }
-        self.check_ends_of_hit(args.num_local(request), total_computed, args.new_computed_blocks)
+        self.check_ends_of_hit(step, args.new_computed_blocks)
     }
 
-    /// Checks that a hit of `num_local` tokens ends where it can, in each group that takes over any
-    /// of it.
-    fn check_ends_of_hit(
-        &self,
-        num_local: usize,
-        total_computed: usize,
-        hit: &[GroupBlocks],
-    ) -> Result<()> {
+    /// Checks that no table would begin with null blocks far beyond the longest request.
+    fn check_null_blocks(&self, computed: usize) -> Result<()> {
+        let max_model_len = self.config.max_model_len;
+        let has_nulls = |group: &Group| group.is_state || group.head != Head::Kept;
+        if computed <= 2 * max_model_len || !self.groups.iter().any(has_nulls) {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "{computed} tokens would be computed, more than twice max_model_len {max_model_len}"
+        )))
+    }
+
+    /// Checks that a hit ends where it can, in each group that takes over any of it.
+    fn check_ends_of_hit(&self, step: &BlockDemand<'_>, hit: &[GroupBlocks]) -> Result<()> {
+        let num_local = step.num_local_computed_tokens;
+        let computed = step.total_computed_tokens;
         for (group, blocks) in self.groups.iter().zip(hit) {
-            if !group.adopts_hits || blocks.len() <= group.num_skipped_blocks(total_computed) {
+            if !group.adopts_hits || blocks.len() <= group.num_skipped_blocks(computed) {
                 continue;
             }
             if group.has_partial_hits {
@@ -80,17 +92,12 @@ impl Manager {
     /// Checks that there are blocks for a request that counts tokens as computed without holding
     /// theirs. The demand leaves out what a window skips; its table is filled nevertheless.
     #[cold]
-    fn check_lacking_blocks(
-        &mut self,
-        id: RequestId,
-        total_computed: usize,
-        step: &BlockDemand<'_>,
-    ) -> Result<()> {
+    fn check_lacking_blocks(&mut self, id: RequestId, step: &BlockDemand<'_>) -> Result<()> {
         let held = self.requests.get(&id);
         let table = |group: usize| held.map(|held| &held.groups[group]);
         let is_held = |group: &Group| {
             let num_held = table(usize::from(group.id)).map_or(0, |state| state.blocks.len());
-            group.num_skipped_blocks(total_computed) <= num_held
+            group.num_skipped_blocks(step.total_computed_tokens) <= num_held
         };
         if self.groups.iter().all(is_held) {
             return Ok(());
@@ -106,16 +113,14 @@ impl Manager {
             };
             group.demand(&Asked { request: id, state: table(i), pool }, &unskipped).new
         });
-        let missing: isize = missing.sum();
+        let missing = missing.fold(0, isize::saturating_add);
         self.pool.check_free(missing.max(0) as usize)
     }
 
     /// Whether any block of a hit lies behind what its group skips.
-    fn keeps_hit(&self, args: &AllocateArgs<'_>, total_computed: usize) -> bool {
+    fn keeps_hit(&self, args: &AllocateArgs<'_>, computed: usize) -> bool {
         let mut hits = self.groups.iter().zip(args.new_computed_blocks);
-        hits.any(|(group, hit)| {
-            group.adopts_hits && hit.len() > group.num_skipped_blocks(total_computed)
-        })
+        hits.any(|(group, hit)| group.adopts_hits && hit.len() > group.num_skipped_blocks(computed))
     }
 
     /// Whether there is a block in some group whose tables start with those of a hit.
@@ -128,12 +133,8 @@ impl Manager {
 impl RequestTurn<'_> {
     /// Makes a hit, and blocks for what a connector brings, the request's own. Every group's hit
     /// is taken before any block is allocated, so that no allocation evicts another group's hit.
-    pub fn adopt(
-        &mut self,
-        args: &AllocateArgs<'_>,
-        num_local_computed_tokens: usize,
-        total_computed_tokens: usize,
-    ) {
+    pub fn adopt(&mut self, args: &AllocateArgs<'_>, step: &BlockDemand<'_>) {
+        let &BlockDemand { num_local_computed_tokens, total_computed_tokens, .. } = step;
         if self.held.is_running() {
             return;
         }

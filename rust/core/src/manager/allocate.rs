@@ -69,7 +69,7 @@ impl Manager {
         let held = requests.entry(request.id).or_insert_with(|| RequestBlocks::new(groups.len()));
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
         if args.adopts() {
-            turn.adopt(args, step.num_local_computed_tokens, total_computed);
+            turn.adopt(args, &step);
         }
         let new_blocks = turn.extend(&slots);
         if let Some(num_tokens) = num_to_cache {
@@ -80,11 +80,12 @@ impl Manager {
 
     /// Checks what vLLM's manager would stumble over once it has begun.
     fn check_step(&mut self, room: &Room<'_>, num_to_cache: Option<usize>) -> Result<()> {
+        let mut has_to_count = room.args.reserved_blocks < 0;
         if self.plan.has_own_joints {
-            self.check_rows(room, num_to_cache)?;
+            has_to_count |= self.check_rows(room, num_to_cache)?;
         }
         self.check_adoption(room)?;
-        if room.args.reserved_blocks < 0 {
+        if has_to_count {
             self.check_free_for(room)?;
         }
         Ok(())

@@ -3,10 +3,13 @@
 use super::Manager;
 use super::room::{CountedHit, Room, num_free};
 use crate::block::BlockId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::{Asked, BlockDemand, Group, StepAhead};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
+
+/// The most tokens that a question may be about: numbers of blocks have a sign, and are added up.
+const MAX_TOKENS: usize = usize::MAX / 4;
 
 impl Manager {
     /// Whether there are free blocks for a demand and `kept` more. Finding out how many blocks of a
@@ -33,6 +36,7 @@ impl Manager {
         request: RequestId,
         demand: &BlockDemand<'_>,
     ) -> Result<isize> {
+        check_counts(demand)?;
         self.check_running_hit(request, demand.new_computed_blocks)?;
         let demanded = self.demand(request, demand, |pool, _, adopted| num_free(adopted, pool));
         self.forget_unless_held(request);
@@ -46,16 +50,17 @@ impl Manager {
         }
     }
 
-    /// Checks that a request can be served as the demand says.
+    /// Checks that a request can be served as the demand says. Whether some row asks for less than
+    /// nothing, which hides as many blocks that others take.
     pub(super) fn check_rows(
         &self,
         room: &Room<'_>,
         num_tokens_to_cache: Option<usize>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Room { request, args, step: demand, .. } = room;
         let held = self.requests.get(&request.id);
         let is_hybrid = self.groups.len() > 1;
-        self.groups.iter().enumerate().try_for_each(|(i, group)| {
+        self.groups.iter().enumerate().try_fold(false, |hides, (i, group)| {
             let state = held.map(|held| &held.groups[i]);
             let asked = Asked { request: request.id, state, pool: &self.pool };
             let step = StepAhead {
@@ -66,7 +71,7 @@ impl Manager {
                     .filter(|_| group.is_cacheable)
                     .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
             };
-            group.check_step(&asked, demand, &step)
+            Ok(group.check_step(&asked, demand, &step)? || hides)
         })
     }
 
@@ -113,5 +118,30 @@ impl Manager {
             demand.new + num_free(pool, i, demand.adopted) as isize
         });
         demands.fold(0, isize::saturating_add)
+    }
+
+    /// Blocks that leave the free ones when a request is given what a question is about: a demand
+    /// below zero gives none.
+    #[cold]
+    pub(super) fn num_taken(&mut self, request: RequestId, question: &BlockDemand<'_>) -> isize {
+        let held = self.requests.get(&request);
+        let pool = &self.pool;
+        let demands = self.groups.iter_mut().enumerate().map(|(i, group)| {
+            let state = held.map(|held| &held.groups[i]);
+            let demand = group.demand(&Asked { request, state, pool }, question);
+            demand.new.max(0).saturating_add(num_free(demand.adopted, pool) as isize)
+        });
+        demands.fold(0, isize::saturating_add)
+    }
+}
+
+/// Checks that the blocks for so many tokens can be counted.
+fn check_counts(demand: &BlockDemand<'_>) -> Result<()> {
+    let counts = [demand.num_tokens, demand.num_tokens_main_model, demand.num_encoder_tokens];
+    match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {
+        None => Ok(()),
+        Some(tokens) => Err(Error::Request(format!(
+            "blocks for {tokens} tokens are asked for; at most {MAX_TOKENS} can be counted"
+        ))),
     }
 }

@@ -11,10 +11,12 @@ use crate::request::{GroupState, RequestBlocks};
 
 impl RequestBlocks {
     /// Remembers the tails that the pool held since it was told to.
+    #[cold]
+    #[inline(never)]
     pub(super) fn keep_tails(&mut self, pool: &mut BlockPool) {
         let tails = pool.end_holding();
-        let states = pool.states();
-        self.held_tails.extend(tails.into_iter().map(|block| (block, states.name_word(block))));
+        let name = |block| (block, pool.states().name_word(block));
+        self.held_tails.extend(tails.into_iter().map(name));
     }
 }
 
@@ -25,16 +27,8 @@ impl Manager {
         let tails = own_tails(pool, held);
         let parting = Parting { groups, states: &held.groups };
         parting.value_tails(pool, &tails);
-        for parted in parting.in_order(&tails) {
-            match parted {
-                Parted::Released(block) => pool.release([block]),
-                Parted::LetGo(block) => pool.let_go(block),
-            }
-        }
-        if pool.counts_null_references() {
-            let blocks = held.groups.iter().flat_map(|state| state.blocks.iter());
-            pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
-        }
+        parting.give_back(pool, &tails);
+        pool.release_null(held.groups.iter().map(|state| state.blocks.null_head()).sum());
     }
 
     /// Lets the held tails of a request go.
@@ -66,14 +60,6 @@ fn own_tails(pool: &BlockPool, held: &RequestBlocks) -> Vec<Ending> {
 struct Parting<'a> {
     groups: &'a [Group],
     states: &'a [GroupState],
-}
-
-/// A block that is given back.
-enum Parted {
-    /// A reference to it is dropped.
-    Released(BlockId),
-    /// It was held.
-    LetGo(BlockId),
 }
 
 impl<'a> Parting<'a> {
@@ -110,20 +96,49 @@ impl<'a> Parting<'a> {
         }
     }
 
-    /// Blocks of every group and held tails, those at the end of the sequence first.
-    fn in_order(self, tails: &'a [Ending]) -> impl Iterator<Item = Parted> + 'a {
-        type Source<'a> = Box<dyn Iterator<Item = (usize, Parted)> + 'a>;
-        let released =
-            |group| self.endings(group).map(|(end, block)| (end, Parted::Released(block)));
-        let tables =
-            (0..self.groups.len()).map(move |group| Box::new(released(group)) as Source<'_>);
-        let let_go = tails.iter().map(|&(end, block)| (end, Parted::LetGo(block)));
-        let sources = tables.chain([Box::new(let_go) as Source<'_>]);
-        let mut sources: Vec<_> = sources.map(Iterator::peekable).collect();
-        std::iter::from_fn(move || {
-            let ends = sources.iter_mut().map(|source| source.peek().map(|&(end, _)| end));
-            let (last, end) = ends.enumerate().max_by_key(|&(i, end)| (end, Reverse(i)))?;
-            end.and_then(|_| sources[last].next()).map(|(_, parted)| parted)
-        })
+    /// Gives back the blocks of every group and lets the tails go, those at the end of the sequence
+    /// first.
+    fn give_back(self, pool: &mut BlockPool, tails: &[Ending]) {
+        let table = |(group, state): (&Group, &'a GroupState)| Table {
+            first: state.blocks.null_head(),
+            blocks: state.blocks.tail(),
+            block_size: group.block_size,
+        };
+        let mut tables: Vec<_> = self.groups.iter().zip(self.states).map(table).collect();
+        let mut tails = tails.iter().copied().peekable();
+        while let Some(last) = (0..tables.len()).rev().max_by_key(|&i| tables[i].end()) {
+            let end = tables[last].end();
+            while let Some((_, tail)) = tails.next_if(|&(tail_end, _)| tail_end > end) {
+                pool.let_go(tail);
+            }
+            if end == 0 {
+                return;
+            }
+            let others = (0..tables.len()).filter(|&i| i != last).map(|i| tables[i].end());
+            let next = others.chain(tails.peek().map(|&(end, _)| end)).max().unwrap_or(0);
+            pool.release(tables[last].take_beyond(next));
+        }
+    }
+}
+
+/// What is left of a group's table, whose end is given back first.
+struct Table<'a> {
+    first: usize,
+    blocks: &'a [BlockId],
+    block_size: usize,
+}
+
+impl<'a> Table<'a> {
+    /// Tokens before the end; 0 if nothing is left.
+    fn end(&self) -> usize {
+        if self.blocks.is_empty() { 0 } else { (self.first + self.blocks.len()) * self.block_size }
+    }
+
+    /// The blocks that end beyond so many tokens, and at least the last one; the last first.
+    fn take_beyond(&mut self, num_tokens: usize) -> impl Iterator<Item = BlockId> + 'a {
+        let kept = (num_tokens / self.block_size).saturating_sub(self.first);
+        let (kept, taken) = self.blocks.split_at(kept.min(self.blocks.len() - 1));
+        self.blocks = kept;
+        taken.iter().rev().copied()
     }
 }

@@ -29,7 +29,7 @@ impl Manager {
     ) {
         let Self { config, groups, requests, pool, orders, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
-        pool.start_holding();
+        let is_adaptive = pool.start_holding();
         let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
         for (group, state) in groups.iter_mut().zip(&mut held.groups) {
             let mut turn = Turn { request, state, pool, orders };
@@ -38,7 +38,9 @@ impl Manager {
                 turn.pool.pin(turn.state.blocks.iter_held_back());
             }
         }
-        held.keep_tails(pool);
+        if is_adaptive {
+            held.keep_tails(pool);
+        }
     }
 
     /// Gives back every block of a request, the end of each table first.

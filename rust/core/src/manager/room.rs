@@ -49,12 +49,17 @@ impl Manager {
         demanded.saturating_add(self.num_kept(room)) <= self.pool.num_free_blocks()
     }
 
-    /// Checks that there are as many blocks as the step takes, which a reserve below zero does not
-    /// tell. Nothing changes.
+    /// Checks that there are as many blocks as the step takes, which neither a reserve below zero
+    /// nor a demand below zero tells. Nothing changes.
     #[cold]
     pub(super) fn check_free_for(&mut self, room: &Room<'_>) -> Result<()> {
-        let demanded = self.demand_ahead(room, &mut CountedHit::default());
-        self.pool.check_free(demanded.max(0) as usize)
+        let question = BlockDemand { is_question: true, ..*room.step };
+        let taken = self.num_taken(room.request.id, &question);
+        if taken <= self.pool.num_free_blocks() {
+            return Ok(());
+        }
+        let beyond = taken.saturating_sub(self.num_given_back(room));
+        self.pool.check_free(beyond.max(0) as usize)
     }
 
     /// What the step asks for beyond what is given back first.

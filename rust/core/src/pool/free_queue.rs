@@ -68,6 +68,23 @@ impl BlockStates {
         Some(self.next(sentinel)).filter(|&first| first != sentinel)
     }
 
+    pub(super) fn last_of_ring(&self, sentinel: u32) -> u32 {
+        self.prev(sentinel)
+    }
+
+    /// Puts a block behind another, which is the last of its ring so far, or the sentinel behind
+    /// the last block.
+    pub(super) fn append(&mut self, last: u32, next: u32) {
+        self.join(last, next);
+    }
+
+    /// Takes blocks that stand side by side out of the ring that they are in.
+    pub(super) fn unlink_run(&mut self, run: &Run) {
+        if run.len > 0 {
+            self.join(self.prev(run.front), self.next(run.back));
+        }
+    }
+
     /// Takes a block out of the ring that it is in.
     pub(super) fn unlink(&mut self, block: BlockId) {
         self.join(self.prev(block), self.next(block));

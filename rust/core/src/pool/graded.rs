@@ -1,8 +1,8 @@
 //! Free cached blocks in adaptive order: how they get into its lists and out of them.
 
-use super::adaptive::{Adaptive, Mark};
+use super::adaptive::{Adaptive, Filing, Mark};
 use super::block_pool::BlockPool;
-use super::free_queue::BackRun;
+use super::free_queue::{BackRun, Run};
 use super::full_blocks::FullBlocks;
 use super::observation::Observation;
 use super::states::Dropped;
@@ -20,25 +20,33 @@ impl BlockPool {
     }
 
     /// As [`Self::touch`], in adaptive order.
+    #[cold]
+    #[inline(never)]
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
+        let Some(mut adaptive) = self.adaptive.take() else { return };
+        let mut run = Run::default();
         for &block in blocks {
             if block == NULL_BLOCK {
                 self.touch_null(1);
                 continue;
             }
             let is_free = self.states.add_reference(block) == 1;
-            let adaptive = self.adaptive.as_mut().expect("touched in adaptive order");
-            let was_listed = adaptive.hit(&mut self.states, block, is_free);
-            if is_free && !was_listed {
+            if !adaptive.hit(&mut self.states, block, is_free, &mut run) && is_free {
                 self.free.remove(&mut self.states, block);
             }
             self.note(|| Observation::Touched(block));
         }
+        adaptive.leave(&mut self.states, run);
+        self.adaptive = Some(adaptive);
     }
 
     /// As [`Self::release`], in adaptive order.
+    #[cold]
+    #[inline(never)]
     pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut front = self.free.front_run(&self.states);
+        let mut filing = Filing::default();
         for block in blocks {
             if block == NULL_BLOCK {
                 self.release_null(1);
@@ -46,20 +54,23 @@ impl BlockPool {
             }
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
-                _ if self.states.is_cached(block) => self.file(block),
-                _ => self.free.push_to_front_run(&mut self.states, &mut front, block),
+                Dropped::Cached => adaptive.file(&mut self.states, block, &mut filing),
+                Dropped::Other if self.states.is_cached(block) => {
+                    adaptive.file(&mut self.states, block, &mut filing);
+                }
+                Dropped::Uncached | Dropped::Other => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
             }
         }
+        adaptive.close(&mut self.states, &mut filing);
         self.free.close_runs(&mut self.states, front, BackRun::default());
-    }
-
-    fn file(&mut self, block: BlockId) {
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.file(&mut self.states, block);
-        }
+        self.adaptive = Some(adaptive);
     }
 
     /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
+    #[cold]
+    #[inline(never)]
     pub(super) fn demote_listed(&mut self, n: usize) {
         for _ in 0..n {
             let Some(block) = self.pop_listed() else { return };
@@ -108,6 +119,8 @@ impl BlockPool {
     }
 
     /// Notes what blocks are that have become cached.
+    #[cold]
+    #[inline(never)]
     pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
         self.supersede_duplicates(batch);
         let Some(adaptive) = &mut self.adaptive else { return };
@@ -116,7 +129,7 @@ impl BlockPool {
             let is_prompt = batch.num_tokens(i) <= batch.num_prompt_tokens;
             let mark = Mark { is_watched: mark.is_watched && is_prompt, ..mark };
             if block != NULL_BLOCK {
-                adaptive.mark(block, mark, batch.group, batch.hash(i).0[0]);
+                adaptive.mark(&self.states, block, mark);
             }
         }
     }
@@ -138,16 +151,18 @@ impl BlockPool {
     pub(super) fn mark_one(&mut self, block: BlockId, key: &CacheKey) {
         if let Some(adaptive) = &mut self.adaptive {
             let mark = adaptive.mark_of(key.group);
-            adaptive.mark(block, mark, key.group, key.hash.0[0]);
+            adaptive.mark(&self.states, block, mark);
         }
     }
 
     /// From now on until [`Self::end_holding`], window tails of some worth that are given back are
-    /// recycled last.
-    pub fn start_holding(&mut self) {
+    /// recycled last. `false` where free blocks do not wait in adaptive order.
+    #[inline]
+    pub fn start_holding(&mut self) -> bool {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.start_holding();
         }
+        self.adaptive.is_some()
     }
 
     /// The tails that are held since.

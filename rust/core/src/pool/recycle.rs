@@ -14,8 +14,12 @@ impl BlockPool {
     /// cached. The caller has checked that so many are free.
     pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
         if n > self.free.len() {
-            self.demote_listed(n - self.free.len());
-            self.demote_n(n.saturating_sub(self.free.len()));
+            if self.adaptive.is_some() {
+                self.demote_listed(n - self.free.len());
+            }
+            if n > self.free.len() {
+                self.demote_n(n - self.free.len());
+            }
         }
         let first = out.len();
         self.free.take_front(&mut self.states, n, out);
@@ -135,9 +139,14 @@ impl BlockPool {
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
-        if self.adaptive.is_some() {
-            return self.release_graded(blocks);
+        match self.adaptive {
+            None => self.release_in_order(blocks),
+            Some(_) => self.release_graded(blocks),
         }
+    }
+
+    #[inline(never)]
+    fn release_in_order(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
         let mut front = self.free.front_run(&self.states);
         let mut back = BackRun::default();

@@ -1,6 +1,6 @@
 //! Slots: what is given, what is refused, and what comes from elsewhere.
 
-use kvoxide_core::{AllocateArgs, GroupSpec, Manager, ManagerConfig};
+use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig};
 
 use crate::small::{Request, admit, allocate, config, held, look_up, made, manager, serve, step};
 
@@ -88,6 +88,42 @@ fn no_slots_beyond_the_model_length() {
     let mut request = Request::new(&manager, 1, 0..14);
     let args = AllocateArgs { num_lookahead_tokens: 10, ..tokens(14) };
     assert_eq!(allocate(&mut manager, &mut request, &args), [[1, 2, 3, 4]]);
+}
+
+#[test]
+fn what_an_encoder_saw_fits_or_not_however_long_it_is() {
+    let groups = [GroupSpec::full(4), GroupSpec::new("cross_attention", 1)];
+    let config = ManagerConfig { enable_caching: false, ..config(11, &groups) };
+    for (num_encoder_tokens, is_admitted) in [(9, true), (10, false), (usize::MAX, false)] {
+        let args = AllocateArgs { num_encoder_tokens, ..tokens(4) };
+        assert_eq!(fits(&mut made(config.clone()), 4, true, args), is_admitted);
+    }
+}
+
+#[test]
+fn a_hit_beyond_the_model_length_is_adopted_as_far_as_it_goes() {
+    let beyond = |group: GroupSpec, num_blocks, num_hit| {
+        let mut manager = made(ManagerConfig { max_model_len: 32, ..config(num_blocks, &[group]) });
+        let request = Request::new(&manager, 1, 0..20);
+        let hit = manager.no_blocks();
+        let args = AllocateArgs {
+            num_new_computed_tokens: num_hit,
+            new_computed_blocks: &hit,
+            ..tokens(1)
+        };
+        let new = manager.allocate_slots(&request.view(), &args);
+        new.map(|new| new.map(|new| (held(&manager, 1)[0].len(), new[0].len())))
+    };
+    let window = || GroupSpec::sliding_window(4, 8);
+    // The window starts in the 6th of the model's 8 blocks, behind them, and at 65 nowhere.
+    assert_eq!(beyond(window(), 4, 31), Ok(Some((8, 2))));
+    assert_eq!(beyond(window(), 4, 48), Ok(Some((10, 0))));
+    assert_eq!(beyond(window(), 4, 64), Ok(Some((14, 0))));
+    assert!(matches!(beyond(window(), 4, 65), Err(Error::Request(_))));
+    assert!(matches!(beyond(window(), 4, usize::MAX), Err(Error::Request(_))));
+    // Full attention reads it all, as far as there are slots.
+    assert_eq!(beyond(GroupSpec::full(4), 9, usize::MAX), Ok(Some((8, 8))));
+    assert_eq!(beyond(GroupSpec::full(4), 8, usize::MAX), Ok(None));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What can be asked of a manager without changing it.
 
 use kvoxide_core::digest;
-use kvoxide_core::{BlockDemand, GroupSpec, ManagerConfig, Policy};
+use kvoxide_core::{BlockDemand, Error, GroupSpec, ManagerConfig, Policy};
 
 use crate::small::{Request, admit, config, decode, look_up, made, manager, serve, step};
 
@@ -23,6 +23,23 @@ fn the_blocks_that_a_request_would_take() {
     admit(&mut manager, &mut request);
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand(24)), Ok(2));
     assert_eq!(manager.get_num_blocks_to_allocate(3, &with_hit), Ok(2));
+}
+
+#[test]
+fn a_question_is_about_tokens_whose_blocks_can_be_counted() {
+    let mut manager = manager(&[GroupSpec::full(1)]);
+    serve(&mut manager, 1, 0..16);
+    let hit = look_up(&mut manager, 0..17).blocks;
+    let demand =
+        |num_tokens| BlockDemand { num_tokens, new_computed_blocks: &hit, ..Default::default() };
+    let most = usize::MAX / 4;
+    assert_eq!(manager.get_num_blocks_to_allocate(2, &demand(most)), Ok(most as isize));
+    let main_model = BlockDemand { num_tokens_main_model: most + 1, ..demand(17) };
+    let encoder = BlockDemand { num_encoder_tokens: most + 1, ..demand(17) };
+    for beyond in [demand(most + 1), demand(usize::MAX), main_model, encoder] {
+        let refused = manager.get_num_blocks_to_allocate(2, &beyond);
+        assert!(matches!(refused, Err(Error::Request(_))), "{refused:?}");
+    }
 }
 
 #[test]

@@ -198,6 +198,20 @@ fn a_request_that_counts_tokens_without_their_blocks_needs_room_for_all_of_them(
 }
 
 #[test]
+fn tokens_counted_beyond_the_model_need_room_for_its_blocks() {
+    for (num_blocks, is_refused) in [(8, true), (9, false)] {
+        let groups = [GroupSpec::sliding_window(4, 40)];
+        let mut manager = made(ManagerConfig { max_model_len: 32, ..config(num_blocks, &groups) });
+        let mut request = Request::new(&manager, 1, 0..32);
+        request.num_computed_tokens = 100;
+        let args = AllocateArgs { num_new_tokens: 1, ..AllocateArgs::default() };
+        // A window that ends at 100 skips all of the model's 8 blocks, which are taken all the same.
+        let allocated = manager.allocate_slots(&request.view(), &args);
+        assert_eq!(matches!(allocated, Err(Error::Block(_))), is_refused, "{allocated:?}");
+    }
+}
+
+#[test]
 fn a_request_that_runs_takes_no_hit() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     serve(&mut manager, 1, 0..8);

@@ -149,6 +149,29 @@ fn a_reserve_below_zero_takes_nothing_from_a_request_that_runs() {
     assert!(manager.allocate_slots(&request.view(), &args(16)).expect("room").is_some());
 }
 
+/// A row that is longer than the step needs makes up for a block that attention takes, but it does
+/// not give it.
+#[test]
+fn a_row_that_is_too_long_makes_no_blocks() {
+    for (num_free, is_served) in [(22, Some(false)), (23, None), (24, Some(true))] {
+        let mut manager =
+            made(config(num_free + 4, &[GroupSpec::full(4), GroupSpec::new("mamba", 4)]));
+        let mut request = Request::new(&manager, 1, 0..20);
+        step(&mut manager, &mut request, 8);
+        assert_eq!(manager.pool().num_free_blocks(), num_free as isize);
+        request.num_computed_tokens = 0;
+        let args = AllocateArgs {
+            num_new_tokens: 4,
+            num_lookahead_tokens: 100,
+            ..AllocateArgs::default()
+        };
+        let before = kvoxide_core::digest(&manager);
+        let served = manager.allocate_slots(&request.view(), &args);
+        assert_eq!(served.as_ref().ok().map(Option::is_some), is_served, "{served:?}");
+        assert_eq!(kvoxide_core::digest(&manager) == before, is_served != Some(true));
+    }
+}
+
 #[test]
 fn states_are_kept_at_the_interval_that_is_in_force() {
     let mut manager = manager(&[GroupSpec::full(4), states(0)]);

@@ -224,7 +224,7 @@ impl Kind for AlignedStates {
         asked: &Asked<'_>,
         demand: &BlockDemand<'_>,
         step: &StepAhead<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let checkpoint = self.checkpoint_ahead(asked, demand);
         let row = Row { checkpoint, ..self.rows.get(asked.request) };
         let caching = self.rules.as_ref().zip(step.num_tokens_to_cache);
@@ -234,7 +234,12 @@ impl Kind for AlignedStates {
         if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&row)?;
         }
-        let Some(state) = asked.state else { return Ok(()) };
+        let num_held = asked.state.map_or(0, |state| state.blocks.len());
+        let num_hit =
+            demand.new_computed_blocks.get(usize::from(data.id)).map_or(0, GroupBlocks::len);
+        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
+        let is_longer = len < num_held + num_hit;
+        let Some(state) = asked.state else { return Ok(is_longer) };
         let ahead = RowAhead {
             row,
             state,
@@ -245,14 +250,12 @@ impl Kind for AlignedStates {
         ahead
             .check(asked.pool)
             .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
-        match caching.filter(|_| !step.adopts) {
-            Some((caching, num_tokens)) => {
-                let block_at = |position| ahead.block(position);
-                let num_cached = ahead.num_cached_blocks();
-                caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)
-            }
-            None => Ok(()),
+        if let Some((caching, num_tokens)) = caching.filter(|_| !step.adopts) {
+            let block_at = |position| ahead.block(position);
+            let num_cached = ahead.num_cached_blocks();
+            caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)?;
         }
+        Ok(is_longer)
     }
 
     fn num_blocks_beyond_demand(

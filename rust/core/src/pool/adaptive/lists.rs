@@ -35,6 +35,13 @@ impl Lists {
         (class * Grade::COUNT + grade) * AGES + epoch % AGES
     }
 
+    /// Starts to add blocks that become free now: the sentinel of their list.
+    pub fn open(&mut self, class: usize, grade: Grade) -> u32 {
+        let list = Self::list(class, grade.halvings(), self.epoch);
+        self.ranks.fill(list);
+        self.sentinel(list)
+    }
+
     /// Adds a block that becomes free now.
     pub fn push(&mut self, states: &mut BlockStates, class: usize, grade: Grade, block: BlockId) {
         let list = Self::list(class, grade.halvings(), self.epoch);

@@ -22,9 +22,9 @@ pub use tags::{Grade, Mark};
 
 use lists::Lists;
 use sample::Sample;
-use tags::{Place, Tags};
+use tags::{Place, Tags, Waiting};
 
-use super::free_queue::BlockList;
+use super::free_queue::{BlockList, Run};
 use super::states::BlockStates;
 use crate::block::{BlockId, GroupId};
 
@@ -44,6 +44,14 @@ pub struct Adaptive {
     newly_held: Option<Vec<BlockId>>,
 }
 
+/// Blocks that are being put into one list, one after the other.
+#[derive(Debug, Default)]
+pub struct Filing {
+    waiting: Option<Waiting>,
+    sentinel: u32,
+    last: u32,
+}
+
 /// Counts blocks that become cached, those worth nothing aside, until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
@@ -53,7 +61,7 @@ struct Clock {
 
 impl Clock {
     /// Epochs in which as many blocks become cached as a pool has.
-    const PER_POOL: usize = 32;
+    const PER_POOL: usize = 16;
     /// Blocks; shorter epochs of small pools say nothing.
     const MIN_LEN: usize = 16;
 }
@@ -107,13 +115,14 @@ impl Adaptive {
         self.marks[usize::from(group)]
     }
 
-    /// A block has become cached under a key whose first word is `word`.
+    /// A block has become cached under the key that it has now.
     #[inline]
-    pub fn mark(&mut self, block: BlockId, mark: Mark, group: GroupId, word: u64) {
-        self.tags.start(block, mark);
+    pub fn mark(&mut self, states: &BlockStates, block: BlockId, mark: Mark) {
+        let is_sampled = mark.is_watched && self.sample.takes(states.fingerprint(block));
+        self.tags.start(block, mark, is_sampled);
         self.clock.num_cached += usize::from(mark.is_watched);
-        if mark.is_watched && self.sample.takes(word) {
-            self.sample.used(name_of(word, group));
+        if is_sampled {
+            self.sample.used(name_of(states, block));
         }
     }
 
@@ -122,20 +131,38 @@ impl Adaptive {
         self.tags.copy(from, to);
     }
 
-    /// A hit uses a block, which leaves the list that it is in: whether it was in one.
-    pub fn hit(&mut self, states: &mut BlockStates, block: BlockId, is_free: bool) -> bool {
-        let was_listed = is_free && self.remove(states, block);
-        self.tags.add_use(block);
-        if let Some(name) = self.sampled_name(states, block) {
-            self.sample.used(name);
+    /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
+    /// It may do so later, with all of `run`; see [`Self::leave`].
+    #[inline]
+    pub fn hit(
+        &mut self,
+        states: &mut BlockStates,
+        block: BlockId,
+        is_free: bool,
+        run: &mut Run,
+    ) -> bool {
+        let place = if is_free { self.tags.place(block) } else { Place::Elsewhere };
+        match place {
+            Place::Elsewhere => {}
+            Place::Held => drop(self.remove(states, block)),
+            Place::Listed => {
+                if !run.grow(states, block) {
+                    self.leave(states, std::mem::replace(run, Run::of(block)));
+                }
+                self.tags.set_place(block, Place::Elsewhere);
+                self.note_left(block);
+            }
         }
-        was_listed
+        self.tags.add_use(block);
+        if self.tags.is_sampled(block) {
+            self.sample.used(name_of(states, block));
+        }
+        place != Place::Elsewhere
     }
 
-    fn sampled_name(&self, states: &BlockStates, block: BlockId) -> Option<u64> {
-        let word = states.name_word(block);
-        let is_sampled = self.sample.takes(word) && self.tags.is_watched(block);
-        is_sampled.then(|| name_of(word, states.group_of(block)))
+    /// Blocks of the lists that were hit and stand side by side leave them.
+    pub fn leave(&mut self, states: &mut BlockStates, run: Run) {
+        states.unlink_run(&run);
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
@@ -153,31 +180,48 @@ impl Adaptive {
         self.tags.place(block) != Place::Elsewhere
     }
 
-    /// A cached block lost its last holder.
-    pub fn file(&mut self, states: &mut BlockStates, block: BlockId) {
-        let grade = self.tags.grade(block);
-        if let Some(newly_held) = &mut self.newly_held
-            && self.tags.is_tail(block)
-            && grade.is_worth_holding()
-        {
-            newly_held.push(block);
-            self.tags.set_place(block, Place::Held);
-            self.held.push_back(states, block);
-        } else {
-            self.list(states, block, grade);
+    /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
+    #[inline]
+    pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+        let waiting = self.tags.waiting(block);
+        if filing.waiting != Some(waiting) {
+            self.close(states, filing);
+            if waiting.is_held_tail()
+                && let Some(newly_held) = &mut self.newly_held
+            {
+                newly_held.push(block);
+                self.tags.set_place(block, Place::Held);
+                return self.held.push_back(states, block);
+            }
+            *filing = self.open(states, waiting);
+        }
+        states.append(filing.last, block);
+        filing.last = block;
+        let (is_watched, is_sampled) = self.tags.wait(block, self.lists.epoch() as u16);
+        self.num_listed += 1;
+        self.num_watched += usize::from(is_watched);
+        if is_sampled {
+            let name = name_of(states, block);
+            self.sample.freed(name, waiting.class(), self.num_watched);
         }
     }
 
-    fn list(&mut self, states: &mut BlockStates, block: BlockId, grade: Grade) {
-        let class = self.tags.class(block);
-        self.tags.set_place(block, Place::Listed);
-        self.tags.set_epoch(block, self.lists.epoch() as u16);
-        self.lists.push(states, class, grade, block);
-        self.num_listed += 1;
-        self.num_watched += usize::from(self.tags.is_watched(block));
-        if let Some(name) = self.sampled_name(states, block) {
-            self.sample.freed(name, class, self.num_watched);
+    fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
+        let sentinel = self.lists.open(waiting.class(), waiting.grade());
+        Filing { waiting: Some(waiting), sentinel, last: states.last_of_ring(sentinel) }
+    }
+
+    /// The blocks that were filed are in their list.
+    pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+        if filing.waiting.take().is_some() {
+            states.append(filing.last, filing.sentinel);
         }
+    }
+
+    fn file_one(&mut self, states: &mut BlockStates, block: BlockId) {
+        let mut filing = self.open(states, self.tags.waiting(block));
+        self.file(states, block, &mut filing);
+        self.close(states, &mut filing);
     }
 
     /// From now on until [`Self::end_holding`], tails that are given back are held.
@@ -198,7 +242,7 @@ impl Adaptive {
     /// A held block waits in the lists from now on.
     pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId) {
         self.held.remove(states, block);
-        self.list(states, block, self.tags.grade(block));
+        self.file_one(states, block);
     }
 
     /// Takes a block out of the list that it is in, if it is in one.
@@ -235,7 +279,7 @@ impl Adaptive {
     pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId) {
         if self.remove(states, block) {
             self.tags.set_grade(block, Grade::WORST);
-            self.list(states, block, Grade::WORST);
+            self.file_one(states, block);
         }
     }
 
@@ -287,6 +331,8 @@ impl Adaptive {
     }
 }
 
-fn name_of(word: u64, group: GroupId) -> u64 {
-    word ^ u64::from(group).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// The name of a block in the sample: of the prefix that it stands for, in its group.
+fn name_of(states: &BlockStates, block: BlockId) -> u64 {
+    let group = u64::from(states.group_of(block));
+    states.name_word(block) ^ group.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -5,7 +5,7 @@ use super::profile::Profile;
 use super::tags::CLASSES;
 
 /// Epochs that ages are told apart by: four times the pool is taken in them.
-pub(super) const AGES: usize = 128;
+pub(super) const AGES: usize = 64;
 
 /// Worth by class and age; only its order counts.
 pub(super) type Values = [[f32; AGES]; CLASSES];

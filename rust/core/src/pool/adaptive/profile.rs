@@ -11,7 +11,7 @@ pub(super) struct Profile {
 }
 
 /// What is left of an observation after an epoch: half of it after 8 pools were taken.
-const FADE: f32 = 0.9973;
+const FADE: f32 = 0.9946;
 /// Blocks that the average of all classes counts for, beside those of a class.
 const PRIOR: f32 = 32.0;
 
@@ -51,7 +51,7 @@ impl Profile {
         let overall = (total(&self.reused) + 1.0) / (total(&self.exposed) + AGES as f32);
         std::array::from_fn(|age| {
             // Before anything was seen, reuse becomes rarer as time goes by.
-            let prior = overall * 4.0 / (1.0 + age as f32 / 8.0);
+            let prior = overall * 4.0 / (1.0 + age as f32 / 4.0);
             (sum(&self.reused, age) + PRIOR * prior) / (sum(&self.exposed, age) + PRIOR)
         })
     }
@@ -68,17 +68,32 @@ impl Profile {
     }
 }
 
+/// For each age the steepest slope from it to a later one, where hits rise over time in the pool:
+/// along the upper hull of what lies behind it.
 fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
-    std::array::from_fn(|age| {
-        let (mut alive, mut hits, mut time, mut best) = (1.0, 0.0, 0.0, 0.0_f32);
-        for hazard in &hazards[age..] {
-            hits += alive * hazard;
-            time += alive;
-            alive *= 1.0 - hazard;
-            best = best.max(hits / time);
+    // Hits and time up to each age, of a block that is not used before.
+    let mut points = [(0.0_f32, 0.0_f32); AGES + 1];
+    let mut alive = 1.0;
+    for (age, hazard) in hazards.iter().enumerate() {
+        let (time, hits) = points[age];
+        points[age + 1] = (time + alive, hits + alive * hazard);
+        // A chance below which nothing can be told apart.
+        alive = (alive * (1.0 - hazard)).max(1e-6);
+    }
+    let slope = |from: (f32, f32), to: (f32, f32)| (to.1 - from.1) / (to.0 - from.0).max(1e-9);
+    let mut hull = vec![points[AGES]];
+    let mut best = [0.0; AGES];
+    for age in (0..AGES).rev() {
+        let from = points[age];
+        while let [.., second, first] = hull[..]
+            && slope(from, first) <= slope(first, second)
+        {
+            hull.pop();
         }
-        best
-    })
+        best[age] = hull.last().map_or(0.0, |&first| slope(from, first));
+        hull.push(from);
+    }
+    best
 }
 
 #[cfg(test)]
@@ -97,7 +112,10 @@ mod tests {
     #[test]
     fn the_index_of_a_hazard_that_falls_is_the_hazard() {
         let hazards = std::array::from_fn(|age| 0.5 / (1 + age) as f32);
-        assert_eq!(best_ratios(&hazards), hazards);
+        let ratios = best_ratios(&hazards);
+        assert!(
+            ratios.iter().zip(&hazards).all(|(ratio, hazard)| (ratio / hazard - 1.0).abs() < 1e-3)
+        );
     }
 
     #[test]
@@ -108,7 +126,7 @@ mod tests {
         }
         (0..900).for_each(|_| profile.note_reuse(0, 40));
         let [once, ..] = profile.indices();
-        assert!(once[40] > once[20] && once[20] > once[0] && once[0] > once[80], "{once:?}");
+        assert!(once[40] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }
 
     #[test]
@@ -123,7 +141,7 @@ mod tests {
     fn what_was_seen_fades() {
         let mut profile = Profile::new();
         profile.note_reuse(1, 3);
-        (0..257).for_each(|_| profile.fade());
+        (0..128).for_each(|_| profile.fade());
         assert!((0.49..0.51).contains(&profile.reused[1][3]));
         assert_eq!(profile.exposed[1][3], profile.reused[1][3]);
     }

@@ -11,6 +11,7 @@ use super::orderings::{AGES, Ordering, Values};
 use super::profile::Profile;
 use super::ranks::Ranks;
 use super::tags::CLASSES;
+use crate::pool::index::Fingerprint;
 
 const ORDERINGS: usize = Ordering::ALL.len();
 const BUCKETS: usize = CLASSES * AGES;
@@ -22,7 +23,7 @@ type Names = hashbrown::HashMap<u64, Entry, foldhash::fast::FixedState>;
 /// The sample.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// A block is sampled if so many of the lowest bits of its name are zero.
+    /// A block is sampled if so many of the highest bits of its fingerprint are zero.
     num_zeros: u32,
     max_names: usize,
     names: Names,
@@ -62,7 +63,7 @@ struct Shadow {
 /// Hits that another ordering must have per hit of the one in force to take over.
 const TAKE_OVER: f32 = 1.02;
 /// What is left of a hit after an epoch: half of it after 4 pools were taken.
-const FADE: f32 = 0.9946;
+const FADE: f32 = 0.9892;
 /// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
 const LARGE_POOL: usize = 1 << 19;
 
@@ -89,9 +90,10 @@ impl Sample {
         sample
     }
 
-    /// Whether a block of this name is sampled.
-    pub fn takes(&self, name: u64) -> bool {
-        name.trailing_zeros() >= self.num_zeros
+    /// Whether the blocks of a fingerprint are sampled.
+    #[inline]
+    pub fn takes(&self, fingerprint: Fingerprint) -> bool {
+        fingerprint.0.leading_zeros() >= self.num_zeros
     }
 
     /// The ordering in force.
@@ -226,7 +228,11 @@ impl Sample {
     fn rank(&mut self) {
         for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
             let values = ordering.values(&self.profile);
+            let is_used = |&index: &usize| {
+                index % AGES == self.epoch % AGES || self.buckets[index].num_free > 0
+            };
             let mut ranked: Vec<_> = (0..BUCKETS)
+                .filter(is_used)
                 .map(|index| {
                     let age = (self.epoch + AGES - index % AGES) % AGES;
                     (values[index / AGES][age], std::cmp::Reverse(age), index as u16)
@@ -271,7 +277,10 @@ mod tests {
     fn one_name_in_16_is_taken_and_fewer_in_large_pools() {
         for (num_blocks, share) in [(100, 16), (LARGE_POOL, 32), (4 * LARGE_POOL, 64)] {
             let sample = Sample::new(num_blocks);
-            assert_eq!((1..=1024).filter(|&name| sample.takes(name)).count(), 1024 / share);
+            assert_eq!(
+                (0..1024).filter(|&n| sample.takes(Fingerprint(n << 22))).count(),
+                1024 / share
+            );
         }
     }
 

@@ -61,12 +61,38 @@ mod bit {
     pub const WATCHED: u32 = 1 << 8;
     pub const LISTED: u32 = 1 << 9;
     pub const HELD: u32 = 1 << 10;
+    pub const SAMPLED: u32 = 1 << 11;
     pub const EPOCH_SHIFT: u32 = 16;
+    pub const PLACE: u32 = LISTED | HELD;
 }
 
 /// The tags of all blocks.
 #[derive(Debug)]
 pub(super) struct Tags(Vec<u32>);
+
+/// How a free block waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting(u32);
+
+impl Waiting {
+    pub fn class(self) -> usize {
+        match self.0 & bit::USES {
+            0 | 1 => 0,
+            2 | 3 => 1,
+            4..=7 => 2,
+            _ => 3,
+        }
+    }
+
+    pub fn grade(self) -> Grade {
+        Grade(((self.0 & bit::GRADE) >> bit::GRADE_SHIFT) as u8)
+    }
+
+    /// Whether it is a tail that is held while its request runs.
+    pub fn is_held_tail(self) -> bool {
+        self.0 & bit::TAIL != 0 && self.grade().is_worth_holding()
+    }
+}
 
 /// Classes of blocks by the uses of their prefix: 1, 2 to 3, 4 to 7, 8 and more.
 pub(super) const CLASSES: usize = 4;
@@ -85,31 +111,46 @@ impl Tags {
     }
 
     /// A block that becomes cached is used for the first time.
-    pub fn start(&mut self, block: BlockId, mark: Mark) {
+    pub fn start(&mut self, block: BlockId, mark: Mark, is_sampled: bool) {
         let tag = self.get_mut(block);
-        let place = *tag & (bit::LISTED | bit::HELD);
+        let place = *tag & bit::PLACE;
         *tag = place
             | 1
             | u32::from(mark.grade.0) << bit::GRADE_SHIFT
             | if mark.is_tail { bit::TAIL } else { 0 }
-            | if mark.is_watched { bit::WATCHED } else { 0 };
+            | if mark.is_watched { bit::WATCHED } else { 0 }
+            | if is_sampled { bit::SAMPLED } else { 0 };
     }
 
     /// All but the place.
     pub fn copy(&mut self, from: BlockId, to: BlockId) {
-        let places = bit::LISTED | bit::HELD;
-        let tag = self.get(from) & !places;
+        let tag = self.get(from) & !bit::PLACE;
         let to = self.get_mut(to);
-        *to = *to & places | tag;
+        *to = *to & bit::PLACE | tag;
     }
 
     /// A hit: a tail that serves one is worth as much as the full blocks that it goes with.
+    #[inline]
     pub fn add_use(&mut self, block: BlockId) {
         let tag = self.get_mut(block);
         if *tag & bit::USES != bit::USES {
             *tag += 1;
         }
         *tag &= !bit::GRADE;
+    }
+
+    /// What decides where a block waits. Blocks of one waiting wait in one list.
+    #[inline]
+    pub fn waiting(&self, block: BlockId) -> Waiting {
+        Waiting(self.get(block) & (bit::USES | bit::GRADE | bit::TAIL))
+    }
+
+    /// A block waits in a list from an epoch on; whether it is watched, and sampled.
+    #[inline]
+    pub fn wait(&mut self, block: BlockId, epoch: u16) -> (bool, bool) {
+        let tag = self.get_mut(block);
+        *tag = *tag & !bit::PLACE & 0xffff | bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT;
+        (*tag & bit::WATCHED != 0, *tag & bit::SAMPLED != 0)
     }
 
     /// A block has been used at least as often as another.
@@ -125,20 +166,19 @@ impl Tags {
     }
 
     pub fn class(&self, block: BlockId) -> usize {
-        match self.get(block) & bit::USES {
-            0 | 1 => 0,
-            2 | 3 => 1,
-            4..=7 => 2,
-            _ => 3,
-        }
+        self.waiting(block).class()
     }
 
     pub fn grade(&self, block: BlockId) -> Grade {
-        Grade(((self.get(block) & bit::GRADE) >> bit::GRADE_SHIFT) as u8)
+        self.waiting(block).grade()
     }
 
     pub fn is_tail(&self, block: BlockId) -> bool {
         self.get(block) & bit::TAIL != 0
+    }
+
+    pub fn is_sampled(&self, block: BlockId) -> bool {
+        self.get(block) & bit::SAMPLED != 0
     }
 
     pub fn is_watched(&self, block: BlockId) -> bool {
@@ -168,7 +208,7 @@ impl Tags {
 
     pub fn set_place(&mut self, block: BlockId, place: Place) {
         let tag = self.get_mut(block);
-        *tag &= !(bit::LISTED | bit::HELD);
+        *tag &= !bit::PLACE;
         *tag |= match place {
             Place::Elsewhere => 0,
             Place::Listed => bit::LISTED,
@@ -185,7 +225,7 @@ mod tests {
 
     fn tags(mark: Mark) -> Tags {
         let mut tags = Tags::new(8);
-        tags.start(BLOCK, mark);
+        tags.start(BLOCK, mark, false);
         tags
     }
 
