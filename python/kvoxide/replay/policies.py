@@ -13,8 +13,8 @@ CLAIRVOYANT: Final = "clairvoyant"
 DEFAULT_POLICY: Final = "uncached-first"
 
 _ALLOWED: Final = (
-    "a policy is adaptive, or one or more of fifo or uncached-first, interval=TOKENS or interval=auto,"
-    " pin or pin=MIN_DROP_BLOCKS, joined by commas"
+    "a policy is adaptive, or one or more of fifo or uncached-first, interval=TOKENS or"
+    " interval=auto, pin or pin=MIN_DROP_BLOCKS, joined by commas"
 )
 
 

@@ -63,9 +63,9 @@ class Settings:
     """The adapter's settings.
 
     ``retention_interval`` is in tokens, None to follow vLLM's own configuration;
-    ``pin_min_drop_size`` is in blocks, None for no pinned tier; with ``retention`` adaptive, neither
-    is set. ``check_every`` is in calls that
-    change the manager, 0 for no check of invariants.
+    ``pin_min_drop_size`` is in blocks, None for no pinned tier; with ``retention`` adaptive,
+    neither is set. ``check_every`` is in calls that change the manager, 0 for no check of
+    invariants.
     """
 
     mode: Mode = "auto"
