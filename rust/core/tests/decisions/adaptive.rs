@@ -208,16 +208,31 @@ fn what_was_generated_is_evicted_before_what_was_asked() {
     assert_eq!((manager.pool().evictions(), hits(&mut manager)), (6, [48, 40]));
 }
 
-/// Both tails have been used as often as the prefix up to 128, but the second alone serves hits.
+fn fork() -> impl IntoIterator<Item = u64> {
+    (0..128).chain([7])
+}
+
+/// Where prompts part is behind their common prefix, of which later hits used the blocks of full
+/// attention alone.
 #[test]
 fn a_tail_waits_on_beside_its_prefix() {
     let mut manager = adaptive(400, &full_and_window());
-    serve(&mut manager, 1, 0..128);
-    for id in 2..40 {
+    for id in 1..30 {
         serve(&mut manager, id, 0..161);
-        serve_once(&mut manager, 2, 80);
+        serve(&mut manager, 100 + id, once(id as usize, 160)); // a fifth of the pool
     }
-    assert_eq!(look_up(&mut manager, (0..128).chain([7])).length, 128);
+    assert_eq!(look_up(&mut manager, fork()).length, 128);
+}
+
+#[test]
+fn a_tail_has_been_used_as_often_as_its_prefix() {
+    let mut manager = adaptive(400, &full_and_window());
+    for id in 1..12 {
+        serve(&mut manager, id, 0..161);
+    }
+    serve(&mut manager, 12, fork()); // the tail's first hit
+    serve_once(&mut manager, 10, 160); // twice the pool
+    assert_eq!(look_up(&mut manager, fork()).length, 128);
 }
 
 #[test]
