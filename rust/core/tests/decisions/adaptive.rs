@@ -146,11 +146,11 @@ fn a_prefix_that_is_used_often_outlives_those_used_once() {
     }
 }
 
-/// A prompt of which the first 300 tokens are computed. Tails at multiples of 128 are worth half of
-/// a full block, those between less, and the end of the prompt is further away than any window.
+/// A prompt of which the first 600 tokens are computed. Tails at multiples of 256 are worth as much
+/// as full blocks, those between at most a quarter, and the end of the prompt is 600 tokens away.
 fn long_prompt(manager: &mut Manager) -> Request {
-    let mut request = Request::new(manager, 1, 0..600);
-    [100, 100, 100, 4].into_iter().for_each(|num_tokens| step(manager, &mut request, num_tokens));
+    let mut request = Request::new(manager, 1, 0..1200);
+    [200, 200, 200, 4].into_iter().for_each(|num_tokens| step(manager, &mut request, num_tokens));
     request
 }
 
@@ -173,8 +173,8 @@ fn tails_that_leave_the_window_are_held_until_their_request_ends() {
 
 #[test]
 fn held_tails_are_recycled_last() {
-    let mut manager = adaptive(250, &full_and_window());
-    long_prompt(&mut manager); // holds 78 blocks, of which 76 are of full attention
+    let mut manager = adaptive(400, &full_and_window());
+    long_prompt(&mut manager); // holds 153 blocks, of which 151 are of full attention
     serve_once(&mut manager, 20, 160);
     assert_eq!(num_held(&manager), 4);
     assert_eq!(look_up(&mut manager, 0..257).length, 256);
@@ -187,9 +187,9 @@ fn held_tails_are_recycled_last() {
 #[test]
 fn a_prompt_with_a_window_is_hit_after_traffic_that_makes_the_default_lose_it() {
     for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 1000)] {
-        let mut manager = managed(1700, &full_and_window(), policy);
+        let mut manager = managed(2000, &full_and_window(), policy);
         serve(&mut manager, 1, 0..1000);
-        serve_once(&mut manager, 3, 1000);
+        serve_once(&mut manager, 4, 1000);
         assert_eq!(look_up(&mut manager, 0..1001).length, num_hit);
     }
 }
