@@ -187,7 +187,7 @@ fn held_tails_are_recycled_last() {
 #[test]
 fn a_prompt_with_a_window_is_hit_after_traffic_that_makes_the_default_lose_it() {
     for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 1000)] {
-        let mut manager = managed(2000, &full_and_window(), policy);
+        let mut manager = managed(2200, &full_and_window(), policy);
         serve(&mut manager, 1, 0..1000);
         serve_once(&mut manager, 4, 1000);
         assert_eq!(look_up(&mut manager, 0..1001).length, num_hit);
