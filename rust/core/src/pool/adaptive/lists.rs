@@ -1,7 +1,7 @@
 //! The lists in which free cached blocks wait, by class, grade and the epoch in which they became
 //! free.
 
-use super::orderings::{AGES, Values};
+use super::ages::{AGES, Values};
 use super::ranks::Ranks;
 use super::tags::{CLASSES, Grade};
 use crate::block::BlockId;

@@ -10,6 +10,7 @@
 //! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are
 //! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015) and set duelling.
 
+mod ages;
 mod lists;
 mod orderings;
 mod profile;

@@ -1,14 +1,9 @@
 //! The orderings that compete: what a free block is worth by the uses of its prefix and by how long
 //! it has been free.
 
+use super::ages::Values;
 use super::profile::Profile;
 use super::tags::CLASSES;
-
-/// Epochs that ages are told apart by: four times the pool is taken in them.
-pub(super) const AGES: usize = 64;
-
-/// Worth by class and age; only its order counts.
-pub(super) type Values = [[f32; AGES]; CLASSES];
 
 /// A rank of free cached blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

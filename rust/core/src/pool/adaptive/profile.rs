@@ -1,6 +1,6 @@
 //! How often free blocks are used again, by class and age, and what that says of each.
 
-use super::orderings::{AGES, Values};
+use super::ages::{AGES, Values};
 use super::tags::CLASSES;
 
 /// What was seen of sampled blocks. Old observations fade.

@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 
-use super::orderings::{AGES, Ordering, Values};
+use super::ages::{AGES, Values};
+use super::orderings::Ordering;
 use super::profile::Profile;
 use super::ranks::Ranks;
 use super::tags::CLASSES;
