@@ -79,7 +79,7 @@ impl Sample {
         let shadow = || Shadow { ranks: Ranks::new(BUCKETS), len: 0, hits: 0.0 };
         let mut sample = Self {
             num_zeros,
-            max_names: (num_blocks >> num_zeros) * 6 + 64,
+            max_names: (num_blocks >> num_zeros) * 5 + 64,
             names: Names::default(),
             buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
             shadows: [shadow(), shadow(), shadow()],
