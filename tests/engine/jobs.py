@@ -84,6 +84,9 @@ JOBS = {
     "gemma-async": Job("gemma", {**CHUNKED, **SPARSE}, async_scheduling=True),
 }
 
+# A pool in which prompts are forgotten while they are still asked for.
+ADAPTED = Job("gemma", {**CHUNKED, "num_gpu_blocks_override": 150})
+
 # What a recurrent state takes sets vLLM's smallest block, on a CPU to no less than this.
 STATE_BLOCK_SIZE = 256
 STATE_MODEL_LEN = 8 * STATE_BLOCK_SIZE

@@ -36,24 +36,32 @@ def require_engine() -> None:
         pytest.skip(f"needs {package} {release}, found {installed}")
 
 
+# A mode of kvoxide, or this: its adaptive retention, with every invariant checked at every call.
+ADAPTIVE = {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"}
+
+
 def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith((*POLICY_VARIABLES, "KVOXIDE"))
     }
-    return kept | {
-        "KVOXIDE": mode,
-        "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
-        "PYTHONHASHSEED": "0",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "passive",
-        "NUMBA_DISABLE_JIT": "1",
-    }
+    kvoxide = ADAPTIVE if mode == "adaptive" else {"KVOXIDE": mode}
+    return (
+        kept
+        | kvoxide
+        | {
+            "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
+            "PYTHONHASHSEED": "0",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "OMP_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "passive",
+            "NUMBA_DISABLE_JIT": "1",
+        }
+    )
 
 
 def paths_without_vllm() -> list[str]:

@@ -1,11 +1,12 @@
 """vLLM's engine serves the same with kvoxide as without: tokens, blocks, cached tokens, events."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .jobs import JOBS, LONG_JOBS, Job
-from .outcome import first_difference
+from .jobs import ADAPTED, JOBS, LONG_JOBS, Job
+from .outcome import Played, first_difference
 from .processes import run_twice
 from .workload import Workload
 
@@ -38,6 +39,20 @@ def assert_serves_the_same(job: Job, models: Path, tmp_path: Path) -> None:
     assert off.manager == MANAGERS["off"]
     assert require.manager.startswith(MANAGERS["require"])
     assert {off.scheduler, require.scheduler} == {SCHEDULERS[job.async_scheduling]}
+
+
+def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
+    models: Path, tmp_path: Path
+) -> None:
+    standard, adaptive = run_twice(ADAPTED, ("require", "adaptive"), models, tmp_path)
+    for usual, adapted in zip(standard.played, adaptive.played, strict=True):
+        assert tokens(usual) == tokens(adapted)
+    hits = [outcome.played[0].counters["prefix_cache_hits"] for outcome in (standard, adaptive)]
+    assert hits[0] < hits[1]
+
+
+def tokens(played: Played) -> dict[str, Any]:
+    return {name: request["tokens"] for name, request in played.requests.items()}
 
 
 def test_same_engine_serves_the_same_twice_and_other_prompts_otherwise(

@@ -119,7 +119,6 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
 
     release = known_release()
     config = arguments["kv_cache_config"]
-    interval = settings.retention_interval
     return make_engine(
         KVCacheConfig(
             arguments.get("num_blocks", config.num_blocks),
@@ -129,9 +128,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
         arguments,
         release,
         retention=settings.retention,
-        retention_interval=(
-            config.prefix_cache_retention_interval if interval is None else interval
-        ),
+        retention_interval=_interval(settings, config.prefix_cache_retention_interval),
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
         num_tokens=_length_of_a_list(Request, "num_tokens"),
         pin_min_drop_size=settings.pin_min_drop_size,
@@ -139,6 +136,13 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
         observe=arguments["metrics_collector"] is not None,
         check_every=settings.check_every,
     )
+
+
+def _interval(settings: Settings, configured: int | None) -> int | None:
+    """The environment overrides vLLM's own; adaptive retention has none."""
+    if settings.retention == "adaptive":
+        return None
+    return configured if settings.retention_interval is None else settings.retention_interval
 
 
 def _length_of_a_list(owner: type, name: str) -> tuple[object, str] | None:

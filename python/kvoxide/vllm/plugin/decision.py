@@ -101,8 +101,6 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
 def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
     from kvoxide.vllm.adapter import reasons_against
 
-    if wanted.retention != "standard":
-        return settings.POLICY_VARIABLE
     pinning_alone = Settings(wanted.mode, pin_min_drop_size=wanted.pin_min_drop_size)
     if reasons_against(arguments, pinning_alone):
         return settings.PIN_VARIABLE
