@@ -1,7 +1,7 @@
 //! Every invariant of the engine, checked by one function.
 //!
 //! 1. The free queue and the pinned tier are rings that read the same in both directions, and are
-//!    as long as they say.
+//!    as long as they say; so are the lists of the adaptive order.
 //! 2. Every block but the null block is in exactly one place: in use (referenced), in the free
 //!    queue, in the pinned tier, or in a list of the adaptive order. Nothing is lost: together they are all blocks. The null block
 //!    is in none of them and has no key.
@@ -54,7 +54,11 @@ fn check_rings(pool: &BlockPool) -> Result<(), String> {
             format!("the {name} counts {} blocks and links {}", list.len(), forward.len())
         })?;
     }
-    Ok(())
+    let counted = pool.adaptive().map_or(0, |adaptive| adaptive.num_blocks());
+    let linked = pool.listed_blocks().take(pool.num_blocks() + 1).count();
+    ensure(linked == counted, || {
+        format!("the adaptive order counts {counted} blocks and links {linked}")
+    })
 }
 
 fn check_places(pool: &BlockPool) -> Result<(), String> {
