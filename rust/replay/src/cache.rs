@@ -8,11 +8,6 @@ use kvoxide_core::{
 
 /// A cache as the scheduler uses it. Lengths in tokens.
 pub trait Cache {
-    /// A step starts; the copies of the one before are done.
-    fn start_step(&mut self) -> Result<(), kvoxide_core::Error> {
-        Ok(())
-    }
-
     /// The longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
 
@@ -94,14 +89,6 @@ impl ManagedCache {
 }
 
 impl Cache for ManagedCache {
-    fn start_step(&mut self) -> Result<(), kvoxide_core::Error> {
-        self.manager.new_step_starts();
-        self.manager.take_offloads();
-        let copies = self.manager.take_block_copies();
-        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
-        self.manager.release_blocks(&copied)
-    }
-
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
         let max_length = request.num_tokens - 1;
         let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;

@@ -1,12 +1,15 @@
 """The engine that does the work of one manager of vLLM, from plain values."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, group_kinds
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
 from kvoxide.vllm.environment import Release
+
+if TYPE_CHECKING:
+    from kvoxide._core import Retention
 
 
 def make_engine(
@@ -17,7 +20,7 @@ def make_engine(
     retention_interval: int | None,
     waiting_states: Sequence[Any],
     num_tokens: tuple[object, str] | None = None,
-    retention: Literal["standard", "adaptive"] = "standard",
+    retention: "Retention" = "standard",
     pin_min_drop_size: int | None = None,
     enable_kv_cache_events: bool = False,
     observe: bool = False,

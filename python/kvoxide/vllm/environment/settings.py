@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
@@ -38,6 +38,8 @@ POLICY_VARIABLES: Final = (
     PIN_VARIABLE,
     PIN_MIN_DROP_VARIABLE,
 )
+
+_Choice = TypeVar("_Choice", bound=str)
 
 # What the engine counts with has 64 bits.
 _MAX_DIGITS: Final = 18
@@ -139,12 +141,7 @@ def using(settings: Settings) -> Iterator[None]:
 
 def parse_mode(environ: Mapping[str, str]) -> Mode:
     """The mode alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
-    value = _value(environ, MODE_VARIABLE)
-    if value is None:
-        return "auto"
-    if value not in MODES:
-        raise SettingsError(MODE_VARIABLE, environ[MODE_VARIABLE], ", ".join(MODES))
-    return value
+    return _choice(environ, MODE_VARIABLE, MODES)
 
 
 def lost_policies() -> str:
@@ -156,10 +153,18 @@ def lost_policies() -> str:
 
 
 def _parse_retention(environ: Mapping[str, str]) -> Retention:
-    value = _value(environ, POLICY_VARIABLE) or "standard"
-    if value not in RETENTIONS:
-        raise SettingsError(POLICY_VARIABLE, environ[POLICY_VARIABLE], ", ".join(RETENTIONS))
-    return value
+    return _choice(environ, POLICY_VARIABLE, RETENTIONS)
+
+
+def _choice(environ: Mapping[str, str], variable: str, allowed: tuple[_Choice, ...]) -> _Choice:
+    """One of ``allowed``, the first if the variable is unset."""
+    value = _value(environ, variable)
+    if value is None:
+        return allowed[0]
+    for choice in allowed:
+        if choice == value:
+            return choice
+    raise SettingsError(variable, environ[variable], ", ".join(allowed))
 
 
 def _parse_interval(environ: Mapping[str, str]) -> int | None:

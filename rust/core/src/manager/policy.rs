@@ -55,8 +55,14 @@ impl Policy {
     /// (vLLM PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Checks that no part contradicts another.
+    /// Checks each part, and that none contradicts another.
     pub fn check_parts(&self) -> Result<()> {
+        if self.pin_min_drop_size == Some(0) {
+            return Err(Error::Config(
+                "pin_min_drop_size is 0; give at least 1 block, or None to switch pinning off"
+                    .into(),
+            ));
+        }
         if self.retention == Retention::Adaptive && *self != Self::adaptive() {
             return Err(Error::Config(
                 "adaptive retention decides by itself what is kept and in which order it is \
@@ -71,12 +77,6 @@ impl Policy {
     /// Checks the policy against the model it is for: whether any group `has_sliding_window`, and
     /// the scheduler's block size in tokens.
     pub fn validate(&self, has_sliding_window: bool, scheduler_block_size: usize) -> Result<()> {
-        if self.pin_min_drop_size == Some(0) {
-            return Err(Error::Config(
-                "pin_min_drop_size is 0; give at least 1 block, or None to switch pinning off"
-                    .into(),
-            ));
-        }
         self.check_parts()?;
         let Some(interval) = self.retention_interval else { return Ok(()) };
         if !has_sliding_window {

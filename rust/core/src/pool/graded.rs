@@ -36,7 +36,7 @@ impl BlockPool {
             }
             self.note(|| Observation::Touched(block));
         }
-        adaptive.leave(&mut self.states, run);
+        self.states.unlink_run(&run);
         self.adaptive = Some(adaptive);
     }
 
@@ -104,9 +104,7 @@ impl BlockPool {
         if let Some(adaptive) = &mut self.adaptive
             && adaptive.remove(&mut self.states, block)
         {
-            let mut front = self.free.front_run(&self.states);
-            self.free.push_to_front_run(&mut self.states, &mut front, block);
-            self.free.close_runs(&mut self.states, front, BackRun::default());
+            self.requeue(block);
         }
     }
 
@@ -177,7 +175,7 @@ impl BlockPool {
         }
     }
 
-    /// Tails that end with so many tokens have been used as often as the blocks of their prefix.
+    /// A tail has been used as often as a block of its prefix.
     pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.inherit_uses(tail, from);

@@ -214,9 +214,14 @@ impl BlockPool {
         self.states.set_pinned(block, false);
         if self.states.ref_count(block) == 0 {
             self.pinned.remove(&mut self.states, block);
-            let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
-            self.recycle(block, &mut front, &mut back);
-            self.free.close_runs(&mut self.states, front, back);
+            self.requeue(block);
         }
+    }
+
+    /// Puts a free block that lost its hash into the queue.
+    pub(super) fn requeue(&mut self, block: BlockId) {
+        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        self.recycle(block, &mut front, &mut back);
+        self.free.close_runs(&mut self.states, front, back);
     }
 }

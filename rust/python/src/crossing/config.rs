@@ -76,34 +76,9 @@ impl PyPolicy {
         retention_interval: Option<&Bound<'_, PyAny>>,
         pin_min_drop_size: Option<i64>,
     ) -> PyResult<Self> {
-        let retention = match retention {
-            "standard" => Retention::Standard,
-            "adaptive" => Retention::Adaptive,
-            other => {
-                return Err(config_error(
-                    py,
-                    format!("retention is '{other}'; it can be 'standard' or 'adaptive'"),
-                ));
-            }
-        };
-        let recycle_order = match recycle_order {
-            "uncached-first" => RecycleOrder::UncachedFirst,
-            "fifo" => RecycleOrder::Fifo,
-            other => {
-                return Err(config_error(
-                    py,
-                    format!("recycle_order is '{other}'; it can be 'uncached-first' or 'fifo'"),
-                ));
-            }
-        };
+        let retention = one_of(py, "retention", retention, RETENTIONS)?;
+        let recycle_order = one_of(py, "recycle_order", recycle_order, RECYCLE_ORDERS)?;
         let pin_min_drop_size = optional_size(py, "pin_min_drop_size", pin_min_drop_size)?;
-        if pin_min_drop_size == Some(0) {
-            return Err(config_error(
-                py,
-                "pin_min_drop_size is 0; give at least 1 block, or None to switch pinning off"
-                    .into(),
-            ));
-        }
         let policy = Policy {
             retention,
             recycle_order,
@@ -117,18 +92,12 @@ impl PyPolicy {
 
     #[getter]
     fn retention(&self) -> &'static str {
-        match self.policy.retention {
-            Retention::Standard => "standard",
-            Retention::Adaptive => "adaptive",
-        }
+        name_of(self.policy.retention, RETENTIONS)
     }
 
     #[getter]
     fn recycle_order(&self) -> &'static str {
-        match self.policy.recycle_order {
-            RecycleOrder::UncachedFirst => "uncached-first",
-            RecycleOrder::Fifo => "fifo",
-        }
+        name_of(self.policy.recycle_order, RECYCLE_ORDERS)
     }
 
     #[getter]
@@ -160,6 +129,27 @@ impl PyPolicy {
             option(self.policy.pin_min_drop_size)
         )
     }
+}
+
+/// Values that have a name in Python, the default first.
+type Named<T> = [(&'static str, T); 2];
+
+const RETENTIONS: Named<Retention> =
+    [("standard", Retention::Standard), ("adaptive", Retention::Adaptive)];
+const RECYCLE_ORDERS: Named<RecycleOrder> =
+    [("uncached-first", RecycleOrder::UncachedFirst), ("fifo", RecycleOrder::Fifo)];
+
+fn one_of<T>(py: Python<'_>, what: &str, given: &str, named: Named<T>) -> PyResult<T> {
+    let [(first, _), (second, _)] = named;
+    let mut values = named.into_iter();
+    values.find(|(name, _)| *name == given).map(|(_, value)| value).ok_or_else(|| {
+        config_error(py, format!("{what} is '{given}'; it can be '{first}' or '{second}'"))
+    })
+}
+
+fn name_of<T: PartialEq>(value: T, named: Named<T>) -> &'static str {
+    let [first, second] = named;
+    if first.1 == value { first.0 } else { second.0 }
 }
 
 fn interval(value: &Bound<'_, PyAny>) -> PyResult<usize> {

@@ -42,14 +42,8 @@ impl Lists {
         self.sentinel(list)
     }
 
-    /// Adds a block that becomes free now.
-    pub fn push(&mut self, states: &mut BlockStates, class: usize, grade: Grade, block: BlockId) {
-        let list = Self::list(class, grade.halvings(), self.epoch);
-        states.push_to_ring(self.sentinel(list), block);
-        self.ranks.fill(list);
-    }
-
-    /// Adds a block beside those that became free `age` epochs ago.
+    /// Adds a block beside those that became free `age` epochs ago, if there were any when the
+    /// epoch began; else as one that becomes free now.
     pub fn push_aged(
         &mut self,
         states: &mut BlockStates,
@@ -58,10 +52,9 @@ impl Lists {
         age: usize,
         block: BlockId,
     ) {
-        let list = Self::list(class, grade.halvings(), self.epoch + AGES - age.min(AGES - 1));
-        if age > 0 && !self.ranks.has(list) {
-            return self.push(states, class, grade, block);
-        }
+        let list = |age| Self::list(class, grade.halvings(), self.epoch + AGES - age);
+        let aged = list(age.min(AGES - 1));
+        let list = if self.ranks.has(aged) { aged } else { list(0) };
         states.push_to_ring(self.sentinel(list), block);
         self.ranks.fill(list);
     }
@@ -97,26 +90,16 @@ impl Lists {
     }
 
     fn rank(&mut self, states: &BlockStates, values: &Values) {
-        let mut ranked = Vec::with_capacity(Self::NUM_LISTS);
-        let mut filled = Vec::new();
-        for kind in 0..CLASSES * Grade::COUNT {
+        let (epoch, first) = (self.epoch, self.first_sentinel);
+        let ranked = (0..Self::NUM_LISTS).map(|list| {
+            let (kind, age) = (list / AGES, (epoch + AGES - list % AGES) % AGES);
             let (class, grade) = (kind / Grade::COUNT, kind % Grade::COUNT);
             let scale = if grade + 1 == Grade::COUNT { 0.0 } else { 0.5_f32.powi(grade as i32) };
-            for (age, value) in values[class].iter().enumerate() {
-                let list = Self::list(class, grade, self.epoch + AGES - age);
-                let is_filled = states.first_of_ring(self.sentinel(list)).is_some();
-                if is_filled || age == 0 {
-                    ranked.push((value * scale, std::cmp::Reverse(age), list as u16));
-                }
-                if is_filled {
-                    filled.push(list);
-                }
-            }
-        }
-        ranked.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
-        let order: Vec<u16> = ranked.into_iter().map(|(_, _, list)| list).collect();
-        self.ranks.order(&order);
-        filled.into_iter().for_each(|list| self.ranks.fill(list));
+            let is_filled = states.first_of_ring(first + list as u32).is_some();
+            (list, values[class][age] * scale, age, is_filled)
+        });
+        // Blocks become free in the epoch that runs.
+        self.ranks.rank(ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled));
     }
 
     /// Every block, list by list.
@@ -147,7 +130,7 @@ mod tests {
         }
 
         fn push(&mut self, class: usize, halvings: usize, block: BlockId) {
-            self.lists.push(&mut self.states, class, Grade::new(halvings), block);
+            self.lists.push_aged(&mut self.states, class, Grade::new(halvings), 0, block);
         }
 
         fn end_epoch(&mut self) {

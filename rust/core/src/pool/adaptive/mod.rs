@@ -1,7 +1,7 @@
 //! The order in which free cached blocks are evicted under [`crate::Retention::Adaptive`].
 //!
 //! Free cached blocks wait in lists by the uses of their prefix, the epoch in which they became
-//! free, and their grade ([`Tag`]). An [`Ordering`] is a rank of those lists, made anew once an
+//! free, and their grade. An [`Ordering`] is a rank of those lists, made anew once an
 //! epoch; eviction takes the head of the lowest ranked list that has one. A sample of the blocks,
 //! by name alone, shows how often blocks of an age are used again, and which of the orderings
 //! would have hit most: that one is in force ([`Sample`]). Window tails of requests that run are
@@ -53,7 +53,7 @@ pub struct Filing {
     last: u32,
 }
 
-/// Counts blocks that become cached, those worth nothing aside, until an epoch ends.
+/// Counts blocks that become cached and are watched, until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     epoch_len: usize,
@@ -133,7 +133,7 @@ impl Adaptive {
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    /// It may do so later, with all of `run`; see [`Self::leave`].
+    /// It may do so later, with all of `run`, which the caller unlinks in the end.
     #[inline]
     pub fn hit(
         &mut self,
@@ -148,7 +148,7 @@ impl Adaptive {
             Place::Held => drop(self.remove(states, block)),
             Place::Listed => {
                 if !run.grow(states, block) {
-                    self.leave(states, std::mem::replace(run, Run::of(block)));
+                    states.unlink_run(&std::mem::replace(run, Run::of(block)));
                 }
                 self.tags.set_place(block, Place::Elsewhere);
                 self.note_left(block);
@@ -159,11 +159,6 @@ impl Adaptive {
             self.sample.used(name_of(states, block));
         }
         place != Place::Elsewhere
-    }
-
-    /// Blocks of the lists that were hit and stand side by side leave them.
-    pub fn leave(&mut self, states: &mut BlockStates, run: Run) {
-        states.unlink_run(&run);
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
@@ -198,10 +193,7 @@ impl Adaptive {
         }
         states.append(filing.last, block);
         filing.last = block;
-        let (is_watched, is_sampled) = self.tags.wait(block, self.lists.epoch() as u16);
-        self.num_listed += 1;
-        self.num_watched += usize::from(is_watched);
-        if is_sampled {
+        if self.note_listed(block, self.lists.epoch() as u16) {
             let name = name_of(states, block);
             self.sample.freed(name, waiting.class(), self.num_watched);
         }
@@ -260,6 +252,14 @@ impl Adaptive {
         true
     }
 
+    /// A block is in the lists from an epoch on; whether it is sampled.
+    fn note_listed(&mut self, block: BlockId, epoch: u16) -> bool {
+        let (is_watched, is_sampled) = self.tags.wait(block, epoch);
+        self.num_listed += 1;
+        self.num_watched += usize::from(is_watched);
+        is_sampled
+    }
+
     fn note_left(&mut self, block: BlockId) {
         self.num_listed -= 1;
         self.num_watched -= usize::from(self.tags.is_watched(block));
@@ -298,18 +298,15 @@ impl Adaptive {
             return false;
         }
         self.tags.inherit_uses(tail, prefix);
-        self.tags.set_place(tail, Place::Listed);
-        self.tags.set_epoch(tail, now.wrapping_sub(prefix_age as u16));
+        self.note_listed(tail, now.wrapping_sub(prefix_age as u16));
         let (class, grade) = (self.tags.class(tail), self.tags.grade(tail));
         self.lists.push_aged(states, class, grade, prefix_age, tail);
-        self.num_listed += 1;
-        self.num_watched += usize::from(self.tags.is_watched(tail));
         true
     }
 
     /// Whether a block is a tail that is worth to be held.
     pub fn is_good_tail(&self, block: BlockId) -> bool {
-        self.tags.is_tail(block) && self.tags.grade(block).is_worth_holding()
+        self.tags.waiting(block).is_held_tail()
     }
 
     /// Every so often an epoch ends.

@@ -30,7 +30,7 @@ impl Ranks {
 
     /// The lists that can have blocks from now on, the first to be evicted first. No block is in
     /// any, as far as the ranks know.
-    pub fn order(&mut self, lists: &[u16]) {
+    fn order(&mut self, lists: &[u16]) {
         self.filled.fill(0);
         self.words = 0;
         self.rank_of.fill(NONE);
@@ -38,6 +38,18 @@ impl Ranks {
         self.list_at.extend_from_slice(lists);
         for (rank, &list) in lists.iter().enumerate() {
             self.rank_of[usize::from(list)] = rank as u16;
+        }
+    }
+
+    /// Ranks lists anew by worth, the least first, of equals the older first: each with its worth,
+    /// its age, and whether it has blocks now.
+    pub fn rank(&mut self, lists: impl IntoIterator<Item = (usize, f32, usize, bool)>) {
+        let mut lists: Vec<_> = lists.into_iter().collect();
+        lists.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(b.2.cmp(&a.2)).then(a.0.cmp(&b.0)));
+        let order: Vec<u16> = lists.iter().map(|&(list, ..)| list as u16).collect();
+        self.order(&order);
+        for (list, ..) in lists.into_iter().filter(|&(.., is_filled)| is_filled) {
+            self.fill(list);
         }
     }
 

@@ -227,28 +227,15 @@ impl Sample {
     }
 
     fn rank(&mut self) {
+        let (epoch, buckets) = (self.epoch, &self.buckets);
         for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
             let values = ordering.values(&self.profile);
-            let is_used = |&index: &usize| {
-                index % AGES == self.epoch % AGES || self.buckets[index].num_free > 0
-            };
-            let mut ranked: Vec<_> = (0..BUCKETS)
-                .filter(is_used)
-                .map(|index| {
-                    let age = (self.epoch + AGES - index % AGES) % AGES;
-                    (values[index / AGES][age], std::cmp::Reverse(age), index as u16)
-                })
-                .collect();
-            ranked.sort_unstable_by(|a, b| {
-                a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+            let ranked = buckets.iter().enumerate().map(|(index, bucket)| {
+                let age = (epoch + AGES - index % AGES) % AGES;
+                (index, values[index / AGES][age], age, bucket.num_free > 0)
             });
-            let order: Vec<u16> = ranked.into_iter().map(|(_, _, index)| index).collect();
-            shadow.ranks.order(&order);
-            for (index, bucket) in self.buckets.iter().enumerate() {
-                if bucket.num_free > 0 {
-                    shadow.ranks.fill(index);
-                }
-            }
+            // Names become free in the epoch that runs, and in no other.
+            shadow.ranks.rank(ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled));
         }
     }
 

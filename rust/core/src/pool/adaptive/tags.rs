@@ -88,9 +88,14 @@ impl Waiting {
         Grade(((self.0 & bit::GRADE) >> bit::GRADE_SHIFT) as u8)
     }
 
+    /// Whether it is part of a window's tail or a state.
+    pub fn is_tail(self) -> bool {
+        self.0 & bit::TAIL != 0
+    }
+
     /// Whether it is a tail that is held while its request runs.
     pub fn is_held_tail(self) -> bool {
-        self.0 & bit::TAIL != 0 && self.grade().is_worth_holding()
+        self.is_tail() && self.grade().is_worth_holding()
     }
 }
 
@@ -173,10 +178,6 @@ impl Tags {
         self.waiting(block).grade()
     }
 
-    pub fn is_tail(&self, block: BlockId) -> bool {
-        self.get(block) & bit::TAIL != 0
-    }
-
     pub fn is_sampled(&self, block: BlockId) -> bool {
         self.get(block) & bit::SAMPLED != 0
     }
@@ -199,11 +200,6 @@ impl Tags {
     /// The epoch in which the block became free last, modulo 2^16.
     pub fn epoch(&self, block: BlockId) -> u16 {
         (self.get(block) >> bit::EPOCH_SHIFT) as u16
-    }
-
-    pub fn set_epoch(&mut self, block: BlockId, epoch: u16) {
-        let tag = self.get_mut(block);
-        *tag = *tag & 0xffff | u32::from(epoch) << bit::EPOCH_SHIFT;
     }
 
     pub fn set_place(&mut self, block: BlockId, place: Place) {
@@ -250,19 +246,18 @@ mod tests {
         assert_eq!(tags.grade(BLOCK), Grade::WORST);
         tags.add_use(BLOCK);
         assert_eq!(tags.grade(BLOCK), Grade::BEST);
-        assert!(tags.is_tail(BLOCK) && !tags.is_watched(BLOCK));
+        assert!(tags.waiting(BLOCK).is_tail() && !tags.is_watched(BLOCK));
     }
 
     #[test]
     fn a_tag_moves_without_its_place() {
         let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
-        tags.set_epoch(BLOCK, 0xabcd);
-        tags.set_place(BLOCK, Place::Listed);
+        tags.wait(BLOCK, 0xabcd);
         tags.set_place(5, Place::Held);
         tags.copy(BLOCK, 5);
         assert_eq!((tags.place(BLOCK), tags.place(5)), (Place::Listed, Place::Held));
         assert_eq!((tags.grade(5), tags.epoch(5)), (Grade::new(2), 0xabcd));
-        assert!(tags.is_tail(5) && tags.is_watched(5));
+        assert!(tags.waiting(5).is_tail() && tags.is_watched(5));
     }
 
     #[test]
