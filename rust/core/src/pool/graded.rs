@@ -36,7 +36,7 @@ impl BlockPool {
             }
             self.note(|| Observation::Touched(block));
         }
-        self.states.unlink_run(&run);
+        adaptive.leave(&mut self.states, run);
         self.adaptive = Some(adaptive);
     }
 

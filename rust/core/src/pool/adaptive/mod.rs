@@ -133,7 +133,7 @@ impl Adaptive {
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    /// It may do so later, with all of `run`, which the caller unlinks in the end.
+    /// It may do so later, with all of `run`; see [`Self::leave`].
     #[inline]
     pub fn hit(
         &mut self,
@@ -148,7 +148,7 @@ impl Adaptive {
             Place::Held => drop(self.remove(states, block)),
             Place::Listed => {
                 if !run.grow(states, block) {
-                    states.unlink_run(&std::mem::replace(run, Run::of(block)));
+                    self.leave(states, std::mem::replace(run, Run::of(block)));
                 }
                 self.tags.set_place(block, Place::Elsewhere);
                 self.note_left(block);
@@ -159,6 +159,11 @@ impl Adaptive {
             self.sample.used(name_of(states, block));
         }
         place != Place::Elsewhere
+    }
+
+    /// Blocks of the lists that were hit and stand side by side leave them.
+    pub fn leave(&mut self, states: &mut BlockStates, run: Run) {
+        states.unlink_run(&run);
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
