@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{Adoption, Asked, BlockDemand, External, Group, Head, SharedTail, Slots};
-use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId};
+use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
     /// Checks that no group is given a hit that it refuses before anybody asks for room.
@@ -51,7 +51,7 @@ impl Manager {
             self.check_null_blocks(computed)?;
         }
         if !adopts && computed > 0 && !is_running() {
-            self.check_lacking_blocks(request.id, step)?;
+            self.check_lacking_blocks(room)?;
         }
         self.check_ends_of_hit(step, args.new_computed_blocks)
     }
@@ -90,9 +90,11 @@ impl Manager {
     }
 
     /// Checks that there are blocks for a request that counts tokens as computed without holding
-    /// theirs. The demand leaves out what a window skips; its table is filled nevertheless.
+    /// theirs. The demand leaves out what a window skips; its table is filled nevertheless, with
+    /// what the request itself gives back among others.
     #[cold]
-    fn check_lacking_blocks(&mut self, id: RequestId, step: &BlockDemand<'_>) -> Result<()> {
+    fn check_lacking_blocks(&mut self, room: &Room<'_>) -> Result<()> {
+        let &Room { request: &RequestView { id, .. }, step, .. } = room;
         let held = self.requests.get(&id);
         let table = |group: usize| held.map(|held| &held.groups[group]);
         let is_held = |group: &Group| {
@@ -114,7 +116,8 @@ impl Manager {
             group.demand(&Asked { request: id, state: table(i), pool }, &unskipped).new
         });
         let missing = missing.fold(0, isize::saturating_add);
-        self.pool.check_free(missing.max(0) as usize)
+        let beyond = missing.saturating_sub(self.num_given_back(room));
+        self.pool.check_free(beyond.max(0) as usize)
     }
 
     /// Whether any block of a hit lies behind what its group skips.

@@ -100,7 +100,7 @@ impl Manager {
     }
 
     /// Blocks that become free when what left a window is given back.
-    fn num_given_back(&self, room: &Room<'_>) -> isize {
+    pub(super) fn num_given_back(&self, room: &Room<'_>) -> isize {
         let id = room.request.id;
         let Some(held) = self.requests.get(&id) else { return 0 };
         let prompt = Some(room.request.num_prompt_tokens);

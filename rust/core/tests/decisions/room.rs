@@ -190,3 +190,23 @@ fn lookahead_takes_no_state() {
     let args = AllocateArgs { num_lookahead_tokens: 9, ..tokens(4) };
     assert_eq!(allocate(&mut manager, &mut request, &args), [[1, 2]]);
 }
+
+/// Tokens are counted as computed that the request holds no blocks for: those that it gives back,
+/// ten, fill its table with the six behind them.
+#[test]
+fn what_a_request_gives_back_fills_its_own_table() {
+    for (num_blocks, is_served) in [(16, false), (17, true)] {
+        let config = config(num_blocks, &[GroupSpec::sliding_window(4, 16)]);
+        let mut manager = made(ManagerConfig { enable_caching: false, ..config });
+        let mut request = Request::new(&manager, 1, 0..120);
+        manager.allocate_slots(&request.view(), &tokens(40)).expect("a valid call").expect("room");
+        request.num_computed_tokens = 100;
+        let served = manager.allocate_slots(&request.view(), &tokens(4));
+        assert_eq!(served.is_ok(), is_served, "{served:?}");
+        let held = manager.blocks_of(1).expect("a request that runs").groups[0].blocks.iter();
+        let whole =
+            [[0; 10].as_slice(), &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1], &[11, 12, 13, 14, 15, 16]];
+        let rows = if is_served { whole.concat() } else { (1..11).collect() };
+        assert_eq!(held.collect::<Vec<_>>(), rows);
+    }
+}
