@@ -134,11 +134,9 @@ impl BlockList {
         self.len -= n;
     }
 
-    /// Takes the first block, if there is one.
-    pub fn pop_front(&mut self, links: &mut BlockStates) -> Option<BlockId> {
-        let first = links.first_of_ring(self.sentinel)?;
-        self.remove(links, first);
-        Some(first)
+    /// The first block, if there is one.
+    pub fn first(&self, links: &BlockStates) -> Option<BlockId> {
+        links.first_of_ring(self.sentinel)
     }
 
     /// Takes one block out of the middle.
@@ -152,6 +150,15 @@ impl BlockList {
         if run.len > 0 {
             links.join(links.prev(run.front), links.next(run.back));
             self.len -= run.len;
+        }
+    }
+
+    /// Puts blocks that stand side by side at the end.
+    pub fn push_run(&mut self, links: &mut BlockStates, run: &Run) {
+        if run.len > 0 {
+            links.join(links.prev(self.sentinel), run.front);
+            links.join(run.back, self.sentinel);
+            self.len += run.len;
         }
     }
 
@@ -235,6 +242,20 @@ impl Run {
     /// A block of the run, if it has one.
     pub fn first(&self) -> Option<BlockId> {
         (self.len > 0).then_some(self.front)
+    }
+
+    /// Number of blocks in the run.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds the block that stands right behind the run.
+    pub fn push(&mut self, block: BlockId) {
+        if self.len == 0 {
+            self.front = block;
+        }
+        self.back = block;
+        self.len += 1;
     }
 
     /// Adds a block if it stands right before or behind the run.

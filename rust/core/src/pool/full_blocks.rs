@@ -32,4 +32,12 @@ impl FullBlocks<'_> {
     pub(super) fn num_tokens(&self, i: usize) -> usize {
         self.first_num_tokens + i * self.block_size
     }
+
+    /// How many of the blocks the prompt fills; those behind were generated.
+    pub(super) fn num_in_prompt(&self) -> usize {
+        let Some(beyond) = self.num_prompt_tokens.checked_sub(self.first_num_tokens) else {
+            return 0;
+        };
+        (beyond / self.block_size + 1).min(self.blocks.len())
+    }
 }

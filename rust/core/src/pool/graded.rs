@@ -1,8 +1,8 @@
 //! Free cached blocks in adaptive order: how they get into its lists and out of them.
 
-use super::adaptive::{Adaptive, Filing, Mark};
+use super::adaptive::{Adaptive, Filing, Leaving, Mark};
 use super::block_pool::BlockPool;
-use super::free_queue::{BackRun, Run};
+use super::free_queue::BackRun;
 use super::full_blocks::FullBlocks;
 use super::observation::Observation;
 use super::states::Dropped;
@@ -24,19 +24,19 @@ impl BlockPool {
     #[inline(never)]
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
         let Some(mut adaptive) = self.adaptive.take() else { return };
-        let mut run = Run::default();
+        let mut leaving = Leaving::default();
         for &block in blocks {
             if block == NULL_BLOCK {
                 self.touch_null(1);
                 continue;
             }
             let is_free = self.states.add_reference(block) == 1;
-            if !adaptive.hit(&mut self.states, block, is_free, &mut run) && is_free {
+            if !adaptive.hit(&mut self.states, block, is_free, &mut leaving) && is_free {
                 self.free.remove(&mut self.states, block);
             }
             self.note(|| Observation::Touched(block));
         }
-        adaptive.leave(&mut self.states, run);
+        adaptive.leave(&mut self.states, leaving);
         self.adaptive = Some(adaptive);
     }
 
@@ -72,9 +72,16 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn demote_listed(&mut self, n: usize) {
-        for _ in 0..n {
-            let Some(block) = self.pop_listed() else { return };
-            self.free.push_back(&mut self.states, block);
+        let mut num_left = n;
+        while num_left > 0 {
+            let Some(adaptive) = &mut self.adaptive else { return };
+            let num_moved = adaptive.pop_run(&mut self.states, num_left, &mut self.free);
+            num_left -= num_moved;
+            if num_moved == 0 {
+                let Some(block) = self.pop_listed() else { return };
+                self.free.push_back(&mut self.states, block);
+                num_left -= 1;
+            }
         }
     }
 
@@ -122,14 +129,11 @@ impl BlockPool {
     pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
         self.supersede_duplicates(batch);
         let Some(adaptive) = &mut self.adaptive else { return };
-        let mark = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
-        for (i, &block) in batch.blocks.iter().enumerate() {
-            let is_prompt = batch.num_tokens(i) <= batch.num_prompt_tokens;
-            let mark = Mark { is_watched: mark.is_watched && is_prompt, ..mark };
-            if block != NULL_BLOCK {
-                adaptive.mark(&self.states, block, mark);
-            }
-        }
+        let prompt = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
+        let generated = Mark { is_watched: false, ..prompt };
+        let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
+        adaptive.mark(&self.states, in_prompt, prompt);
+        adaptive.mark(&self.states, behind, generated);
     }
 
     /// What was computed once more although it was cached is there twice: once in use.
@@ -149,7 +153,7 @@ impl BlockPool {
     pub(super) fn mark_one(&mut self, block: BlockId, key: &CacheKey) {
         if let Some(adaptive) = &mut self.adaptive {
             let mark = adaptive.mark_of(key.group);
-            adaptive.mark(&self.states, block, mark);
+            adaptive.mark(&self.states, &[block], mark);
         }
     }
 

@@ -15,8 +15,14 @@ pub(super) struct Lists {
     ranks: Ranks,
 }
 
+/// Lists of an epoch, one for each class and grade.
+const KINDS: usize = CLASSES * Grade::COUNT;
+/// What a block of each grade is worth, of the best one's; those of the worst are worth nothing.
+const SCALES: [f32; Grade::COUNT] =
+    [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
+
 impl Lists {
-    pub const NUM_LISTS: usize = CLASSES * Grade::COUNT * AGES;
+    pub const NUM_LISTS: usize = KINDS * AGES;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
     pub fn new(states: &mut BlockStates, first_sentinel: u32, values: &Values) -> Self {
@@ -64,26 +70,22 @@ impl Lists {
         self.epoch
     }
 
-    /// Takes the block out that is to be evicted first.
-    pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
+    /// The sentinel of the list whose blocks are to be evicted first.
+    pub fn first(&mut self, states: &BlockStates) -> Option<u32> {
         loop {
-            let list = self.ranks.first()?;
-            match states.first_of_ring(self.sentinel(list)) {
-                Some(block) => {
-                    states.unlink(block);
-                    return Some(block);
-                }
-                None => self.ranks.empty_first(),
+            let sentinel = self.sentinel(self.ranks.first()?);
+            if states.first_of_ring(sentinel).is_some() {
+                return Some(sentinel);
             }
+            self.ranks.empty_first();
         }
     }
 
     /// An epoch ends: every list is a step older, the oldest join the next, and all are ranked.
     pub fn end_epoch(&mut self, states: &mut BlockStates, values: &Values) {
         self.epoch += 1;
-        for kind in 0..CLASSES * Grade::COUNT {
-            let list = |epoch| kind * AGES + epoch % AGES;
-            let [oldest, next] = [list(self.epoch), list(self.epoch + 1)];
+        for kind in 0..KINDS {
+            let [oldest, next] = [0, 1].map(|n| kind * AGES + (self.epoch + n) % AGES);
             states.prepend_ring(self.sentinel(oldest), self.sentinel(next));
         }
         self.rank(states, values);
@@ -91,15 +93,27 @@ impl Lists {
 
     fn rank(&mut self, states: &BlockStates, values: &Values) {
         let (epoch, first) = (self.epoch, self.first_sentinel);
-        let ranked = (0..Self::NUM_LISTS).map(|list| {
+        let ranked = self.candidates().map(|list| {
             let (kind, age) = (list / AGES, (epoch + AGES - list % AGES) % AGES);
             let (class, grade) = (kind / Grade::COUNT, kind % Grade::COUNT);
-            let scale = if grade + 1 == Grade::COUNT { 0.0 } else { 0.5_f32.powi(grade as i32) };
             let is_filled = states.first_of_ring(first + list as u32).is_some();
-            (list, values[class][age] * scale, age, is_filled)
+            (list, values[class][age] * SCALES[grade], age, is_filled)
         });
         // Blocks become free in the epoch that runs.
-        self.ranks.rank(ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled));
+        let ranked: Vec<_> = ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled).collect();
+        self.ranks.rank(ranked);
+    }
+
+    /// The lists that can have blocks: those that had, those that the oldest joined, and those of
+    /// the epoch that runs.
+    fn candidates(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut are_there = [0_u64; KINDS];
+        self.ranks.filled().for_each(|list| are_there[list / AGES] |= 1 << (list % AGES));
+        let always = 1 << (self.epoch % AGES) | 1 << ((self.epoch + 1) % AGES);
+        are_there.into_iter().enumerate().flat_map(move |(kind, ages)| {
+            let ages = ages | always;
+            (0..AGES).filter(move |age| ages >> age & 1 != 0).map(move |age| kind * AGES + age)
+        })
     }
 
     /// Every block, list by list.
@@ -138,7 +152,13 @@ mod tests {
         }
 
         fn popped(&mut self) -> Vec<BlockId> {
-            std::iter::from_fn(|| self.lists.pop(&mut self.states)).collect()
+            let pop = || {
+                let list = self.lists.first(&self.states)?;
+                let block = self.states.first_of_ring(list)?;
+                self.states.unlink(block);
+                Some(block)
+            };
+            std::iter::from_fn(pop).collect()
         }
     }
 

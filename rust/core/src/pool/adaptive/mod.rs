@@ -23,11 +23,11 @@ pub use tags::{Grade, Mark};
 
 use lists::Lists;
 use sample::Sample;
-use tags::{Place, Tags, Waiting};
+use tags::{Place, Stamp, Tags, Waiting};
 
 use super::free_queue::{BlockList, Run};
 use super::states::BlockStates;
-use crate::block::{BlockId, GroupId};
+use crate::block::{BlockId, GroupId, NULL_BLOCK};
 
 /// Free cached blocks, in lists that are ranked.
 #[derive(Debug)]
@@ -46,11 +46,28 @@ pub struct Adaptive {
 }
 
 /// Blocks that are being put into one list, one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Filing {
-    waiting: Option<Waiting>,
+    stamp: Stamp,
     sentinel: u32,
     last: u32,
+    num_listed: usize,
+    num_watched: usize,
+}
+
+impl Default for Filing {
+    fn default() -> Self {
+        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
+    }
+}
+
+/// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
+/// stand side by side do so at once.
+#[derive(Debug, Default)]
+pub struct Leaving {
+    run: Run,
+    num_listed: usize,
+    num_watched: usize,
 }
 
 /// Counts blocks that become cached and are watched, until an epoch ends.
@@ -79,7 +96,7 @@ impl Adaptive {
         let sample = Sample::new(num_blocks);
         Self {
             tags: Tags::new(num_blocks),
-            lists: Lists::new(states, first_sentinel, &sample.values()),
+            lists: Lists::new(states, first_sentinel, sample.values()),
             held: states.empty_list(first_sentinel + Lists::NUM_LISTS as u32),
             sample,
             marks,
@@ -116,15 +133,18 @@ impl Adaptive {
         self.marks[usize::from(group)]
     }
 
-    /// A block has become cached under the key that it has now.
-    #[inline]
-    pub fn mark(&mut self, states: &BlockStates, block: BlockId, mark: Mark) {
-        let is_sampled = mark.is_watched && self.sample.takes(states.fingerprint(block));
-        self.tags.start(block, mark, is_sampled);
-        self.clock.num_cached += usize::from(mark.is_watched);
-        if is_sampled {
-            self.sample.used(name_of(states, block));
+    /// Blocks have become cached under the keys that they have now. Null blocks are passed over.
+    pub fn mark(&mut self, states: &BlockStates, blocks: &[BlockId], mark: Mark) {
+        let mut num_marked = 0;
+        for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+            let is_sampled = mark.is_watched && self.sample.takes(states.fingerprint(block));
+            self.tags.start(block, mark, is_sampled);
+            num_marked += 1;
+            if is_sampled {
+                self.sample.used(name_of(states, block));
+            }
         }
+        self.clock.num_cached += if mark.is_watched { num_marked } else { 0 };
     }
 
     /// The tag of a block goes to another, which got its keys.
@@ -133,37 +153,39 @@ impl Adaptive {
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    /// It may do so later, with all of `run`; see [`Self::leave`].
+    /// It may do so later, with others: see [`Self::leave`].
     #[inline]
     pub fn hit(
         &mut self,
         states: &mut BlockStates,
         block: BlockId,
         is_free: bool,
-        run: &mut Run,
+        leaving: &mut Leaving,
     ) -> bool {
-        let place = if is_free { self.tags.place(block) } else { Place::Elsewhere };
-        match place {
-            Place::Elsewhere => {}
-            Place::Held => drop(self.remove(states, block)),
-            Place::Listed => {
-                if !run.grow(states, block) {
-                    self.leave(states, std::mem::replace(run, Run::of(block)));
-                }
-                self.tags.set_place(block, Place::Elsewhere);
-                self.note_left(block);
-            }
-        }
-        self.tags.add_use(block);
-        if self.tags.is_sampled(block) {
+        let was = self.tags.hit(block, is_free);
+        if was.is_sampled() {
             self.sample.used(name_of(states, block));
         }
-        place != Place::Elsewhere
+        let place = if is_free { was.place() } else { Place::Elsewhere };
+        match place {
+            Place::Elsewhere => return false,
+            Place::Held => self.held.remove(states, block),
+            Place::Listed => {
+                if !leaving.run.grow(states, block) {
+                    states.unlink_run(&std::mem::replace(&mut leaving.run, Run::of(block)));
+                }
+                leaving.num_listed += 1;
+                leaving.num_watched += was.num_watched();
+            }
+        }
+        true
     }
 
-    /// Blocks of the lists that were hit and stand side by side leave them.
-    pub fn leave(&mut self, states: &mut BlockStates, run: Run) {
-        states.unlink_run(&run);
+    /// The blocks that were hit leave the lists.
+    pub fn leave(&mut self, states: &mut BlockStates, leaving: Leaving) {
+        states.unlink_run(&leaving.run);
+        self.num_listed -= leaving.num_listed;
+        self.num_watched -= leaving.num_watched;
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
@@ -178,46 +200,65 @@ impl Adaptive {
 
     /// Whether a block is in the lists or the held tier.
     pub fn has(&self, block: BlockId) -> bool {
-        self.tags.place(block) != Place::Elsewhere
+        self.tags.of(block).place() != Place::Elsewhere
     }
 
     /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
     #[inline]
     pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
-        let waiting = self.tags.waiting(block);
-        if filing.waiting != Some(waiting) {
-            self.close(states, filing);
-            if waiting.is_held_tail()
-                && let Some(newly_held) = &mut self.newly_held
-            {
-                newly_held.push(block);
-                self.tags.set_place(block, Place::Held);
-                return self.held.push_back(states, block);
-            }
-            *filing = self.open(states, waiting);
-        }
+        let Some(tag) = self.tags.wait_alike(block, filing.stamp) else {
+            return self.file_first(states, block, filing);
+        };
         states.append(filing.last, block);
         filing.last = block;
-        if self.note_listed(block, self.lists.epoch() as u16) {
-            let name = name_of(states, block);
-            self.sample.freed(name, waiting.class(), self.num_watched);
+        filing.num_listed += 1;
+        filing.num_watched += tag.num_watched();
+        if tag.is_sampled() {
+            self.note_freed(states, block, filing);
         }
+    }
+
+    /// As [`Self::file`], for a block that waits in another list than those before it.
+    #[inline(never)]
+    fn file_first(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+        let waiting = self.tags.of(block).waiting();
+        self.close(states, filing);
+        if waiting.is_held_tail()
+            && let Some(newly_held) = &mut self.newly_held
+        {
+            newly_held.push(block);
+            self.tags.set_place(block, Place::Held);
+            return self.held.push_back(states, block);
+        }
+        *filing = self.open(states, waiting);
+        self.file(states, block, filing);
+    }
+
+    fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
+        let Some(waiting) = filing.stamp.waiting() else { return };
+        let num_watched = self.num_watched + filing.num_watched;
+        self.sample.freed(name_of(states, block), waiting.class(), num_watched);
     }
 
     fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
         let sentinel = self.lists.open(waiting.class(), waiting.grade());
-        Filing { waiting: Some(waiting), sentinel, last: states.last_of_ring(sentinel) }
+        let stamp = Stamp::new(waiting, self.lists.epoch() as u16);
+        let last = states.last_of_ring(sentinel);
+        Filing { stamp, sentinel, last, ..Filing::default() }
     }
 
     /// The blocks that were filed are in their list.
     pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
-        if filing.waiting.take().is_some() {
-            states.append(filing.last, filing.sentinel);
+        let filed = std::mem::take(filing);
+        if filed.num_listed > 0 {
+            states.append(filed.last, filed.sentinel);
+            self.num_listed += filed.num_listed;
+            self.num_watched += filed.num_watched;
         }
     }
 
     fn file_one(&mut self, states: &mut BlockStates, block: BlockId) {
-        let mut filing = self.open(states, self.tags.waiting(block));
+        let mut filing = self.open(states, self.tags.of(block).waiting());
         self.file(states, block, &mut filing);
         self.close(states, &mut filing);
     }
@@ -234,7 +275,7 @@ impl Adaptive {
 
     /// Whether a block is in the held tier.
     pub fn is_held(&self, block: BlockId) -> bool {
-        self.tags.place(block) == Place::Held
+        self.tags.of(block).place() == Place::Held
     }
 
     /// A held block waits in the lists from now on.
@@ -245,40 +286,45 @@ impl Adaptive {
 
     /// Takes a block out of the list that it is in, if it is in one.
     pub fn remove(&mut self, states: &mut BlockStates, block: BlockId) -> bool {
-        match self.tags.place(block) {
+        let was = self.tags.leave(block);
+        match was.place() {
             Place::Elsewhere => return false,
             Place::Held => self.held.remove(states, block),
             Place::Listed => {
                 states.unlink(block);
-                self.note_left(block);
+                self.num_listed -= 1;
+                self.num_watched -= was.num_watched();
             }
         }
-        self.tags.set_place(block, Place::Elsewhere);
         true
-    }
-
-    /// A block is in the lists from an epoch on; whether it is sampled.
-    fn note_listed(&mut self, block: BlockId, epoch: u16) -> bool {
-        let (is_watched, is_sampled) = self.tags.wait(block, epoch);
-        self.num_listed += 1;
-        self.num_watched += usize::from(is_watched);
-        is_sampled
-    }
-
-    fn note_left(&mut self, block: BlockId) {
-        self.num_listed -= 1;
-        self.num_watched -= usize::from(self.tags.is_watched(block));
     }
 
     /// Takes the block out of its list that is to be evicted first.
     pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
-        let listed = self.lists.pop(states);
-        if let Some(block) = listed {
-            self.note_left(block);
-        }
-        let block = listed.or_else(|| self.held.pop_front(states))?;
-        self.tags.set_place(block, Place::Elsewhere);
+        let listed = self.lists.first(states).and_then(|list| states.first_of_ring(list));
+        let block = listed.or_else(|| self.held.first(states))?;
+        self.remove(states, block);
         Some(block)
+    }
+
+    /// Moves blocks that are to be evicted first to the end of a queue, up to `n` and up to a tail
+    /// that may have a chance still: how many.
+    pub fn pop_run(&mut self, states: &mut BlockStates, n: usize, queue: &mut BlockList) -> usize {
+        let Some(list) = self.lists.first(states) else { return 0 };
+        let mut run = Run::default();
+        for block in states.ring(list).take(n) {
+            let tag = self.tags.of(block);
+            if tag.waiting().is_held_tail() {
+                break;
+            }
+            self.tags.leave(block);
+            self.num_watched -= tag.num_watched();
+            run.push(block);
+        }
+        self.num_listed -= run.len();
+        states.unlink_run(&run);
+        queue.push_run(states, &run);
+        run.len()
     }
 
     /// A free block whose key another has that is in use is evicted before all others.
@@ -303,15 +349,17 @@ impl Adaptive {
             return false;
         }
         self.tags.inherit_uses(tail, prefix);
-        self.note_listed(tail, now.wrapping_sub(prefix_age as u16));
-        let (class, grade) = (self.tags.class(tail), self.tags.grade(tail));
-        self.lists.push_aged(states, class, grade, prefix_age, tail);
+        let waiting = self.tags.of(tail).waiting();
+        self.tags.wait_alike(tail, Stamp::new(waiting, now.wrapping_sub(prefix_age as u16)));
+        self.num_listed += 1;
+        self.num_watched += self.tags.of(tail).num_watched();
+        self.lists.push_aged(states, waiting.class(), waiting.grade(), prefix_age, tail);
         true
     }
 
     /// Whether a block is a tail that is worth to be held.
     pub fn is_good_tail(&self, block: BlockId) -> bool {
-        self.tags.waiting(block).is_held_tail()
+        self.tags.of(block).waiting().is_held_tail()
     }
 
     /// Every so often an epoch ends.
@@ -319,7 +367,7 @@ impl Adaptive {
         while self.clock.num_cached >= self.clock.epoch_len {
             self.clock.num_cached -= self.clock.epoch_len;
             self.sample.end_epoch();
-            self.lists.end_epoch(states, &self.sample.values());
+            self.lists.end_epoch(states, self.sample.values());
         }
     }
 
@@ -334,8 +382,8 @@ impl Adaptive {
     }
 }
 
-/// The name of a block in the sample: of the prefix that it stands for, in its group.
+/// The name of a block in the sample: of the prefix that it stands for, in its group. Never 0.
 fn name_of(states: &BlockStates, block: BlockId) -> u64 {
     let group = u64::from(states.group_of(block));
-    states.name_word(block) ^ group.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (states.name_word(block) ^ group.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }

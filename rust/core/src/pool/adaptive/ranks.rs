@@ -65,6 +65,16 @@ impl Ranks {
         self.words |= 1 << (rank / 64);
     }
 
+    /// The lists that may have a block, in order of rank.
+    pub fn filled(&self) -> impl Iterator<Item = usize> + '_ {
+        let ranks = self.filled.iter().enumerate().flat_map(|(i, &word)| {
+            let rest = |&word: &u64| Some(word & (word - 1)).filter(|&rest| rest != 0);
+            let words = std::iter::successors(Some(word).filter(|&word| word != 0), rest);
+            words.map(move |word| i * 64 + word.trailing_zeros() as usize)
+        });
+        ranks.map(|rank| usize::from(self.list_at[rank]))
+    }
+
     /// The lowest ranked list that may have a block.
     pub fn first(&self) -> Option<usize> {
         if self.words == 0 {
@@ -107,6 +117,7 @@ mod tests {
             ranks.fill(list);
             assert_eq!(ranks.first(), Some(first));
         }
+        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 250, 130, 3]);
         let order: Vec<_> = std::iter::from_fn(|| {
             let first = ranks.first();
             ranks.empty_first();
@@ -115,6 +126,7 @@ mod tests {
         .collect();
         assert_eq!(order, [255, 250, 130, 3]);
         ranks.empty_first();
+        assert_eq!(ranks.filled().count(), 0);
         assert_eq!(ranks.first(), None);
     }
 

@@ -5,8 +5,6 @@
 //! ordering evicts a bucket from its front on, so that what it would still have is a position in
 //! each bucket.
 
-use std::collections::VecDeque;
-
 use super::ages::{AGES, Values};
 use super::orderings::Ordering;
 use super::profile::Profile;
@@ -18,6 +16,8 @@ const ORDERINGS: usize = Ordering::ALL.len();
 const BUCKETS: usize = CLASSES * AGES;
 /// The bucket of a name that somebody uses.
 const IN_USE: u16 = u16::MAX;
+/// No name.
+const GONE: u64 = 0;
 
 type Names = hashbrown::HashMap<u64, Entry, foldhash::fast::FixedState>;
 
@@ -33,6 +33,8 @@ pub(super) struct Sample {
     profile: Profile,
     epoch: usize,
     in_force: usize,
+    /// Worth by class and age, under the ordering in force.
+    values: Values,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,8 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Bucket {
-    names: VecDeque<u64>,
+    /// [`GONE`] where somebody uses the name again.
+    names: Vec<u64>,
     /// Names that are still free since.
     num_free: usize,
     /// How many from the front each ordering has evicted.
@@ -86,6 +89,7 @@ impl Sample {
             profile: Profile::new(),
             epoch: 0,
             in_force: 1,
+            values: [[0.0; AGES]; CLASSES],
         };
         sample.rank();
         sample
@@ -103,8 +107,8 @@ impl Sample {
     }
 
     /// Worth by class and age, under the ordering in force.
-    pub fn values(&self) -> Values {
-        self.ordering().values(&self.profile)
+    pub fn values(&self) -> &Values {
+        &self.values
     }
 
     fn bucket(class: usize, epoch: usize) -> usize {
@@ -115,7 +119,7 @@ impl Sample {
         (self.epoch + AGES - bucket % AGES) % AGES
     }
 
-    /// A name is used: hit, or computed anew.
+    /// A name is used: hit, or computed anew. No name is 0.
     pub fn used(&mut self, name: u64) {
         let is_full = self.names.len() >= self.max_names;
         let epoch = self.epoch as u16;
@@ -132,6 +136,7 @@ impl Sample {
         let index = usize::from(was.bucket);
         let bucket = &mut self.buckets[index];
         bucket.num_free -= 1;
+        bucket.names[was.position as usize] = GONE;
         for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
             if was.position >= evicted {
                 shadow.len -= 1;
@@ -151,7 +156,7 @@ impl Sample {
         let bucket = &mut self.buckets[index];
         entry.bucket = index as u16;
         entry.position = bucket.names.len() as u32;
-        bucket.names.push_back(name);
+        bucket.names.push(name);
         bucket.num_free += 1;
         let capacity = num_free_blocks >> self.num_zeros;
         for ordering in 0..ORDERINGS {
@@ -167,14 +172,12 @@ impl Sample {
             let Some(index) = shadow.ranks.first() else { return };
             let bucket = &mut self.buckets[index];
             let position = bucket.evicted[ordering];
-            let Some(name) = bucket.names.get(position as usize) else {
+            let Some(&name) = bucket.names.get(position as usize) else {
                 shadow.ranks.empty_first();
                 continue;
             };
             bucket.evicted[ordering] += 1;
-            let is_there =
-                |entry: &Entry| usize::from(entry.bucket) == index && entry.position == position;
-            shadow.len -= usize::from(self.names.get(name).is_some_and(is_there));
+            shadow.len -= usize::from(name != GONE);
         }
     }
 
@@ -196,15 +199,11 @@ impl Sample {
     /// Forgets the names of the oldest bucket.
     fn forget(&mut self, index: usize) {
         let bucket = std::mem::take(&mut self.buckets[index]);
-        for (position, name) in bucket.names.iter().enumerate() {
-            let is_there = |entry: &Entry| {
-                usize::from(entry.bucket) == index && entry.position as usize == position
-            };
-            if self.names.get(name).is_some_and(is_there) {
-                self.names.remove(name);
-                for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
-                    shadow.len -= usize::from(position >= evicted as usize);
-                }
+        let there = bucket.names.iter().enumerate().filter(|&(_, &name)| name != GONE);
+        for (position, name) in there {
+            self.names.remove(name);
+            for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
+                shadow.len -= usize::from(position >= evicted as usize);
             }
         }
     }
@@ -228,7 +227,7 @@ impl Sample {
 
     fn rank(&mut self) {
         let (epoch, buckets) = (self.epoch, &self.buckets);
-        for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
+        for (i, (ordering, shadow)) in Ordering::ALL.iter().zip(&mut self.shadows).enumerate() {
             let values = ordering.values(&self.profile);
             let ranked = buckets.iter().enumerate().map(|(index, bucket)| {
                 let age = (epoch + AGES - index % AGES) % AGES;
@@ -236,6 +235,9 @@ impl Sample {
             });
             // Names become free in the epoch that runs, and in no other.
             shadow.ranks.rank(ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled));
+            if i == self.in_force {
+                self.values = values;
+            }
         }
     }
 
@@ -255,7 +257,7 @@ mod tests {
     /// The names of a pass of traffic, each used and free again, in a pool that has `capacity` of
     /// the sample.
     fn pass(sample: &mut Sample, names: std::ops::Range<u64>, capacity: usize) {
-        for name in names {
+        for name in names.map(|name| name + 1) {
             sample.used(name);
             sample.freed(name, 0, capacity << sample.num_zeros);
         }
@@ -288,7 +290,7 @@ mod tests {
     fn a_name_in_use_is_no_hit() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..1, 20);
-        (0..3).for_each(|_| sample.used(0));
+        (0..3).for_each(|_| sample.used(1));
         assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (1.0, 0)));
     }
 
@@ -324,7 +326,7 @@ mod tests {
     fn names_are_forgotten_after_all_ages() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
-        sample.used(7);
+        sample.used(77);
         (1..AGES).for_each(|_| sample.end_epoch());
         assert_eq!((sample.names.len(), sample.shadows[0].len), (6, 5));
         sample.end_epoch();
@@ -338,9 +340,9 @@ mod tests {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
         pass(&mut sample, 0..5, 20);
-        let values = sample.values();
+        let values = *sample.values();
         sample.forget_all();
-        assert!(sample.names.is_empty() && sample.values() == values);
+        assert!(sample.names.is_empty() && *sample.values() == values);
         assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 0)));
         pass(&mut sample, 0..5, 20);
         assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 5)));

@@ -63,7 +63,60 @@ mod bit {
     pub const HELD: u32 = 1 << 10;
     pub const SAMPLED: u32 = 1 << 11;
     pub const EPOCH_SHIFT: u32 = 16;
+    pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
     pub const PLACE: u32 = LISTED | HELD;
+    /// What decides where a block waits.
+    pub const WAITING: u32 = USES | GRADE | TAIL;
+}
+
+/// What is known of one block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag(u32);
+
+impl Tag {
+    pub fn waiting(self) -> Waiting {
+        Waiting(self.0 & bit::WAITING)
+    }
+
+    pub fn is_sampled(self) -> bool {
+        self.0 & bit::SAMPLED != 0
+    }
+
+    /// 1 if it is watched, else 0.
+    pub fn num_watched(self) -> usize {
+        usize::from(self.0 & bit::WATCHED != 0)
+    }
+
+    pub fn place(self) -> Place {
+        if self.0 & bit::LISTED != 0 {
+            Place::Listed
+        } else if self.0 & bit::HELD != 0 {
+            Place::Held
+        } else {
+            Place::Elsewhere
+        }
+    }
+}
+
+/// How blocks of one list wait: what they have in common, and what becomes of their tags.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    waiting: u32,
+    place: u32,
+}
+
+impl Stamp {
+    /// As no block waits.
+    pub const NONE: Self = Self { waiting: u32::MAX, place: 0 };
+
+    pub fn new(waiting: Waiting, epoch: u16) -> Self {
+        Self { waiting: waiting.0, place: bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT }
+    }
+
+    /// How the blocks wait, if any does.
+    pub fn waiting(self) -> Option<Waiting> {
+        (self.waiting != u32::MAX).then_some(Waiting(self.waiting))
+    }
 }
 
 /// The tags of all blocks.
@@ -111,20 +164,24 @@ impl Tags {
         self.0[block as usize]
     }
 
+    pub fn of(&self, block: BlockId) -> Tag {
+        Tag(self.get(block))
+    }
+
     fn get_mut(&mut self, block: BlockId) -> &mut u32 {
         &mut self.0[block as usize]
     }
 
     /// A block that becomes cached is used for the first time.
+    #[inline]
     pub fn start(&mut self, block: BlockId, mark: Mark, is_sampled: bool) {
+        let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
+        let flags = flag(mark.is_tail, bit::TAIL)
+            | flag(mark.is_watched, bit::WATCHED)
+            | flag(is_sampled, bit::SAMPLED);
+        let grade = u32::from(mark.grade.0) << bit::GRADE_SHIFT;
         let tag = self.get_mut(block);
-        let place = *tag & bit::PLACE;
-        *tag = place
-            | 1
-            | u32::from(mark.grade.0) << bit::GRADE_SHIFT
-            | if mark.is_tail { bit::TAIL } else { 0 }
-            | if mark.is_watched { bit::WATCHED } else { 0 }
-            | if is_sampled { bit::SAMPLED } else { 0 };
+        *tag = *tag & bit::PLACE | 1 | grade | flags;
     }
 
     /// All but the place.
@@ -134,28 +191,36 @@ impl Tags {
         *to = *to & bit::PLACE | tag;
     }
 
-    /// A hit: a tail that serves one is worth as much as the full blocks that it goes with.
+    /// A hit: a tail that serves one is worth as much as the full blocks that it goes with. One
+    /// that is free leaves its place; what it was.
     #[inline]
-    pub fn add_use(&mut self, block: BlockId) {
+    pub fn hit(&mut self, block: BlockId, is_free: bool) -> Tag {
         let tag = self.get_mut(block);
-        if *tag & bit::USES != bit::USES {
-            *tag += 1;
+        let was = *tag;
+        let used = was + u32::from(was & bit::USES != bit::USES);
+        let place = if is_free { bit::PLACE } else { 0 };
+        *tag = used & !(bit::GRADE | place);
+        Tag(was)
+    }
+
+    /// A block waits in a list from an epoch on, if it waits as others do; what it is then.
+    #[inline]
+    pub fn wait_alike(&mut self, block: BlockId, stamp: Stamp) -> Option<Tag> {
+        let tag = self.get_mut(block);
+        if *tag & bit::WAITING != stamp.waiting {
+            return None;
         }
-        *tag &= !bit::GRADE;
+        *tag = *tag & !(bit::PLACE | bit::EPOCH) | stamp.place;
+        Some(Tag(*tag))
     }
 
-    /// What decides where a block waits. Blocks of one waiting wait in one list.
+    /// A block leaves its place; what it was.
     #[inline]
-    pub fn waiting(&self, block: BlockId) -> Waiting {
-        Waiting(self.get(block) & (bit::USES | bit::GRADE | bit::TAIL))
-    }
-
-    /// A block waits in a list from an epoch on; whether it is watched, and sampled.
-    #[inline]
-    pub fn wait(&mut self, block: BlockId, epoch: u16) -> (bool, bool) {
+    pub fn leave(&mut self, block: BlockId) -> Tag {
         let tag = self.get_mut(block);
-        *tag = *tag & !bit::PLACE & 0xffff | bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT;
-        (*tag & bit::WATCHED != 0, *tag & bit::SAMPLED != 0)
+        let was = *tag;
+        *tag &= !bit::PLACE;
+        Tag(was)
     }
 
     /// A block has been used at least as often as another.
@@ -168,33 +233,6 @@ impl Tags {
     pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
         let tag = self.get_mut(block);
         *tag = *tag & !bit::GRADE | u32::from(grade.0) << bit::GRADE_SHIFT;
-    }
-
-    pub fn class(&self, block: BlockId) -> usize {
-        self.waiting(block).class()
-    }
-
-    pub fn grade(&self, block: BlockId) -> Grade {
-        self.waiting(block).grade()
-    }
-
-    pub fn is_sampled(&self, block: BlockId) -> bool {
-        self.get(block) & bit::SAMPLED != 0
-    }
-
-    pub fn is_watched(&self, block: BlockId) -> bool {
-        self.get(block) & bit::WATCHED != 0
-    }
-
-    pub fn place(&self, block: BlockId) -> Place {
-        let tag = self.get(block);
-        if tag & bit::LISTED != 0 {
-            Place::Listed
-        } else if tag & bit::HELD != 0 {
-            Place::Held
-        } else {
-            Place::Elsewhere
-        }
     }
 
     /// The epoch in which the block became free last, modulo 2^16.
@@ -225,49 +263,68 @@ mod tests {
         tags
     }
 
+    fn class(tags: &Tags, block: BlockId) -> usize {
+        tags.of(block).waiting().class()
+    }
+
+    fn grade(tags: &Tags, block: BlockId) -> Grade {
+        tags.of(block).waiting().grade()
+    }
+
+    #[test]
+    fn a_hit_leaves_a_place_only_if_the_block_was_free() {
+        let mut tags = tags(Mark::default());
+        tags.set_place(BLOCK, Place::Listed);
+        assert_eq!(tags.hit(BLOCK, false).place(), Place::Listed);
+        assert_eq!(tags.hit(BLOCK, true).place(), Place::Listed);
+        assert_eq!(tags.of(BLOCK).place(), Place::Elsewhere);
+    }
+
     #[test]
     fn classes_are_by_doublings_of_uses() {
         let mut tags = tags(Mark::default());
         let classes: Vec<_> = (1..=20)
             .map(|_| {
-                let class = tags.class(BLOCK);
-                tags.add_use(BLOCK);
+                let class = class(&tags, BLOCK);
+                tags.hit(BLOCK, false);
                 class
             })
             .collect();
         assert_eq!(classes[..8], [0, 1, 1, 2, 2, 2, 2, 3]);
         assert!(classes[8..].iter().all(|&class| class == 3));
-        assert_eq!(tags.grade(BLOCK), Grade::BEST, "uses stay in their bits");
+        assert_eq!(grade(&tags, BLOCK), Grade::BEST, "uses stay in their bits");
     }
 
     #[test]
     fn a_hit_is_the_best_grade() {
         let mut tags = tags(Mark { grade: Grade::WORST, is_tail: true, is_watched: false });
-        assert_eq!(tags.grade(BLOCK), Grade::WORST);
-        tags.add_use(BLOCK);
-        assert_eq!(tags.grade(BLOCK), Grade::BEST);
-        assert!(tags.waiting(BLOCK).is_tail() && !tags.is_watched(BLOCK));
+        assert_eq!(grade(&tags, BLOCK), Grade::WORST);
+        tags.hit(BLOCK, false);
+        assert_eq!(grade(&tags, BLOCK), Grade::BEST);
+        assert!(tags.of(BLOCK).waiting().is_tail() && tags.of(BLOCK).num_watched() == 0);
     }
 
     #[test]
     fn a_tag_moves_without_its_place() {
         let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
-        tags.wait(BLOCK, 0xabcd);
+        let waiting = tags.of(BLOCK).waiting();
+        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, 0xabcd)).is_some());
+        assert!(tags.wait_alike(BLOCK, Stamp::NONE).is_none());
         tags.set_place(5, Place::Held);
         tags.copy(BLOCK, 5);
-        assert_eq!((tags.place(BLOCK), tags.place(5)), (Place::Listed, Place::Held));
-        assert_eq!((tags.grade(5), tags.epoch(5)), (Grade::new(2), 0xabcd));
-        assert!(tags.waiting(5).is_tail() && tags.is_watched(5));
+        assert_eq!((tags.of(BLOCK).place(), tags.of(5).place()), (Place::Listed, Place::Held));
+        assert_eq!((grade(&tags, 5), tags.epoch(5)), (Grade::new(2), 0xabcd));
+        assert!(tags.of(5).waiting().is_tail() && tags.of(5).num_watched() == 1);
     }
 
     #[test]
     fn the_more_uses_are_inherited() {
         let mut tags = tags(Mark::default());
-        (0..4).for_each(|_| tags.add_use(BLOCK));
+        (0..4).for_each(|_| _ = tags.hit(BLOCK, false));
         tags.inherit_uses(5, BLOCK);
-        assert_eq!(tags.class(5), 2);
+        assert_eq!(class(&tags, 5), 2);
         tags.inherit_uses(BLOCK, 6);
-        assert_eq!(tags.class(BLOCK), 2);
+        assert_eq!(class(&tags, BLOCK), 2);
     }
 
     #[test]
