@@ -2,7 +2,7 @@
 //! free.
 
 use super::ages::{AGES, Values};
-use super::ranks::Ranks;
+use super::ranks::{Ranked, Ranks};
 use super::tags::{CLASSES, Grade};
 use crate::block::BlockId;
 use crate::pool::states::BlockStates;
@@ -97,11 +97,10 @@ impl Lists {
             let (kind, age) = (list / AGES, (epoch + AGES - list % AGES) % AGES);
             let (class, grade) = (kind / Grade::COUNT, kind % Grade::COUNT);
             let is_filled = states.first_of_ring(first + list as u32).is_some();
-            (list, values[class][age] * SCALES[grade], age, is_filled)
+            Ranked { list, worth: values[class][age] * SCALES[grade], age, is_filled }
         });
         // Blocks become free in the epoch that runs.
-        let ranked: Vec<_> = ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled).collect();
-        self.ranks.rank(ranked);
+        self.ranks.rank(ranked.filter(|list| list.age == 0 || list.is_filled));
     }
 
     /// The lists that can have blocks: those that had, those that the oldest joined, and those of

@@ -23,7 +23,7 @@ pub use tags::{Grade, Mark};
 
 use lists::Lists;
 use sample::Sample;
-use tags::{Place, Stamp, Tags, Waiting};
+use tags::{Place, Stamp, Tag, Tags, Waiting};
 
 use super::free_queue::{BlockList, Run};
 use super::states::BlockStates;
@@ -52,12 +52,18 @@ pub struct Filing {
     sentinel: u32,
     last: u32,
     num_listed: usize,
-    num_watched: usize,
+}
+
+impl Filing {
+    /// How many of them are watched: all or none.
+    fn num_watched(&self) -> usize {
+        if self.stamp.is_watched() { self.num_listed } else { 0 }
+    }
 }
 
 impl Default for Filing {
     fn default() -> Self {
-        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
+        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0 }
     }
 }
 
@@ -141,7 +147,7 @@ impl Adaptive {
             self.tags.start(block, mark, is_sampled);
             num_marked += 1;
             if is_sampled {
-                self.sample.used(name_of(states, block));
+                self.note_used(states, block);
             }
         }
         self.clock.num_cached += if mark.is_watched { num_marked } else { 0 };
@@ -164,7 +170,7 @@ impl Adaptive {
     ) -> bool {
         let was = self.tags.hit(block, is_free);
         if was.is_sampled() {
-            self.sample.used(name_of(states, block));
+            self.note_used(states, block);
         }
         let place = if is_free { was.place() } else { Place::Elsewhere };
         match place {
@@ -179,6 +185,11 @@ impl Adaptive {
             }
         }
         true
+    }
+
+    #[inline(never)]
+    fn note_used(&mut self, states: &BlockStates, block: BlockId) {
+        self.sample.used(name_of(states, block));
     }
 
     /// The blocks that were hit leave the lists.
@@ -204,23 +215,26 @@ impl Adaptive {
     }
 
     /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
-    #[inline]
+    #[inline(always)]
     pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
-        let Some(tag) = self.tags.wait_alike(block, filing.stamp) else {
-            return self.file_first(states, block, filing);
-        };
+        let alike = self.tags.wait_alike(block, filing.stamp);
+        let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
         states.append(filing.last, block);
         filing.last = block;
         filing.num_listed += 1;
-        filing.num_watched += tag.num_watched();
         if tag.is_sampled() {
             self.note_freed(states, block, filing);
         }
     }
 
-    /// As [`Self::file`], for a block that waits in another list than those before it.
+    /// A block waits in another list than those before it, from now on; `None` if it is held.
     #[inline(never)]
-    fn file_first(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+    fn start_filing(
+        &mut self,
+        states: &mut BlockStates,
+        block: BlockId,
+        filing: &mut Filing,
+    ) -> Option<Tag> {
         let waiting = self.tags.of(block).waiting();
         self.close(states, filing);
         if waiting.is_held_tail()
@@ -228,15 +242,17 @@ impl Adaptive {
         {
             newly_held.push(block);
             self.tags.set_place(block, Place::Held);
-            return self.held.push_back(states, block);
+            self.held.push_back(states, block);
+            return None;
         }
         *filing = self.open(states, waiting);
-        self.file(states, block, filing);
+        self.tags.wait_alike(block, filing.stamp)
     }
 
+    #[inline(never)]
     fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
         let Some(waiting) = filing.stamp.waiting() else { return };
-        let num_watched = self.num_watched + filing.num_watched;
+        let num_watched = self.num_watched + filing.num_watched();
         self.sample.freed(name_of(states, block), waiting.class(), num_watched);
     }
 
@@ -253,7 +269,7 @@ impl Adaptive {
         if filed.num_listed > 0 {
             states.append(filed.last, filed.sentinel);
             self.num_listed += filed.num_listed;
-            self.num_watched += filed.num_watched;
+            self.num_watched += filed.num_watched();
         }
     }
 

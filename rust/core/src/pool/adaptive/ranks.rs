@@ -1,6 +1,8 @@
 //! Ranks of lists, and which of the lists may have a block: the lowest ranked of them is found in
 //! constant time.
 
+use super::ages::AGES;
+
 /// Up to [`Ranks::MAX`] lists, ranked.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
@@ -10,10 +12,40 @@ pub(super) struct Ranks {
     filled: Box<[u64; 64]>,
     /// A bit for each word of `filled` that is not zero.
     words: u64,
+    /// Memory to sort in.
+    keys: Vec<u64>,
 }
 
 /// The rank of a list that cannot have blocks.
 const NONE: u16 = u16::MAX;
+
+/// A list that is to be ranked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranked {
+    pub list: usize,
+    /// What its blocks are worth: 0 or more.
+    pub worth: f32,
+    pub age: usize,
+    /// Whether it has blocks now.
+    pub is_filled: bool,
+}
+
+impl Ranked {
+    const LIST_BITS: u32 = Ranks::MAX.ilog2();
+    const AGE_BITS: u32 = AGES.ilog2();
+
+    /// A number by which lists are in order: numbers are sorted fastest. Floats from 0 on are in the
+    /// order of their bits.
+    fn key(self) -> u64 {
+        let youth = AGES - 1 - self.age;
+        let in_order = u64::from(self.worth.to_bits()) << Self::AGE_BITS | youth as u64;
+        (in_order << Self::LIST_BITS | self.list as u64) << 1 | u64::from(self.is_filled)
+    }
+
+    fn of_key(key: u64) -> (u16, bool) {
+        ((key >> 1) as u16 & (Ranks::MAX - 1) as u16, key & 1 != 0)
+    }
+}
 
 impl Ranks {
     pub const MAX: usize = 64 * 64;
@@ -25,31 +57,25 @@ impl Ranks {
             list_at: (0..num_lists as u16).collect(),
             filled: Box::new([0; 64]),
             words: 0,
+            keys: Vec::new(),
         }
     }
 
-    /// The lists that can have blocks from now on, the first to be evicted first. No block is in
-    /// any, as far as the ranks know.
-    fn order(&mut self, lists: &[u16]) {
+    /// Ranks lists anew by worth, the least first, of equals the older first.
+    pub fn rank(&mut self, lists: impl IntoIterator<Item = Ranked>) {
+        self.keys.clear();
+        self.keys.extend(lists.into_iter().map(Ranked::key));
+        self.keys.sort_unstable();
         self.filled.fill(0);
         self.words = 0;
         self.rank_of.fill(NONE);
         self.list_at.clear();
-        self.list_at.extend_from_slice(lists);
-        for (rank, &list) in lists.iter().enumerate() {
+        for (rank, &key) in self.keys.iter().enumerate() {
+            let (list, is_filled) = Ranked::of_key(key);
             self.rank_of[usize::from(list)] = rank as u16;
-        }
-    }
-
-    /// Ranks lists anew by worth, the least first, of equals the older first: each with its worth,
-    /// its age, and whether it has blocks now.
-    pub fn rank(&mut self, lists: impl IntoIterator<Item = (usize, f32, usize, bool)>) {
-        let mut lists: Vec<_> = lists.into_iter().collect();
-        lists.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(b.2.cmp(&a.2)).then(a.0.cmp(&b.0)));
-        let order: Vec<u16> = lists.iter().map(|&(list, ..)| list as u16).collect();
-        self.order(&order);
-        for (list, ..) in lists.into_iter().filter(|&(.., is_filled)| is_filled) {
-            self.fill(list);
+            self.list_at.push(list);
+            self.filled[rank / 64] |= u64::from(is_filled) << (rank % 64);
+            self.words |= u64::from(is_filled) << (rank / 64);
         }
     }
 
@@ -103,8 +129,29 @@ mod tests {
 
     fn ranked(lists: &[u16]) -> Ranks {
         let mut ranks = Ranks::new(256);
-        ranks.order(lists);
+        order(&mut ranks, lists);
         ranks
+    }
+
+    fn order(ranks: &mut Ranks, lists: &[u16]) {
+        ranks.rank(lists.iter().enumerate().map(|(i, &list)| Ranked {
+            list: usize::from(list),
+            worth: i as f32,
+            age: 0,
+            is_filled: false,
+        }));
+    }
+
+    #[test]
+    fn of_equals_the_older_comes_first_and_filled_ones_are_known() {
+        let mut ranks = Ranks::new(256);
+        let lists =
+            [(1, 0.5, 3, true), (2, 0.5, 63, true), (255, 0.0, 0, true), (4, 0.1, 0, false)];
+        let ranked = |(list, worth, age, is_filled)| Ranked { list, worth, age, is_filled };
+        ranks.rank(lists.map(ranked));
+        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 2, 1]);
+        ranks.fill(4);
+        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 4, 2, 1]);
     }
 
     #[test]
@@ -134,7 +181,7 @@ mod tests {
     fn a_new_order_starts_without_blocks_and_leaves_lists_out() {
         let mut ranks = ranked(&[7, 9]);
         ranks.fill(9);
-        ranks.order(&[200, 9]);
+        order(&mut ranks, &[200, 9]);
         assert_eq!(ranks.first(), None);
         assert_eq!([200, 9, 7].map(|list| ranks.has(list)), [true, true, false]);
         ranks.fill(9);

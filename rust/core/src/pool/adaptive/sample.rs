@@ -8,7 +8,7 @@
 use super::ages::{AGES, Values};
 use super::orderings::Ordering;
 use super::profile::Profile;
-use super::ranks::Ranks;
+use super::ranks::{Ranked, Ranks};
 use super::tags::CLASSES;
 use crate::pool::index::Fingerprint;
 
@@ -229,12 +229,13 @@ impl Sample {
         let (epoch, buckets) = (self.epoch, &self.buckets);
         for (i, (ordering, shadow)) in Ordering::ALL.iter().zip(&mut self.shadows).enumerate() {
             let values = ordering.values(&self.profile);
-            let ranked = buckets.iter().enumerate().map(|(index, bucket)| {
-                let age = (epoch + AGES - index % AGES) % AGES;
-                (index, values[index / AGES][age], age, bucket.num_free > 0)
+            let ranked = buckets.iter().enumerate().map(|(list, bucket)| {
+                let age = (epoch + AGES - list % AGES) % AGES;
+                let worth = values[list / AGES][age];
+                Ranked { list, worth, age, is_filled: bucket.num_free > 0 }
             });
             // Names become free in the epoch that runs, and in no other.
-            shadow.ranks.rank(ranked.filter(|&(.., age, is_filled)| age == 0 || is_filled));
+            shadow.ranks.rank(ranked.filter(|list| list.age == 0 || list.is_filled));
             if i == self.in_force {
                 self.values = values;
             }

@@ -65,8 +65,8 @@ mod bit {
     pub const EPOCH_SHIFT: u32 = 16;
     pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
     pub const PLACE: u32 = LISTED | HELD;
-    /// What decides where a block waits.
-    pub const WAITING: u32 = USES | GRADE | TAIL;
+    /// What decides where a block waits, and whether it is watched there.
+    pub const WAITING: u32 = USES | GRADE | TAIL | WATCHED;
 }
 
 /// What is known of one block.
@@ -111,6 +111,11 @@ impl Stamp {
 
     pub fn new(waiting: Waiting, epoch: u16) -> Self {
         Self { waiting: waiting.0, place: bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT }
+    }
+
+    /// Whether the blocks are watched, if any waits.
+    pub fn is_watched(self) -> bool {
+        self.waiting != u32::MAX && self.waiting & bit::WATCHED != 0
     }
 
     /// How the blocks wait, if any does.
