@@ -41,21 +41,12 @@ pub struct TailWorth<'a> {
 }
 
 impl TailWorth<'_> {
-    /// Halvings of worth of the tail at `position`, in tokens, where `spacing` is the sparsest that
-    /// it belongs to.
-    fn halvings(&self, spacing: usize) -> usize {
+    /// Halvings of worth of a tail whose sparsest spacing is that of the hits' ends, unlimited. Four
+    /// times the square of a spacing is two halvings less.
+    fn most_halvings(&self) -> i32 {
         let cost = 4.0 * self.worth.tail_cost * self.num_prompt_tokens.max(1) as f64;
-        let halvings = (cost / (spacing as f64 * spacing as f64)).log2().ceil();
-        halvings.clamp(0.0, Grade::WORST.halvings() as f64) as usize
-    }
-
-    /// The closest spacing, a power of two times the alignment, whose tails are worth anything.
-    fn closest(&self) -> usize {
-        let mut spacing = self.alignment;
-        while self.halvings(spacing) >= Grade::WORST.halvings() {
-            spacing *= 2;
-        }
-        spacing
+        let spacing = self.alignment as f64;
+        (cost / (spacing * spacing)).log2().ceil() as i32
     }
 
     /// The grades of the blocks of a window group, `range`, as far as they are worth to be kept.
@@ -66,26 +57,50 @@ impl TailWorth<'_> {
         boundaries: &[usize],
     ) -> Vec<(Range<usize>, Grade)> {
         let mut grades = Grades::new(range.clone());
-        let prompt_end = self.tail_end(self.num_prompt_tokens);
+        self.fill_near_end(&mut grades);
+        boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
+        self.fill_inside(&mut grades, &range);
         // What is generated may end anywhere.
-        grades.improve(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
-        let step = self.closest();
-        let first = (range.start * self.block_size).saturating_sub(self.alignment) / step * step;
-        let last = range.end.saturating_add(self.need) * self.block_size;
-        for position in (first..=last).step_by(step).filter(|&position| position > 0) {
-            let spacing = self.alignment << (position / self.alignment).trailing_zeros();
-            let end = self.tail_end(position);
-            grades.improve(end.saturating_sub(self.need)..end, Grade::new(self.halvings(spacing)));
-        }
-        for before in (0..NEAR_END_TOKENS).step_by(self.alignment) {
-            let end = self.tail_end(self.num_prompt_tokens.saturating_sub(before));
-            grades.improve(end.saturating_sub(self.need)..end, Grade::BEST);
-        }
-        for &boundary in boundaries {
-            let end = self.tail_end(boundary);
-            grades.improve(end.saturating_sub(self.need)..end, Grade::BEST);
-        }
+        let prompt_end = self.tail_end(self.num_prompt_tokens);
+        grades.fill(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
         grades.runs()
+    }
+
+    /// Grades the tails on each power-of-two spacing, the sparsest first, which are worth most.
+    fn fill_inside(&self, grades: &mut Grades, range: &Range<usize>) {
+        let first = (range.start * self.block_size).saturating_sub(self.alignment);
+        let last = range.end.saturating_add(self.need).saturating_mul(self.block_size);
+        let most_halvings = self.most_halvings();
+        for doublings in (0..=(last / self.alignment).max(1).ilog2()).rev() {
+            let halvings = (most_halvings - 2 * doublings as i32).max(0) as usize;
+            if halvings >= Grade::WORST.halvings() || grades.is_complete() {
+                return;
+            }
+            let spacing = self.alignment << doublings;
+            let positions = (first / spacing * spacing..=last).step_by(spacing);
+            for position in positions.filter(|&position| position > 0) {
+                grades.fill(self.tail(position), Grade::new(halvings));
+            }
+        }
+    }
+
+    /// Grades the tails at every boundary near the prompt's end, which may be one piece.
+    fn fill_near_end(&self, grades: &mut Grades) {
+        let before = (0..NEAR_END_TOKENS).step_by(self.alignment);
+        let mut tails =
+            before.map(|before| self.tail(self.num_prompt_tokens.saturating_sub(before)));
+        if self.alignment > self.need * self.block_size {
+            return tails.for_each(|tail| grades.fill(tail, Grade::BEST));
+        }
+        let last = tails.next().unwrap_or_default();
+        let first = tails.next_back().unwrap_or(last.clone());
+        grades.fill(first.start..last.end, Grade::BEST);
+    }
+
+    /// The blocks of the tail of a hit that ends at or below so many tokens.
+    fn tail(&self, num_tokens: usize) -> Range<usize> {
+        let end = self.tail_end(num_tokens);
+        end.saturating_sub(self.need)..end
     }
 
     /// The block behind the tail of a hit that ends at or below so many tokens.
@@ -100,37 +115,47 @@ impl TailWorth<'_> {
         boundaries: &[usize],
     ) -> Vec<(Range<usize>, Grade)> {
         let (start, end) = (range.start * self.block_size, range.end * self.block_size);
-        let mut spacing = self.alignment;
-        while end / (2 * spacing) > start / (2 * spacing) {
-            spacing *= 2;
-        }
+        let is_passed = |&doublings: &i32| {
+            let spacing = self.alignment << doublings;
+            end / spacing > start / spacing
+        };
+        let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
+        let halvings = (self.most_halvings() - 2 * doublings).max(0) as usize;
         let mut grades = Grades::new(range.clone());
-        grades.improve(range, Grade::new(self.halvings(spacing)));
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
-            grades.improve(end.saturating_sub(1)..end, Grade::BEST);
+            grades.fill(end.saturating_sub(1)..end, Grade::BEST);
         }
+        grades.fill(range, Grade::new(halvings));
         grades.runs()
     }
 }
 
-/// The best grade of each block of a range.
+/// The grade of each block of a range, given the best first.
 struct Grades {
     start: usize,
     grades: Vec<Option<Grade>>,
+    num_missing: usize,
 }
 
 impl Grades {
     fn new(range: Range<usize>) -> Self {
-        Self { start: range.start, grades: vec![None; range.len()] }
+        Self { start: range.start, grades: vec![None; range.len()], num_missing: range.len() }
     }
 
-    fn improve(&mut self, blocks: Range<usize>, grade: Grade) {
+    fn is_complete(&self) -> bool {
+        self.num_missing == 0
+    }
+
+    /// Gives those blocks a grade that have none yet.
+    fn fill(&mut self, blocks: Range<usize>, grade: Grade) {
         let len = self.grades.len();
         let [first, end] =
             [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
-        for known in self.grades.get_mut(first..end).into_iter().flatten() {
-            *known = Some(known.map_or(grade, |known| known.min(grade)));
+        let missing = self.grades.get_mut(first..end).into_iter().flatten();
+        for missing in missing.filter(|grade| grade.is_none()) {
+            *missing = Some(grade);
+            self.num_missing -= 1;
         }
     }
 
@@ -169,14 +194,61 @@ mod tests {
         of.of_window(range, boundaries).into_iter().map(show).collect()
     }
 
+    /// Halvings of a tail on a spacing, by the formula.
+    fn halvings(of: &TailWorth<'_>, spacing: usize) -> usize {
+        let cost = 4.0 * of.worth.tail_cost * of.num_prompt_tokens as f64;
+        let halvings = (cost / (spacing as f64 * spacing as f64)).log2().ceil();
+        halvings.clamp(0.0, 7.0) as usize
+    }
+
     #[test]
     fn a_tail_inside_is_worth_its_spacing_squared() {
         // 4 * 32 * 2048 = 2^18, so that a spacing of 512 is worth a full block.
-        for (spacing, halvings) in [(512, 0), (1024, 0), (256, 2), (128, 4), (64, 6), (32, 7)] {
-            assert_eq!(tail(2048).halvings(spacing), halvings, "{spacing} tokens");
+        for (spacing, expected) in [(512, 0), (1024, 0), (256, 2), (128, 4), (64, 6), (32, 7)] {
+            assert_eq!(halvings(&tail(2048), spacing), expected, "{spacing} tokens");
         }
-        assert_eq!(tail(2049).halvings(512), 1, "rounded up");
-        assert_eq!(tail(2048).closest(), 64);
+        assert_eq!(halvings(&tail(2049), 512), 1, "rounded up");
+        assert_eq!(tail(2048).most_halvings(), 10);
+    }
+
+    /// The best grade of the tails that a block is part of, tail by tail.
+    fn best_grade(of: &TailWorth<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
+        let is_in = |position: usize| of.tail(position).contains(&block);
+        let near_end = (0..NEAR_END_TOKENS).step_by(of.alignment);
+        let ends = near_end.map(|before| of.num_prompt_tokens.saturating_sub(before));
+        if ends.chain(boundaries.iter().copied()).any(is_in) {
+            return Some(0);
+        }
+        let positions = (1..=2 * (block + of.need)).map(|i| i * of.alignment);
+        let spacing = |position: usize| of.alignment << (position / of.alignment).trailing_zeros();
+        let inside = positions.filter(|&position| is_in(position));
+        let best = inside.map(|position| halvings(of, spacing(position))).min();
+        let is_generated = block >= of.tail_end(of.num_prompt_tokens) - of.shift;
+        best.filter(|&halvings| halvings < 7).or(is_generated.then_some(7))
+    }
+
+    #[test]
+    fn each_block_is_worth_as_much_as_the_best_tail_that_it_is_part_of() {
+        for (num_prompt_tokens, alignment, need, shift, start) in [
+            (640, 16, 2, 0, 0),
+            (5000, 16, 64, 0, 100),
+            (5000, 16, 9, 1, 290),
+            (300, 64, 2, 0, 0),
+            (4097, 256, 2, 0, 30),
+            (20_000, 512, 8, 1, 700),
+            (1, 16, 1, 0, 0),
+            (9999, 32, 1, 1, 5),
+        ] {
+            let of = TailWorth { num_prompt_tokens, alignment, need, shift, ..tail(0) };
+            for (len, boundaries) in [(1, vec![]), (200, vec![777, 90]), (64, vec![4001])] {
+                let graded = of.of_window(start..start + len, &boundaries);
+                for block in start..start + len {
+                    let run = graded.iter().find(|(run, _)| run.contains(&block));
+                    let expected = best_grade(&of, block, &boundaries);
+                    assert_eq!(run.map(|(_, grade)| grade.halvings()), expected, "{of:?} {block}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::Manager;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Group;
-use crate::pool::BlockPool;
+use crate::pool::{BlockPool, Parted};
 use crate::request::{GroupState, RequestBlocks};
 
 impl RequestBlocks {
@@ -33,9 +33,8 @@ impl Manager {
 
     /// Lets the held tails of a request go.
     pub(super) fn let_tails_go(&mut self, held: &RequestBlocks) {
-        for (_, block) in own_tails(&self.pool, held) {
-            self.pool.let_go(block);
-        }
+        let tails = own_tails(&self.pool, held);
+        self.pool.part_with(tails.into_iter().map(|(_, tail)| Parted::Held(tail)));
     }
 }
 
@@ -99,25 +98,59 @@ impl<'a> Parting<'a> {
     /// Gives back the blocks of every group and lets the tails go, those at the end of the sequence
     /// first.
     fn give_back(self, pool: &mut BlockPool, tails: &[Ending]) {
-        let table = |(group, state): (&Group, &'a GroupState)| Table {
-            first: state.blocks.null_head(),
-            blocks: state.blocks.tail(),
-            block_size: group.block_size,
-        };
-        let mut tables: Vec<_> = self.groups.iter().zip(self.states).map(table).collect();
-        let mut tails = tails.iter().copied().peekable();
-        while let Some(last) = (0..tables.len()).rev().max_by_key(|&i| tables[i].end()) {
-            let end = tables[last].end();
-            while let Some((_, tail)) = tails.next_if(|&(tail_end, _)| tail_end > end) {
-                pool.let_go(tail);
-            }
-            if end == 0 {
-                return;
-            }
-            let others = (0..tables.len()).filter(|&i| i != last).map(|i| tables[i].end());
-            let next = others.chain(tails.peek().map(|&(end, _)| end)).max().unwrap_or(0);
-            pool.release(tables[last].take_beyond(next));
+        let tables = self.groups.iter().zip(self.states);
+        pool.part_with(FromTheEnd {
+            tables: tables.map(|(group, state)| Table::new(group, state)).collect(),
+            tails,
+            run: [].iter(),
+        });
+    }
+}
+
+/// What a request gives back, what ends last first.
+struct FromTheEnd<'a> {
+    tables: Vec<Table<'a>>,
+    tails: &'a [Ending],
+    /// The part of a table that comes next, backwards.
+    run: std::slice::Iter<'a, BlockId>,
+}
+
+impl Iterator for FromTheEnd<'_> {
+    type Item = Parted;
+
+    #[inline]
+    fn next(&mut self) -> Option<Parted> {
+        if let Some(&block) = self.run.next_back() {
+            return Some(Parted::Used(block));
         }
+        let (last, behind) = self.last_two();
+        let end = self.tables.get(last)?.end;
+        let tail_end = self.tails.first().map_or(0, |&(end, _)| end);
+        if tail_end > end {
+            let (&(_, tail), rest) = self.tails.split_first()?;
+            self.tails = rest;
+            return Some(Parted::Held(tail));
+        }
+        if end == 0 {
+            return None;
+        }
+        self.run = self.tables[last].take_beyond(behind.max(tail_end)).iter();
+        self.run.next_back().map(|&block| Parted::Used(block))
+    }
+}
+
+impl FromTheEnd<'_> {
+    /// The table that ends last, of equals the first, and where the next one ends.
+    fn last_two(&self) -> (usize, usize) {
+        let (mut last, mut behind) = (0, 0);
+        for (i, table) in self.tables.iter().enumerate().skip(1) {
+            if table.end > self.tables[last].end {
+                (last, behind) = (i, self.tables[last].end);
+            } else {
+                behind = behind.max(table.end);
+            }
+        }
+        (last, behind)
     }
 }
 
@@ -126,19 +159,33 @@ struct Table<'a> {
     first: usize,
     blocks: &'a [BlockId],
     block_size: usize,
+    /// Tokens before the end; 0 if nothing is left.
+    end: usize,
 }
 
 impl<'a> Table<'a> {
-    /// Tokens before the end; 0 if nothing is left.
-    fn end(&self) -> usize {
-        if self.blocks.is_empty() { 0 } else { (self.first + self.blocks.len()) * self.block_size }
+    fn new(group: &Group, state: &'a GroupState) -> Self {
+        let mut table = Self {
+            first: state.blocks.null_head(),
+            blocks: &[],
+            block_size: group.block_size,
+            end: 0,
+        };
+        table.keep(state.blocks.tail());
+        table
     }
 
-    /// The blocks that end beyond so many tokens, and at least the last one; the last first.
-    fn take_beyond(&mut self, num_tokens: usize) -> impl Iterator<Item = BlockId> + 'a {
+    fn keep(&mut self, blocks: &'a [BlockId]) {
+        self.blocks = blocks;
+        let is_empty = blocks.is_empty();
+        self.end = if is_empty { 0 } else { (self.first + blocks.len()) * self.block_size };
+    }
+
+    /// The blocks that end beyond so many tokens, and at least the last one.
+    fn take_beyond(&mut self, num_tokens: usize) -> &'a [BlockId] {
         let kept = (num_tokens / self.block_size).saturating_sub(self.first);
         let (kept, taken) = self.blocks.split_at(kept.min(self.blocks.len() - 1));
-        self.blocks = kept;
-        taken.iter().rev().copied()
+        self.keep(kept);
+        taken
     }
 }

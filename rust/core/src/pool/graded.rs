@@ -8,6 +8,15 @@ use super::observation::Observation;
 use super::states::Dropped;
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
 
+/// A block that a request gives back.
+#[derive(Clone, Copy, Debug)]
+pub enum Parted {
+    /// One that it uses.
+    Used(BlockId),
+    /// A tail that is held for it.
+    Held(BlockId),
+}
+
 impl BlockPool {
     /// The adaptive order, if free cached blocks wait in it.
     pub fn adaptive(&self) -> Option<&Adaptive> {
@@ -44,22 +53,37 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        self.part_with(blocks.into_iter().map(Parted::Used));
+    }
+
+    /// Drops a reference to blocks and lets held ones go, in the order given.
+    #[inline]
+    pub fn part_with(&mut self, blocks: impl Iterator<Item = Parted>) {
         let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut front = self.free.front_run(&self.states);
         let mut filing = Filing::default();
-        for block in blocks {
+        for parted in blocks {
+            let block = match parted {
+                Parted::Used(block) => block,
+                Parted::Held(tail) => {
+                    adaptive.let_go(&mut self.states, tail, &mut filing);
+                    continue;
+                }
+            };
             if block == NULL_BLOCK {
                 self.release_null(1);
                 continue;
             }
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
-                Dropped::Cached => adaptive.file(&mut self.states, block, &mut filing),
-                Dropped::Other if self.states.is_cached(block) => {
-                    adaptive.file(&mut self.states, block, &mut filing);
-                }
-                Dropped::Uncached | Dropped::Other => {
+                Dropped::Uncached => {
                     self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
+                Dropped::Other if !self.states.is_cached(block) => {
+                    self.free.push_to_front_run(&mut self.states, &mut front, block);
+                }
+                Dropped::Cached | Dropped::Other => {
+                    adaptive.file(&mut self.states, block, &mut filing);
                 }
             }
         }
@@ -189,12 +213,5 @@ impl BlockPool {
     /// Whether a block is held.
     pub fn is_held(&self, block: BlockId) -> bool {
         self.adaptive.as_ref().is_some_and(|adaptive| adaptive.is_held(block))
-    }
-
-    /// A held block waits in the lists from now on.
-    pub fn let_go(&mut self, block: BlockId) {
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.let_go(&mut self.states, block);
-        }
     }
 }

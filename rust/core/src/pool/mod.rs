@@ -26,6 +26,7 @@ pub use block_pool::BlockPool;
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};
 pub use full_blocks::FullBlocks;
+pub use graded::Parted;
 pub use index::{HashIndex, KeyLayout};
 pub use observation::Observation;
 pub use order::RecycleOrder;

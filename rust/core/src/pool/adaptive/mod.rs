@@ -251,14 +251,13 @@ impl Adaptive {
 
     #[inline(never)]
     fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
-        let Some(waiting) = filing.stamp.waiting() else { return };
         let num_watched = self.num_watched + filing.num_watched();
-        self.sample.freed(name_of(states, block), waiting.class(), num_watched);
+        self.sample.freed(name_of(states, block), filing.stamp.class(), num_watched);
     }
 
     fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
         let sentinel = self.lists.open(waiting.class(), waiting.grade());
-        let stamp = Stamp::new(waiting, self.lists.epoch() as u16);
+        let stamp = Stamp::new(waiting, self.lists.epoch() as u16, self.newly_held.is_some());
         let last = states.last_of_ring(sentinel);
         Filing { stamp, sentinel, last, ..Filing::default() }
     }
@@ -295,9 +294,10 @@ impl Adaptive {
     }
 
     /// A held block waits in the lists from now on.
-    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId) {
+    #[inline(never)]
+    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
         self.held.remove(states, block);
-        self.file_one(states, block);
+        self.file(states, block, filing);
     }
 
     /// Takes a block out of the list that it is in, if it is in one.
@@ -366,7 +366,8 @@ impl Adaptive {
         }
         self.tags.inherit_uses(tail, prefix);
         let waiting = self.tags.of(tail).waiting();
-        self.tags.wait_alike(tail, Stamp::new(waiting, now.wrapping_sub(prefix_age as u16)));
+        let epoch = now.wrapping_sub(prefix_age as u16);
+        self.tags.wait_alike(tail, Stamp::new(waiting, epoch, true));
         self.num_listed += 1;
         self.num_watched += self.tags.of(tail).num_watched();
         self.lists.push_aged(states, waiting.class(), waiting.grade(), prefix_age, tail);

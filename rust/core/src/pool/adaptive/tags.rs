@@ -101,26 +101,30 @@ impl Tag {
 /// How blocks of one list wait: what they have in common, and what becomes of their tags.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
+    mask: u32,
     waiting: u32,
     place: u32,
 }
 
 impl Stamp {
     /// As no block waits.
-    pub const NONE: Self = Self { waiting: u32::MAX, place: 0 };
+    pub const NONE: Self = Self { mask: 0, waiting: u32::MAX, place: 0 };
 
-    pub fn new(waiting: Waiting, epoch: u16) -> Self {
-        Self { waiting: waiting.0, place: bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT }
+    /// For blocks of one list in an epoch; tails are kept apart if some of them may be held.
+    pub fn new(waiting: Waiting, epoch: u16, are_tails_apart: bool) -> Self {
+        let mask = if are_tails_apart { bit::WAITING } else { bit::WAITING & !bit::TAIL };
+        let place = bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT;
+        Self { mask, waiting: waiting.0 & mask, place }
     }
 
     /// Whether the blocks are watched, if any waits.
     pub fn is_watched(self) -> bool {
-        self.waiting != u32::MAX && self.waiting & bit::WATCHED != 0
+        self.mask & self.waiting & bit::WATCHED != 0
     }
 
-    /// How the blocks wait, if any does.
-    pub fn waiting(self) -> Option<Waiting> {
-        (self.waiting != u32::MAX).then_some(Waiting(self.waiting))
+    /// The class of the blocks.
+    pub fn class(self) -> usize {
+        Waiting(self.waiting).class()
     }
 }
 
@@ -212,7 +216,7 @@ impl Tags {
     #[inline]
     pub fn wait_alike(&mut self, block: BlockId, stamp: Stamp) -> Option<Tag> {
         let tag = self.get_mut(block);
-        if *tag & bit::WAITING != stamp.waiting {
+        if *tag & stamp.mask != stamp.waiting {
             return None;
         }
         *tag = *tag & !(bit::PLACE | bit::EPOCH) | stamp.place;
@@ -313,7 +317,7 @@ mod tests {
     fn a_tag_moves_without_its_place() {
         let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
         let waiting = tags.of(BLOCK).waiting();
-        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, 0xabcd)).is_some());
+        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, 0xabcd, true)).is_some());
         assert!(tags.wait_alike(BLOCK, Stamp::NONE).is_none());
         tags.set_place(5, Place::Held);
         tags.copy(BLOCK, 5);
