@@ -151,7 +151,6 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn mark_batch(&mut self, batch: &FullBlocks<'_>) {
-        self.supersede_duplicates(batch);
         let Some(adaptive) = &mut self.adaptive else { return };
         let prompt = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
         let generated = Mark { is_watched: false, ..prompt };
@@ -161,15 +160,15 @@ impl BlockPool {
     }
 
     /// What was computed once more although it was cached is there twice: once in use.
-    fn supersede_duplicates(&mut self, batch: &FullBlocks<'_>) {
-        for (i, &block) in batch.blocks.iter().enumerate() {
-            if block == NULL_BLOCK || !self.states.is_duplicate(block) {
-                continue;
-            }
-            let first = self.find(&CacheKey { hash: *batch.hash(i), group: batch.group });
-            if let (Some(first), Some(adaptive)) = (first, &mut self.adaptive) {
-                adaptive.supersede(&mut self.states, first);
-            }
+    #[cold]
+    #[inline(never)]
+    pub(super) fn supersede_original_of(&mut self, block: BlockId) {
+        if !self.states.is_duplicate(block) {
+            return;
+        }
+        let first = self.find(&self.states.last_key(block));
+        if let (Some(first), Some(adaptive)) = (first, &mut self.adaptive) {
+            adaptive.supersede(&mut self.states, first);
         }
     }
 

@@ -99,6 +99,9 @@ impl BlockPool {
             let size = self.index.num_lines();
             let (hash, fingerprint) = (batch.hash(i), places[i].fingerprint);
             self.cache_full_block(batch.blocks[i], hash, fingerprint, batch.num_tokens(i));
+            if self.adaptive.is_some() {
+                self.supersede_original_of(batch.blocks[i]);
+            }
             if self.index.num_lines() != size {
                 self.find_places(batch, places);
             }

@@ -98,7 +98,7 @@ impl Sample {
     /// Whether the blocks of a fingerprint are sampled.
     #[inline]
     pub fn takes(&self, fingerprint: Fingerprint) -> bool {
-        fingerprint.0.leading_zeros() >= self.num_zeros
+        u64::from(fingerprint.0) < 1 << (32 - self.num_zeros)
     }
 
     /// The ordering in force.
