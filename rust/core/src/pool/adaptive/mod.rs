@@ -16,6 +16,7 @@ mod orderings;
 mod profile;
 mod ranks;
 mod sample;
+mod sightings;
 mod tags;
 
 pub use orderings::Ordering;
@@ -23,6 +24,7 @@ pub use tags::{Grade, Mark};
 
 use lists::Lists;
 use sample::Sample;
+use sightings::Sightings;
 use tags::{Place, Stamp, Tag, Tags, Waiting};
 
 use super::free_queue::{BlockList, Run};
@@ -36,6 +38,7 @@ pub struct Adaptive {
     lists: Lists,
     held: BlockList,
     sample: Sample,
+    sightings: Sightings,
     /// What a block of each group is by default.
     marks: Vec<Mark>,
     num_listed: usize,
@@ -105,6 +108,7 @@ impl Adaptive {
             lists: Lists::new(states, first_sentinel, sample.values()),
             held: states.empty_list(first_sentinel + Lists::NUM_LISTS as u32),
             sample,
+            sightings: Sightings::default(),
             marks,
             num_listed: 0,
             num_watched: 0,
@@ -150,6 +154,7 @@ impl Adaptive {
                 self.note_used(states, block);
             }
         }
+        self.sightings.tell(&mut self.sample, states);
         self.clock.num_cached += if mark.is_watched { num_marked } else { 0 };
     }
 
@@ -189,7 +194,7 @@ impl Adaptive {
 
     #[inline(never)]
     fn note_used(&mut self, states: &BlockStates, block: BlockId) {
-        self.sample.used(name_of(states, block));
+        self.sightings.used(&mut self.sample, states, block);
     }
 
     /// The blocks that were hit leave the lists.
@@ -197,6 +202,7 @@ impl Adaptive {
         states.unlink_run(&leaving.run);
         self.num_listed -= leaving.num_listed;
         self.num_watched -= leaving.num_watched;
+        self.sightings.tell(&mut self.sample, states);
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
@@ -236,7 +242,7 @@ impl Adaptive {
         filing: &mut Filing,
     ) -> Option<Tag> {
         let waiting = self.tags.of(block).waiting();
-        self.close(states, filing);
+        self.close_list(states, filing);
         if waiting.is_held_tail()
             && let Some(newly_held) = &mut self.newly_held
         {
@@ -251,8 +257,8 @@ impl Adaptive {
 
     #[inline(never)]
     fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
-        let num_watched = self.num_watched + filing.num_watched();
-        self.sample.freed(name_of(states, block), filing.stamp.class(), num_watched);
+        let (class, num_free) = (filing.stamp.class(), self.num_watched + filing.num_watched());
+        self.sightings.freed(&mut self.sample, states, block, class, num_free);
     }
 
     fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
@@ -262,8 +268,13 @@ impl Adaptive {
         Filing { stamp, sentinel, last, ..Filing::default() }
     }
 
-    /// The blocks that were filed are in their list.
+    /// The blocks that were filed are in their list, and none will be for now.
     pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+        self.close_list(states, filing);
+        self.sightings.tell(&mut self.sample, states);
+    }
+
+    fn close_list(&mut self, states: &mut BlockStates, filing: &mut Filing) {
         let filed = std::mem::take(filing);
         if filed.num_listed > 0 {
             states.append(filed.last, filed.sentinel);
@@ -397,10 +408,4 @@ impl Adaptive {
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         self.lists.blocks(states).chain(self.held.iter(states))
     }
-}
-
-/// The name of a block in the sample: of the prefix that it stands for, in its group. Never 0.
-fn name_of(states: &BlockStates, block: BlockId) -> u64 {
-    let group = u64::from(states.group_of(block));
-    (states.name_word(block) ^ group.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
