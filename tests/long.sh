@@ -1,7 +1,8 @@
 # tests/run.sh long [PART...]: what takes hours, all of it or the named parts. To be sourced.
 #
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
-#     sameness     CALLS random calls: the adapter beside each release, the standalone manager
+#     sameness     CALLS random calls: the adapter beside each release, the standalone manager, and
+#                  both with adaptive retention, every invariant after every call
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
 #     engines      vLLM's engine on models with recurrent states, with its manager and with kvoxide's
@@ -43,7 +44,7 @@ long_recorded() {
 
 long_sameness() {
     side_by_side same_as adapter-0.33.0 adapter-0.32.0
-    same_as kvoxide-0.33.0
+    side_by_side same_as kvoxide-0.33.0 adaptive-0.33.0
 }
 
 same_as() { # SIDE-RELEASE

@@ -21,12 +21,22 @@ from .runner import (
 )
 from .scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
 from .shrink import shrink
-from .sides import FAULTS, STATE_FAULTS, AdapterDriver, KvoxideDriver, VllmDriver
+from .sides import (
+    FAULTS,
+    STATE_FAULTS,
+    AdapterDriver,
+    AdaptiveAdapterDriver,
+    AdaptiveKvoxideDriver,
+    KvoxideDriver,
+    VllmDriver,
+)
+
+_ADAPTIVE = "adaptive"
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    sides = Sides(VllmDriver, _other_side(arguments.against))
+    sides = _sides(arguments.against)
     if arguments.replay:
         return max(_replay(path, sides) for path in arguments.replay)
     num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)
@@ -60,22 +70,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", *FAULTS, *STATE_FAULTS),
+        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE, *FAULTS, *STATE_FAULTS),
         help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
-        "a planted fault",
+        "a planted fault; adaptive compares kvoxide and its adapter, both with adaptive retention",
     )
     return parser
 
 
-def _other_side(name: str) -> MakeDriver:
-    sides: dict[str, MakeDriver] = {
+def _sides(name: str) -> Sides:
+    if name == _ADAPTIVE:
+        return Sides(AdaptiveAdapterDriver, AdaptiveKvoxideDriver)
+    others: dict[str, MakeDriver] = {
         "kvoxide": KvoxideDriver,
         "adapter": AdapterDriver,
         "vllm": VllmDriver,
         **FAULTS,
         **STATE_FAULTS,
     }
-    return sides[name]
+    return Sides(VllmDriver, others[name])
 
 
 def _run(seeds: range, calls_per_scenario: int, sides: Sides, arguments: argparse.Namespace) -> int:

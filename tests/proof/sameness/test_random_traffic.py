@@ -21,7 +21,13 @@ from .runner import (
 )
 from .scenarios import DEFAULT_FAMILIES, FAMILIES, Group, Scenario, random_scenario
 from .shrink import shrink
-from .sides import AdapterDriver, KvoxideDriver, VllmDriver
+from .sides import (
+    AdapterDriver,
+    AdaptiveAdapterDriver,
+    AdaptiveKvoxideDriver,
+    KvoxideDriver,
+    VllmDriver,
+)
 from .world import World
 
 SIDES = {
@@ -98,12 +104,19 @@ def test_same_in_unusual_scenarios(sides: Sides, name: str) -> None:
         require_same_under_traffic(replace(UNUSUAL[name], seed=seed), sides)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adaptive_retention_is_the_same_standalone_and_in_vllm(family: str) -> None:
+    sides = Sides(AdaptiveAdapterDriver, AdaptiveKvoxideDriver)
+    for seed in range(SCENARIOS_PER_TEST):
+        require_same_under_traffic(random_scenario(seed, (family,)), sides)
+
+
 def require_same_under_traffic(scenario: Scenario, sides: Sides) -> None:
     try:
         play(scenario, sides, CALLS_PER_SCENARIO)
     except DifferenceFound as found:
         text = shrink(found.reproduction, sides).to_json()
-        pytest.fail(f"vLLM {vllm_required.RELEASE} and kvoxide differ:\n{text}")
+        pytest.fail(f"beside vLLM {vllm_required.RELEASE}, the two sides differ:\n{text}")
 
 
 @pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: path.stem)

@@ -17,10 +17,13 @@ class KvoxideDriver(CommonDriver):
     status_class = _core.RequestStatus
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(make_manager(scenario))
+        super().__init__(make_manager(scenario, self.policy_of(scenario)))
         self._ready_made_hashes = scenario.ready_made_hashes
         self._hasher = _core.BlockHasher(scenario.hash_block_size, scenario.hash_algorithm)
         self._num_requests = 0
+
+    def policy_of(self, scenario: Scenario) -> _core.Policy:
+        return _core.Policy(retention_interval=scenario.retention_interval)
 
     def new_request(self, request: NewRequest) -> list[bytes]:
         made = self._make_request(request)
@@ -109,7 +112,7 @@ class KvoxideDriver(CommonDriver):
         return block_ids
 
 
-def make_manager(scenario: Scenario) -> _core.KVCacheManager:
+def make_manager(scenario: Scenario, policy: _core.Policy) -> _core.KVCacheManager:
     config = _core.KVCacheConfig(
         scenario.num_blocks,
         [make_group(group) for group in scenario.groups],
@@ -130,7 +133,7 @@ def make_manager(scenario: Scenario) -> _core.KVCacheManager:
         watermark=scenario.watermark,
         dcp_world_size=scenario.dcp_world_size,
         enable_mamba_shared_prefix_checkpoint=scenario.shared_prefix_checkpoint,
-        policy=_core.Policy(retention_interval=scenario.retention_interval),
+        policy=policy,
     )
 
 
