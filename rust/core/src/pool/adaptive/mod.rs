@@ -23,7 +23,7 @@ pub use orderings::Ordering;
 pub use tags::{Grade, Mark};
 
 use lists::Lists;
-use sample::Sample;
+use sample::{Name, Sample};
 use sightings::Sightings;
 use tags::{Place, Stamp, Tag, Tags, Waiting};
 
@@ -154,7 +154,7 @@ impl Adaptive {
                 self.note_used(states, block);
             }
         }
-        self.sightings.tell(&mut self.sample, states);
+        self.sightings.tell(&mut self.sample);
         self.clock.num_cached += if mark.is_watched { num_marked } else { 0 };
     }
 
@@ -194,7 +194,7 @@ impl Adaptive {
 
     #[inline(never)]
     fn note_used(&mut self, states: &BlockStates, block: BlockId) {
-        self.sightings.used(&mut self.sample, states, block);
+        self.sightings.used(&mut self.sample, Name::of(states.fingerprint(block)));
     }
 
     /// The blocks that were hit leave the lists.
@@ -202,7 +202,7 @@ impl Adaptive {
         states.unlink_run(&leaving.run);
         self.num_listed -= leaving.num_listed;
         self.num_watched -= leaving.num_watched;
-        self.sightings.tell(&mut self.sample, states);
+        self.sightings.tell(&mut self.sample);
     }
 
     /// A tail goes with another block of its prefix: it has been used as often.
@@ -258,7 +258,8 @@ impl Adaptive {
     #[inline(never)]
     fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
         let (class, num_free) = (filing.stamp.class(), self.num_watched + filing.num_watched());
-        self.sightings.freed(&mut self.sample, states, block, class, num_free);
+        let name = Name::of(states.fingerprint(block));
+        self.sightings.freed(&mut self.sample, name, class, num_free);
     }
 
     fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
@@ -271,7 +272,7 @@ impl Adaptive {
     /// The blocks that were filed are in their list, and none will be for now.
     pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
         self.close_list(states, filing);
-        self.sightings.tell(&mut self.sample, states);
+        self.sightings.tell(&mut self.sample);
     }
 
     fn close_list(&mut self, states: &mut BlockStates, filing: &mut Filing) {

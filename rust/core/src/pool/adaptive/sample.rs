@@ -16,10 +16,22 @@ const ORDERINGS: usize = Ordering::ALL.len();
 const BUCKETS: usize = CLASSES * AGES;
 /// The bucket of a name that somebody uses.
 const IN_USE: u16 = u16::MAX;
-/// No name.
-const GONE: u64 = 0;
 
-type Names = hashbrown::HashMap<u64, Entry, foldhash::fast::FixedState>;
+type Names = hashbrown::HashMap<Name, Entry, foldhash::fast::FixedState>;
+
+/// The name of a block in the sample: its fingerprint, of the prefix that it stands for in its
+/// group. That two blocks have one is rare, and moves the counts of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name(u32);
+
+impl Name {
+    /// No name.
+    const GONE: Self = Self(0);
+
+    pub fn of(fingerprint: Fingerprint) -> Self {
+        Self(fingerprint.0.max(1))
+    }
+}
 
 /// The sample.
 #[derive(Debug)]
@@ -47,8 +59,8 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Bucket {
-    /// [`GONE`] where somebody uses the name again.
-    names: Vec<u64>,
+    /// [`Name::GONE`] where somebody uses the name again.
+    names: Vec<Name>,
     /// Names that are still free since.
     num_free: usize,
     /// How many from the front each ordering has evicted.
@@ -120,12 +132,12 @@ impl Sample {
     }
 
     /// Reads what is known of names, so that the waits for memory overlap.
-    pub fn warm_up(&self, names: &[u64]) {
-        std::hint::black_box(names.iter().filter(|&name| self.names.contains_key(name)).count());
+    pub fn warm_up(&self, names: impl Iterator<Item = Name>) {
+        std::hint::black_box(names.filter(|name| self.names.contains_key(name)).count());
     }
 
-    /// A name is used: hit, or computed anew. No name is 0.
-    pub fn used(&mut self, name: u64) {
+    /// A name is used: hit, or computed anew.
+    pub fn used(&mut self, name: Name) {
         let is_full = self.names.len() >= self.max_names;
         let epoch = self.epoch as u16;
         let Some(entry) = self.names.get_mut(&name) else {
@@ -141,7 +153,7 @@ impl Sample {
         let index = usize::from(was.bucket);
         let bucket = &mut self.buckets[index];
         bucket.num_free -= 1;
-        bucket.names[was.position as usize] = GONE;
+        bucket.names[was.position as usize] = Name::GONE;
         for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
             if was.position >= evicted {
                 shadow.len -= 1;
@@ -152,7 +164,7 @@ impl Sample {
     }
 
     /// A name of a class becomes free, and the pool has so many free blocks like it.
-    pub fn freed(&mut self, name: u64, class: usize, num_free_blocks: usize) {
+    pub fn freed(&mut self, name: Name, class: usize, num_free_blocks: usize) {
         let Some(entry) = self.names.get_mut(&name) else { return };
         if entry.bucket != IN_USE {
             return;
@@ -182,7 +194,7 @@ impl Sample {
                 continue;
             };
             bucket.evicted[ordering] += 1;
-            shadow.len -= usize::from(name != GONE);
+            shadow.len -= usize::from(name != Name::GONE);
         }
     }
 
@@ -204,7 +216,7 @@ impl Sample {
     /// Forgets the names of the oldest bucket.
     fn forget(&mut self, index: usize) {
         let bucket = std::mem::take(&mut self.buckets[index]);
-        let there = bucket.names.iter().enumerate().filter(|&(_, &name)| name != GONE);
+        let there = bucket.names.iter().enumerate().filter(|&(_, &name)| name != Name::GONE);
         for (position, name) in there {
             self.names.remove(name);
             for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
@@ -262,8 +274,8 @@ mod tests {
 
     /// The names of a pass of traffic, each used and free again, in a pool that has `capacity` of
     /// the sample.
-    fn pass(sample: &mut Sample, names: std::ops::Range<u64>, capacity: usize) {
-        for name in names.map(|name| name + 1) {
+    fn pass(sample: &mut Sample, names: std::ops::Range<u32>, capacity: usize) {
+        for name in names.map(|name| Name(name + 1)) {
             sample.used(name);
             sample.freed(name, 0, capacity << sample.num_zeros);
         }
@@ -296,7 +308,7 @@ mod tests {
     fn a_name_in_use_is_no_hit() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..1, 20);
-        (0..3).for_each(|_| sample.used(1));
+        (0..3).for_each(|_| sample.used(Name(1)));
         assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (1.0, 0)));
     }
 
@@ -332,7 +344,7 @@ mod tests {
     fn names_are_forgotten_after_all_ages() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
-        sample.used(77);
+        sample.used(Name(77));
         (1..AGES).for_each(|_| sample.end_epoch());
         assert_eq!((sample.names.len(), sample.shadows[0].len), (6, 5));
         sample.end_epoch();
