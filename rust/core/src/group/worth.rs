@@ -68,6 +68,9 @@ impl TailWorth<'_> {
 
     /// Grades the tails on each power-of-two spacing, the sparsest first, which are worth most.
     fn fill_inside(&self, grades: &mut Grades, range: &Range<usize>) {
+        if grades.is_complete() {
+            return;
+        }
         let first = (range.start * self.block_size).saturating_sub(self.alignment);
         let last = range.end.saturating_add(self.need).saturating_mul(self.block_size);
         let most_halvings = self.most_halvings();
