@@ -1,0 +1,23 @@
+"""The KV cache groups and blocks of a model from its ``config.json``, without vLLM.
+
+:func:`plan_model` is the door: ``config`` reads the file, ``families`` says what each layer keeps,
+``block_sizes`` how large its blocks are, ``grouping`` which layers share a block table, and
+``memory`` how many blocks there are. The results are those of vLLM 0.33.0 on a Hopper GPU.
+"""
+
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.families import FAMILIES
+from kvoxide.model.grouping import LayerGroup
+from kvoxide.model.layers import LayerCache
+from kvoxide.model.plan import ModelPlan, plan_model
+from kvoxide.model.precision import CACHE_DTYPES
+
+__all__ = [
+    "CACHE_DTYPES",
+    "FAMILIES",
+    "Deployment",
+    "LayerCache",
+    "LayerGroup",
+    "ModelPlan",
+    "plan_model",
+]

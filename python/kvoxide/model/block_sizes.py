@@ -1,0 +1,60 @@
+"""The block size of a model: what its kernels ask, and for states what makes pages equal.
+
+A block of a state takes as much memory as the state. vLLM makes blocks of attention so large that
+they hold a state too, and fills up the smaller of the two.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil, lcm
+
+from kvoxide._core import ConfigError
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.families import Kernels
+from kvoxide.model.layers import LayerCache, Layers
+from kvoxide.model.precision import is_quantized
+
+
+def with_block_sizes(layers: Layers, kernels: Kernels, deployment: Deployment) -> Layers:
+    """The caches with their block sizes in tokens, as vLLM sets them with prefix caching.
+
+    Raises :class:`~kvoxide.ConfigError` if the kernels cannot have the wanted block size.
+    """
+    tokens = _kernel_block(kernels, deployment)
+    caches = [cache for layer in layers for cache in layer]
+    states = [cache for cache in caches if cache.is_state]
+    if not states:
+        return _each(layers, lambda cache: cache.with_block_size(cache.block_size or tokens))
+    attention = next(cache for cache in caches if not cache.is_state).with_block_size(1)
+    state_bytes = max(state.page for state in states)
+    step = lcm(max(tokens, kernels.least_hybrid_block), kernels.state_alignment)
+    tokens = max(tokens, step * ceil(state_bytes / (step * attention.page)))
+    return _each(layers, lambda cache: _beside_states(cache, tokens, attention.page, kernels))
+
+
+def _each(layers: Layers, change: Callable[[LayerCache], LayerCache]) -> Layers:
+    return [tuple(map(change, layer)) for layer in layers]
+
+
+def _kernel_block(kernels: Kernels, deployment: Deployment) -> int:
+    is_fp8 = is_quantized(deployment.cache_dtype)
+    smallest = kernels.quantized_block if is_fp8 else kernels.block
+    wanted = deployment.block_size or smallest
+    if wanted % smallest:
+        raise ConfigError(
+            f"block_size is {wanted}; the model's attention kernels need a multiple of {smallest}"
+        )
+    return wanted
+
+
+def _beside_states(
+    layer: LayerCache, tokens: int, token_bytes: int, kernels: Kernels
+) -> LayerCache:
+    sized = layer.with_block_size(tokens)
+    if not layer.is_state:
+        return sized
+    padded = sized.padded_to(tokens * token_bytes)
+    if kernels.state_alignment == 1:
+        return padded
+    # These kernels export a state at the end of a block.
+    return replace(padded, num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=tokens)

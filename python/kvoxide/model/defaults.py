@@ -1,0 +1,71 @@
+"""What a configuration means that leaves a field out: the defaults of its class in Transformers,
+for the fields that published configurations do leave out."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_GATED_DELTA_NET: Final = {
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+}
+
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "cohere2": {"head_dim": 128, "sliding_window": 4096, "sliding_window_pattern": 4},
+    "deepseek_v4": {"head_dim": 512, "sliding_window": 128, "index_head_dim": 128},
+    "exaone4": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+    "gemma3_text": {
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+        "max_position_embeddings": 131_072,
+    },
+    "gemma4_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "sliding_window": 512,
+        "max_position_embeddings": 131_072,
+    },
+    "gpt_oss": {"head_dim": 64, "num_key_value_heads": 8, "sliding_window": 128},
+    "granitemoehybrid": {
+        "mamba_n_heads": 128,
+        "mamba_n_groups": 1,
+        "mamba_d_state": 256,
+        "mamba_d_conv": 4,
+        "mamba_expand": 2,
+    },
+    "jamba": {
+        "num_key_value_heads": 8,
+        "attn_layer_period": 8,
+        "attn_layer_offset": 4,
+        "mamba_d_state": 16,
+        "mamba_d_conv": 4,
+        "mamba_expand": 2,
+        "max_position_embeddings": 262_144,
+    },
+    "llama4_text": {"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4},
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "mixtral": {"num_key_value_heads": 8},
+    "qwen3": {"head_dim": 128, "max_window_layers": 28},
+    "qwen2": {"max_window_layers": 28, "sliding_window": 4096},
+    "qwen3_next": {"head_dim": 256, "full_attention_interval": 4, **_GATED_DELTA_NET},
+    "qwen3_5_text": {"head_dim": 256, "full_attention_interval": 4, **_GATED_DELTA_NET},
+    "qwen3_5_moe_text": {"head_dim": 256, "full_attention_interval": 4, **_GATED_DELTA_NET},
+}
+# Names of whole models whose language model goes by another name.
+_TEXT_TYPES: Final = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text"}
+
+
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with those that are missing, not null, filled in for their ``model_type``."""
+    model_type = str(values.get("model_type"))
+    return {**DEFAULTS.get(_TEXT_TYPES.get(model_type, model_type), {}), **values}

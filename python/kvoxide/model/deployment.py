@@ -1,0 +1,47 @@
+"""How a model is served, as far as its KV cache depends on it."""
+
+from dataclasses import dataclass
+
+from kvoxide._core import ConfigError
+from kvoxide.model.precision import AUTO, CACHE_DTYPES
+
+# Steps in flight of vLLM's scheduler, which schedules one while another runs.
+_CONCURRENT_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """``tensor_parallel`` ranks share each layer, ``pipeline_parallel`` ranks the layers.
+
+    ``cache_dtype`` is one of :data:`~kvoxide.model.precision.CACHE_DTYPES`; ``auto`` is that of the
+    model. ``block_size`` is in tokens, None for vLLM's choice. ``max_model_len`` is in tokens, None
+    for what the configuration says. ``max_batched_tokens`` are scheduled in a step at most.
+    Raises :class:`~kvoxide.ConfigError`.
+    """
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    cache_dtype: str = AUTO
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_batched_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.cache_dtype not in CACHE_DTYPES:
+            raise ConfigError(
+                f"cache_dtype {self.cache_dtype!r} is unknown; known are {', '.join(CACHE_DTYPES)}"
+            )
+        for name in ("tensor_parallel", "pipeline_parallel", "max_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("block_size", "max_model_len"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ConfigError(f"{name} is {size}; it must be at least 1")
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens that are scheduled and not yet computed, at most."""
+        stages = self.pipeline_parallel
+        steps = _CONCURRENT_STEPS if stages == 1 else stages + 1
+        return steps * self.max_batched_tokens

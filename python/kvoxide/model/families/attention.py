@@ -1,0 +1,143 @@
+"""Models whose layers all keep keys and values: in full, in a sliding window, or in a chunk."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kvoxide._core import ConfigError
+from kvoxide.model.config import Config, Fields
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.families.sharding import head_size, kv_heads
+from kvoxide.model.layers import Kind, LayerCache, Layers
+from kvoxide.model.precision import AUTO, element_bytes
+
+Windows = Callable[[Fields], Sequence[int | None]]
+SLIDING: Final = "sliding_attention"
+
+
+def cache_bytes(config: Config, deployment: Deployment) -> int:
+    """Bytes of one element of a key or a value."""
+    cache_dtype = deployment.cache_dtype
+    return element_bytes(config.dtype if cache_dtype == AUTO else cache_dtype)
+
+
+def attention_layer(
+    config: Config,
+    deployment: Deployment,
+    window: int | None = None,
+    kind: Kind = "sliding_window",
+    total_kv_heads: int | None = None,
+    size: int | None = None,
+) -> LayerCache:
+    """A layer with a key and a value for each token; full attention without a ``window``.
+
+    ``total_kv_heads`` and ``size`` of a head are the configuration's unless they are given.
+    """
+    heads = kv_heads(config.text, deployment.tensor_parallel, total_kv_heads)
+    size = size or head_size(config.text)
+    content = 2 * heads * size * cache_bytes(config, deployment)
+    kind = "full_attention" if window is None else kind
+    return LayerCache(kind, content, layout=(heads, size), window=window)
+
+
+def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
+    """Layers that differ by nothing but their windows."""
+
+    def layers(config: Config, deployment: Deployment) -> Layers:
+        return [(attention_layer(config, deployment, each),) for each in windows(config.text)]
+
+    return layers
+
+
+def listed_windows(text: Fields) -> list[int | None]:
+    """As ``layer_types`` says; without it, every layer has the window of the model, if it has one."""
+    layers = text.count("num_hidden_layers")
+    kinds = text.names("layer_types", layers)
+    if kinds is None:
+        return [text.optional_count("sliding_window")] * layers
+    return [text.count("sliding_window") if kind == SLIDING else None for kind in kinds]
+
+
+def qwen_windows(text: Fields) -> list[int | None]:
+    """A window in every layer, or in none: vLLM does not run Qwen with windows in some layers."""
+    layers = text.count("num_hidden_layers")
+    if not text.flag("use_sliding_window"):
+        return [None] * layers
+    if 0 < text.count("max_window_layers", layers) < layers:
+        raise ConfigError(
+            f"{text.source}: max_window_layers leaves windows in some layers, which vLLM does not"
+            " run for this model"
+        )
+    return [text.count("sliding_window")] * layers
+
+
+def full_every(period: int | None = None, extra: int = 0) -> Windows:
+    """One layer of ``period``, the last of them, is full attention, unless ``layer_types`` says
+    otherwise. Without a ``period`` it is the configuration's ``sliding_window_pattern``. ``extra``
+    tokens are added to the window."""
+
+    def windows(text: Fields) -> list[int | None]:
+        layers = text.count("num_hidden_layers")
+        kinds = text.names("layer_types", layers)
+        if kinds is None:
+            every = period or _pattern(text)
+            kinds = ["" if (layer + 1) % every == 0 else SLIDING for layer in range(layers)]
+        window = text.optional_count("sliding_window")
+        return [window + extra if window and kind == SLIDING else None for kind in kinds]
+
+    return windows
+
+
+def _pattern(text: Fields) -> int:
+    """``sliding_window_pattern``, a number or letters such as LLLG."""
+    for name in ("sliding_window_pattern", "_sliding_window_pattern"):
+        value = text.values.get(name)
+        if isinstance(value, str) and value:
+            return len(value)
+        if value is not None:
+            return text.count(name)
+    raise ConfigError(f"{text.source} has neither layer_types nor sliding_window_pattern")
+
+
+def gpt_oss_windows(text: Fields) -> list[int | None]:
+    """A window in every other layer, beginning with the first."""
+    window = text.count("sliding_window")
+    return [None if layer % 2 else window for layer in range(text.count("num_hidden_layers"))]
+
+
+def gemma_4(config: Config, deployment: Deployment) -> Layers:
+    """Full attention has larger heads than windows, and the last layers reuse the keys and values
+    of earlier ones."""
+    text = config.text
+    layers = text.count("num_hidden_layers")
+    keeping = layers - (text.optional_count("num_kv_shared_layers") or 0)
+    windows = list(full_every(period=6)(text))
+    windows[-1] = None
+    global_heads = text.optional_count("num_global_key_value_heads")
+    in_full = attention_layer(
+        config,
+        deployment,
+        total_kv_heads=global_heads if text.flag("attention_k_eq_v") else None,
+        size=text.optional_count("global_head_dim"),
+    )
+    own: Layers = [
+        (in_full if window is None else attention_layer(config, deployment, window),)
+        for window in windows[:keeping]
+    ]
+    return own + [()] * (layers - keeping)
+
+
+def llama_4(config: Config, deployment: Deployment) -> Layers:
+    """Layers with rotary positions attend inside a chunk, those without to everything."""
+    text = config.text
+    layers = text.count("num_hidden_layers")
+    chunk = text.optional_count("attention_chunk_size")
+    rotary = text.counts("no_rope_layers") or []
+    if not rotary:
+        period = text.count("no_rope_layer_interval")
+        rotary = [int((layer + 1) % period != 0) for layer in range(layers)]
+    if len(rotary) < layers:
+        raise ConfigError(f"{text.source}: no_rope_layers is shorter than {layers} layers")
+    return [
+        (attention_layer(config, deployment, chunk if has else None, "chunked_local_attention"),)
+        for has in rotary[:layers]
+    ]

@@ -1,0 +1,218 @@
+"""Models with recurrent states beside their attention: what a state holds, and in which layers."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from kvoxide._core import ConfigError
+from kvoxide.model.config import Config, Fields
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.families.attention import attention_layer
+from kvoxide.model.families.latent import FLOAT32_BYTES, latent_layer
+from kvoxide.model.families.sharding import share
+from kvoxide.model.layers import LayerCache, Layers
+from kvoxide.model.precision import element_bytes
+
+ATTENTION: Final = ("attention", "full_attention")
+# Layers of a hybrid that keep nothing.
+_KEEPS_NOTHING: Final = ("mlp", "moe")
+_LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+
+
+def state_layer(
+    conv: tuple[int, ...], state: tuple[int, ...], conv_bytes: int, state_bytes: int
+) -> LayerCache:
+    """A layer whose state is the inputs of a convolution and a recurrent state, of these shapes
+    and bytes per element."""
+    content = prod(conv) * conv_bytes + (prod(state) * state_bytes if state else 0)
+    return LayerCache("mamba", content, layout=(*conv, *state))
+
+
+def mamba_2(
+    config: Config,
+    deployment: Deployment,
+    *,
+    inner: int,
+    groups: int,
+    heads: int,
+    head_size: int,
+    state_size: int,
+    kernel: int,
+    state_dtype: str,
+) -> LayerCache:
+    """A layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the whole model.
+
+    Groups are repeated where ranks are more than groups.
+    """
+    ranks = deployment.tensor_parallel
+    all_groups = groups if groups % ranks == 0 else ranks
+    conv = share(inner + 2 * all_groups * state_size, ranks, "channels of a convolution")
+    state = (share(heads, ranks, "heads of states"), head_size, state_size)
+    dtypes = element_bytes(config.dtype), element_bytes(state_dtype)
+    cache = state_layer((kernel - 1, conv), state, *dtypes)
+    return LayerCache(
+        cache.kind,
+        cache.content_bytes,
+        cache.layout,
+        num_prefill_checkpoint_blocks=1,
+        prefill_checkpoint_alignment=1,
+    )
+
+
+def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
+    """Qwen3-Next and Qwen3.5."""
+    text, ranks = config.text, deployment.tensor_parallel
+    key_heads, value_heads = text.count("linear_num_key_heads"), text.count("linear_num_value_heads")
+    key, value = text.count("linear_key_head_dim"), text.count("linear_value_head_dim")
+    channels = share(2 * key * key_heads + value * value_heads, ranks, "channels of a convolution")
+    heads = share(value_heads, ranks, "heads of states")
+    state = state_layer(
+        (text.count("linear_conv_kernel_dim") - 1, channels),
+        (heads, value, key),
+        element_bytes(config.dtype),
+        element_bytes(text.text("mamba_ssm_dtype", config.dtype)),
+    )
+    layers = text.count("num_hidden_layers")
+    kinds = text.names("layer_types", layers)
+    if kinds is None:
+        period = text.count("full_attention_interval")
+        kinds = ["" if (layer + 1) % period else "full_attention" for layer in range(layers)]
+    return _layers(kinds, state, attention_layer(config, deployment))
+
+
+def kimi_linear(config: Config, deployment: Deployment) -> Layers:
+    """Kimi-Linear: Kimi delta attention, and latent attention in some layers."""
+    text, ranks = config.text, deployment.tensor_parallel
+    linear = text.part("linear_attn_config")
+    heads, size = linear.count("num_heads"), linear.count("head_dim")
+    state = state_layer(
+        (linear.count("short_conv_kernel_size") - 1, share(3 * heads * size, ranks, "channels")),
+        (share(heads, ranks, "heads of states"), size, size),
+        element_bytes(config.dtype),
+        FLOAT32_BYTES,
+    )
+    # Layers are counted from 1.
+    full = linear.counts("full_attn_layers") or []
+    layers = range(1, text.count("num_hidden_layers") + 1)
+    kinds = ["full_attention" if layer in full else "" for layer in layers]
+    return _layers(kinds, state, latent_layer(config, deployment))
+
+
+def granite_4(config: Config, deployment: Deployment) -> Layers:
+    """Granite 4: Mamba-2, and attention in some layers."""
+    text = config.text
+    state = _granite_state(config, deployment)
+    kinds = text.names("layer_types", text.count("num_hidden_layers"))
+    if kinds is None:
+        raise ConfigError(f"{text.source} has no layer_types")
+    return _layers(kinds, state, attention_layer(config, deployment))
+
+
+def _granite_state(config: Config, deployment: Deployment) -> LayerCache:
+    text = config.text
+    inner = text.count("mamba_expand") * text.count("hidden_size")
+    heads = text.count("mamba_n_heads")
+    stated = text.values.get("mamba_d_head")
+    head_size = text.count("mamba_d_head") if isinstance(stated, int) else inner // heads
+    return mamba_2(
+        config,
+        deployment,
+        inner=inner,
+        groups=text.count("mamba_n_groups"),
+        heads=heads,
+        head_size=head_size,
+        state_size=text.count("mamba_d_state"),
+        kernel=text.count("mamba_d_conv"),
+        state_dtype=config.dtype,
+    )
+
+
+def falcon_h1(config: Config, deployment: Deployment) -> Layers:
+    """Falcon-H1: attention and Mamba-2 in every layer."""
+    text = config.text
+    expanded = text.count("mamba_expand", 2) * text.count("hidden_size")
+    state = mamba_2(
+        config,
+        deployment,
+        inner=text.optional_count("mamba_d_ssm") or expanded,
+        groups=text.count("mamba_n_groups"),
+        heads=text.count("mamba_n_heads"),
+        head_size=text.count("mamba_d_head"),
+        state_size=text.count("mamba_d_state"),
+        kernel=text.count("mamba_d_conv"),
+        state_dtype=config.dtype,
+    )
+    return [(attention_layer(config, deployment), state)] * text.count("num_hidden_layers")
+
+
+def nemotron_h(config: Config, deployment: Deployment) -> Layers:
+    """Nemotron-H: Mamba-2, attention, and layers that keep nothing."""
+    text = config.text
+    heads, head_size = text.count("mamba_num_heads"), text.count("mamba_head_dim")
+    state = mamba_2(
+        config,
+        deployment,
+        inner=heads * head_size,
+        groups=text.count("n_groups"),
+        heads=heads,
+        head_size=head_size,
+        state_size=text.count("ssm_state_size"),
+        kernel=text.count("conv_kernel"),
+        state_dtype=text.text("mamba_ssm_cache_dtype", "float32"),
+    )
+    window = text.optional_count("sliding_window")
+    return _layers(_nemotron_kinds(text), state, attention_layer(config, deployment, window))
+
+
+def _nemotron_kinds(text: Fields) -> list[str]:
+    pattern = text.text("hybrid_override_pattern", "")
+    if pattern:
+        if not set(pattern) <= set(_LETTERS):
+            raise ConfigError(f"{text.source}: hybrid_override_pattern is not of {''.join(_LETTERS)}")
+        return [_LETTERS[letter] for letter in pattern]
+    for name in ("layer_types", "layers_block_type"):
+        kinds = text.names(name, 1)
+        if kinds is not None:
+            return list(text.values[name])
+    raise ConfigError(f"{text.source} has no hybrid_override_pattern")
+
+
+def lfm2(config: Config, deployment: Deployment) -> Layers:
+    """LFM2: short convolutions, and attention in some layers."""
+    text = config.text
+    channels = text.count("conv_dim", text.count("hidden_size"))
+    channels = share(channels, deployment.tensor_parallel, "channels of a convolution")
+    state = state_layer(
+        (text.count("conv_L_cache") - 1, channels), (), element_bytes(config.dtype), 0
+    )
+    layers = text.count("num_hidden_layers")
+    kinds = text.names("layer_types", layers)
+    if kinds is None:
+        full = text.counts("full_attn_idxs")
+        if full is None:
+            raise ConfigError(f"{text.source} has neither layer_types nor full_attn_idxs")
+        kinds = ["full_attention" if layer in full else "conv" for layer in range(layers)]
+    return _layers(kinds, state, attention_layer(config, deployment))
+
+
+def jamba(config: Config, deployment: Deployment) -> Layers:
+    """Jamba: Mamba, and attention in one layer of a period."""
+    text = config.text
+    inner = text.count("mamba_expand") * text.count("hidden_size")
+    channels = share(inner, deployment.tensor_parallel, "channels of a convolution")
+    element = element_bytes(config.dtype)
+    state = state_layer(
+        (text.count("mamba_d_conv") - 1, channels),
+        (channels, text.count("mamba_d_state")),
+        element,
+        element,
+    )
+    period, offset = text.count("attn_layer_period"), text.values.get("attn_layer_offset")
+    layers = range(text.count("num_hidden_layers"))
+    kinds = ["attention" if layer % period == offset else "mamba" for layer in layers]
+    return _layers(kinds, state, attention_layer(config, deployment))
+
+
+def _layers(kinds: Sequence[str], state: LayerCache, attention: LayerCache) -> Layers:
+    of_kind = dict.fromkeys(_KEEPS_NOTHING, ()) | dict.fromkeys(ATTENTION, (attention,))
+    return [of_kind.get(kind, (state,)) for kind in kinds]

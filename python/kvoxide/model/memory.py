@@ -1,0 +1,67 @@
+"""How many blocks the memory of a rank has, and whether a request fits into them."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+from kvoxide._core import ConfigError
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.grouping import LayerGroup
+
+_GIB: Final = 2**30
+
+
+def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deployment) -> int:
+    """The bytes of a block on the rank of a pipeline where it takes most: those of the group that
+    has most there, since all groups take their blocks from the same memory."""
+    stages = pipeline_stages(num_layers, deployment.pipeline_parallel)
+    return max(group.block_bytes_within(stage) for stage in stages for group in groups)
+
+
+def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
+    """The layers of each rank of a pipeline. What is left over by equal parts goes to ranks before
+    the last, which has the output layer too, the later ones first."""
+    if ranks > num_layers:
+        raise ConfigError(f"{num_layers} layers cannot be shared by {ranks} pipeline ranks")
+    counts = [num_layers // ranks] * ranks
+    for left in range(num_layers % ranks):
+        counts[-2 - left] += 1
+    return [range(first, end) for first, end in pairwise(accumulate(counts, initial=0))]
+
+
+def num_blocks(
+    memory: int, block: int, groups: Sequence[LayerGroup], model_len: int, deployment: Deployment
+) -> int:
+    """The blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len`` tokens fits
+    beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would fit."""
+    blocks = memory // block
+    in_flight = deployment.max_in_flight_tokens
+    needed = request_blocks(groups, model_len, in_flight)
+    if blocks - 1 >= needed:
+        return blocks
+    fitting = _longest_fitting(blocks - 1, groups, model_len, in_flight)
+    would_fit = f"; {fitting:,} tokens would fit" if fitting else ""
+    raise ConfigError(
+        f"{memory / _GIB:.2f} GiB hold {blocks:,} blocks of {block:,} bytes; one request of"
+        f" max_model_len {model_len:,} needs {needed:,} and the null block,"
+        f" {(needed + 1) * block / _GIB:.2f} GiB{would_fit}"
+    )
+
+
+def request_blocks(groups: Sequence[LayerGroup], model_len: int, in_flight: int) -> int:
+    """The blocks that one request of ``model_len`` tokens takes at most, in all groups."""
+    return sum(group.blocks_of_request(model_len, in_flight) for group in groups)
+
+
+def _longest_fitting(
+    blocks: int, groups: Sequence[LayerGroup], model_len: int, in_flight: int
+) -> int:
+    """The longest request that fits into so many blocks, 0 if none does."""
+    fitting, too_long = 0, model_len
+    while too_long - fitting > 1:
+        middle = (fitting + too_long) // 2
+        if request_blocks(groups, middle, in_flight) <= blocks:
+            fitting = middle
+        else:
+            too_long = middle
+    return fitting

@@ -1,0 +1,96 @@
+"""The KV cache of a model: its groups and their blocks, as vLLM 0.33.0 would make them."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from kvoxide._core import KVCacheConfig, KVCacheGroupSpec
+from kvoxide.model.block_sizes import with_block_sizes
+from kvoxide.model.config import read_config
+from kvoxide.model.context_length import max_model_len
+from kvoxide.model.deployment import Deployment
+from kvoxide.model.families import family_of
+from kvoxide.model.grouping import LayerGroup, group_layers
+from kvoxide.model.layers import LayerCache
+from kvoxide.model.memory import block_bytes, num_blocks
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """The groups of a model, and what they take on one rank.
+
+    ``block_bytes`` is the memory of one block, of all layers that share its block table, on the
+    rank where it is largest. ``max_model_len`` is in tokens.
+    """
+
+    architecture: str
+    groups: tuple[LayerGroup, ...]
+    block_bytes: int
+    max_model_len: int
+    deployment: Deployment
+
+    @property
+    def kv_cache_groups(self) -> list[KVCacheGroupSpec]:
+        """The groups for a manager or a simulation, in vLLM's order."""
+        return [_group_spec(group.spec) for group in self.groups]
+
+    def num_blocks(self, memory: int) -> int:
+        """The blocks that ``memory`` bytes hold, which is what each rank has for its KV cache.
+
+        Raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not fit, as vLLM
+        does.
+        """
+        return num_blocks(
+            memory, self.block_bytes, self.groups, self.max_model_len, self.deployment
+        )
+
+    def kv_cache_config(self, memory: int) -> KVCacheConfig:
+        """The configuration of a manager with ``memory`` bytes; raises as :meth:`num_blocks`."""
+        return KVCacheConfig(self.num_blocks(memory), self.kv_cache_groups)
+
+    def describe(self) -> list[str]:
+        """A line for each run of equal groups: how many, of what, in how many layers each."""
+        runs = groupby(self.groups, key=lambda group: (group.spec, len(group.layers)))
+        return [
+            f"{len(list(run))} x {_describe(spec)}, {layers} layers"
+            for (spec, layers), run in runs
+        ]
+
+
+def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelPlan:
+    """Plan the KV cache of the model whose ``config.json`` is at ``path``, its directory or the file
+    itself, served as ``deployment`` says.
+
+    Raises :class:`~kvoxide.ConfigError` if the file cannot be used, if the model's class is unknown
+    here, or if the model cannot be served so.
+    """
+    deployment = deployment or Deployment()
+    config = read_config(Path(path))
+    family = family_of(config.architecture)
+    layers = with_block_sizes(family.layers(config, deployment), family.kernels, deployment)
+    groups = group_layers(layers, is_packed=family.kernels.is_packed)
+    return ModelPlan(
+        config.architecture,
+        tuple(groups),
+        block_bytes(groups, len(layers), deployment),
+        max_model_len(config, deployment.max_model_len),
+        deployment,
+    )
+
+
+def _group_spec(layer: LayerCache) -> KVCacheGroupSpec:
+    if layer.is_state:
+        return KVCacheGroupSpec(
+            layer.kind,
+            layer.tokens,
+            num_prefill_checkpoint_blocks=layer.num_prefill_checkpoint_blocks or None,
+            prefill_checkpoint_alignment=layer.prefill_checkpoint_alignment,
+        )
+    if layer.kind == "chunked_local_attention":
+        return KVCacheGroupSpec(layer.kind, layer.tokens, attention_chunk_size=layer.window)
+    return KVCacheGroupSpec(layer.kind, layer.tokens, sliding_window=layer.window)
+
+
+def _describe(layer: LayerCache) -> str:
+    window = "" if layer.window is None else f", window {layer.window:,}"
+    return f"{layer.kind}, blocks of {layer.tokens:,} tokens{window}"
