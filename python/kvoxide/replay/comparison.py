@@ -7,6 +7,7 @@ from typing import Any
 from kvoxide._core import Trace, __version__
 from kvoxide.replay.bound import clairvoyant_outcomes
 from kvoxide.replay.groups import Groups
+from kvoxide.replay.model_options import ServedModel
 from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
 from kvoxide.replay.reader import TraceFile
@@ -22,7 +23,8 @@ from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, pla
 @dataclass(frozen=True)
 class Settings:
     """How a trace is played. Pool sizes are in blocks, ``concurrency`` in requests,
-    ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit."""
+    ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit.
+    ``served`` is the model that groups and pool sizes are of, if there is one."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
@@ -30,6 +32,7 @@ class Settings:
     concurrency: int
     max_batched_tokens: int
     has_bound: bool = False
+    served: ServedModel | None = None
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
@@ -65,13 +68,14 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What was played and how, in two lines."""
+        """What was played and how, in two lines; before the second, what a model makes of it."""
         settings, trace = self.settings, self.trace_file.trace
         sizes = ", ".join(f"{size:,}" for size in settings.pool_sizes)
+        served = f"{settings.served.title}\n" if settings.served else ""
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens\n"
-            f"groups {settings.groups.text}; pool of {sizes} blocks; concurrency"
+            f"{served}groups {settings.groups.text}; pool of {sizes} blocks; concurrency"
             f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step"
         )
 
@@ -125,6 +129,7 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
         "concurrency": settings.concurrency,
         "max_batched_tokens": settings.max_batched_tokens,
         "bound": settings.has_bound,
+        "model": settings.served.record() if settings.served else None,
     }
 
 

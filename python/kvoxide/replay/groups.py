@@ -1,7 +1,9 @@
 """KV cache groups as text: ``full:16,swa:16:1024*5``, or the name of a preset."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from kvoxide._core import (
@@ -62,11 +64,25 @@ def parse_groups(text: str) -> Groups:
     return Groups(text, tuple(specs))
 
 
+def groups_text(specs: Sequence[KVCacheGroupSpec]) -> str:
+    """The groups as :func:`parse_groups` reads them; ``uncached`` is not written."""
+    runs = [(text, len(list(run))) for text, run in groupby(map(_written, specs))]
+    return ",".join(text if count == 1 else f"{text}*{count}" for text, count in runs)
+
+
 def preset_groups(name: str) -> Groups:
     """The groups of a preset. Raises :class:`~kvoxide._core.ConfigError` for an unknown name."""
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}; presets are {', '.join(PRESETS)}")
     return parse_groups(PRESETS[name])
+
+
+def _written(spec: KVCacheGroupSpec) -> str:
+    (short,) = (short for short, kind in KINDS.items() if kind.name == spec.kind)
+    sizes: dict[str, Any] = {name: size for name, size in spec.sizes.items() if size}
+    windows = [str(sizes.pop(name)) for name in KINDS[short].required_sizes]
+    options = [f"{name}={size}" for name, size in sizes.items()]
+    return ":".join([short, str(spec.block_size), *windows, *options])
 
 
 def _parse_item(item: str) -> list[KVCacheGroupSpec]:

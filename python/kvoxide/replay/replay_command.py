@@ -1,14 +1,17 @@
 """``kvoxide replay``: a trace through the manager, once per policy and pool size."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from kvoxide._core import ConfigError
 from kvoxide.replay.comparison import Comparison, Settings, compare
 from kvoxide.replay.curves import over_pool_size
 from kvoxide.replay.groups import PRESETS, Groups, parse_groups, preset_groups
+from kvoxide.replay.model_options import ServedModel, model_options
 from kvoxide.replay.options import (
     output_option,
     parsed_with,
@@ -43,6 +46,11 @@ def _parse_pool_sizes(text: str) -> tuple[int, ...]:
         sizes = {int(size) for size in text.split(",")}
     except ValueError:
         raise ConfigError(f"{text!r} is not a number of blocks, or several with commas") from None
+    return _checked_pool_sizes(sizes)
+
+
+def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
+    sizes = set(sizes)
     for size in sizes:
         if not MIN_BLOCKS <= size <= MAX_INTEGER:
             raise ConfigError(f"{size} blocks: a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,} blocks")
@@ -63,6 +71,7 @@ def _parse_pool_sizes(text: str) -> tuple[int, ...]:
     type=click.Choice(list(PRESETS)),
     help=f"The groups of a known model instead.  [default: {DEFAULT_PRESET}]",
 )
+@model_options
 @click.option(
     "--blocks",
     "pool_sizes",
@@ -105,7 +114,9 @@ def _parse_pool_sizes(text: str) -> tuple[int, ...]:
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
 @plot_option("Draw hit share and occupancy over the trace, or hit share over several pool sizes.")
 @quiet_option
+@click.pass_context
 def replay(
+    context: click.Context,
     trace: str,
     groups: Groups | None,
     preset: str | None,
@@ -121,6 +132,7 @@ def replay(
     per_request_path: Path | None,
     plot_path: Path | None,
     quiet: bool,
+    served: ServedModel | None,
 ) -> None:
     """Play TRACE through the manager as vLLM's scheduler would.
 
@@ -132,9 +144,14 @@ def replay(
     never evicts would hit.
     """
     check_distinct(trace, [json_path, per_request_path, plot_path])
-    chosen = _choose_groups(groups, preset)
     settings = Settings(
-        chosen, pool_sizes, policies, concurrency, max_batched_tokens, has_bound=has_bound
+        _choose_groups(groups, preset, served),
+        _choose_pool_sizes(context, pool_sizes, served),
+        policies,
+        concurrency,
+        max_batched_tokens,
+        has_bound=has_bound,
+        served=served,
     )
     settings.check()
     trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
@@ -148,10 +165,27 @@ def replay(
             _print(comparison)
 
 
-def _choose_groups(groups: Groups | None, preset: str | None) -> Groups:
-    if groups is not None and preset is not None:
-        raise click.UsageError("--groups and --preset exclude each other")
+def _choose_groups(groups: Groups | None, preset: str | None, served: ServedModel | None) -> Groups:
+    options = {"--groups": groups, "--preset": preset, "--model": served}
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
+    if served is not None:
+        return served.groups
     return groups or preset_groups(preset or DEFAULT_PRESET)
+
+
+def _choose_pool_sizes(
+    context: click.Context, blocks: tuple[int, ...], served: ServedModel | None
+) -> tuple[int, ...]:
+    if served is None:
+        return blocks
+    are_given = context.get_parameter_source("pool_sizes") is not ParameterSource.DEFAULT
+    if are_given and served.memories:
+        raise click.UsageError("--blocks and --memory exclude each other")
+    if not are_given and not served.memories:
+        raise click.UsageError("--model needs --memory, or --blocks")
+    return blocks if are_given else _checked_pool_sizes(served.pool_sizes)
 
 
 def _write(

@@ -1,0 +1,153 @@
+"""Options that name a model and how it is served, in the place of groups and blocks."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from kvoxide._core import ConfigError
+from kvoxide.model import CACHE_DTYPES, Deployment, ModelPlan, plan_model
+from kvoxide.replay.groups import Groups, groups_text, parse_groups
+from kvoxide.replay.options import Command, parsed_with
+
+_UNITS: Final = {
+    "": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+}
+_MEMORY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+_GIB: Final = 2**30
+_SERVING: Final = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "cache_dtype",
+    "block_size",
+    "max_model_len",
+)
+
+_positive = click.IntRange(min=1, max=2**31 - 1)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model whose groups are played. ``memories`` are in bytes, what each rank has for its KV
+    cache; none where the blocks are given."""
+
+    plan: ModelPlan
+    memories: tuple[int, ...]
+
+    @property
+    def groups(self) -> Groups:
+        """The model's groups."""
+        return parse_groups(groups_text(self.plan.kv_cache_groups))
+
+    @property
+    def pool_sizes(self) -> tuple[int, ...]:
+        """The blocks that each memory holds. Raises :class:`~kvoxide.ConfigError` if a request of
+        the model's length does not fit."""
+        return tuple(map(self.plan.num_blocks, self.memories))
+
+    @property
+    def title(self) -> str:
+        """What was derived, so that it can be compared with what a server's log says."""
+        memories = ", ".join(f"{memory / _GIB:,.2f} GiB" for memory in self.memories)
+        of_memory = f"{memories} of each rank; " if memories else ""
+        return (
+            f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
+            f" max_model_len {self.plan.max_model_len:,}\n" + "\n".join(self.plan.describe())
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The same as a JSON value."""
+        plan = self.plan
+        return {
+            "architecture": plan.architecture,
+            "memories": list(self.memories),
+            "block_bytes": plan.block_bytes,
+            "max_model_len": plan.max_model_len,
+            **{name: getattr(plan.deployment, name) for name in _SERVING[:4]},
+            "layers_per_group": [len(group.layers) for group in plan.groups],
+        }
+
+
+def model_options(command: Command) -> Command:
+    """``--model`` and how it is served; the command is given them as ``served``, a
+    :class:`ServedModel` or None."""
+
+    @wraps(command)
+    def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        path, memories = options.pop("model"), options.pop("memories")
+        serving = {name: options.pop(name) for name in _SERVING}
+        served = _served(path, memories, serving, options["max_batched_tokens"])
+        return command(*args, served=served, **options)
+
+    for option in reversed(_OPTIONS):
+        with_model = option(with_model)
+    return with_model  # type: ignore[return-value]
+
+
+def _served(
+    path: str | None,
+    memories: tuple[int, ...] | None,
+    serving: dict[str, Any],
+    max_batched_tokens: int,
+) -> ServedModel | None:
+    given = {name: value for name, value in serving.items() if value is not None}
+    if path is None:
+        if given or memories:
+            raise click.UsageError(f"{_option(*given, 'memory')} needs --model")
+        return None
+    deployment = Deployment(**given, max_batched_tokens=max_batched_tokens)
+    return ServedModel(plan_model(path, deployment), memories or ())
+
+
+def _option(name: str, *_: str) -> str:
+    return f"--{name.replace('cache_dtype', 'kv_cache_dtype').replace('_', '-')}"
+
+
+def _parse_memories(text: str) -> tuple[int, ...]:
+    """Sizes such as 60GiB, comma separated, in bytes; smallest first."""
+    return tuple(sorted({_parse_memory(item.strip()) for item in text.split(",")}))
+
+
+def _parse_memory(text: str) -> int:
+    match = _MEMORY.fullmatch(text)
+    unit = _UNITS.get(match[2]) if match else None
+    if match is None or unit is None:
+        raise ConfigError(f"{text!r} is not a size of memory; write 60GiB, 64GB or bytes")
+    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+
+
+_OPTIONS: Final[list[Callable[..., Any]]] = [
+    click.option(
+        "--model",
+        metavar="DIR",
+        help="The model of this config.json, or of the one in this folder, instead of groups.",
+    ),
+    click.option(
+        "--memory",
+        "memories",
+        metavar="SIZE[,SIZE...]",
+        callback=parsed_with(_parse_memories),
+        help="Memory that each rank has for its KV cache, such as 60GiB, instead of blocks.",
+    ),
+    click.option("--tensor-parallel", type=_positive, metavar="N", help="Ranks that share a layer."),
+    click.option(
+        "--pipeline-parallel", type=_positive, metavar="N", help="Ranks that share the layers."
+    ),
+    click.option(
+        "--kv-cache-dtype",
+        "cache_dtype",
+        type=click.Choice(CACHE_DTYPES),
+        help="Precision of the KV cache.  [default: auto]",
+    ),
+    click.option(
+        "--block-size", type=_positive, metavar="N", help="Tokens of a block, where vLLM is told."
+    ),
+    click.option(
+        "--max-model-len", type=_positive, metavar="N", help="The longest request in tokens."
+    ),
+]
