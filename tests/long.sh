@@ -40,6 +40,7 @@ long() {
 
 long_recorded() {
     with_0_33 tests.proof.sameness.trace_hits
+    with_0_33 tests.vllm.models
 }
 
 long_sameness() {

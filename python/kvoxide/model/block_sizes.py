@@ -25,11 +25,14 @@ def with_block_sizes(layers: Layers, kernels: Kernels, deployment: Deployment) -
     states = [cache for cache in caches if cache.is_state]
     if not states:
         return _each(layers, lambda cache: cache.with_block_size(cache.block_size or tokens))
-    attention = next(cache for cache in caches if not cache.is_state).with_block_size(1)
+    attention = next((cache.with_block_size(1) for cache in caches if not cache.is_state), None)
+    if attention is None:
+        raise ConfigError("no layer of the model is attention; vLLM caches no states alone")
+    token_bytes = attention.page
     state_bytes = max(state.page for state in states)
     step = lcm(max(tokens, kernels.least_hybrid_block), kernels.state_alignment)
-    tokens = max(tokens, step * ceil(state_bytes / (step * attention.page)))
-    return _each(layers, lambda cache: _beside_states(cache, tokens, attention.page, kernels))
+    tokens = max(tokens, step * ceil(state_bytes / (step * token_bytes)))
+    return _each(layers, lambda cache: _beside_states(cache, tokens, token_bytes, kernels))
 
 
 def _each(layers: Layers, change: Callable[[LayerCache], LayerCache]) -> Layers:

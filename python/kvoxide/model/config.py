@@ -1,7 +1,7 @@
-"""The ``config.json`` of a model: where it is, which part is the language model's, and its fields."""
+"""The ``config.json`` of a model: where it is, which part is the language model's, its fields."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,9 @@ from kvoxide.model.mistral_format import from_mistral_format
 _CONFIG: Final = "config.json"
 _MISTRAL_CONFIG: Final = "params.json"
 _NESTED: Final = ("text_config", "llm_config", "language_config")
+# More than any model has.
+_MAX_LAYERS: Final = 10_000
+_MAX_COUNT: Final = 2**40
 # vLLM computes in bfloat16 where a checkpoint is in 32 bits or does not say.
 _DEFAULT_DTYPE: Final = "bfloat16"
 
@@ -25,6 +28,7 @@ class Fields:
     values: Mapping[str, Any]
 
     def __contains__(self, name: str) -> bool:
+        """Whether a field is there and not null."""
         return self.values.get(name) is not None
 
     def count(self, name: str, default: int | None = None) -> int:
@@ -35,9 +39,19 @@ class Fields:
             if default is None:
                 raise ConfigError(f"{self.source} has no {name}")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a positive integer")
+        if type(value) is not int or not 1 <= value <= _MAX_COUNT:
+            raise ConfigError(f"{self.source}: {name} is {value!r}, not a count")
         return value
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the model has."""
+        layers = self.count("num_hidden_layers")
+        if layers > _MAX_LAYERS:
+            raise ConfigError(
+                f"{self.source}: num_hidden_layers is {layers:,}; at most {_MAX_LAYERS:,} are known"
+            )
+        return layers
 
     def optional_count(self, name: str) -> int | None:
         """As :meth:`count`, but None where the field is missing, null or 0."""
@@ -47,14 +61,21 @@ class Fields:
         """Whether a field is there and true."""
         return bool(self.values.get(name))
 
-    def names(self, name: str, length: int) -> list[str] | None:
-        """A list of ``length`` texts, or None where the field is missing."""
+    def kinds(self, known: Collection[str], name: str = "layer_types") -> list[str] | None:
+        """The kind of each layer, one of ``known``, or None where the field is missing."""
         value = self._list(name)
         if value is None:
             return None
-        if len(value) < length or not all(isinstance(each, str) for each in value):
-            raise ConfigError(f"{self.source}: {name} does not name the kind of {length} layers")
-        return value[:length]
+        layers = self.num_layers
+        if len(value) < layers:
+            raise ConfigError(f"{self.source}: {name} has {len(value)} of {layers} layers")
+        for kind in value:
+            if not isinstance(kind, str) or kind not in known:
+                raise ConfigError(
+                    f"{self.source}: {name} has {kind!r}; known for this model are"
+                    f" {', '.join(known)}"
+                )
+        return value[:layers]
 
     def counts(self, name: str) -> list[int] | None:
         """A list of integers from 0 on, or None where the field is missing."""
@@ -88,11 +109,15 @@ class Fields:
 
 @dataclass(frozen=True)
 class Config:
-    """A model's configuration: the class that vLLM would load, and the language model's fields."""
+    """A model's configuration: the class that vLLM would load, and the language model's fields.
+
+    ``dtype`` is the model's precision, ``cache_dtype`` what its KV cache is quantized to, if it is.
+    """
 
     architecture: str
     text: Fields
     dtype: str
+    cache_dtype: str | None
 
 
 def read_config(path: Path) -> Config:
@@ -135,7 +160,8 @@ def _config(source: str, values: Mapping[str, Any]) -> Config:
         if isinstance(values.get(name), Mapping):
             text = values[name]
     fields = Fields(source, with_defaults(text))
-    return Config(str(architectures[0]), fields, _dtype(fields, Fields(source, values)))
+    dtype = _dtype(fields, Fields(source, values))
+    return Config(str(architectures[0]), fields, dtype, quantized_cache(values))
 
 
 def _dtype(*fields: Fields) -> str:
@@ -145,3 +171,21 @@ def _dtype(*fields: Fields) -> str:
                 dtype = part.text(name, "")
                 return _DEFAULT_DTYPE if dtype == "float32" else dtype
     return _DEFAULT_DTYPE
+
+
+def quantized_cache(values: Mapping[str, Any]) -> str | None:
+    """The precision that a checkpoint of ModelOpt or LLM Compressor was made for, if it says."""
+    quantization = values.get("quantization_config")
+    if not isinstance(quantization, Mapping):
+        return None
+    inner = quantization.get("quantization")
+    parts = [inner, quantization] if isinstance(inner, Mapping) else [quantization]
+    for name in ("kv_cache_scheme", "kv_cache_quant_algo"):
+        for part in parts:
+            scheme = part.get(name)
+            if isinstance(scheme, Mapping):
+                is_fp8 = scheme.get("num_bits") == 8 and scheme.get("type") == "float"
+                return "fp8" if is_fp8 else None
+            if isinstance(scheme, str):
+                return "fp8" if scheme.lower() in ("fp8", "fp8_e4m3") else None
+    return None

@@ -24,6 +24,7 @@ _STRETCHED_ALREADY: Final = (
     "deepseek_yarn",
     "deepseek_llama_scaling",
 )
+_MAX_FACTOR: Final = 1_000_000
 # vLLM's, where the configuration does not say.
 _UNKNOWN: Final = 2048
 
@@ -40,13 +41,22 @@ def max_model_len(config: Config, wanted: int | None) -> int:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     is_gemma_3 = "gemma3" in str(text.values.get("model_type"))
     if kind not in _STRETCHED_ALREADY and not is_gemma_3:
-        longest = int(longest * (scaling.get("factor") or 1))
+        longest = int(longest * _factor(text, scaling))
     if wanted is None:
         original = text.values.get("original_max_position_embeddings")
         return original if kind == "longrope" and isinstance(original, int) else longest
     if wanted > longest:
         raise ConfigError(f"max_model_len is {wanted:,}; the model has at most {longest:,} tokens")
     return wanted
+
+
+def _factor(text: Fields, scaling: Mapping[str, Any]) -> float:
+    factor = scaling.get("factor")
+    if factor is None:
+        return 1
+    if not isinstance(factor, int | float) or not 0 < factor <= _MAX_FACTOR:
+        raise ConfigError(f"{text.source}: the factor of rope_scaling is {factor!r}")
+    return factor
 
 
 def _scaling(text: Fields) -> Mapping[str, Any]:

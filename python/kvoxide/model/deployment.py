@@ -1,6 +1,6 @@
 """How a model is served, as far as its KV cache depends on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvoxide._core import ConfigError
 from kvoxide.model.precision import AUTO, CACHE_DTYPES
@@ -27,6 +27,7 @@ class Deployment:
     max_batched_tokens: int = 8192
 
     def __post_init__(self) -> None:
+        """Refuse what no server can be told."""
         if self.cache_dtype not in CACHE_DTYPES:
             raise ConfigError(
                 f"cache_dtype {self.cache_dtype!r} is unknown; known are {', '.join(CACHE_DTYPES)}"
@@ -38,6 +39,12 @@ class Deployment:
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}; it must be at least 1")
+
+    def for_checkpoint(self, cache_dtype: str | None) -> "Deployment":
+        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted."""
+        if cache_dtype is None or self.cache_dtype != AUTO:
+            return self
+        return replace(self, cache_dtype=cache_dtype)
 
     @property
     def max_in_flight_tokens(self) -> int:

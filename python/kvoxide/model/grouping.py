@@ -1,8 +1,9 @@
 """Layers that share a block table: vLLM's groups, all of whose blocks take the same memory.
 
-The mechanism is vLLM's, described at ``v1/core/kv_cache_planning.py``: one group where all layers need
-the same blocks; else groups of as many layers each as the rarest kind of layer has, with blocks
-of more tokens where a token takes less; in packed layouts pages of several sizes side by side.
+The mechanism is vLLM's, described at ``v1/core/kv_cache_planning.py``: one group where all layers
+need the same blocks; else groups of as many layers each as the rarest kind of layer has, with
+blocks of more tokens where a token takes less; in packed layouts pages of several sizes side by
+side.
 """
 
 from collections import Counter

@@ -19,10 +19,10 @@ _FULL: Final = ("full_attention", "mla_attention")
 class LayerCache:
     """The cache of a layer. Two layers whose caches are equal can share a block table.
 
-    ``content_bytes`` is what a layer stores for ``tokens_per_entry`` tokens; for ``mamba`` the whole
-    state. ``window`` is the sliding window or the attention chunk in tokens. ``block_size`` is None
-    until the model's is known, see :mod:`kvoxide.model.block_sizes`. ``layout`` tells apart what is
-    stored differently at the same size. ``page_multiple`` and ``padded_page`` are bytes.
+    ``content_bytes`` is what a layer stores for ``tokens_per_entry`` tokens; for ``mamba`` the
+    whole state. ``window`` is the sliding window or the attention chunk in tokens. ``block_size``
+    is None until the model's is known, see :mod:`kvoxide.model.block_sizes`. ``layout`` tells apart
+    what is stored differently at the same size. ``page_multiple`` and ``padded_page`` are bytes.
     """
 
     kind: Kind

@@ -15,7 +15,12 @@ def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deplo
     """The bytes of a block on the rank of a pipeline where it takes most: those of the group that
     has most there, since all groups take their blocks from the same memory."""
     stages = pipeline_stages(num_layers, deployment.pipeline_parallel)
-    return max(group.block_bytes_within(stage) for stage in stages for group in groups)
+    sizes = [max(group.block_bytes_within(stage) for group in groups) for stage in stages]
+    if 0 in sizes:
+        raise ConfigError(
+            f"no layer of a pipeline rank keeps anything: {stages[sizes.index(0)]} of the layers"
+        )
+    return max(sizes)
 
 
 def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
@@ -32,8 +37,8 @@ def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
 def num_blocks(
     memory: int, block: int, groups: Sequence[LayerGroup], model_len: int, deployment: Deployment
 ) -> int:
-    """The blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len`` tokens fits
-    beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would fit."""
+    """The blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len`` tokens
+    fits beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would fit."""
     blocks = memory // block
     in_flight = deployment.max_in_flight_tokens
     needed = request_blocks(groups, model_len, in_flight)

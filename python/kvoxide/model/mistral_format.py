@@ -31,7 +31,9 @@ def from_mistral_format(source: str, values: Mapping[str, Any]) -> dict[str, Any
         layers = config["num_hidden_layers"]
         windows = {each for each in window if each is not None}
         if len(windows) != 1 or not isinstance(layers, int):
-            raise ConfigError(f"{source}: sliding_window {window} is not one window for some layers")
+            raise ConfigError(
+                f"{source}: sliding_window {window} is not one window for some layers"
+            )
         kinds = ["full_attention" if each is None else "sliding_attention" for each in window]
         config["layer_types"] = kinds * (layers // len(window))
         config["sliding_window"] = windows.pop()

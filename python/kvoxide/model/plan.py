@@ -52,20 +52,19 @@ class ModelPlan:
         """A line for each run of equal groups: how many, of what, in how many layers each."""
         runs = groupby(self.groups, key=lambda group: (group.spec, len(group.layers)))
         return [
-            f"{len(list(run))} x {_describe(spec)}, {layers} layers"
-            for (spec, layers), run in runs
+            f"{len(list(run))} x {_describe(spec)}, {layers} layers" for (spec, layers), run in runs
         ]
 
 
 def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelPlan:
-    """Plan the KV cache of the model whose ``config.json`` is at ``path``, its directory or the file
-    itself, served as ``deployment`` says.
+    """Plan the KV cache of the model whose ``config.json`` is at ``path``, its directory or the
+    file itself, served as ``deployment`` says.
 
     Raises :class:`~kvoxide.ConfigError` if the file cannot be used, if the model's class is unknown
     here, or if the model cannot be served so.
     """
-    deployment = deployment or Deployment()
     config = read_config(Path(path))
+    deployment = (deployment or Deployment()).for_checkpoint(config.cache_dtype)
     family = family_of(config.architecture)
     layers = with_block_sizes(family.layers(config, deployment), family.kernels, deployment)
     groups = group_layers(layers, is_packed=family.kernels.is_packed)

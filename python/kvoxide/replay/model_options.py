@@ -134,7 +134,9 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         callback=parsed_with(_parse_memories),
         help="Memory that each rank has for its KV cache, such as 60GiB, instead of blocks.",
     ),
-    click.option("--tensor-parallel", type=_positive, metavar="N", help="Ranks that share a layer."),
+    click.option(
+        "--tensor-parallel", type=_positive, metavar="N", help="Ranks that share a layer."
+    ),
     click.option(
         "--pipeline-parallel", type=_positive, metavar="N", help="Ranks that share the layers."
     ),

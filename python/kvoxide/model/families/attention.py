@@ -12,12 +12,12 @@ from kvoxide.model.precision import AUTO, element_bytes
 
 Windows = Callable[[Fields], Sequence[int | None]]
 SLIDING: Final = "sliding_attention"
+_KINDS: Final = (SLIDING, "full_attention")
 
 
 def cache_bytes(config: Config, deployment: Deployment) -> int:
     """Bytes of one element of a key or a value."""
-    cache_dtype = deployment.cache_dtype
-    return element_bytes(config.dtype if cache_dtype == AUTO else cache_dtype)
+    return element_bytes(config.dtype if deployment.cache_dtype == AUTO else deployment.cache_dtype)
 
 
 def attention_layer(
@@ -49,17 +49,16 @@ def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
 
 
 def listed_windows(text: Fields) -> list[int | None]:
-    """As ``layer_types`` says; without it, every layer has the window of the model, if it has one."""
-    layers = text.count("num_hidden_layers")
-    kinds = text.names("layer_types", layers)
+    """As ``layer_types`` says; without it, every layer has the model's window, if it has one."""
+    kinds = text.kinds(_KINDS)
     if kinds is None:
-        return [text.optional_count("sliding_window")] * layers
+        return [text.optional_count("sliding_window")] * text.num_layers
     return [text.count("sliding_window") if kind == SLIDING else None for kind in kinds]
 
 
 def qwen_windows(text: Fields) -> list[int | None]:
     """A window in every layer, or in none: vLLM does not run Qwen with windows in some layers."""
-    layers = text.count("num_hidden_layers")
+    layers = text.num_layers
     if not text.flag("use_sliding_window"):
         return [None] * layers
     if 0 < text.count("max_window_layers", layers) < layers:
@@ -76,11 +75,11 @@ def full_every(period: int | None = None, extra: int = 0) -> Windows:
     tokens are added to the window."""
 
     def windows(text: Fields) -> list[int | None]:
-        layers = text.count("num_hidden_layers")
-        kinds = text.names("layer_types", layers)
+        kinds = text.kinds(_KINDS)
         if kinds is None:
             every = period or _pattern(text)
-            kinds = ["" if (layer + 1) % every == 0 else SLIDING for layer in range(layers)]
+            numbers = range(1, text.num_layers + 1)
+            kinds = [SLIDING if number % every else "full_attention" for number in numbers]
         window = text.optional_count("sliding_window")
         return [window + extra if window and kind == SLIDING else None for kind in kinds]
 
@@ -101,14 +100,14 @@ def _pattern(text: Fields) -> int:
 def gpt_oss_windows(text: Fields) -> list[int | None]:
     """A window in every other layer, beginning with the first."""
     window = text.count("sliding_window")
-    return [None if layer % 2 else window for layer in range(text.count("num_hidden_layers"))]
+    return [None if layer % 2 else window for layer in range(text.num_layers)]
 
 
 def gemma_4(config: Config, deployment: Deployment) -> Layers:
     """Full attention has larger heads than windows, and the last layers reuse the keys and values
     of earlier ones."""
     text = config.text
-    layers = text.count("num_hidden_layers")
+    layers = text.num_layers
     keeping = layers - (text.optional_count("num_kv_shared_layers") or 0)
     windows = list(full_every(period=6)(text))
     windows[-1] = None
@@ -129,7 +128,7 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
 def llama_4(config: Config, deployment: Deployment) -> Layers:
     """Layers with rotary positions attend inside a chunk, those without to everything."""
     text = config.text
-    layers = text.count("num_hidden_layers")
+    layers = text.num_layers
     chunk = text.optional_count("attention_chunk_size")
     rotary = text.counts("no_rope_layers") or []
     if not rotary:

@@ -16,6 +16,7 @@ from kvoxide.model.precision import element_bytes
 ATTENTION: Final = ("attention", "full_attention")
 # Layers of a hybrid that keep nothing.
 _KEEPS_NOTHING: Final = ("mlp", "moe")
+_KINDS: Final = (*ATTENTION, *_KEEPS_NOTHING, "mamba", "mamba2", "linear_attention", "conv")
 _LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
@@ -40,7 +41,7 @@ def mamba_2(
     kernel: int,
     state_dtype: str,
 ) -> LayerCache:
-    """A layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the whole model.
+    """A layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the model.
 
     Groups are repeated where ranks are more than groups.
     """
@@ -62,7 +63,10 @@ def mamba_2(
 def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
     """Qwen3-Next and Qwen3.5."""
     text, ranks = config.text, deployment.tensor_parallel
-    key_heads, value_heads = text.count("linear_num_key_heads"), text.count("linear_num_value_heads")
+    key_heads, value_heads = (
+        text.count("linear_num_key_heads"),
+        text.count("linear_num_value_heads"),
+    )
     key, value = text.count("linear_key_head_dim"), text.count("linear_value_head_dim")
     channels = share(2 * key * key_heads + value * value_heads, ranks, "channels of a convolution")
     heads = share(value_heads, ranks, "heads of states")
@@ -72,11 +76,11 @@ def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
         element_bytes(config.dtype),
         element_bytes(text.text("mamba_ssm_dtype", config.dtype)),
     )
-    layers = text.count("num_hidden_layers")
-    kinds = text.names("layer_types", layers)
+    kinds = text.kinds(_KINDS)
     if kinds is None:
         period = text.count("full_attention_interval")
-        kinds = ["" if (layer + 1) % period else "full_attention" for layer in range(layers)]
+        numbers = range(1, text.num_layers + 1)
+        kinds = ["linear_attention" if number % period else "attention" for number in numbers]
     return _layers(kinds, state, attention_layer(config, deployment))
 
 
@@ -93,8 +97,8 @@ def kimi_linear(config: Config, deployment: Deployment) -> Layers:
     )
     # Layers are counted from 1.
     full = linear.counts("full_attn_layers") or []
-    layers = range(1, text.count("num_hidden_layers") + 1)
-    kinds = ["full_attention" if layer in full else "" for layer in layers]
+    layers = range(1, text.num_layers + 1)
+    kinds = ["attention" if layer in full else "linear_attention" for layer in layers]
     return _layers(kinds, state, latent_layer(config, deployment))
 
 
@@ -102,7 +106,7 @@ def granite_4(config: Config, deployment: Deployment) -> Layers:
     """Granite 4: Mamba-2, and attention in some layers."""
     text = config.text
     state = _granite_state(config, deployment)
-    kinds = text.names("layer_types", text.count("num_hidden_layers"))
+    kinds = text.kinds(_KINDS)
     if kinds is None:
         raise ConfigError(f"{text.source} has no layer_types")
     return _layers(kinds, state, attention_layer(config, deployment))
@@ -142,7 +146,7 @@ def falcon_h1(config: Config, deployment: Deployment) -> Layers:
         kernel=text.count("mamba_d_conv"),
         state_dtype=config.dtype,
     )
-    return [(attention_layer(config, deployment), state)] * text.count("num_hidden_layers")
+    return [(attention_layer(config, deployment), state)] * text.num_layers
 
 
 def nemotron_h(config: Config, deployment: Deployment) -> Layers:
@@ -168,13 +172,14 @@ def _nemotron_kinds(text: Fields) -> list[str]:
     pattern = text.text("hybrid_override_pattern", "")
     if pattern:
         if not set(pattern) <= set(_LETTERS):
-            raise ConfigError(f"{text.source}: hybrid_override_pattern is not of {''.join(_LETTERS)}")
+            raise ConfigError(
+                f"{text.source}: hybrid_override_pattern is not of {''.join(_LETTERS)}"
+            )
         return [_LETTERS[letter] for letter in pattern]
-    for name in ("layer_types", "layers_block_type"):
-        kinds = text.names(name, 1)
-        if kinds is not None:
-            return list(text.values[name])
-    raise ConfigError(f"{text.source} has no hybrid_override_pattern")
+    kinds = text.kinds(_KINDS, "layers_block_type") or text.kinds(_KINDS)
+    if kinds is None:
+        raise ConfigError(f"{text.source} has no hybrid_override_pattern")
+    return kinds
 
 
 def lfm2(config: Config, deployment: Deployment) -> Layers:
@@ -185,13 +190,12 @@ def lfm2(config: Config, deployment: Deployment) -> Layers:
     state = state_layer(
         (text.count("conv_L_cache") - 1, channels), (), element_bytes(config.dtype), 0
     )
-    layers = text.count("num_hidden_layers")
-    kinds = text.names("layer_types", layers)
+    kinds = text.kinds(_KINDS)
     if kinds is None:
         full = text.counts("full_attn_idxs")
         if full is None:
             raise ConfigError(f"{text.source} has neither layer_types nor full_attn_idxs")
-        kinds = ["full_attention" if layer in full else "conv" for layer in range(layers)]
+        kinds = ["attention" if layer in full else "conv" for layer in range(text.num_layers)]
     return _layers(kinds, state, attention_layer(config, deployment))
 
 
@@ -208,7 +212,7 @@ def jamba(config: Config, deployment: Deployment) -> Layers:
         element,
     )
     period, offset = text.count("attn_layer_period"), text.values.get("attn_layer_offset")
-    layers = range(text.count("num_hidden_layers"))
+    layers = range(text.num_layers)
     kinds = ["attention" if layer % period == offset else "mamba" for layer in layers]
     return _layers(kinds, state, attention_layer(config, deployment))
 

@@ -29,7 +29,7 @@ def latent_layer(config: Config, deployment: Deployment) -> LayerCache:
 
 def latent(config: Config, deployment: Deployment) -> Layers:
     """DeepSeek V2 and V3, and models built like them."""
-    return [(latent_layer(config, deployment),)] * config.text.count("num_hidden_layers")
+    return [(latent_layer(config, deployment),)] * config.text.num_layers
 
 
 def indexed(config: Config, deployment: Deployment) -> Layers:
@@ -39,7 +39,7 @@ def indexed(config: Config, deployment: Deployment) -> Layers:
         layer = LayerCache("mla_attention", _PACKED_BYTES, layout=("packed",))
     keys = config.text.count("index_head_dim")
     indexer = LayerCache("mla_attention", _scaled(keys), layout=("indexer",))
-    return [(indexer, layer)] * config.text.count("num_hidden_layers")
+    return [(indexer, layer)] * config.text.num_layers
 
 
 def _scaled(elements: int) -> int:
@@ -55,6 +55,11 @@ _V4_WINDOW_BLOCK: Final = 64
 # compressed tokens; of four, it overlaps the next four.
 _V4_STATE_BLOCKS: Final = {4: 4, 128: 8}
 _OVERLAPPING: Final = 4
+_V4_RATIOS: Final = {
+    "sliding_attention": 0,
+    "compressed_sparse_attention": 4,
+    "heavily_compressed_attention": 128,
+}
 
 
 def compressed(config: Config, deployment: Deployment) -> Layers:
@@ -64,7 +69,7 @@ def compressed(config: Config, deployment: Deployment) -> Layers:
         raise ConfigError(f"cache_dtype is {deployment.cache_dtype}; DeepSeek V4 keeps fp8 alone")
     text = config.text
     share(text.count("num_attention_heads"), deployment.tensor_parallel, "attention heads")
-    layers = text.count("num_hidden_layers")
+    layers = text.num_layers
     ratios = text.counts("compress_ratios") or _ratios_of_kinds(config)
     if len(ratios) < layers or not set(ratios) <= {0, 1, *_V4_STATE_BLOCKS}:
         raise ConfigError(f"{text.source}: compress_ratios is not 0, 4 or 128 for {layers} layers")
@@ -72,13 +77,7 @@ def compressed(config: Config, deployment: Deployment) -> Layers:
 
 
 def _ratios_of_kinds(config: Config) -> list[int]:
-    kinds = {
-        "sliding_attention": 0,
-        "compressed_sparse_attention": 4,
-        "heavily_compressed_attention": 128,
-    }
-    layers = config.text.count("num_hidden_layers")
-    return [kinds.get(kind, -1) for kind in config.text.names("layer_types", layers) or []]
+    return [_V4_RATIOS[kind] for kind in config.text.kinds(_V4_RATIOS) or []]
 
 
 def _v4_layer(config: Config, ratio: int) -> tuple[LayerCache, ...]:

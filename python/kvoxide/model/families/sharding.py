@@ -26,5 +26,8 @@ def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
 
 def head_size(text: Fields) -> int:
     """Elements of a head's key, and of its value."""
-    derived = text.count("hidden_size") // text.count("num_attention_heads")
-    return text.optional_count("head_dim") or derived
+    size = text.optional_count("head_dim")
+    size = size or text.count("hidden_size") // text.count("num_attention_heads")
+    if size == 0:
+        raise ConfigError(f"{text.source}: num_attention_heads is larger than hidden_size")
+    return size

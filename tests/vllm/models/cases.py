@@ -1,0 +1,68 @@
+"""Which models are planned, and how they are served."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CONFIGS = sorted((HERE / "configs").glob("*.json"))
+ANSWERS = HERE / "vllm_answers.json"
+MEMORIES = tuple(gib * 2**30 for gib in (16, 60, 141))
+MAX_BATCHED_TOKENS = 2048
+
+SERVED: tuple[dict[str, Any], ...] = (
+    {},
+    {"tensor_parallel": 8},
+    {"cache_dtype": "fp8"},
+    {"tensor_parallel": 2, "block_size": 64},
+    {"pipeline_parallel": 3},
+)
+# Of each kind of grouping, a model that vLLM builds within seconds.
+SAMPLE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("llama-3.1-8b", {"tensor_parallel": 2, "block_size": 64}),
+    ("gemma-3-1b", {}),
+    ("gemma-4-e4b", {"cache_dtype": "fp8"}),
+    ("gpt-oss-120b", {"tensor_parallel": 8}),
+    ("llama-4-scout", {}),
+    ("deepseek-v3.2", {"cache_dtype": "fp8"}),
+    ("deepseek-v4-flash", {}),
+    ("qwen3-next-80b-a3b", {"tensor_parallel": 8}),
+    ("nemotron-h-8b", {"pipeline_parallel": 3}),
+    ("kimi-linear-48b-a3b", {"tensor_parallel": 8}),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration, by its name, and what a server of it is told."""
+
+    model: str
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    cache_dtype: str = "auto"
+    block_size: int | None = None
+
+    @property
+    def config(self) -> Path:
+        return HERE / "configs" / f"{self.model}.json"
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """Arguments of :class:`kvoxide.model.Deployment`."""
+        return {name: value for name, value in asdict(self).items() if name != "model"}
+
+
+def all_cases() -> list[Case]:
+    return [Case(path.stem, **served) for path in CONFIGS for served in SERVED]
+
+
+def sample() -> list[Case]:
+    return [Case(model, **served) for model, served in SAMPLE]
+
+
+def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
+    """What vLLM answered to each case; ``refused`` where it raised an error."""
+    for row in json.loads(ANSWERS.read_text()):
+        yield Case(**row["case"]), row["answer"]

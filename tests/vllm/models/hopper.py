@@ -1,0 +1,163 @@
+"""A Hopper GPU for vLLM's code where there is none: models can be built without weights, not run.
+
+Compiled extensions are empty modules, kernels do nothing, and what is asked of the device is
+answered for an H100. To be imported before vLLM.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+CAPABILITY = (9, 0)
+NAME = "NVIDIA H100 80GB HBM3"
+MEMORY = 80 * 2**30
+MULTIPROCESSORS = 132
+# Asked when modules are imported, before models may name any kernel.
+_ASKED_EARLY = ("cutlass_scaled_mm_supports", "cutlass_group_gemm_supported")
+
+
+class Anything:
+    """Answers every call with True and every attribute with itself."""
+
+    __name__ = "anything"
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> "Anything":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
+class _Extensions(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds compiled extensions of vLLM, which need a driver, as empty modules."""
+
+    def find_spec(
+        self, name: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name.startswith("vllm.") and name.endswith(("_C", "_C_stable_libtorch")):
+            return importlib.machinery.ModuleSpec(name, self)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class _Configuration:
+    """In the place of Triton's: numbers of warps and stages, which kernels are filtered by."""
+
+    def __init__(self, kwargs: Any, num_warps: int = 4, num_stages: int = 2, **_: Any) -> None:
+        self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
+
+
+def pretend() -> None:
+    """Put the GPU in place; once in a process, before anything else of vLLM is imported."""
+    # A kernel of Kimi's that is compiled when the model is built.
+    os.environ["VLLM_KIMI_K3_GEMM_AR"] = "0"
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    # What vLLM takes where Triton is installed.
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+    sys.meta_path.insert(0, _Extensions())
+    _answer_for_the_device()
+    _name_kernels(_is_asked_early)
+    _set_platform()
+    from vllm import triton_utils
+    from vllm.utils import import_utils
+
+    triton_utils.triton.Config = _Configuration
+    import_utils.has_deep_gemm = lambda: True
+
+
+def name_all_kernels() -> None:
+    """From here on every kernel has a name, as models want when they are built."""
+    _name_kernels(lambda _: True)
+
+
+def _is_asked_early(name: str) -> bool:
+    return name.startswith(_ASKED_EARLY)
+
+
+def _name_kernels(has_name: Any) -> None:
+    namespace: Any = torch._ops._OpNamespace
+    found = getattr(namespace, "found", namespace.__getattr__)
+
+    def with_missing(self: Any, name: str) -> Any:
+        try:
+            return found(self, name)
+        except AttributeError:
+            if name.startswith("__") or not has_name(name):
+                raise
+            return Anything()
+
+    namespace.found, namespace.__getattr__ = found, with_missing
+
+
+def _answer_for_the_device() -> None:
+    cuda: Any = torch.cuda
+    properties = Anything()
+    for name, value in (
+        ("name", NAME),
+        ("major", CAPABILITY[0]),
+        ("minor", CAPABILITY[1]),
+        ("multi_processor_count", MULTIPROCESSORS),
+        ("total_memory", MEMORY),
+    ):
+        setattr(properties, name, value)
+    cuda.Stream = cuda.Event = Anything
+    cuda.current_stream = lambda *_: Anything()
+    cuda.current_device = lambda: 0
+    cuda.get_device_properties = lambda *_, **__: properties
+    cuda.get_device_capability = lambda *_, **__: CAPABILITY
+    cuda.get_device_name = lambda *_, **__: NAME
+
+
+def _set_platform() -> None:
+    from vllm import platforms
+    from vllm.platforms.cuda import NonNvmlCudaPlatform
+    from vllm.platforms.interface import DeviceCapability
+
+    class Hopper(NonNvmlCudaPlatform):  # type: ignore[misc]
+        # What models allocate beside their weights holds nothing either.
+        device_type = "meta"
+
+        @classmethod
+        def current_device(cls) -> str:
+            return "meta"
+
+        @classmethod
+        def get_device_capability(cls, device_id: int = 0) -> Any:
+            return DeviceCapability(*CAPABILITY)
+
+        @classmethod
+        def get_device_name(cls, device_id: int = 0) -> str:
+            return NAME
+
+        @classmethod
+        def get_device_total_memory(cls, device_id: int = 0) -> int:
+            return MEMORY
+
+        @classmethod
+        def device_count(cls) -> int:
+            return 8
+
+        @classmethod
+        def num_compute_units(cls, device_id: int = 0) -> int:
+            return MULTIPROCESSORS
+
+        @classmethod
+        def set_device(cls, device: Any) -> None:
+            pass
+
+    platforms._current_platform = Hopper()

@@ -1,0 +1,119 @@
+"""The plan of a model is vLLM's: groups, bytes per block, blocks of a memory, what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvoxide import BlockHasher, ConfigError, KVCacheManager
+from kvoxide.model import FAMILIES, Deployment, ModelPlan, plan_model
+from kvoxide.model.memory import request_blocks
+
+from tests.testing.vllm_environments import environment_of
+
+from .cases import CONFIGS, MAX_BATCHED_TOKENS, MEMORIES, Case, all_cases, recorded, sample
+
+RECORDED = dict(recorded())
+
+
+def plan(case: Case) -> ModelPlan:
+    served = Deployment(**case.served, max_batched_tokens=MAX_BATCHED_TOKENS)
+    return plan_model(case.config, served)
+
+
+def num_blocks(made: ModelPlan, memory: int) -> int | None:
+    try:
+        return made.num_blocks(memory)
+    except ConfigError:
+        return None
+
+
+def our_answer(case: Case) -> dict[str, Any]:
+    """As :func:`tests.vllm.models.asking.answer` has it."""
+    try:
+        made = plan(case)
+    except ConfigError:
+        return {"refused": None}
+    rows: list[list[Any]] = []
+    for group in made.groups:
+        spec = group.spec
+        row = [spec.kind, spec.tokens, len(group.layers), spec.window, spec.page]
+        row += [spec.num_prefill_checkpoint_blocks, spec.prefill_checkpoint_alignment]
+        if rows and rows[-1][1:] == row:
+            rows[-1][0] += 1
+        else:
+            rows.append([1, *row])
+    in_flight = made.deployment.max_in_flight_tokens
+    blocks = request_blocks(made.groups, made.max_model_len, in_flight)
+    return {
+        "groups": rows,
+        "block_bytes": made.block_bytes,
+        "request_bytes": blocks * made.block_bytes,
+        "max_model_len": made.max_model_len,
+        "blocks": [num_blocks(made, memory) for memory in MEMORIES],
+        **hashing(made),
+    }
+
+
+def hashing(made: ModelPlan) -> dict[str, int]:
+    """What a manager of these groups makes of them."""
+    blocks = request_blocks(made.groups, made.max_model_len, made.deployment.max_in_flight_tokens)
+    config = made.kv_cache_config((blocks + 1) * made.block_bytes)
+    manager = KVCacheManager(config, made.max_model_len)
+    assert BlockHasher(manager.hash_block_size)
+    return {"hash_tokens": manager.hash_block_size}
+
+
+def require_same(case: Case, theirs: dict[str, Any]) -> None:
+    ours = our_answer(case)
+    if "refused" in theirs:
+        assert "refused" in ours, theirs["refused"]
+    else:
+        assert ours == {name: value for name, value in theirs.items() if name != "hit_tokens"}
+
+
+@pytest.mark.parametrize("model", [path.stem for path in CONFIGS])
+def test_as_vllm_answered(model: str) -> None:
+    cases = [case for case in all_cases() if case.model == model]
+    assert all(case in RECORDED for case in cases)
+    for case in cases:
+        require_same(case, RECORDED[case])
+    assert any("refused" not in RECORDED[case] for case in cases)
+
+
+def test_every_class_of_a_model_is_among_them() -> None:
+    classes = {json.loads(path.read_text()).get("architectures", [""])[0] for path in CONFIGS}
+    assert classes - {""} == set(FAMILIES)
+
+
+def test_what_vllm_refuses_is_about_what_is_asked() -> None:
+    """Not about what stands in the place of a GPU."""
+    refused = [answer["refused"] for answer in RECORDED.values() if "refused" in answer]
+    assert all(any(word in reason for word in KNOWN_REASONS) for reason in refused), refused
+
+
+KNOWN_REASONS = (
+    "divisible by tensor parallel size",
+    "AssertionError: ",
+    "ZeroDivisionError",
+    "mixed page sizes ([])",
+)
+
+
+@pytest.mark.slow
+def test_as_vllm_answers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.vllm.models", "sample"],
+        env=environment_of("0.33.0", tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    answers = {Case(**row["case"]): row["answer"] for row in rows}
+    assert list(answers) == sample(), done.stderr[-3000:]
+    for case, theirs in answers.items():
+        assert theirs == RECORDED[case]
+        require_same(case, theirs)
