@@ -17,8 +17,9 @@ def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deplo
     stages = pipeline_stages(num_layers, deployment.pipeline_parallel)
     sizes = [max(group.block_bytes_within(stage) for group in groups) for stage in stages]
     if 0 in sizes:
+        stage = stages[sizes.index(0)]
         raise ConfigError(
-            f"no layer of a pipeline rank keeps anything: {stages[sizes.index(0)]} of the layers"
+            f"a pipeline rank has layers {stage.start} to {stage.stop - 1}, which keep nothing"
         )
     return max(sizes)
 

@@ -138,6 +138,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "concurrency": 256,
         "max_batched_tokens": 8192,
         "bound": False,
+        "model": None,
     }
     assert record["trace"] == {
         "name": twice,

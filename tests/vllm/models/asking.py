@@ -124,12 +124,15 @@ def _specs_of_workers(config: Any) -> list[dict[str, Any]]:
     ranks = config.parallel_config.pipeline_parallel_size
     layers = config.model_config.hf_text_config.num_hidden_layers
     bounds = [range(*get_pp_indices(layers, rank, ranks)) for rank in range(ranks)]
-    return [{name: spec for name, spec in specs.items() if _layer(name) in each} for each in bounds]
+    return [
+        {name: spec for name, spec in specs.items() if _layer(name, layers) in each}
+        for each in bounds
+    ]
 
 
-def _layer(name: str) -> int:
-    """The layer's number: the first in its name."""
-    return next(int(part) for part in name.split(".") if part.isdigit())
+def _layer(name: str, layers: int) -> int:
+    """The layer's number: the first in its name. Falcon-H1 counts states on from attention."""
+    return next(int(part) for part in name.split(".") if part.isdigit()) % layers
 
 
 def _backends(config: Any) -> list[Any]:

@@ -1,0 +1,63 @@
+"""``kvoxide replay --model``: the head of the table, the settings, and groups as text."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kvoxide.replay.groups import PRESETS, groups_text, parse_groups
+
+from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 2,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 2048,
+}
+# Of 2 layers, 16 tokens, and a key and a value of 256 elements of 2 bytes.
+BLOCK = 2 * 16 * 2 * 256 * 2
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    return str(folder)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return write_trace(tmp_path / "t.jsonl", line(prompt(0)), line(prompt(0)))
+
+
+def test_memory_is_blocks(tmp_path: Path, trace: str, model: str) -> None:
+    record = replay_json(tmp_path, trace, "--model", model, "--memory", "1GiB,100MB")
+    settings = record["settings"]
+    assert settings["groups"] == "full:16"
+    assert settings["blocks"] == [100 * 10**6 // BLOCK, 2**30 // BLOCK]
+    assert settings["model"]["block_bytes"] == BLOCK
+    assert settings["model"]["memories"] == [100 * 10**6, 2**30]
+    assert {result["hit_tokens"] for result in record["results"]} == {999 // 16 * 16}
+
+
+def test_blocks_instead_of_memory(tmp_path: Path, trace: str, model: str) -> None:
+    options = ("--model", model, "--block-size", "32", "--blocks", "100")
+    settings = replay_json(tmp_path, trace, *options)["settings"]
+    assert (settings["groups"], settings["blocks"]) == ("full:32", [100])
+
+
+def test_the_head_says_what_was_derived(trace: str, model: str) -> None:
+    options = ("--memory", "0.5GiB", "--tensor-parallel", "2")
+    printed = succeed("replay", trace, "--model", model, *options).stdout
+    assert "LlamaForCausalLM: 0.50 GiB of each rank; 16,384 bytes per block" in printed
+    assert "1 x full_attention, blocks of 16 tokens, 2 layers" in printed
+    assert "pool of 32,768 blocks" in printed
+
+
+@pytest.mark.parametrize(
+    "text", [preset for preset in PRESETS.values() if "uncached" not in preset]
+)
+def test_groups_as_text(text: str) -> None:
+    assert groups_text(parse_groups(text).specs) == text
