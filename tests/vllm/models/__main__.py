@@ -1,6 +1,6 @@
 """Asks vLLM 0.33.0 about models, one after the other:
 
-python -m tests.vllm.models            all of them, into vllm_answers.json; a quarter of an hour
+python -m tests.vllm.models            all of them, into vllm_answers.json; minutes
 python -m tests.vllm.models sample     some of them, to standard output as lines of JSON
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide import BlockHasher, ConfigError, KVCacheManager
+from kvoxide import ConfigError, KVCacheManager
 from kvoxide.model import FAMILIES, Deployment, ModelPlan, plan_model
 from kvoxide.model.memory import request_blocks
 
@@ -62,8 +62,9 @@ def hashing(made: ModelPlan) -> dict[str, int]:
     blocks = request_blocks(made.groups, made.max_model_len, made.deployment.max_in_flight_tokens)
     config = made.kv_cache_config((blocks + 1) * made.block_bytes)
     manager = KVCacheManager(config, made.max_model_len)
-    assert BlockHasher(manager.hash_block_size)
-    return {"hash_tokens": manager.hash_block_size}
+    is_partial = manager.enable_partial_hash_hits
+    hit_tokens = manager.hash_block_size if is_partial else manager.scheduler_block_size
+    return {"hash_tokens": manager.hash_block_size, "hit_tokens": hit_tokens}
 
 
 def require_same(case: Case, theirs: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ def require_same(case: Case, theirs: dict[str, Any]) -> None:
     if "refused" in theirs:
         assert "refused" in ours, theirs["refused"]
     else:
-        assert ours == {name: value for name, value in theirs.items() if name != "hit_tokens"}
+        assert ours == theirs
 
 
 @pytest.mark.parametrize("model", [path.stem for path in CONFIGS])

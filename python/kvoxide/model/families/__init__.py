@@ -1,7 +1,7 @@
 """Which layers a model has: a function for each class of a model that vLLM can load.
 
-``attention``, ``latent`` and ``hybrid`` read what a configuration says of its layers and return
-their caches, in the order of the layers.
+``attention``, ``latent``, ``compressed`` and ``hybrid`` read what a configuration says of its
+layers and return their caches, in the order of the layers.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ from kvoxide.model.families.attention import (
     llama_4,
     qwen_windows,
 )
+from kvoxide.model.families.compressed import compressed
 from kvoxide.model.families.hybrid import (
     falcon_h1,
     gated_delta_net,
@@ -29,7 +30,7 @@ from kvoxide.model.families.hybrid import (
     lfm2,
     nemotron_h,
 )
-from kvoxide.model.families.latent import compressed, indexed, latent
+from kvoxide.model.families.latent import indexed, latent
 from kvoxide.model.layers import Layers
 
 
