@@ -9,6 +9,7 @@ from typing import Any, Final
 from kvoxide._core import ConfigError
 from kvoxide.model.defaults import with_defaults
 from kvoxide.model.mistral_format import from_mistral_format
+from kvoxide.model.quantization import quantized_cache
 
 _CONFIG: Final = "config.json"
 _MISTRAL_CONFIG: Final = "params.json"
@@ -171,21 +172,3 @@ def _dtype(*fields: Fields) -> str:
                 dtype = part.text(name, "")
                 return _DEFAULT_DTYPE if dtype == "float32" else dtype
     return _DEFAULT_DTYPE
-
-
-def quantized_cache(values: Mapping[str, Any]) -> str | None:
-    """The precision that a checkpoint of ModelOpt or LLM Compressor was made for, if it says."""
-    quantization = values.get("quantization_config")
-    if not isinstance(quantization, Mapping):
-        return None
-    inner = quantization.get("quantization")
-    parts = [inner, quantization] if isinstance(inner, Mapping) else [quantization]
-    for name in ("kv_cache_scheme", "kv_cache_quant_algo"):
-        for part in parts:
-            scheme = part.get(name)
-            if isinstance(scheme, Mapping):
-                is_fp8 = scheme.get("num_bits") == 8 and scheme.get("type") == "float"
-                return "fp8" if is_fp8 else None
-            if isinstance(scheme, str):
-                return "fp8" if scheme.lower() in ("fp8", "fp8_e4m3") else None
-    return None

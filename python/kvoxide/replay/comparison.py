@@ -7,7 +7,6 @@ from typing import Any
 from kvoxide._core import Trace, __version__
 from kvoxide.replay.bound import clairvoyant_outcomes
 from kvoxide.replay.groups import Groups
-from kvoxide.replay.model_options import ServedModel
 from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
 from kvoxide.replay.reader import TraceFile
@@ -18,6 +17,7 @@ from kvoxide.replay.records import (
     timeline_record,
 )
 from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, plan_runs
+from kvoxide.replay.served_model import ServedModel
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final
 
 import click
 
 from kvoxide._core import ConfigError
-from kvoxide.model import CACHE_DTYPES, Deployment, ModelPlan, plan_model
-from kvoxide.replay.groups import Groups, groups_text, parse_groups
+from kvoxide.model import CACHE_DTYPES, Deployment, plan_model
 from kvoxide.replay.options import Command, parsed_with
+from kvoxide.replay.served_model import ServedModel
 
 _UNITS: Final = {
     "": 1,
@@ -19,7 +18,6 @@ _UNITS: Final = {
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
 _MEMORY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
-_GIB: Final = 2**30
 _SERVING: Final = (
     "tensor_parallel",
     "pipeline_parallel",
@@ -29,48 +27,6 @@ _SERVING: Final = (
 )
 
 _positive = click.IntRange(min=1, max=2**31 - 1)
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A model whose groups are played. ``memories`` are in bytes, what each rank has for its KV
-    cache; none where the blocks are given."""
-
-    plan: ModelPlan
-    memories: tuple[int, ...]
-
-    @property
-    def groups(self) -> Groups:
-        """The model's groups."""
-        return parse_groups(groups_text(self.plan.kv_cache_groups))
-
-    @property
-    def pool_sizes(self) -> tuple[int, ...]:
-        """The blocks that each memory holds. Raises :class:`~kvoxide.ConfigError` if a request of
-        the model's length does not fit."""
-        return tuple(map(self.plan.num_blocks, self.memories))
-
-    @property
-    def title(self) -> str:
-        """What was derived, so that it can be compared with what a server's log says."""
-        memories = ", ".join(f"{memory / _GIB:,.2f} GiB" for memory in self.memories)
-        of_memory = f"{memories} of each rank; " if memories else ""
-        return (
-            f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
-            f" max_model_len {self.plan.max_model_len:,}\n" + "\n".join(self.plan.describe())
-        )
-
-    def record(self) -> dict[str, Any]:
-        """The same as a JSON value."""
-        plan = self.plan
-        return {
-            "architecture": plan.architecture,
-            "memories": list(self.memories),
-            "block_bytes": plan.block_bytes,
-            "max_model_len": plan.max_model_len,
-            **{name: getattr(plan.deployment, name) for name in _SERVING[:4]},
-            "layers_per_group": [len(group.layers) for group in plan.groups],
-        }
 
 
 def model_options(command: Command) -> Command:

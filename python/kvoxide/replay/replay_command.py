@@ -11,7 +11,7 @@ from kvoxide._core import ConfigError
 from kvoxide.replay.comparison import Comparison, Settings, compare
 from kvoxide.replay.curves import over_pool_size
 from kvoxide.replay.groups import PRESETS, Groups, parse_groups, preset_groups
-from kvoxide.replay.model_options import ServedModel, model_options
+from kvoxide.replay.model_options import model_options
 from kvoxide.replay.options import (
     output_option,
     parsed_with,
@@ -25,6 +25,7 @@ from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
 from kvoxide.replay.reader import SAMPLE, read_trace
 from kvoxide.replay.records import json_document, request_lines
 from kvoxide.replay.report import print_hit_shares, print_outcomes
+from kvoxide.replay.served_model import ServedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ import click
 import kvoxide
 import pytest
 from kvoxide import KvoxideError
+from kvoxide.model import FAMILIES
 from kvoxide.replay.groups import KINDS, PRESETS
 from kvoxide.replay.replay_command import DEFAULT_PRESET, replay
 
@@ -79,6 +80,11 @@ def test_groups_of_replay() -> None:
     assert kinds == {name: kind.name for name, kind in KINDS.items()}
     presets = {name.strip("`"): groups.strip("`") for name, groups in table("replay.md", "preset")}
     assert presets == PRESETS
+
+
+def test_models_of_replay() -> None:
+    rows = table("replay.md", "class in `architectures`")
+    assert sorted(name for cell, _ in rows for name in SPAN.findall(cell)) == sorted(FAMILIES)
 
 
 def test_the_support_table_is_what_the_kinds_declare() -> None:

@@ -101,15 +101,30 @@ def test_the_last_memory_that_is_too_small(tmp_path: Path) -> None:
     assert shorter.num_blocks(65 * made.block_bytes - 1) == 64
 
 
+MODEL_OPT = {"quant_method": "modelopt"}
+COMPRESSED = {"quant_method": "compressed-tensors"}
+SCHEME = {"num_bits": 8, "type": "float", "dynamic": False}
+
+
 @pytest.mark.parametrize(
     ("fields", "served", "cache_dtype"),
     [
         ({}, {}, "auto"),
-        ({"quantization_config": {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}}, {}, "fp8"),
-        ({"quantization_config": {"quantization": {"kv_cache_quant_algo": "FP8"}}}, {}, "fp8"),
-        ({"quantization_config": {"kv_cache_scheme": None}}, {}, "auto"),
+        ({"quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "FP8"}}, {}, "fp8"),
         (
-            {"quantization_config": {"kv_cache_quant_algo": "FP8"}},
+            {"quantization_config": MODEL_OPT | {"quantization": {"kv_cache_scheme": SCHEME}}},
+            {},
+            "fp8",
+        ),
+        ({"quantization_config": MODEL_OPT | {"kv_cache_scheme": {"num_bits": 8}}}, {}, "auto"),
+        ({"quantization_config": MODEL_OPT}, {}, "auto"),
+        ({"quantization_config": {"producer": {"name": "modelopt"}}}, {}, "auto"),
+        ({"quantization_config": COMPRESSED | {"kv_cache_scheme": SCHEME}}, {}, "fp8"),
+        ({"compression_config": COMPRESSED | {"kv_cache_scheme": SCHEME}}, {}, "fp8"),
+        ({"quantization_config": COMPRESSED | {"kv_cache_scheme": None}}, {}, "auto"),
+        ({"quantization_config": {"quant_method": "fp8", "kv_cache_scheme": SCHEME}}, {}, "auto"),
+        (
+            {"quantization_config": COMPRESSED | {"kv_cache_scheme": SCHEME}},
             {"cache_dtype": "bfloat16"},
             "bfloat16",
         ),

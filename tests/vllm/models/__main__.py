@@ -1,7 +1,7 @@
 """Asks vLLM 0.33.0 about models, one after the other:
 
-python -m tests.vllm.models            all of them, into vllm_answers.json; minutes
-python -m tests.vllm.models sample     some of them, to standard output as lines of JSON
+python -m tests.vllm.models [MODEL...]    all or the named ones, into vllm_answers.json; minutes
+python -m tests.vllm.models sample        some of them, to standard output as lines of JSON
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from . import hopper
-from .cases import ANSWERS, Case, all_cases, sample
+from .cases import ANSWERS, Case, all_cases, recorded, sample
 
 RELEASE = "0.33.0"
 
@@ -20,12 +20,15 @@ def main() -> None:
     require_release()
     if sys.argv[1:] == ["sample"]:
         for case in sample():
-            print(json.dumps(_row(case)), flush=True)
+            print(json.dumps(_row(case, _answer(case))), flush=True)
         return
-    rows = []
+    wanted = sys.argv[1:] or {case.model for case in all_cases()}
+    known = dict(recorded()) if sys.argv[1:] else {}
     for case in all_cases():
-        rows.append(json.dumps(_row(case)))
-        print(rows[-1], flush=True)
+        if case.model in wanted:
+            known[case] = _answer(case)
+            print(json.dumps(_row(case, known[case])), flush=True)
+    rows = [json.dumps(_row(case, known[case])) for case in all_cases()]
     ANSWERS.write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
 
@@ -36,15 +39,19 @@ def require_release() -> None:
         raise SystemExit(f"vLLM {vllm.__version__} is imported; the answers are {RELEASE}'s")
 
 
-def _row(case: Case) -> dict[str, Any]:
+def _answer(case: Case) -> dict[str, Any]:
     from .asking import answer
 
     try:
-        result = answer(case)
+        return answer(case)
     except Exception as error:
         # Whatever vLLM raises, it does not serve the model so.
-        result = {"refused": f"{type(error).__name__}: {error}"[:300]}
-    return {"case": {k: v for k, v in asdict(case).items() if v is not None}, "answer": result}
+        return {"refused": f"{type(error).__name__}: {error}"[:300]}
+
+
+def _row(case: Case, answer: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in asdict(case).items() if value is not None}
+    return {"case": given, "answer": answer}
 
 
 if __name__ == "__main__":

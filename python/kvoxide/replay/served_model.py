@@ -1,0 +1,53 @@
+"""The model whose groups are played: its plan, and the memory of each rank."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kvoxide.model import ModelPlan
+from kvoxide.replay.groups import Groups, groups_text, parse_groups
+
+_GIB: Final = 2**30
+# Of a deployment; the rest of it is recorded elsewhere.
+_RECORDED: Final = ("tensor_parallel", "pipeline_parallel", "cache_dtype", "block_size")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model whose groups are played. ``memories`` are in bytes, what each rank has for its KV
+    cache; none where the blocks are given."""
+
+    plan: ModelPlan
+    memories: tuple[int, ...]
+
+    @property
+    def groups(self) -> Groups:
+        """The model's groups."""
+        return parse_groups(groups_text(self.plan.kv_cache_groups))
+
+    @property
+    def pool_sizes(self) -> tuple[int, ...]:
+        """The blocks that each memory holds. Raises :class:`~kvoxide.ConfigError` if a request of
+        the model's length does not fit."""
+        return tuple(map(self.plan.num_blocks, self.memories))
+
+    @property
+    def title(self) -> str:
+        """What was derived, so that it can be compared with what a server's log says."""
+        memories = ", ".join(f"{memory / _GIB:,.2f} GiB" for memory in self.memories)
+        of_memory = f"{memories} of each rank; " if memories else ""
+        return (
+            f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
+            f" max_model_len {self.plan.max_model_len:,}\n" + "\n".join(self.plan.describe())
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The same as a JSON value."""
+        plan = self.plan
+        return {
+            "architecture": plan.architecture,
+            "memories": list(self.memories),
+            "block_bytes": plan.block_bytes,
+            "max_model_len": plan.max_model_len,
+            **{name: getattr(plan.deployment, name) for name in _RECORDED},
+            "layers_per_group": [len(group.layers) for group in plan.groups],
+        }
