@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, Policy, PrefixHit, RequestView,
-    Result,
+    AllocateArgs, BlockHash, GroupSpec, HashWindow, Manager, ManagerConfig, Policy, PrefixHit,
+    RequestView, Result,
 };
 
 /// Tokens of a long prompt, and of a step of its prefill.
@@ -196,6 +196,8 @@ struct Request {
 impl Request {
     fn view(&self) -> RequestView<'_> {
         let hashes = &self.hashes[..self.num_tokens / self.hash_block_size];
+        // As those of a server's requests are.
+        let hashes = HashWindow::from(hashes).chained(true);
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,

@@ -141,7 +141,7 @@ impl Active {
             num_computed_tokens: self.num_computed_tokens,
             shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: self.is_waiting,
-            ..RequestView::new(self.index as u64, &self.chain.hashes[..], self.num_tokens)
+            ..RequestView::new(self.index as u64, self.chain.window(), self.num_tokens)
         }
     }
 

@@ -1,7 +1,7 @@
 //! The hashes of a request in a run. A run sees only its own trace, so a fast hash that an
 //! adversary could break is good enough.
 
-use kvoxide_core::BlockHash;
+use kvoxide_core::{BlockHash, HashWindow};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::trace::Prompt;
@@ -39,6 +39,11 @@ impl HashChain {
         };
         (0..prompt.len()).for_each(|position| chain.push(prompt.token(position, tokens_per_id)));
         chain
+    }
+
+    /// What the manager reads: a chain, each hash of which stands for all before it.
+    pub fn window(&self) -> HashWindow<'_> {
+        HashWindow::from(&self.hashes[..]).chained(true)
     }
 
     /// Adds a token.

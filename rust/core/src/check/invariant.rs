@@ -16,13 +16,15 @@
 //! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
 //! 8. What is listed for zeroing are blocks of the pool; both ends of a copy are in use.
 //! 9. A request's tables are what the kinds of their groups promise.
+//! 10. A block that a segment of a chain lists names that segment and serves its own key, that of
+//!     its position; no segment that lost blocks before a child of it can be extended.
 
 use std::collections::HashMap;
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Asked;
 use crate::manager::Manager;
-use crate::pool::BlockPool;
+use crate::pool::{BlockPool, Link};
 use crate::request::{GroupState, RequestBlocks};
 
 /// Checks every invariant; the error says what is broken, where, and which of the above that is.
@@ -32,7 +34,8 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("2 or 3", check_places(pool))?;
     numbered("4 or 5", check_index(pool))?;
     numbered("6 or 7", check_requests(manager))?;
-    numbered("8", check_orders(manager))
+    numbered("8", check_orders(manager))?;
+    numbered("10", check_chains(pool))
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
@@ -119,6 +122,25 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
     ensure(keys == entries, || format!("blocks have {keys} keys, the index {entries} entries"))?;
     ensure(cached == pool.num_cached_blocks(), || "cached blocks are counted wrongly".into())?;
     ensure(with_further == pool.further_keys.num_blocks(), || "further keys are left over".into())
+}
+
+fn check_chains(pool: &BlockPool) -> Result<(), String> {
+    for (Link { block, slot }, num_tokens) in pool.chains.listed() {
+        ensure(pool.states().names_segment(block, slot), || {
+            format!("block {block} does not name segment {slot}, which lists it")
+        })?;
+        ensure(pool.states().hash_num_tokens(block) == Some(num_tokens), || {
+            format!("block {block} is listed where {num_tokens} tokens end")
+        })?;
+        let key = pool.states().key(block);
+        ensure(key.and_then(|key| pool.find(&key)) == Some(block), || {
+            format!("block {block} is listed, but does not serve its key")
+        })?;
+    }
+    match pool.chains.broken_segment() {
+        None => Ok(()),
+        Some(slot) => Err(format!("segment {slot} forgot a child")),
+    }
 }
 
 fn check_requests(manager: &Manager) -> Result<(), String> {

@@ -6,8 +6,10 @@ use super::data::GroupData;
 use super::retention::ReachableBlocks;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
-use crate::pool::{BlockPool, Event, FullBlocks, Grade, HashIndex, StoredEvent};
-use crate::request::{GroupBlocks, GroupHashes, HashWindow, RequestView};
+use crate::pool::{
+    BlockPool, Chains, Event, FullBlocks, Grade, HashIndex, NO_SEGMENT, Slot, StoredEvent,
+};
+use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
 /// The blocks of one request in one group, about to be cached.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,8 @@ pub struct CacheTarget<'a> {
     pub hash_block_size: usize,
     /// The request's blocks in the group.
     pub blocks: &'a GroupBlocks,
+    /// Whether the blocks are linked, so that long prefixes of them are found as one.
+    pub is_linked: bool,
 }
 
 impl<'a> CacheTarget<'a> {
@@ -32,7 +36,15 @@ impl<'a> CacheTarget<'a> {
         request: &'a RequestView<'a>,
         blocks: &'a GroupBlocks,
     ) -> Self {
-        Self { request, group: data.id, block_size: data.block_size, hash_block_size, blocks }
+        let is_long = request.hashes.chain_len() >= Chains::MIN_HASHES;
+        Self {
+            request,
+            group: data.id,
+            block_size: data.block_size,
+            hash_block_size,
+            blocks,
+            is_linked: is_long && data.is_prefix_closed && request.hashes.is_chain(),
+        }
     }
 }
 
@@ -83,26 +95,58 @@ impl CacheTarget<'_> {
     ) {
         let (first, tail) = self.blocks.tail_from(run.start);
         let held = first.min(run.end)..run.end.min(first + tail.len());
-        for batch in batches(held) {
-            let blocks = &tail[batch.start - first..batch.end - first];
-            self.cache_batch(pool, batch.start, blocks, grade);
+        if held.is_empty() {
+            return;
+        }
+        let blocks = &tail[held.start - first..held.end - first];
+        let whole = FullBlocks {
+            segment: self.open_chain(pool, held.start),
+            ..self.full_blocks(held.start, blocks, grade)
+        };
+        let mut all_serve = true;
+        for batch in whole.batches(HashIndex::BATCH) {
+            all_serve &= pool.cache_batch(&batch);
             if let Some(event) = &mut stored {
-                self.tell(event, batch.start, blocks);
+                self.tell(event, batch.first_position(), batch.blocks);
             }
         }
+        pool.link(&whole, all_serve);
     }
 
-    fn cache_batch(&self, pool: &mut BlockPool, first: usize, blocks: &[BlockId], grade: Grade) {
-        pool.cache_batch(&FullBlocks {
+    /// Where the blocks from a position on are to be linked, if they are.
+    fn open_chain(&self, pool: &mut BlockPool, first: usize) -> Slot {
+        if !self.is_linked {
+            return NO_SEGMENT;
+        }
+        let before = match first.checked_sub(1) {
+            None => None,
+            Some(before) => {
+                let hash = self.hashes().try_get(before);
+                // An allocation reads no hashes far before those that it caches.
+                let Some(known) = hash.zip(self.blocks.get(before)) else { return NO_SEGMENT };
+                Some(known)
+            }
+        };
+        pool.open_chain(self.group, before, first, self.block_size)
+    }
+
+    fn full_blocks<'a>(
+        &'a self,
+        first: usize,
+        blocks: &'a [BlockId],
+        grade: Grade,
+    ) -> FullBlocks<'a> {
+        FullBlocks {
             group: self.group,
             blocks,
             hashes: self.hashes().from(first),
             per_block: self.block_size / self.hash_block_size,
             first_num_tokens: (first + 1) * self.block_size,
             block_size: self.block_size,
+            segment: NO_SEGMENT,
             grade,
             num_prompt_tokens: self.request.num_prompt_tokens,
-        });
+        }
     }
 
     fn tell(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
@@ -201,12 +245,6 @@ impl CacheTarget<'_> {
     }
 }
 
-/// A run in pieces that the index takes at once.
-fn batches(run: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let end = run.end;
-    run.step_by(HashIndex::BATCH).map(move |start| start..end.min(start + HashIndex::BATCH))
-}
-
 /// The hashes of a request seen at the block size of a group.
 #[derive(Clone, Copy)]
 struct BlockHashes<'a> {
@@ -217,6 +255,11 @@ struct BlockHashes<'a> {
 impl<'a> BlockHashes<'a> {
     fn get(&self, index: usize) -> BlockHash {
         self.window.of_block(index, self.per_block)
+    }
+
+    /// As [`Self::get`], if the hash lies in the window.
+    fn try_get(&self, index: usize) -> Option<&'a BlockHash> {
+        self.window.get_at((index + 1) * self.per_block - 1)
     }
 
     /// The hashes from that of a block on.

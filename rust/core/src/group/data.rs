@@ -20,6 +20,8 @@ pub struct GroupData {
     pub caches_partial_tail: bool,
     /// Whether its tables start with the blocks of a hit.
     pub adopts_hits: bool,
+    /// Whether every prefix of a hit is a hit.
+    pub is_prefix_closed: bool,
     /// Whether a block is the state of a whole prefix instead of that of its tokens.
     pub is_state: bool,
     /// Whether hits can end inside its blocks, at any multiple of the hash block size.

@@ -1,5 +1,6 @@
 //! One look-up in groups of one kind.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
@@ -30,10 +31,13 @@ pub struct HitQuery<'a> {
     pub drop_eagle_block: bool,
     /// The hit is a multiple of this.
     pub alignment: usize,
-    /// The blocks of the cached prefix as far as anybody can ask for it, one list per group, if it
-    /// is known already.
-    pub known_prefix: Option<&'a [Vec<BlockId>]>,
+    /// The blocks of the cached prefix, if it is known already.
+    pub known_prefix: Option<&'a KnownPrefix>,
 }
+
+/// The blocks of a cached prefix as far as anybody can ask for it, one list per group; none once a
+/// query took them.
+pub type KnownPrefix = RefCell<Option<Vec<Vec<BlockId>>>>;
 
 /// A hit: its length and, for each group of the query, the blocks that cover it. Blocks that the
 /// group does not need are null.
@@ -137,12 +141,27 @@ impl HitQuery<'_> {
     /// The blocks of the longest cached prefix, one list per group.
     pub fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
         let limit = self.max_blocks().min(self.hashes.len());
-        if let Some(known) = self.known_prefix {
-            let first = |ids: &Vec<BlockId>| ids[..limit.min(ids.len())].to_vec();
-            return Ok(known.iter().map(first).collect());
+        if let Some(mut known) = self.known_prefix.and_then(RefCell::take) {
+            known.iter_mut().for_each(|ids| ids.truncate(limit));
+            return Ok(known);
         }
         let mut found = vec![Vec::new(); self.groups.len()];
-        self.find_while_cached(&mut self.cursors(), 0..limit, &mut found)?;
+        self.extend_prefix(limit, &mut found)?;
         Ok(found)
+    }
+
+    /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
+    /// group lacks. How many blocks at its start are linked, as far as that was asked.
+    pub fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
+        let linked = match found[0].is_empty() {
+            true => self.read_linked_prefix(limit, found)?,
+            false => 0,
+        };
+        let after = |(&group, ids): (&GroupId, &Vec<BlockId>)| {
+            ChainCursor::after(group, ids.last().copied())
+        };
+        let mut cursors: Vec<_> = self.groups.iter().zip(&*found).map(after).collect();
+        self.find_while_cached(&mut cursors, found[0].len()..limit, found)?;
+        Ok(linked)
     }
 }

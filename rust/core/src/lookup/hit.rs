@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::request::GroupBlocks;
 
 /// A prefix found in the cache.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixHit {
     /// The blocks of each group; null where a group does not need them.
     pub blocks: Arc<Vec<GroupBlocks>>,

@@ -19,6 +19,8 @@ pub struct LookupMemos {
     by_request: MemoMap,
     clock: u64,
     num_ids: usize,
+    /// Memos that keep prefixes.
+    num_with_prefixes: usize,
 }
 
 impl LookupMemos {
@@ -32,10 +34,14 @@ impl LookupMemos {
         self.by_request.is_empty()
     }
 
+    /// Whether some memo is brought up to date by what leaves the index.
+    pub fn has_prefixes(&self) -> bool {
+        self.num_with_prefixes > 0
+    }
+
     /// Takes a request's memo out, if it is about the chain that starts `hashes`.
     pub fn take(&mut self, id: RequestId, hashes: &dyn HashSource) -> Result<Option<LookupMemo>> {
-        let Some(memo) = self.by_request.remove(&id) else { return Ok(None) };
-        self.num_ids -= memo.num_ids();
+        let Some(memo) = self.remove(id) else { return Ok(None) };
         Ok(if memo.chain.starts(hashes)? { Some(memo) } else { None })
     }
 
@@ -44,6 +50,7 @@ impl LookupMemos {
         self.clock += 1;
         memo.last_used = self.clock;
         self.num_ids += memo.num_ids();
+        self.num_with_prefixes += usize::from(!memo.prefixes.is_empty());
         self.by_request.insert(id, memo);
         while self.num_ids > Self::MAX_IDS {
             self.forget_oldest();
@@ -52,9 +59,14 @@ impl LookupMemos {
 
     /// Drops a request's memo.
     pub fn forget(&mut self, id: RequestId) {
-        if let Some(memo) = self.by_request.remove(&id) {
-            self.num_ids -= memo.num_ids();
-        }
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: RequestId) -> Option<LookupMemo> {
+        let memo = self.by_request.remove(&id)?;
+        self.num_ids -= memo.num_ids();
+        self.num_with_prefixes -= usize::from(!memo.prefixes.is_empty());
+        Some(memo)
     }
 
     fn forget_oldest(&mut self) {

@@ -2,20 +2,36 @@
 
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::group::HitQuery;
-use crate::pool::{ChainCursor, LogPosition};
+use crate::group::{HitQuery, KnownPrefix};
+use crate::pool::{BlockPool, ChainCursor, LogPosition};
 
 /// The blocks of the longest cached prefix in groups that are looked up together.
 #[derive(Clone, Debug, Default)]
 pub struct CachedPrefix {
     pub(super) ids: Vec<Vec<BlockId>>,
     pub(super) seen: LogPosition,
+    /// Blocks at the start that the pool has linked, if that was asked just now.
+    pub(super) num_linked: Option<usize>,
 }
 
 impl CachedPrefix {
-    /// The blocks, one list per group.
-    pub fn ids(&self) -> &[Vec<BlockId>] {
-        &self.ids
+    /// The blocks, for a search.
+    pub fn known(&self) -> KnownPrefix {
+        Some(self.ids.clone()).into()
+    }
+
+    /// As [`Self::known`], for the last search.
+    pub fn into_known(self) -> KnownPrefix {
+        Some(self.ids).into()
+    }
+
+    /// Links what is not linked yet in these groups, so that the next look-up finds all of it as
+    /// one; whether that was done for all.
+    pub fn link(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
+        let Some(first) = self.num_linked else { return false };
+        let len = self.len();
+        let link = |ids: &Vec<BlockId>| first == len || pool.relink(ids, first, block_size);
+        self.ids.iter().map(link).fold(true, |all, linked| all & linked)
     }
 
     /// Brings the prefix up to date, at least as far as `query` reads.
@@ -55,11 +71,10 @@ impl CachedPrefix {
 
     fn extend(&mut self, query: &HitQuery<'_>) -> Result<()> {
         let limit = query.max_blocks().min(query.hashes.len());
-        let last = |ids: &Vec<BlockId>| ids.last().copied();
-        let lasts: Vec<_> = self.ids.iter().map(last).collect();
-        let mut cursors: Vec<_> =
-            query.groups.iter().zip(lasts).map(|(&g, last)| ChainCursor::after(g, last)).collect();
-        query.find_while_cached(&mut cursors, self.len()..limit, &mut self.ids)
+        let is_new = self.len() == 0;
+        let linked = query.extend_prefix(limit, &mut self.ids)?;
+        self.num_linked = is_new.then_some(linked);
+        Ok(())
     }
 
     fn len(&self) -> usize {

@@ -8,7 +8,7 @@ use super::hit::SearchResult;
 use super::prefix::CachedPrefix;
 use super::spec_group::SpecGroup;
 use crate::error::Result;
-use crate::group::{Group, GroupHit, HitQuery};
+use crate::group::{Group, GroupHit, HitQuery, KnownPrefix};
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, GroupHashes, HashSource};
 
@@ -28,7 +28,7 @@ pub struct HitSearch<'a> {
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
     /// What is known of the closed groups' cached prefixes, in the order of `spec_groups`.
-    pub known_prefixes: Option<&'a [CachedPrefix]>,
+    pub known_prefixes: Option<&'a [KnownPrefix]>,
 }
 
 impl HitSearch<'_> {
@@ -92,8 +92,7 @@ impl HitSearch<'_> {
         drop_eagle_block: bool,
     ) -> Result<GroupHit> {
         let known = self.known_prefixes.filter(|_| group.is_prefix_closed);
-        let known_prefix =
-            known.and_then(|known| known.get(self.position_of(group))).map(CachedPrefix::ids);
+        let known_prefix = known.and_then(|known| known.get(self.position_of(group)));
         let query = self.query(group, max_length, drop_eagle_block);
         self.groups[usize::from(group.groups[0])].longest_hit(&HitQuery { known_prefix, ..query })
     }

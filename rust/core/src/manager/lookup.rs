@@ -28,8 +28,8 @@ impl Manager {
                 self.memos.put(request, memo);
                 return Ok(hit);
             }
-            Some(memo) => memo.prefixes,
-            None => vec![CachedPrefix::default(); self.plan.spec_groups.len()],
+            Some(memo) if !memo.prefixes.is_empty() => memo.prefixes,
+            _ => vec![CachedPrefix::default(); self.plan.spec_groups.len()],
         };
         self.look_up_and_remember(request, hashes, chain, max_length, prefixes)
     }
@@ -44,12 +44,26 @@ impl Manager {
     ) -> Result<PrefixHit> {
         self.pool.keep_removals(true);
         self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
-        let search = HitSearch { known_prefixes: Some(&prefixes), ..self.hit_search(hashes) };
+        let known: Vec<_> = match hashes.is_chain() && self.link(&mut prefixes) {
+            // The links serve the next look-up as well.
+            true => {
+                std::mem::take(&mut prefixes).into_iter().map(CachedPrefix::into_known).collect()
+            }
+            false => prefixes.iter().map(CachedPrefix::known).collect(),
+        };
+        let search = HitSearch { known_prefixes: Some(&known), ..self.hit_search(hashes) };
         let hit = PrefixHit::from(self.search(&search, max_length)?);
         let version = self.pool.version();
         let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
         self.memos.put(request, memo);
+        self.pool.keep_removals(self.memos.has_prefixes());
         Ok(hit)
+    }
+
+    fn link(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
+        let Self { plan, pool, .. } = self;
+        let closed = plan.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
+        closed.map(|(group, prefix)| prefix.link(pool, group.block_size)).fold(true, |a, b| a & b)
     }
 
     /// Forgets what a request's look-up found. Admission and the end of what a request holds do so
@@ -59,7 +73,7 @@ impl Manager {
             return;
         }
         self.memos.forget(request);
-        self.pool.keep_removals(!self.memos.is_empty());
+        self.pool.keep_removals(self.memos.has_prefixes());
     }
 
     /// The longest prefix of a chain of hashes that every group can continue from.

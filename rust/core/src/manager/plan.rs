@@ -116,6 +116,7 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
             is_cacheable: declaration.is_cacheable(spec),
             caches_partial_tail: kind.caches_partial_tail(),
             adopts_hits: kind.adopts_hits(),
+            is_prefix_closed: kind.is_prefix_closed(),
             is_state: kind.is_state(),
             has_partial_hits: false,
             is_zeroed: config.needs_zeroing && kind.is_zeroed(),

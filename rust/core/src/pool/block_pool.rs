@@ -1,6 +1,7 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
 use super::adaptive::{Adaptive, Mark};
+use super::chains::Chains;
 use super::event::Event;
 use super::free_queue::BlockList;
 use super::further_keys::FurtherKeys;
@@ -22,6 +23,7 @@ pub struct BlockPool {
     pub(crate) index: HashIndex,
     pub(crate) further_keys: FurtherKeys,
     pub(crate) num_cached: usize,
+    pub(crate) chains: Chains,
     pub(super) recycle_order: RecycleOrder,
     pub(crate) adaptive: Option<Box<Adaptive>>,
     pub(super) events: Option<Vec<Event>>,
@@ -72,6 +74,7 @@ impl BlockPool {
             layout,
             further_keys: FurtherKeys::default(),
             num_cached: 0,
+            chains: Chains::default(),
             recycle_order,
             adaptive: adaptive.map(Box::new),
             events: with_events.then(Vec::new),
@@ -246,6 +249,7 @@ impl BlockPool {
         self.demote_n(self.pinned.len());
         self.empty_lists();
         self.index.clear();
+        self.chains.clear();
         for block in 0..self.num_blocks() as BlockId {
             self.states.clear_key(block);
             self.states.set_has_further_keys(block, false);

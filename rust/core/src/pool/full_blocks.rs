@@ -1,6 +1,7 @@
 //! Full blocks that are to be cached.
 
 use super::adaptive::Grade;
+use super::chains::Slot;
 use crate::block::{BlockHash, BlockId, GroupId};
 
 /// Full blocks of one request in one group, side by side, that are to be cached.
@@ -18,10 +19,29 @@ pub struct FullBlocks<'a> {
     pub first_num_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
+    /// The segment that lists the blocks, if they are linked.
+    pub segment: Slot,
     /// What the blocks are worth, where that is told apart.
     pub grade: Grade,
     /// Tokens of the prompt: blocks behind it were generated.
     pub num_prompt_tokens: usize,
+}
+
+impl<'a> FullBlocks<'a> {
+    /// The same in pieces of so many blocks.
+    pub fn batches(self, size: usize) -> impl Iterator<Item = FullBlocks<'a>> {
+        self.blocks.chunks(size).enumerate().map(move |(i, blocks)| FullBlocks {
+            blocks,
+            hashes: &self.hashes[i * size * self.per_block..],
+            first_num_tokens: self.num_tokens(i * size),
+            ..self
+        })
+    }
+
+    /// Position of the first block in its chain.
+    pub fn first_position(&self) -> usize {
+        self.first_num_tokens / self.block_size - 1
+    }
 }
 
 impl FullBlocks<'_> {

@@ -2,6 +2,7 @@
 //! reused or evicted.
 
 use super::block_pool::BlockPool;
+use super::chains::{NO_SEGMENT, Slot};
 use super::event::Event;
 use super::full_blocks::FullBlocks;
 use super::further_keys::FurtherKeys;
@@ -87,18 +88,22 @@ impl BlockPool {
     }
 
     /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
-    /// them; what they were cached under before is forgotten. Null blocks are passed over.
+    /// them; what they were cached under before is forgotten. Null blocks are passed over. Whether
+    /// each serves its key: none is a duplicate.
     #[inline(never)]
-    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) {
+    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) -> bool {
         let mut places = [Place::default(); HashIndex::BATCH];
         let places = &mut places[..batch.blocks.len()];
         self.find_places(batch, places);
         self.index.warm_up(places.iter().copied());
         let mut next = 0;
+        let mut all_serve = true;
         while let Some(i) = self.cache_simple_ones(batch, places, next) {
             let size = self.index.num_lines();
             let (hash, fingerprint) = (batch.hash(i), places[i].fingerprint);
-            self.cache_full_block(batch.blocks[i], hash, fingerprint, batch.num_tokens(i));
+            let position = (batch.num_tokens(i), batch.segment);
+            self.cache_full_block(batch.blocks[i], hash, fingerprint, position);
+            all_serve &= !self.states.is_duplicate(batch.blocks[i]);
             if self.adaptive.is_some() {
                 self.supersede_original_of(batch.blocks[i]);
             }
@@ -110,6 +115,7 @@ impl BlockPool {
         if self.adaptive.is_some() {
             self.mark_batch(batch);
         }
+        all_serve
     }
 
     fn find_places(&self, batch: &FullBlocks<'_>, places: &mut [Place]) {
@@ -127,22 +133,24 @@ impl BlockPool {
         first: usize,
     ) -> Option<usize> {
         let mut index = self.index.simple_changes();
+        let mut keys = self.states.key_writer();
         let mut num_done = 0;
-        let mut rest = (first..).zip(&batch.blocks[first..]).zip(&places[first..]);
-        let stop = rest.find(|&((i, &block), &place)| {
+        let mut stop = None;
+        for (i, (&block, &place)) in batch.blocks.iter().zip(places).enumerate().skip(first) {
             if block == NULL_BLOCK {
-                return false;
+                continue;
             }
-            if self.states.is_cached(block) || !index.insert(place, block) {
-                return true;
+            let position = (batch.num_tokens(i), batch.segment);
+            let enter = || index.insert(place, block);
+            if !keys.write(block, batch.hash(i), place.fingerprint, position, enter) {
+                stop = Some(i);
+                break;
             }
-            self.states.set_key(block, batch.hash(i), place.fingerprint, batch.num_tokens(i));
             num_done += 1;
-            false
-        });
+        }
         self.num_cached += num_done;
         self.version += num_done as u64;
-        stop.map(|((i, _), _)| i)
+        stop
     }
 
     fn cache_full_block(
@@ -150,11 +158,11 @@ impl BlockPool {
         block: BlockId,
         hash: &BlockHash,
         fingerprint: Fingerprint,
-        num_tokens: usize,
+        (num_tokens, segment): (usize, Slot),
     ) {
-        if !self.states.set_key(block, hash, fingerprint, num_tokens) {
+        if !self.states.set_key(block, hash, fingerprint, num_tokens, segment) {
             self.remove_keys(block);
-            self.states.set_key(block, hash, fingerprint, num_tokens);
+            self.states.set_key(block, hash, fingerprint, num_tokens, segment);
         }
         self.num_cached += 1;
         self.version += 1;
@@ -175,7 +183,7 @@ impl BlockPool {
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
         if !self.states.is_cached(block) {
             let fingerprint = self.layout.fingerprint_of(&key);
-            self.cache_full_block(block, &key.hash, fingerprint, num_tokens);
+            self.cache_full_block(block, &key.hash, fingerprint, (num_tokens, NO_SEGMENT));
             self.mark_one(block, &key);
         } else if !self.has_key(block, &key) {
             self.states.set_has_further_keys(block, true);
@@ -214,6 +222,7 @@ impl BlockPool {
 
     /// Takes every key of a block away and reports each as removed.
     pub fn remove_keys(&mut self, block: BlockId) {
+        self.cut_at(block);
         if self.states.has_plain_key(block) {
             self.states.clear_key(block);
             self.forget_plain_key(block);

@@ -7,6 +7,7 @@
 
 mod adaptive;
 mod block_pool;
+mod chains;
 mod cursor;
 mod event;
 mod free_queue;
@@ -15,6 +16,7 @@ mod further_keys;
 mod graded;
 mod index;
 mod keys;
+mod linking;
 mod observation;
 mod order;
 mod recycle;
@@ -23,6 +25,7 @@ mod states;
 
 pub use adaptive::{Adaptive, Grade, Mark, Ordering};
 pub use block_pool::BlockPool;
+pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};
 pub use full_blocks::FullBlocks;

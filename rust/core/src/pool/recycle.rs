@@ -34,32 +34,41 @@ impl BlockPool {
         batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
         let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
         let mut num_cached = 0;
+        let mut are_linked = false;
         for &block in batch {
             if self.states.take_uncached(block) {
                 continue;
             }
+            are_linked |= self.states.is_linked(block);
             cached[num_cached] = (block, self.index.place(self.states.fingerprint(block)));
             num_cached += 1;
         }
         let cached = &cached[..num_cached];
         self.index.warm_up(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
-        while let Some(i) = self.evict_simple_ones(&cached[next..]) {
+        while let Some(i) = self.evict_simple_ones(&cached[next..], are_linked) {
             self.reuse(cached[next + i].0);
             next += i + 1;
         }
     }
 
     /// Reuses cached blocks up to one of which more than its own key has to change, or whose reuse
-    /// somebody wants to know of: the position of that one.
-    fn evict_simple_ones(&mut self, cached: &[(BlockId, Place)]) -> Option<usize> {
+    /// somebody wants to know of: the position of that one. `are_linked` tells whether any of them
+    /// names a segment.
+    fn evict_simple_ones(
+        &mut self,
+        cached: &[(BlockId, Place)],
+        are_linked: bool,
+    ) -> Option<usize> {
         let is_watched = self.is_watched();
         let mut index = self.index.simple_changes();
         let stop = cached.iter().position(|&(block, key)| {
-            let is_simple = !is_watched && self.states.is_plain(block);
-            !(is_simple && index.remove(key, block) && self.states.take_plain(block))
+            is_watched || !self.states.take_plain_once(block, || index.remove(key, block))
         });
         let num_evicted = stop.unwrap_or(cached.len());
+        if are_linked {
+            self.cut_each(&cached[..num_evicted]);
+        }
         self.evictions += num_evicted as u64;
         self.version += num_evicted as u64;
         self.num_cached -= num_evicted;
@@ -68,6 +77,7 @@ impl BlockPool {
 
     fn reuse(&mut self, block: BlockId) {
         if self.states.take_plain(block) {
+            self.cut_at(block);
             self.forget_plain_key(block);
         } else {
             self.states.set_ref_count(block, 1);

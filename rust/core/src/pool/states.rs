@@ -2,11 +2,14 @@
 //! that the operating system hands out zeroed, so that a pool of millions costs nothing until its
 //! blocks are used.
 
+use super::chains::{NO_SEGMENT, Slot};
 use super::index::{Fingerprint, KeyLayout};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 /// Flags of a block, in the bits above its references.
 mod flag {
+    /// The block names a segment of a chain.
+    pub const LINKED: u32 = 1 << 27;
     /// The block is in the prefix cache under its own hash.
     pub const CACHED: u32 = 1 << 28;
     /// An earlier block with the same key is served instead of this one.
@@ -18,7 +21,10 @@ mod flag {
 }
 
 /// The most references that a block can have.
-pub const MAX_REFERENCES: u32 = flag::CACHED - 1;
+pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+
+/// All flags but one that makes no difference to a block that is taken or given back.
+const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
 
 /// Words of a block's record. They are used together, so they lie on one cache line.
 mod word {
@@ -52,7 +58,16 @@ pub struct BlockStates {
     /// A record for each block, and one for each sentinel of a queue but the first.
     records: Vec<[u32; 4]>,
     hash: Vec<[u64; 4]>,
-    hash_num_tokens: Vec<u32>,
+    origins: Vec<Origin>,
+}
+
+/// Where in a chain of hashes a block's own hash stands, or stood last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Origin {
+    /// Prefix tokens that it covers.
+    num_tokens: u32,
+    /// The segment that lists the block, if any does.
+    segment: Slot,
 }
 
 impl BlockStates {
@@ -67,7 +82,7 @@ impl BlockStates {
             layout,
             records: made_present(vec![[0; 4]; num_blocks + 1 + num_further]),
             hash: made_present(vec![[0; 4]; num_blocks]),
-            hash_num_tokens: made_present(vec![0; num_blocks]),
+            origins: made_present(vec![Origin::default(); num_blocks]),
         }
     }
 
@@ -127,21 +142,25 @@ impl BlockStates {
         self.take_flagged(id, flag::CACHED)
     }
 
+    /// As [`Self::take_plain`], once `leave` has agreed.
+    #[inline]
+    pub(crate) fn take_plain_once(&mut self, id: BlockId, leave: impl FnOnce() -> bool) -> bool {
+        let usage = self.usage_mut(id);
+        let is_taken = *usage & KINDS == flag::CACHED && leave();
+        if is_taken {
+            *usage = 1;
+        }
+        is_taken
+    }
+
     #[inline]
     fn take_flagged(&mut self, id: BlockId, flags: u32) -> bool {
         let usage = self.usage_mut(id);
-        let is_so = *usage & !MAX_REFERENCES == flags;
+        let is_so = *usage & KINDS == flags;
         if is_so {
             *usage = 1;
         }
         is_so
-    }
-
-    /// Whether a block caches a key that it serves alone, and is nothing else, as nearly all cached
-    /// ones are.
-    #[inline]
-    pub(crate) fn is_plain(&self, id: BlockId) -> bool {
-        self.usage(id) & !MAX_REFERENCES == flag::CACHED
     }
 
     /// Reads the keys of blocks that are about to be compared, so that the waits for memory
@@ -171,8 +190,8 @@ impl BlockStates {
     #[inline]
     pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
         let usage = self.usage_mut(id);
-        if *usage == flag::CACHED + 1 {
-            *usage = flag::CACHED;
+        if *usage & !flag::LINKED == flag::CACHED + 1 {
+            *usage -= 1;
             return Dropped::Cached;
         }
         if *usage & MAX_REFERENCES == 0 {
@@ -228,12 +247,33 @@ impl BlockStates {
 
     /// Prefix tokens that the block's own hash covers.
     pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
-        self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
+        self.is_cached(id).then(|| self.origins[id as usize].num_tokens as usize)
     }
 
     /// Prefix tokens of the hash that the block has or had last.
     pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
-        self.hash_num_tokens[id as usize] as usize
+        self.origins[id as usize].num_tokens as usize
+    }
+
+    /// Whether a block names a segment of a chain.
+    pub(super) fn is_linked(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::LINKED != 0
+    }
+
+    /// Whether a block names this segment of a chain.
+    pub fn names_segment(&self, id: BlockId, segment: Slot) -> bool {
+        self.is_linked(id) && self.segment(id) == segment
+    }
+
+    /// The segment that a block names, or named last: only that one can list it.
+    pub(super) fn segment(&self, id: BlockId) -> Slot {
+        self.origins[id as usize].segment
+    }
+
+    /// Lets a cached block name a segment.
+    pub(super) fn set_segment(&mut self, id: BlockId, segment: Slot) {
+        self.origins[id as usize].segment = segment;
+        self.set_flag(id, flag::LINKED, segment != NO_SEGMENT);
     }
 
     /// Gives the block its own hash, whose fingerprint the caller has at hand. A block that has
@@ -245,21 +285,33 @@ impl BlockStates {
         hash: &BlockHash,
         fingerprint: Fingerprint,
         num_tokens: usize,
+        segment: Slot,
     ) -> bool {
         let record = &mut self.records[id as usize];
         if record[word::USE] & flag::CACHED != 0 {
             return false;
         }
-        record[word::USE] |= flag::CACHED;
+        record[word::USE] |= key_flags(segment);
         record[word::FINGERPRINT] = fingerprint.0;
         self.hash[id as usize] = hash.0;
-        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        self.origins[id as usize] = Origin { num_tokens: num_tokens as u32, segment };
         true
+    }
+
+    /// To give many blocks their own hashes.
+    #[inline]
+    pub(super) fn key_writer(&mut self) -> KeyWriter<'_> {
+        let num_blocks = self.hash.len();
+        KeyWriter {
+            records: &mut self.records[..num_blocks],
+            hash: &mut self.hash,
+            origins: &mut self.origins[..num_blocks],
+        }
     }
 
     /// Takes the block's own hash away.
     pub fn clear_key(&mut self, id: BlockId) {
-        *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE);
+        *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE | flag::LINKED);
     }
 
     /// Whether the block is cached under a hash of its own.
@@ -309,6 +361,41 @@ impl BlockStates {
     }
 }
 
+/// Gives blocks their own hashes. All lists have an entry for each block.
+pub(super) struct KeyWriter<'a> {
+    records: &'a mut [[u32; 4]],
+    hash: &'a mut [[u64; 4]],
+    origins: &'a mut [Origin],
+}
+
+impl KeyWriter<'_> {
+    /// Gives a block its own hash, unless it has one or `enter` refuses it; whether it was done.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        id: BlockId,
+        hash: &BlockHash,
+        fingerprint: Fingerprint,
+        (num_tokens, segment): (usize, Slot),
+        enter: impl FnOnce() -> bool,
+    ) -> bool {
+        let record = &mut self.records[id as usize];
+        if record[word::USE] & flag::CACHED != 0 || !enter() {
+            return false;
+        }
+        record[word::USE] |= key_flags(segment);
+        record[word::FINGERPRINT] = fingerprint.0;
+        self.hash[id as usize] = hash.0;
+        self.origins[id as usize] = Origin { num_tokens: num_tokens as u32, segment };
+        true
+    }
+}
+
+/// The flags of a block that gets a key of its own.
+fn key_flags(segment: Slot) -> u32 {
+    if segment == NO_SEGMENT { flag::CACHED } else { flag::CACHED | flag::LINKED }
+}
+
 /// Up to so many blocks, the memory of a pool is made present when the pool is: 52 bytes a block,
 /// at about 0.3 ms per MB, which the first requests would pay for otherwise.
 const MAX_PRESENT: usize = 1 << 20;
@@ -334,8 +421,8 @@ mod tests {
         assert!(states.drop_reference(1) == Dropped::Held, "a count of 0 stays");
         assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
         states.set_ref_count(2, 1);
-        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4));
-        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4));
+        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
+        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
         assert!(states.drop_reference(2) == Dropped::Cached);
     }
 }

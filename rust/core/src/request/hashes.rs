@@ -14,6 +14,11 @@ pub trait HashSource {
     /// The hash at a position below [`Self::len`].
     fn get(&self, index: usize) -> Result<BlockHash>;
 
+    /// Whether each hash is known to stand for all before it, in every chain of which this is known.
+    fn is_chain(&self) -> bool {
+        false
+    }
+
     /// Adds `n` hashes to `out`: those at `first`, `first + step` and so on, all below
     /// [`Self::len`].
     fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
@@ -34,17 +39,28 @@ pub trait HashSource {
 pub struct HashWindow<'a> {
     start: usize,
     hashes: &'a [BlockHash],
+    is_chain: bool,
 }
 
 impl<'a> HashWindow<'a> {
     /// The hashes from position `start` on, to the end of the chain.
     pub fn new(start: usize, hashes: &'a [BlockHash]) -> Self {
-        Self { start, hashes }
+        Self { start, hashes, is_chain: false }
+    }
+
+    /// The same hashes, known to be made by a hasher: each stands for all before it.
+    pub fn chained(self, is_chain: bool) -> Self {
+        Self { is_chain, ..self }
     }
 
     /// Number of hashes of the whole chain.
     pub fn chain_len(&self) -> usize {
         self.start + self.hashes.len()
+    }
+
+    /// As [`Self::at`], if the position lies in the window.
+    pub fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
+        self.hashes.get(index.checked_sub(self.start)?)
     }
 
     /// The hash at a position of the chain that lies in the window.
@@ -77,6 +93,10 @@ impl HashSource for HashWindow<'_> {
     fn get(&self, index: usize) -> Result<BlockHash> {
         Ok(self.at(index))
     }
+
+    fn is_chain(&self) -> bool {
+        self.is_chain
+    }
 }
 
 /// The hashes of a request seen at the block size of a group: the hash of a block is that of the
@@ -96,6 +116,11 @@ impl<'a> GroupHashes<'a> {
     /// Number of full blocks that have a hash.
     pub fn len(&self) -> usize {
         self.hashes.len() / self.per_block
+    }
+
+    /// Whether each hash is known to stand for all before it.
+    pub fn is_chain(&self) -> bool {
+        self.hashes.is_chain()
     }
 
     /// Whether no block has a hash.

@@ -49,8 +49,14 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
     let view = request.view();
     let blocks = manager.blocks_of(1).expect("a request that runs").groups[0].blocks.clone();
     let (group, block_size, hash_block_size) = (0, 32, 8);
-    let target =
-        CacheTarget { request: &view, group, block_size, hash_block_size, blocks: &blocks };
+    let target = CacheTarget {
+        request: &view,
+        group,
+        block_size,
+        hash_block_size,
+        blocks: &blocks,
+        is_linked: false,
+    };
     for (num_tokens, expected) in [(8, &[0][..]), (16, &[1]), (8, &[1, 0]), (8, &[1, 0])] {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);
         assert_eq!(hashes_of(&manager, &request, first), expected);

@@ -236,6 +236,7 @@ fn the_index_can_grow_while_a_batch_is_cached() {
         per_block: 1,
         first_num_tokens: 4,
         block_size: 4,
+        segment: kvoxide_core::pool::NO_SEGMENT,
         grade: Grade::BEST,
         num_prompt_tokens: usize::MAX,
     });

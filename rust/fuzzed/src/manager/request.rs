@@ -1,6 +1,6 @@
 //! Requests of the traffic: numbers, and hashes that belong to their tokens.
 
-use kvoxide_core::{BlockHash, RequestId, RequestView};
+use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
 
 /// The longest request, in tokens.
 const MAX_TOKENS: usize = 900;
@@ -68,6 +68,11 @@ impl Request {
         }
     }
 
+    /// Its hashes, each of which stands for all before it.
+    pub fn chain(&self) -> HashWindow<'_> {
+        HashWindow::from(&self.hashes[..]).chained(true)
+    }
+
     /// What the manager reads.
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
@@ -76,7 +81,7 @@ impl Request {
             num_in_flight_tokens: self.num_in_flight_tokens,
             shared_prefix_boundary: self.boundary,
             is_waiting: self.is_waiting,
-            ..RequestView::new(self.id, &self.hashes[..], self.tokens.len())
+            ..RequestView::new(self.id, self.chain(), self.tokens.len())
         }
     }
 }

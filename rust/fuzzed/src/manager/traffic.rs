@@ -203,10 +203,15 @@ impl Traffic {
     /// The hit of a request, which the memo must not change.
     fn look_up(&mut self, i: usize, max_length: usize) -> Result<PrefixHit> {
         let view = self.requests[i].view();
-        let afresh = self.manager.find_longest_hit(&view.hashes, max_length);
+        // Read hash by hash, as if they were not known to be a chain.
+        let unlinked = view.hashes.chained(false);
+        let afresh = self.manager.find_longest_hit(&unlinked, max_length);
+        let linked = self.manager.find_longest_hit(&view.hashes, max_length);
+        let [linked, afresh] = [linked, afresh].map(|found| found.map(PrefixHit::from));
+        assert_eq!(linked, afresh);
         let found = self.manager.get_computed_blocks(view.id, &view.hashes, max_length);
         assert_eq!(afresh.is_err(), found.is_err());
-        let (afresh, found) = (PrefixHit::from(afresh?), found?);
+        let (afresh, found) = (afresh?, found?);
         assert_eq!((afresh.length, &afresh.blocks), (found.length, &found.blocks));
         assert_eq!(afresh.shared_prefix_boundary, found.shared_prefix_boundary);
         assert!(found.length <= max_length);

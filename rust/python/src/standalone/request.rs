@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::block_hash::ExtraKeys;
-use kvoxide_core::{BlockHash, RequestId, RequestView};
+use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
 use crate::crossing::{
@@ -67,13 +67,14 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl PyRequest {
     /// What the core reads.
     pub(super) fn view(&self) -> RequestView<'_> {
+        let hashes = HashWindow::from(&self.hashes[..]);
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
             num_in_flight_tokens: self.num_in_flight_tokens,
             shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: matches!(self.status, RequestStatus::Waiting | RequestStatus::Preempted),
-            ..RequestView::new(self.id, &self.hashes[..], self.num_tokens)
+            ..RequestView::new(self.id, hashes.chained(self.hasher.is_some()), self.num_tokens)
         }
     }
 
