@@ -30,6 +30,9 @@ ALGORITHMS: Final[tuple["HashAlgorithm", ...]] = (
     "xxhash_cbor",
 )
 
+# The attribute of a request that the compiled module reads.
+CHAIN_END: Final = "_kvoxide_chain_end"
+
 # A request with more blocks that the engine cannot encode is vLLM's from there on: each of them
 # makes the engine read the rest of the request again.
 MAX_LEFT_BLOCKS: Final = 16
@@ -131,6 +134,20 @@ def _key_function(utils: Any, num_lookahead_tokens: int) -> Callable[..., tuple[
     return keys_of_block
 
 
+def _note_chain_end(request: Any, known: list[bytes], new: list[bytes]) -> None:
+    """Leave with a request how many hashes it has and the last of them, if all were made here: each
+    stands for all before it then, which saves the engine from reading them."""
+    attributes = getattr(request, "__dict__", None)
+    if attributes is None:
+        return
+    num_known = len(known)
+    if num_known:
+        end = attributes.get(CHAIN_END)
+        if end is None or end[0] != num_known or end[1] is not known[-1]:
+            return
+    attributes[CHAIN_END] = num_known + len(new), new[-1]
+
+
 class _RequestHasher:
     """Hashes the new blocks of requests."""
 
@@ -188,6 +205,7 @@ class _RequestHasher:
             hashes = hash_blocks(parent, tokens._x, start, num_blocks, keys)
             if len(hashes) < num_blocks:
                 self._complete(request, hashes, num_blocks, keys or [None])
+            _note_chain_end(request, known, hashes)
             return hashes
 
         return hash_new_blocks

@@ -17,6 +17,9 @@ const NAMES: [&str; 8] = [
     "skip_reading_prefix_cache",
 ];
 
+/// Where `kvoxide.vllm.plugin.hashing` writes down how far it hashed a request.
+const CHAIN_END: &str = "_kvoxide_chain_end";
+
 /// A property that is the length of a list: the property as its class has it, and the list's name.
 pub(super) type ListLength = (Py<PyAny>, Py<PyString>);
 
@@ -110,6 +113,13 @@ impl<'py> Reader<'_, 'py> {
     #[inline]
     pub(super) fn count(&self, name: &Bound<'py, PyString>) -> PyResult<usize> {
         self.get(name)?.extract()
+    }
+
+    /// What kvoxide's hasher left with the request, if it made all of its hashes: how many there
+    /// are, and the last of them.
+    pub(super) fn chain_end(&self) -> Option<(usize, Bound<'py, PyAny>)> {
+        let end = self.attributes.as_ref()?.get_item(intern!(self.py(), CHAIN_END)).ok()??;
+        end.extract().ok()
     }
 
     /// Prompt and output tokens.

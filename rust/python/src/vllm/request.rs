@@ -1,7 +1,7 @@
 //! What is read of a vLLM request: its numbers at each call, and of its hashes those that the call
 //! needs.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,6 +20,8 @@ pub(super) struct Mirror {
     /// Position of the first hash that was copied.
     start: usize,
     hashes: Vec<BlockHash>,
+    /// Whether kvoxide's hasher made them, each from the one before.
+    is_chain: bool,
 }
 
 impl Mirror {
@@ -39,8 +41,13 @@ impl Mirror {
         if first_needed < self.start || !self.is_continued_by(source)? {
             self.start = first_needed;
             self.hashes.clear();
+            self.is_chain = true;
         }
         let known = self.start + self.hashes.len();
+        if known == source.len() {
+            return Ok(());
+        }
+        self.is_chain = self.is_chain && source.is_chain();
         source.read(known, 1, source.len() - known, &mut self.hashes)
     }
 
@@ -56,7 +63,7 @@ impl Mirror {
 
     /// What the core reads.
     pub(super) fn view(&self, facts: &Facts) -> RequestView<'_> {
-        let hashes = HashWindow::new(self.start, &self.hashes);
+        let hashes = HashWindow::new(self.start, &self.hashes).chained(self.is_chain);
         RequestView {
             num_prompt_tokens: facts.num_prompt_tokens,
             num_computed_tokens: facts.num_computed_tokens,
@@ -76,11 +83,22 @@ pub(super) struct PyHashes<'a, 'py> {
     hashes: &'a Bound<'py, PyAny>,
     list: Option<&'a Bound<'py, PyList>>,
     len: usize,
+    request: Option<&'a Reader<'a, 'py>>,
+    is_chain: OnceCell<bool>,
     hash_len: Cell<Option<usize>>,
     failure: RefCell<Option<PyErr>>,
 }
 
 impl<'a, 'py> PyHashes<'a, 'py> {
+    /// The hashes of a request, which says which of them kvoxide's hasher made.
+    pub(super) fn of(
+        request: &'a Reader<'a, 'py>,
+        hashes: &'a Bound<'py, PyAny>,
+        hash_len: Option<usize>,
+    ) -> PyResult<Self> {
+        Ok(Self { request: Some(request), ..Self::new(hashes, hash_len)? })
+    }
+
     /// A sequence of hashes of `hash_len` bytes, if that is known.
     pub(super) fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
         let list = hashes.cast::<PyList>().ok();
@@ -88,7 +106,15 @@ impl<'a, 'py> PyHashes<'a, 'py> {
             Some(list) => list.len(),
             None => hashes.len()?,
         };
-        Ok(Self { hashes, list, len, hash_len: Cell::new(hash_len), failure: RefCell::default() })
+        Ok(Self {
+            hashes,
+            list,
+            len,
+            request: None,
+            is_chain: OnceCell::new(),
+            hash_len: Cell::new(hash_len),
+            failure: RefCell::default(),
+        })
     }
 
     /// Bytes per hash, once one has been read.
@@ -102,6 +128,16 @@ impl<'a, 'py> PyHashes<'a, 'py> {
             Some(failure) if result.is_err() => Err(failure),
             _ => result.into_vllm(py),
         }
+    }
+
+    /// Whether the list is as long as it was when kvoxide's hasher last added to it, and ends with
+    /// the object that it added.
+    fn ends_as_made(&self) -> bool {
+        let end = self.request.and_then(Reader::chain_end);
+        let (Some(list), Some((len, last))) = (self.list, end) else { return false };
+        self.len > 0
+            && len == self.len
+            && list.get_item(self.len - 1).is_ok_and(|hash| hash.is(&last))
     }
 
     #[inline]
@@ -161,6 +197,10 @@ impl HashSource for PyHashes<'_, '_> {
 
     fn get(&self, index: usize) -> Result<BlockHash> {
         self.noted(self.get_one(index))
+    }
+
+    fn is_chain(&self) -> bool {
+        *self.is_chain.get_or_init(|| self.ends_as_made())
     }
 
     fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {

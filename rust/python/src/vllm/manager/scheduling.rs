@@ -178,7 +178,7 @@ fn update(
     hit: &[GroupBlocks],
 ) -> PyResult<()> {
     let list = hashes_of(request)?;
-    let hashes = PyHashes::new(&list, *hash_len)?;
+    let hashes = PyHashes::of(request, &list, *hash_len)?;
     let Facts { num_prompt_tokens, num_computed_tokens, .. } = *facts;
     let num_hashes = hashes.len();
     let first =
@@ -198,7 +198,7 @@ fn look_up(
 ) -> PyResult<PrefixHit> {
     let py = request.py();
     let list = hashes_of(request)?;
-    let hashes = PyHashes::new(&list, *hash_len)?;
+    let hashes = PyHashes::of(request, &list, *hash_len)?;
     let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
     let hit = hashes.settle(py, hit)?;
     if core.pool().has_events() && hit.length > 0 && reports_hits(request.request)? {
