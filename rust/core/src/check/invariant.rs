@@ -126,7 +126,7 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
 
 fn check_chains(pool: &BlockPool) -> Result<(), String> {
     for (Link { block, slot }, num_tokens) in pool.chains.listed() {
-        ensure(pool.states().names_segment(block, slot), || {
+        ensure(pool.states().segment(block) == slot, || {
             format!("block {block} does not name segment {slot}, which lists it")
         })?;
         ensure(pool.states().hash_num_tokens(block) == Some(num_tokens), || {

@@ -95,14 +95,14 @@ impl BlockPool {
         self.chains.read(path, out);
     }
 
-    /// Blocks will not serve their own keys any more; some of them name a segment.
+    /// Blocks that were cached serve their own keys no longer; some of them named a segment.
     #[inline(never)]
     pub(super) fn cut_each(&mut self, mut blocks: &[(BlockId, Place)]) {
         while let Some(&(block, _)) = blocks.first() {
-            let slot = self.states.segment(block);
+            let slot = self.states.last_segment(block);
             let num_popped = self.chains.pop(slot, blocks.iter().map(|&(block, _)| block));
-            if num_popped == 0 {
-                self.cut_at(block);
+            if num_popped == 0 && slot != NO_SEGMENT {
+                self.chains.cut(Link { block, slot }, self.states.last_hash_num_tokens(block));
             }
             blocks = &blocks[num_popped.max(1)..];
         }

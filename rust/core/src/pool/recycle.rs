@@ -76,8 +76,8 @@ impl BlockPool {
     }
 
     fn reuse(&mut self, block: BlockId) {
+        self.cut_at(block);
         if self.states.take_plain(block) {
-            self.cut_at(block);
             self.forget_plain_key(block);
         } else {
             self.states.set_ref_count(block, 1);

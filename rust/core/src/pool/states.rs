@@ -260,13 +260,13 @@ impl BlockStates {
         self.usage(id) & flag::LINKED != 0
     }
 
-    /// Whether a block names this segment of a chain.
-    pub fn names_segment(&self, id: BlockId, segment: Slot) -> bool {
-        self.is_linked(id) && self.segment(id) == segment
+    /// The segment of a chain that a block names: only that one can list it.
+    pub fn segment(&self, id: BlockId) -> Slot {
+        if self.is_linked(id) { self.last_segment(id) } else { NO_SEGMENT }
     }
 
-    /// The segment that a block names, or named last: only that one can list it.
-    pub(super) fn segment(&self, id: BlockId) -> Slot {
+    /// As [`Self::segment`], of a block that is cached or was until now.
+    pub(super) fn last_segment(&self, id: BlockId) -> Slot {
         self.origins[id as usize].segment
     }
 
