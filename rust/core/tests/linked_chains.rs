@@ -141,6 +141,23 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_and_again_once_it_is_back() {
     assert_eq!(check(&manager), Ok(()));
 }
 
+#[test]
+fn a_chain_that_parts_behind_a_lost_block_is_not_brought_back_by_another() {
+    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
+    // The second parts from the first at block 150, the third at block 100.
+    let [first, second, third] = [1, 2, 0].map(chain);
+    assert!(serve(&mut manager, 7, &first[..200]));
+    assert!(serve(&mut manager, 8, &second[..200]));
+    manager.evict_blocks(&[101]).expect("a block of the pool");
+    assert!(serve(&mut manager, 9, &third[..200]));
+    for (hashes, expected) in [(&first, 100), (&second, 100), (&third, 200)] {
+        for is_chain in [false, true] {
+            assert_eq!(look_up(&manager, &hashes[..200], is_chain).0, expected);
+        }
+    }
+    assert_eq!(check(&manager), Ok(()));
+}
+
 #[derive(Clone, Debug)]
 enum Change {
     Start {
