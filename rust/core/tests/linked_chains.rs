@@ -22,7 +22,7 @@ fn chain(number: usize) -> Vec<BlockHash> {
     let word = |i: u64| {
         let own = (0..=number).rev().find(|&n| i >= PARTINGS[n]).map_or(0, |n| n + 1);
         let shared_with_none = if number == 4 { 9 } else { own };
-        (shared_with_none as u64) << 32 | i + 1
+        (shared_with_none as u64) << 32 | (i + 1)
     };
     (0..LEN).map(|i| BlockHash([word(i), 0, 0, 0])).collect()
 }
