@@ -7,6 +7,7 @@
 
 mod adaptive;
 mod block_pool;
+mod census;
 mod cursor;
 mod event;
 mod free_queue;
@@ -21,8 +22,9 @@ mod recycle;
 mod removal_log;
 mod states;
 
-pub use adaptive::{Adaptive, Grade, Mark, Ordering};
+pub use adaptive::{Adaptive, Grade, Mark, Ordering, SampleCounts};
 pub use block_pool::BlockPool;
+pub use census::Census;
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};
 pub use full_blocks::FullBlocks;
