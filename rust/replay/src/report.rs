@@ -13,7 +13,7 @@ use crate::losses::Losses;
 /// Most points of a timeline.
 pub const TIMELINE_POINTS: usize = 1000;
 /// Most points that tell what was retained: each takes a look at all blocks.
-pub const RETENTION_POINTS: usize = 200;
+pub const RETENTION_POINTS: usize = 100;
 
 /// What came of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,15 @@ pub struct RequestReport {
     pub losses: Losses,
     /// How often it was preempted.
     pub preemptions: usize,
+}
+
+impl RequestReport {
+    /// Prompt tokens that were not hit, by why: lost in each way, and computed for the first time.
+    pub fn unhit(&self) -> [usize; 4] {
+        let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
+        let known = self.hit_tokens.unwrap_or(0) + self.losses.num_tokens();
+        [evicted_full, evicted_tail, never_cached, self.prompt_tokens - known]
+    }
 }
 
 /// The pool at one moment.

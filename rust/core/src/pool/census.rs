@@ -21,14 +21,17 @@ pub struct Census {
 impl BlockPool {
     /// Counts the blocks, in time proportional to the pool.
     pub fn census(&self) -> Census {
-        let mut census = Census { waiting: vec![0; self.layout.num_groups()], ..Census::default() };
+        let num_groups = self.layout.num_groups();
+        // What follows a block is as good as random: nothing to branch on.
+        let (in_use, empty) = (num_groups, num_groups + 1);
+        let mut counts = vec![0; num_groups + 2];
         for block in 1..self.num_blocks() as BlockId {
-            match self.states.ref_count(block) {
-                0 if self.states.is_cached(block) => census.waiting[self.group_of(block)] += 1,
-                0 => census.empty += 1,
-                _ => census.in_use += 1,
-            }
+            let free = if self.states.is_cached(block) { self.group_of(block) } else { empty };
+            counts[if self.states.ref_count(block) > 0 { in_use } else { free }] += 1;
         }
+        let (in_use, empty) = (counts[in_use], counts[empty]);
+        counts.truncate(num_groups);
+        let mut census = Census { in_use, empty, held: 0, waiting: counts };
         let held = self.adaptive().into_iter().flat_map(|adaptive| adaptive.held(&self.states));
         for block in held.chain(self.pinned_blocks()) {
             census.waiting[self.group_of(block)] -= 1;

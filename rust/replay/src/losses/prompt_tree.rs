@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(pieces(&tree, 0, 4), [0..2, 2..4]);
         assert_eq!(pieces(&tree, 1, 3), [0..2, 2..3]);
         assert_eq!(pieces(&tree, 2, 3), [0..2, 2..3]);
-        assert_eq!(pieces(&tree, 3, 1), [0..1]);
+        assert_eq!(pieces(&tree, 3, 1), vec![0..1; 1]);
         let last = |request| tree.path(request)[1];
         assert!(last(0) == last(1) && last(0) != last(2));
         assert_eq!((tree.path(0)[0], tree.len()), (tree.path(2)[0], 4));
@@ -163,7 +163,7 @@ mod tests {
         let prompts = vec![ids(20, &[7, 8]), ids(12, &[7, 8]), ids(32, &[7, 9])];
         let tree = tree(prompts, 16);
         assert_eq!(pieces(&tree, 0, 20), [0..16, 16..20]);
-        assert_eq!(pieces(&tree, 1, 12), [0..12]);
+        assert_eq!(pieces(&tree, 1, 12), vec![0..12; 1]);
         assert_eq!(pieces(&tree, 2, 32), [0..16, 16..32]);
     }
 
