@@ -487,8 +487,8 @@ class RetentionReport:
     @property
     def sampled_kept(self) -> dict[str, int]:
         """How many of them would have been there under each ordering alone, in a pool of as many
-        free blocks; ``"recency"`` is the order of the default. A hit needs tails too, so that it can
-        be more than was hit."""
+        free blocks; ``"recency"`` is the order of the default. A hit needs tails too, so that it
+        can be more than was hit."""
 
 @final
 class BlockPool:
@@ -665,8 +665,8 @@ class KVCacheManager:
     def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
         """The same for a request that ends now: the states after its last computed token."""
     def retention_report(self) -> RetentionReport | None:
-        """What adaptive retention decided; None with every other policy. Takes time in proportion to
-        the pool, a few nanoseconds a block."""
+        """What adaptive retention decided; None with every other policy. Takes time in proportion
+        to the pool, a few nanoseconds a block."""
     def new_step_starts(self) -> None:
         """A scheduling step starts: states that were cached in the one before are there now."""
     def check_invariants(self) -> None:
@@ -794,10 +794,10 @@ class SimulationResult:
     """Shape (at most 1000, 4): requests finished, used share, cached share and pinned share of
     the pool, sampled evenly over the run."""
     retention_timeline: NDArray[np.float64]
-    """Shape (at most 100, 10), sampled evenly over the run: requests finished; prompt tokens and hit
-    tokens of the requests admitted so far; shares of the pool, which are 1 together: in use, free
-    and cached for full attention, for windows and states, recycled last (held or pinned), free
-    without a hash; evicted blocks of full attention, and of windows and states, so far. Empty for the
-    pool that never evicts where no group has states."""
+    """Shape (at most 100, 10), sampled evenly over the run: requests finished; prompt tokens and
+    hit tokens of the requests admitted so far; shares of the pool, which are 1 together: in use,
+    free and cached for full attention, for windows and states, recycled last (held or pinned), free
+    without a hash; evicted blocks of full attention, and of windows and states, so far. Empty for
+    the pool that never evicts where no group has states."""
     orderings: list[str | None]
     """The ordering in force at each of those points; None but for adaptive retention."""

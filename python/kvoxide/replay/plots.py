@@ -26,6 +26,8 @@ _DOTS_PER_INCH: Final = 150
 _TITLE_WIDTH: Final = 125
 _MOST_TICKS: Final = 12
 _BLOCKS_HEIGHT: Final = 1.4
+# Where a legend is beside the labels of an axis on the right.
+_BESIDE_TWO_AXES: Final = 1.17
 # The moving hit share is taken over this part of the trace.
 _MOVING_SHARE: Final = 0.05
 
@@ -33,7 +35,7 @@ _MOVING_SHARE: Final = 0.05
 def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
     """Hit share so far and moving, what became of all prompt tokens, and the pool's occupancy, over
     one trace and one pool size; then what the blocks of each policy's pool are."""
-    pools = [outcome for outcome in outcomes if len(outcome.result.orderings) and outcome.has_pool]
+    pools = [outcome for outcome in outcomes if outcome.has_pool]
     fates_height = 0.6 + 0.25 * len(outcomes)
     heights = [4, fates_height, 2.5, *[_BLOCKS_HEIGHT] * len(pools)]
     figure = new_figure(title, height=sum(heights) + 1)
@@ -52,8 +54,10 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
     pool.set_xlabel("requests")
     _as_share(hits)
     _as_share(pool)
-    for axes in (hits, fates, *blocks[:1]):
-        _legend(axes)
+    _legend(hits)
+    _legend(fates)
+    for axes in blocks[:1]:
+        _legend(axes, beside=_BESIDE_TWO_AXES)
     return figure
 
 
@@ -150,5 +154,5 @@ def _as_share(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axes: "Axes") -> None:
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.1, 0.5))
+def _legend(axes: "Axes", beside: float = 1.0) -> None:
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(beside, 0.5))

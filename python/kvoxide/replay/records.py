@@ -78,8 +78,8 @@ def retention_record(outcome: Outcome) -> list[list[float | str | None]] | None:
 def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
     """A JSON line per run and request of the trace, with lengths in tokens.
 
-    ``hit_tokens`` is null for a request that could never fit the pool and was skipped, and so is why
-    it did not hit more. Of a bound, only the sum over all requests is one.
+    ``hit_tokens``, and why it was not more, are null for a request that could never fit the pool
+    and was skipped. Of a bound, only the sum over all requests is one.
     """
     for outcome in outcomes:
         losses = outcome.result.losses_per_request.tolist()
@@ -109,7 +109,9 @@ def _loss_record(outcome: Outcome) -> dict[str, float | None]:
 
 
 def _by_loss(values: Sequence[float] | None) -> dict[str, float | None]:
-    return dict(zip(LOSSES, values or [None] * len(LOSSES), strict=True))
+    if values is None:
+        return dict.fromkeys(LOSSES)
+    return dict(zip(LOSSES, values, strict=True))
 
 
 def _pool_record(outcome: Outcome) -> dict[str, Any]:

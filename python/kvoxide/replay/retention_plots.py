@@ -8,6 +8,7 @@ from kvoxide.replay.runner import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import PercentFormatter
 
 # Okabe and Ito's colours; grey is what no policy has a hand in.
 _FATES: Final = {
@@ -22,7 +23,7 @@ _BLOCKS: Final = {
     "full waiting": "#0072B2",
     "tail waiting": "#56B4E9",
     "held, pinned": "#F0E442",
-    "empty": "#FFFFFF",
+    "empty": "#F2F2F2",
 }
 _FIRST_SHARE: Final = 3
 
@@ -41,6 +42,7 @@ def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of prompt tokens")
+    axes.xaxis.set_major_formatter(_percent())
 
 
 def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
@@ -50,15 +52,22 @@ def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     finished, shares = rows[:, 0], rows[:, _FIRST_SHARE : _FIRST_SHARE + len(_BLOCKS)]
     axes.stackplot(finished, shares.T, colors=list(_BLOCKS.values()), labels=list(_BLOCKS))
     axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(_percent())
     axes.set_ylabel(f"{outcome.run.policy.name}\nblocks")
     for ordering, points in groupby(zip(finished, outcome.result.orderings, strict=True), _second):
         if ordering is not None:
             axes.text(next(points)[0], 1.02, ordering, fontsize="x-small")
     evictions = axes.twinx()
-    evictions.plot(finished, rows[:, -2], color="black", linewidth=1, label="full evicted")
+    evictions.plot(finished, rows[:, -2], color="black", linewidth=1, linestyle="-")
     evictions.plot(finished, rows[:, -1], color="black", linewidth=1, linestyle=":")
     evictions.set_ylim(bottom=0)
     evictions.set_ylabel("evicted blocks:\nfull (solid), tail (dotted)", fontsize="x-small")
+
+
+def _percent() -> "PercentFormatter":
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(1.0)
 
 
 def _second(point: tuple[float, str | None]) -> str | None:

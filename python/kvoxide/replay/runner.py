@@ -123,9 +123,9 @@ class Outcome:
 
     @property
     def loss_shares(self) -> list[float] | None:
-        """Why the rest of the prompt tokens was not hit, as shares of all of them: evicted blocks of
-        full attention, evicted windows and states, never cached, computed for the first time. None
-        for what could have been hit."""
+        """Why the rest of the prompt tokens was not hit, as shares of all of them (0.0 to 1.0):
+        evicted blocks of full attention, evicted windows and states, never cached, computed for the
+        first time. None for what could have been hit."""
         if self.is_bound:
             return None
         num_prompt_tokens = max(1, self.result.prompt_tokens)
