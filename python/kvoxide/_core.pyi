@@ -445,6 +445,52 @@ class PrefixCacheStats:
     preempted_hits: int
 
 @final
+class RetentionReport:
+    """What adaptive retention decided since the manager was made, and where its blocks are now.
+    docs/retention.md says how to read it."""
+
+    @property
+    def ordering(self) -> Literal["recency", "frequency", "hazard"]:
+        """The ordering in force."""
+    @property
+    def in_use_blocks(self) -> int:
+        """Blocks in use. This and the next four are all blocks but the null block."""
+    @property
+    def full_blocks(self) -> int:
+        """Free cached blocks of groups that need all of a prefix for a hit."""
+    @property
+    def tail_blocks(self) -> int:
+        """Free cached blocks of windows, chunks and states."""
+    @property
+    def held_blocks(self) -> int:
+        """Those of them that are held for a request that runs, and not counted above."""
+    @property
+    def empty_blocks(self) -> int:
+        """Free blocks without a hash."""
+    @property
+    def evicted_full_blocks(self) -> int: ...
+    @property
+    def evicted_tail_blocks(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int:
+        """Prompt tokens of requests when they got their first slots; those that had generated
+        tokens before are not counted again."""
+    @property
+    def hit_tokens(self) -> int:
+        """How many of them were hit."""
+    @property
+    def sampled_blocks(self) -> int:
+        """Blocks of the sample that requests asked for: they hit or computed them."""
+    @property
+    def sampled_hits(self) -> int:
+        """How many of them they hit."""
+    @property
+    def sampled_kept(self) -> dict[str, int]:
+        """How many of them would have been there under each ordering alone, in a pool of as many
+        free blocks; ``"recency"`` is the order of the default. A hit needs tails too, so that it
+        can be more than was hit."""
+
+@final
 class BlockPool:
     """The blocks behind a manager."""
 
@@ -618,6 +664,9 @@ class KVCacheManager:
         block, and the tokens that the state is for."""
     def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
         """The same for a request that ends now: the states after its last computed token."""
+    def retention_report(self) -> RetentionReport | None:
+        """What adaptive retention decided; None with every other policy. Takes time in proportion
+        to the pool, a few nanoseconds a block."""
     def new_step_starts(self) -> None:
         """A scheduling step starts: states that were cached in the one before are there now."""
     def check_invariants(self) -> None:
@@ -711,6 +760,12 @@ class SimulationResult:
     generated_tokens: int
     hit_tokens: int
     """Prompt tokens found cached when each request was first admitted."""
+    loss_tokens: list[int]
+    """Prompt tokens that were not found, by why: a block of full attention was evicted; a window's
+    blocks or a state was; nothing that would have served a hit was ever cached; nobody had computed
+    them, or no hit could end behind them. With ``hit_tokens``, all of ``prompt_tokens``."""
+    losses_per_request: NDArray[np.int64]
+    """Shape (requests in the trace, 4): the same for each of them; -1 for a rejected request."""
     bound_hit_tokens: int | None
     """Prompt tokens that a policy which knows the future could hit under this run's schedule; at
     least ``hit_tokens``. ``docs/replay.md`` says what is assumed. None if it was not asked for."""
@@ -738,3 +793,11 @@ class SimulationResult:
     timeline: NDArray[np.float64]
     """Shape (at most 1000, 4): requests finished, used share, cached share and pinned share of
     the pool, sampled evenly over the run."""
+    retention_timeline: NDArray[np.float64]
+    """Shape (at most 100, 10), sampled evenly over the run: requests finished; prompt tokens and
+    hit tokens of the requests admitted so far; shares of the pool, which are 1 together: in use,
+    free and cached for full attention, for windows and states, recycled last (held or pinned), free
+    without a hash; evicted blocks of full attention, and of windows and states, so far. Empty for
+    the pool that never evicts where no group has states."""
+    orderings: list[str | None]
+    """The ordering in force at each of those points; None but for adaptive retention."""

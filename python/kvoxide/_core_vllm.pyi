@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvoxide._core import HashAlgorithm, KVCacheConfig, Policy
+from kvoxide._core import HashAlgorithm, KVCacheConfig, Policy, RetentionReport
 
 @final
 class VllmBlock:
@@ -264,6 +264,7 @@ class VllmManager:
     def take_events(self) -> list[StoredEvent | RemovedEvent | ClearedEvent]: ...
     def observe(self) -> None: ...
     def take_observations(self) -> list[tuple[str, int]]: ...
+    def retention_report(self) -> RetentionReport | None: ...
     def state_digest(self) -> bytes: ...
     def check_invariants(self) -> None:
         """Check every invariant of the engine; :class:`InternalError` names what is broken."""

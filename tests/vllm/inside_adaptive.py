@@ -119,3 +119,85 @@ def test_the_shadow_does_as_vllm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(manager) is ShadowManager
     assert traffic(manager)[-1] is True
     assert manager.shadow is not None
+
+
+class Clock:
+    """A monotonic clock that stands still; counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.num_reads = 0
+
+    def __call__(self) -> float:
+        self.num_reads += 1
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("kvoxide.vllm.adapter.minutes.monotonic", clock)
+    return clock
+
+
+def admitted(manager: Any, name: str, num_tokens: int, first: int = 7_000_000) -> int:
+    """A request of tokens that count up, computed and ended; tokens that it hit."""
+    request = make_request(name, list(range(first, first + num_tokens)))
+    blocks, num_hit, *_ = manager.get_computed_blocks(request)
+    new = num_tokens - num_hit
+    assert manager.allocate_slots(request, new, num_hit, blocks) is not None
+    manager.free(request)
+    return int(num_hit)
+
+
+@pytest.mark.parametrize("model", ["full", "full and window", "events"])
+def test_a_minute_with_traffic_is_one_line_in_the_log(
+    model: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("vllm.kvoxide")
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    monkeypatch.setattr(logger, "propagate", False)
+    logger.setLevel(logging.INFO)
+    manager = make_manager(**MODELS[model])
+    caplog.clear()
+    manager.new_step_starts()
+    num_hit = [admitted(manager, name, 100) for name in "ab"][1]
+    assert num_hit > 0
+    clock.now += 59
+    manager.new_step_starts()
+    assert not caplog.messages
+    clock.now += 2
+    manager.new_step_starts()
+    manager.new_step_starts()
+    (message,) = caplog.messages
+    assert message.startswith(
+        f"adaptive retention, last 61 s: {num_hit / 200:.1%} of 200 prompt tokens hit; evicted 0 "
+        "full blocks, 0 of windows and states; frequency order in force"
+    )
+
+    clock.now += 61
+    manager.new_step_starts()
+    assert len(caplog.messages) == 1, "nothing was admitted"
+    for number in range(10):
+        admitted(manager, f"c{number}", 700, first=number * 10_000)
+    clock.now += 61
+    manager.new_step_starts()
+    assert "last 122 s: 0.0% of 7000 prompt tokens hit; evicted " in caplog.messages[1]
+    assert "evicted 0 full blocks" not in caplog.messages[1]
+    assert "recency order (vLLM's) would have kept 0.0%, frequency 0.0%" in caplog.messages[1]
+
+
+def test_a_step_reads_the_clock_once(clock: Clock) -> None:
+    manager = make_manager()
+    clock.num_reads = 0
+    for _ in range(5):
+        manager.new_step_starts()
+    assert clock.num_reads == 5
+
+
+def test_without_it_no_step_reads_the_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KVOXIDE_POLICY")
+    manager = make_manager()
+    manager.new_step_starts()
+    assert (clock.num_reads, manager.engine.retention_report()) == (0, None)
+    assert "new_step_starts" not in manager.__dict__

@@ -11,9 +11,11 @@ from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
 from kvoxide.replay.reader import TraceFile
 from kvoxide.replay.records import (
+    RETENTION_COLUMNS,
     TIMELINE_COLUMNS,
     group_record,
     outcome_record,
+    retention_record,
     timeline_record,
 )
 from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, plan_runs
@@ -98,8 +100,13 @@ class Comparison:
                 "run_seconds": self.run_seconds,
             },
             "timeline_columns": TIMELINE_COLUMNS,
+            "retention_columns": RETENTION_COLUMNS,
             "results": [
-                {**outcome_record(outcome), "timeline": timeline_record(outcome)}
+                {
+                    **outcome_record(outcome),
+                    "timeline": timeline_record(outcome),
+                    "retention": retention_record(outcome),
+                }
                 for outcome in self.outcomes
             ],
         }

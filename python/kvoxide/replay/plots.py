@@ -1,4 +1,5 @@
-"""Plots: hit share over the trace, the pool's occupancy, and hit share over a quantity."""
+"""Plots: hit share over the trace and why it is not more, the pool's occupancy, and hit share over
+a quantity."""
 
 import itertools
 import textwrap
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvoxide.replay.curves import HitShares
 from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
+from kvoxide.replay.retention_plots import draw_blocks, draw_fates
 from kvoxide.replay.runner import Outcome
 
 if TYPE_CHECKING:
@@ -23,14 +25,26 @@ COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E
 _DOTS_PER_INCH: Final = 150
 _TITLE_WIDTH: Final = 125
 _MOST_TICKS: Final = 12
+_BLOCKS_HEIGHT: Final = 1.4
+# Where a legend is beside the labels of an axis on the right.
+_BESIDE_TWO_AXES: Final = 1.17
 # The moving hit share is taken over this part of the trace.
 _MOVING_SHARE: Final = 0.05
 
 
 def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
-    """Hit share so far and moving, and the pool's occupancy, over one trace and one pool size."""
-    figure = new_figure(title, height=7.5)
-    hits, pool = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    """Hit share so far and moving, what became of all prompt tokens, and the pool's occupancy, over
+    one trace and one pool size; then what the blocks of each policy's pool are."""
+    pools = [outcome for outcome in outcomes if outcome.has_pool]
+    fates_height = 0.6 + 0.25 * len(outcomes)
+    heights = [4, fates_height, 2.5, *[_BLOCKS_HEIGHT] * len(pools)]
+    figure = new_figure(title, height=sum(heights) + 1)
+    hits, fates, pool, *blocks = figure.subplots(len(heights), 1, height_ratios=heights)
+    pool.sharex(hits)
+    draw_fates(fates, outcomes)
+    for axes, outcome in zip(blocks, pools, strict=True):
+        axes.sharex(hits)
+        draw_blocks(axes, outcome)
     for outcome, style in zip(outcomes, _styles(_names(outcomes)), strict=True):
         _draw_hit_share(hits, outcome, style)
         if outcome.has_pool:
@@ -41,6 +55,9 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
     _as_share(hits)
     _as_share(pool)
     _legend(hits)
+    _legend(fates)
+    for axes in blocks[:1]:
+        _legend(axes, beside=_BESIDE_TWO_AXES)
     return figure
 
 
@@ -137,5 +154,5 @@ def _as_share(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axes: "Axes") -> None:
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+def _legend(axes: "Axes", beside: float = 1.0) -> None:
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(beside, 0.5))

@@ -7,6 +7,20 @@ from typing import Any
 from kvoxide._core import KVCacheGroupSpec, group_kinds
 from kvoxide.replay.runner import Outcome
 
+LOSSES = ("evicted_full", "evicted_tail", "never_cached", "first_time")
+RETENTION_COLUMNS = [
+    "requests_finished",
+    "prompt_tokens",
+    "hit_tokens",
+    "in_use_share",
+    "full_share",
+    "tail_share",
+    "held_share",
+    "empty_share",
+    "evicted_full_blocks",
+    "evicted_tail_blocks",
+    "ordering",
+]
 TIMELINE_COLUMNS = ["requests_finished", "used_share", "cached_share", "pinned_share"]
 
 
@@ -37,6 +51,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
         "generated_tokens": result.generated_tokens,
         "hit_tokens": outcome.hit_tokens,
         "hit_share": outcome.hit_share,
+        **_loss_record(outcome),
         "steps": result.steps,
         "wall_seconds": outcome.wall_seconds,
         **(pool if outcome.has_pool else dict.fromkeys(pool)),
@@ -50,15 +65,27 @@ def timeline_record(outcome: Outcome) -> list[list[float]] | None:
     return rows if outcome.has_pool else None
 
 
+def retention_record(outcome: Outcome) -> list[list[float | str | None]] | None:
+    """What was retained over the run, None where there is no pool to tell of; the columns are
+    :data:`RETENTION_COLUMNS`."""
+    if not outcome.has_pool:
+        return None
+    result = outcome.result
+    points = zip(result.retention_timeline.tolist(), result.orderings, strict=True)
+    return [[*row, ordering] for row, ordering in points]
+
+
 def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
     """A JSON line per run and request of the trace, with lengths in tokens.
 
-    ``hit_tokens`` is null for a request that could never fit the pool and was skipped. Of a bound,
-    only the sum over all requests is one.
+    ``hit_tokens``, and why it was not more, are null for a request that could never fit the pool
+    and was skipped. Of a bound, only the sum over all requests is one.
     """
     for outcome in outcomes:
+        losses = outcome.result.losses_per_request.tolist()
         for index, row in enumerate(outcome.per_request.tolist()):
             prompt_tokens, output_tokens, hit_tokens, preemptions = row
+            lost = None if outcome.is_bound or hit_tokens < 0 else losses[index]
             record = {
                 "policy": outcome.run.policy.name,
                 "blocks": outcome.run.blocks,
@@ -67,6 +94,7 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
                 "output_tokens": output_tokens,
                 "hit_tokens": None if hit_tokens < 0 else hit_tokens,
                 "preemptions": preemptions,
+                **{f"{loss}_tokens": tokens for loss, tokens in _by_loss(lost).items()},
             }
             yield json.dumps(record).encode() + b"\n"
 
@@ -74,6 +102,16 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
 def json_document(record: dict[str, Any]) -> bytes:
     """A JSON file's content."""
     return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _loss_record(outcome: Outcome) -> dict[str, float | None]:
+    return {f"{loss}_share": share for loss, share in _by_loss(outcome.loss_shares).items()}
+
+
+def _by_loss(values: Sequence[float] | None) -> dict[str, float | None]:
+    if values is None:
+        return dict.fromkeys(LOSSES)
+    return dict(zip(LOSSES, values, strict=True))
 
 
 def _pool_record(outcome: Outcome) -> dict[str, Any]:

@@ -24,6 +24,10 @@ def _call_time(which: int) -> Callable[[Outcome], str]:
     return lambda outcome: f"{outcome.result.schedule_seconds[which] * 1e6:,.1f}"
 
 
+def _loss_share(which: int) -> Callable[[Outcome], str]:
+    return lambda outcome: f"{shares[which]:.2%}" if (shares := outcome.loss_shares) else "-"
+
+
 _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "requests": lambda o: _count(o.result.requests),
     "rejected": lambda o: _count(o.result.rejected_requests),
@@ -31,6 +35,10 @@ _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "generated\ntokens": lambda o: _count(o.result.generated_tokens),
     "hit\ntokens": lambda o: _count(o.hit_tokens),
     "hit\nshare": lambda o: f"{o.hit_share:.2%}",
+    "evicted\nfull": _loss_share(0),
+    "evicted\ntail": _loss_share(1),
+    "never\ncached": _loss_share(2),
+    "first\ntime": _loss_share(3),
     "run\ns": lambda o: f"{o.wall_seconds:.2f}",
 }
 # What only a pool has, which the unlimited line and the bound have not.

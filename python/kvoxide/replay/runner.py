@@ -122,6 +122,16 @@ class Outcome:
         return self.hit_tokens / max(1, self.result.prompt_tokens)
 
     @property
+    def loss_shares(self) -> list[float] | None:
+        """Why the rest of the prompt tokens was not hit, as shares of all of them (0.0 to 1.0):
+        evicted blocks of full attention, evicted windows and states, never cached, computed for the
+        first time. None for what could have been hit."""
+        if self.is_bound:
+            return None
+        num_prompt_tokens = max(1, self.result.prompt_tokens)
+        return [tokens / num_prompt_tokens for tokens in self.result.loss_tokens]
+
+    @property
     def per_request(self) -> "NDArray[np.int64]":
         """The result's ``per_request``, with the hits of this outcome."""
         rows = self.result.per_request

@@ -25,6 +25,8 @@ pub use check::{check, digest};
 pub use error::{Error, Result};
 pub use group::{BlockDemand, GroupSpec, Offload, Size};
 pub use lookup::{DeepestHit, PrefixHit, SearchResult};
-pub use manager::{AllocateArgs, Manager, ManagerConfig, Policy, Retention};
+pub use manager::{
+    Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, Retention, RetentionReport,
+};
 pub use pool::{BlockPool, Event, Observation, RecycleOrder, StoredEvent};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};

@@ -15,7 +15,9 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::crossing::{GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, group_kinds};
+    use super::crossing::{
+        GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport, group_kinds,
+    };
     #[pymodule_export]
     use super::replay::{PySimulation, PyTrace, SimulationResult};
     #[pymodule_export]

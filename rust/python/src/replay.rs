@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 use kvoxide_core::Error;
 use kvoxide_replay::bound::Bound as HitBound;
 use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
-use kvoxide_replay::report::{Report, TimelinePoint};
+use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
 
@@ -203,6 +203,22 @@ impl SimulationResult {
     }
 
     #[getter]
+    fn loss_tokens(&self) -> [usize; 4] {
+        let each = self.report.counted().map(|request| request.unhit());
+        each.fold([0; 4], |sums, losses| std::array::from_fn(|i| sums[i] + losses[i]))
+    }
+
+    #[getter]
+    fn losses_per_request<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
+        let requests = &self.report.requests;
+        let rows = Array2::from_shape_fn((requests.len(), 4), |(row, column)| {
+            let request = &requests[row];
+            request.hit_tokens.map_or(-1, |_| request.unhit()[column] as i64)
+        });
+        rows.into_pyarray(py)
+    }
+
+    #[getter]
     fn bound_hit_tokens(&self) -> Option<usize> {
         self.report.bound.as_ref().map(HitBound::num_hit_tokens)
     }
@@ -285,6 +301,35 @@ impl SimulationResult {
                 1 => share(occupancy.used),
                 2 => share(occupancy.cached),
                 _ => share(occupancy.pinned),
+            }
+        });
+        rows.into_pyarray(py)
+    }
+
+    #[getter]
+    fn orderings(&self) -> Vec<Option<&'static str>> {
+        let points = self.report.retention.iter();
+        points.map(|point| point.retention.ordering.map(|ordering| ordering.name())).collect()
+    }
+
+    #[getter]
+    fn retention_timeline<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<f64>> {
+        let points = &self.report.retention;
+        let rows = Array2::from_shape_fn((points.len(), 10), |(row, column)| {
+            let RetentionPoint { finished, prompt_tokens, hit_tokens, retention } = &points[row];
+            let capacity = self.report.last.capacity.max(1) as f64;
+            let share = |blocks: u64| blocks as f64 / capacity;
+            match column {
+                0 => *finished as f64,
+                1 => *prompt_tokens as f64,
+                2 => *hit_tokens as f64,
+                3 => share(retention.in_use),
+                4 => share(retention.waiting.full),
+                5 => share(retention.waiting.tail),
+                6 => share(retention.held),
+                7 => share(retention.empty),
+                8 => retention.evictions.full as f64,
+                _ => retention.evictions.tail as f64,
             }
         });
         rows.into_pyarray(py)

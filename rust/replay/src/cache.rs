@@ -4,7 +4,11 @@ use std::collections::HashSet;
 
 use kvoxide_core::{
     AllocateArgs, BlockHash, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
+    RetentionReport,
 };
+
+use crate::losses::{Ledger, Losses};
+use crate::trace::Trace;
 
 /// A cache as the scheduler uses it. Lengths in tokens.
 pub trait Cache {
@@ -20,6 +24,14 @@ pub trait Cache {
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error>;
 
+    /// Why a request that got its first slots with a hit did not hit more that was computed before.
+    fn losses(&self, _request: &RequestView<'_>, _hit: &Hit) -> Losses {
+        Losses::default()
+    }
+
+    /// A request got slots for its tokens from `start` to `end`.
+    fn note_computed(&mut self, _request: &RequestView<'_>, _start: usize, _end: usize) {}
+
     /// Gives everything back that a request holds.
     fn free(&mut self, request: RequestId);
 
@@ -33,6 +45,11 @@ pub trait Cache {
 
     /// How the pool is used now.
     fn occupancy(&self) -> Occupancy;
+
+    /// What retention came to so far, in time proportional to the pool; `None` if there is none.
+    fn retention(&self) -> Option<RetentionReport> {
+        None
+    }
 }
 
 /// A hit of either cache.
@@ -42,6 +59,8 @@ pub struct Hit {
     pub length: usize,
     /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
     pub shared_prefix_boundary: usize,
+    /// How far the blocks of full attention are there.
+    full_length: usize,
     blocks: Option<PrefixHit>,
 }
 
@@ -60,16 +79,23 @@ pub struct Occupancy {
     pub evictions: u64,
 }
 
-/// The block manager.
+/// The block manager, and why what was lost was lost.
 #[derive(Debug)]
 pub struct ManagedCache {
     manager: Manager,
+    ledger: Option<Ledger>,
 }
 
 impl ManagedCache {
     /// A manager of this configuration.
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
-        Ok(Self { manager: Manager::new(config)? })
+        Ok(Self { manager: Manager::new(config)?, ledger: None })
+    }
+
+    /// Finds out from now on why tokens of this trace are lost, and what is evicted.
+    pub fn explain(&mut self, trace: &Trace, tokens_per_id: usize) {
+        self.manager.pool_mut().count_evictions_by_group();
+        self.ledger = Some(Ledger::new(trace, tokens_per_id, &self.manager));
     }
 
     /// Tokens per block hash.
@@ -92,9 +118,14 @@ impl Cache for ManagedCache {
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
         let max_length = request.num_tokens - 1;
         let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
+        let full_length = match &self.ledger {
+            Some(ledger) => ledger.full_length(&self.manager, request, &hit)?,
+            None => hit.length,
+        };
         Ok(Hit {
             length: hit.length,
             shared_prefix_boundary: hit.shared_prefix_boundary,
+            full_length,
             blocks: Some(hit),
         })
     }
@@ -117,6 +148,17 @@ impl Cache for ManagedCache {
             ..AllocateArgs::default()
         };
         Ok(self.manager.allocate_slots(request, &args)?.is_some())
+    }
+
+    fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
+        let losses = |ledger: &Ledger| ledger.losses(request, hit.length, hit.full_length);
+        self.ledger.as_ref().map(losses).unwrap_or_default()
+    }
+
+    fn note_computed(&mut self, request: &RequestView<'_>, start: usize, end: usize) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.note_computed(&self.manager, request, start, end);
+        }
     }
 
     fn free(&mut self, request: RequestId) {
@@ -144,6 +186,10 @@ impl Cache for ManagedCache {
             pinned: pool.num_pinned_blocks(),
             evictions: pool.evictions(),
         }
+    }
+
+    fn retention(&self) -> Option<RetentionReport> {
+        Some(self.manager.retention_report())
     }
 }
 
@@ -173,7 +219,8 @@ impl Cache for UnlimitedCache {
         let max_boundaries = (request.num_tokens - 1) / self.alignment;
         let is_seen = |&index: &usize| self.seen.contains(&self.boundary(request, index));
         let num_seen = (0..max_boundaries).take_while(is_seen).count();
-        Ok(Hit { length: num_seen * self.alignment, shared_prefix_boundary: 0, blocks: None })
+        let length = num_seen * self.alignment;
+        Ok(Hit { length, shared_prefix_boundary: 0, full_length: length, blocks: None })
     }
 
     fn allocate(

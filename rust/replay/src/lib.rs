@@ -2,12 +2,15 @@
 //!
 //! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step, in
 //! the [`chunks`] that recurrent states need, and asks a [`cache`] for blocks, and [`report`] counts
-//! what came of it. [`bound`] finds what could have come of it.
+//! what came of it. [`losses`] says why what had been computed was not hit, and [`bound`] finds what
+//! could have come of it.
 
+mod active;
 pub mod bound;
 pub mod cache;
 pub mod chunks;
 pub mod id_width;
+pub mod losses;
 pub mod report;
 pub mod scheduler;
 pub mod tokens;

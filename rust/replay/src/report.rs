@@ -5,10 +5,15 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::bound::Bound;
+use kvoxide_core::RetentionReport;
+
 use crate::cache::Occupancy;
+use crate::losses::Losses;
 
 /// Most points of a timeline.
 pub const TIMELINE_POINTS: usize = 1000;
+/// Most points that tell what was retained: each takes a look at all blocks.
+pub const RETENTION_POINTS: usize = 100;
 
 /// What came of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +24,19 @@ pub struct RequestReport {
     pub output_tokens: usize,
     /// Prompt tokens found cached at its first admission; `None` if it was rejected.
     pub hit_tokens: Option<usize>,
+    /// Prompt tokens that were computed before that and not found, by why.
+    pub losses: Losses,
     /// How often it was preempted.
     pub preemptions: usize,
+}
+
+impl RequestReport {
+    /// Prompt tokens that were not hit, by why: lost in each way, and computed for the first time.
+    pub fn unhit(&self) -> [usize; 4] {
+        let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
+        let known = self.hit_tokens.unwrap_or(0) + self.losses.num_tokens();
+        [evicted_full, evicted_tail, never_cached, self.prompt_tokens - known]
+    }
 }
 
 /// The pool at one moment.
@@ -30,6 +46,19 @@ pub struct TimelinePoint {
     pub finished: usize,
     /// How the pool is used.
     pub occupancy: Occupancy,
+}
+
+/// What was hit and retained up to one moment.
+#[derive(Clone, Debug)]
+pub struct RetentionPoint {
+    /// Requests finished.
+    pub finished: usize,
+    /// Prompt tokens of the counted requests that were admitted.
+    pub prompt_tokens: usize,
+    /// Those of them that they hit.
+    pub hit_tokens: usize,
+    /// What the manager says.
+    pub retention: RetentionReport,
 }
 
 /// The distribution of a duration.
@@ -78,6 +107,8 @@ pub struct Report {
     pub last: Occupancy,
     /// The pool over the run.
     pub timeline: Vec<TimelinePoint>,
+    /// What was hit and retained over the run.
+    pub retention: Vec<RetentionPoint>,
     /// Time of one scheduling call: look-up and allocation for one request in one step.
     pub schedule: Durations,
     /// Time of all scheduling calls of one step.
@@ -103,6 +134,13 @@ impl Report {
             .iter()
             .enumerate()
             .map(move |each| Some(each).filter(counts).map(|each| each.1))
+    }
+
+    /// Prompt tokens of those that were admitted and count, and how many of them were hit.
+    pub fn admitted(&self) -> (usize, usize) {
+        self.counted().fold((0, 0), |(prompt_tokens, hit_tokens), request| {
+            (prompt_tokens + request.prompt_tokens, hit_tokens + request.hit_tokens.unwrap_or(0))
+        })
     }
 
     /// Requests that can never fit the pool.

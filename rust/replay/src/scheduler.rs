@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView, Size};
 
+use crate::active::Active;
 use crate::bound::schedule::Schedule;
 use crate::bound::{Bound, Groups};
 use crate::cache::{Cache, Hit, ManagedCache};
 use crate::chunks::Chunks;
-use crate::report::{Report, RequestReport, TIMELINE_POINTS, TimelinePoint};
-use crate::tokens::{HashChain, HashSizes};
+use crate::report::{
+    RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
+};
+use crate::tokens::HashSizes;
 use crate::trace::{Trace, TraceRequest};
 
 /// How a trace is played.
@@ -83,7 +86,7 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     };
     config.check_holds_a_request()?;
     // Also checks the settings of a run without a pool.
-    let managed = ManagedCache::new(config)?;
+    let mut managed = ManagedCache::new(config)?;
     let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
     let tokens_per_id =
         trace.tokens_per_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
@@ -92,7 +95,10 @@ pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Repo
     let is_bounded = settings.has_bound && settings.num_blocks.is_some();
     let bounded = is_bounded.then(|| Groups::of(managed.manager()));
     match settings.num_blocks.or(room_for_all) {
-        Some(_) => Run::new(trace, settings, control, managed, sizes).finish(bounded),
+        Some(_) => {
+            managed.explain(trace, tokens_per_id);
+            Run::new(trace, settings, control, managed, sizes).finish(bounded)
+        }
         None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(None),
     }
 }
@@ -108,46 +114,6 @@ fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
     };
     let all = settings.groups.iter().map(blocks).sum::<usize>() + 1;
     all.min(kvoxide_core::MAX_BLOCKS)
-}
-
-/// A request that waits or runs.
-struct Active {
-    index: usize,
-    chain: HashChain,
-    num_prompt_tokens: usize,
-    num_tokens: usize,
-    num_computed_tokens: usize,
-    shared_prefix_boundary: usize,
-    is_waiting: bool,
-}
-
-impl Active {
-    fn new(index: usize, request: &TraceRequest, sizes: HashSizes) -> Self {
-        let num_prompt_tokens = request.prompt.len();
-        Self {
-            index,
-            chain: HashChain::new(sizes, &request.prompt),
-            num_prompt_tokens,
-            num_tokens: num_prompt_tokens,
-            num_computed_tokens: 0,
-            shared_prefix_boundary: 0,
-            is_waiting: true,
-        }
-    }
-
-    fn view(&self) -> RequestView<'_> {
-        RequestView {
-            num_prompt_tokens: self.num_prompt_tokens,
-            num_computed_tokens: self.num_computed_tokens,
-            shared_prefix_boundary: self.shared_prefix_boundary,
-            is_waiting: self.is_waiting,
-            ..RequestView::new(self.index as u64, self.chain.window(), self.num_tokens)
-        }
-    }
-
-    fn num_generated(&self) -> usize {
-        self.num_tokens - self.num_prompt_tokens
-    }
 }
 
 /// A run in progress.
@@ -280,6 +246,7 @@ impl<'a, C: Cache> Run<'a, C> {
             let fits =
                 step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
             if fits {
+                self.cache.note_computed(&view, start, start + num_new);
                 let (index, num_prompt) = (request.index, request.num_prompt_tokens);
                 self.record(|schedule| schedule.extend(index, num_prompt, start..start + num_new));
                 self.scheduled.push(num_new);
@@ -366,7 +333,11 @@ impl<'a, C: Cache> Run<'a, C> {
         self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
         let report = &mut self.report.requests[request.index];
         // The look-up of a request that comes back after a preemption hits its own blocks.
-        report.hit_tokens.get_or_insert(hit.length);
+        if report.hit_tokens.is_none() {
+            report.hit_tokens = Some(hit.length);
+            report.losses = self.cache.losses(&request.view(), hit);
+        }
+        self.cache.note_computed(&request.view(), hit.length, hit.length + num_new);
         self.running.push(request);
         self.scheduled.push(num_new);
     }
@@ -404,11 +375,21 @@ impl<'a, C: Cache> Run<'a, C> {
         self.num_finished += 1;
         self.control.finished.store(self.num_finished, Ordering::Relaxed);
         let total = self.trace.requests().len();
-        let points = TIMELINE_POINTS.min(total);
-        let point = |finished: usize| finished * points / total;
-        if point(self.num_finished) > point(self.num_finished - 1) {
+        let finished = self.num_finished;
+        let is_point = |most: usize| {
+            let points = most.min(total);
+            finished * points / total > (finished - 1) * points / total
+        };
+        if is_point(TIMELINE_POINTS) {
             let occupancy = self.cache.occupancy();
-            self.report.timeline.push(TimelinePoint { finished: self.num_finished, occupancy });
+            self.report.timeline.push(TimelinePoint { finished, occupancy });
+        }
+        if is_point(RETENTION_POINTS)
+            && let Some(retention) = self.cache.retention()
+        {
+            let (prompt_tokens, hit_tokens) = self.report.admitted();
+            let point = RetentionPoint { finished, prompt_tokens, hit_tokens, retention };
+            self.report.retention.push(point);
         }
     }
 }

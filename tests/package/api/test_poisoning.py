@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "evict": lambda w: w.manager.evict_blocks([1]),
     "reset": lambda w: w.manager.reset_prefix_cache(),
     "step": lambda w: w.manager.new_step_starts(),
+    "retention": lambda w: w.manager.retention_report(),
     "copies": lambda w: w.manager.take_kv_cache_block_copies(),
     "states": lambda w: w.manager.take_boundary_state_offloads(),
     "tails": lambda w: w.manager.finalize_partial_tail_offloads(w.running),

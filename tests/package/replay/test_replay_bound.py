@@ -12,6 +12,7 @@ from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.plots import draw_hit_shares, draw_trace
 from kvoxide.replay.policies import parse_policy
 from kvoxide.replay.reader import read_trace
+from kvoxide.replay.records import LOSSES
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
@@ -60,7 +61,9 @@ def test_a_bound_has_no_pool_to_tell_of(tmp_path: Path, pages: str) -> None:
     assert bound["hit_share"] == 11 * 16 / (20 * 17)
     assert (bound["requests"], bound["prompt_tokens"]) == (20, 20 * 17)
     nothing = {name for name, value in unlimited.items() if value is None}
-    assert nothing - {"blocks", "schedule_of"} == {n for n, value in bound.items() if value is None}
+    losses = {f"{loss}_share" for loss in LOSSES}
+    expected = nothing - {"blocks", "schedule_of"} | losses
+    assert expected == {n for n, value in bound.items() if value is None}
 
 
 def test_the_table_has_the_line_only_if_it_is_asked_for(pages: str) -> None:
@@ -101,9 +104,10 @@ def test_the_plots_have_a_line_for_it(pages: str) -> None:
     assert list(drawn) == ["fifo", "pin", "clairvoyant", "unlimited"]
     shares = np.asarray(drawn["clairvoyant"].get_ydata()).tolist()
     assert shares == pytest.approx([11 / 20 * 16 / 17, 14 / 20 * 16 / 17])
-    hits, pool = draw_trace(comparison_of(pages, "fifo", POOL_OF_3).outcomes, "").axes
+    hits, fates, pool, *_ = draw_trace(comparison_of(pages, "fifo", POOL_OF_3).outcomes, "").axes
     assert "clairvoyant" in [drawn.get_label() for drawn in hits.lines]
     assert len(pool.lines) == 2, "in use and cached, of the run alone"
+    assert [text.get_text() for text in fates.get_yticklabels()] == ["fifo", "unlimited"]
 
 
 def test_the_line_is_the_highest_of_the_policies_bounds(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "trace",
         "timing",
         "timeline_columns",
+        "retention_columns",
         "results",
     ]
     assert record["settings"] == {
@@ -155,7 +156,8 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
     assert list(pool) == list(unlimited)
     assert list(pool["schedule_seconds"]) == ["p50", "p99", "max"]
     assert len(pool["timeline"][0]) == len(record["timeline_columns"])
-    assert unlimited["timeline"] is None
+    assert len(pool["retention"][0]) == len(record["retention_columns"])
+    assert unlimited["timeline"] is unlimited["retention"] is None
 
 
 def test_bad_lines_are_counted_in_the_json_file(tmp_path: Path) -> None:
@@ -192,6 +194,10 @@ def test_per_request_lines(tmp_path: Path, twice: str) -> None:
         "output_tokens": 1,
         "hit_tokens": 0,
         "preemptions": 0,
+        "evicted_full_tokens": 0,
+        "evicted_tail_tokens": 0,
+        "never_cached_tokens": 0,
+        "first_time_tokens": 1000,
     }
 
 

@@ -13,6 +13,7 @@ from vllm.v1.metrics.stats import PrefixCacheStats
 from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
+from kvoxide.vllm.adapter.minutes import telling_each_minute
 from kvoxide.vllm.adapter.pool import NativeBlockPool
 from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.environment import settings
@@ -32,7 +33,8 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         """Take vLLM's arguments; retention settings of the environment apply."""
         arguments = bound_arguments(args, kwargs)
         config = arguments["kv_cache_config"]
-        self.engine = engine_for(arguments, settings.current())
+        wanted = settings.current()
+        self.engine = engine_for(arguments, wanted)
         self.kv_cache_config = config
         self.max_model_len = arguments["max_model_len"]
         self.enable_caching = arguments["enable_caching"]
@@ -60,6 +62,9 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         self.block_pool.on_first_watcher = self._tell_observers
         self.coordinator.on_watched_caching = self._bind_calls
         self._bind_calls()
+        if wanted.retention == "adaptive":
+            telling = telling_each_minute(self.engine, self.new_step_starts)
+            self.__dict__["new_step_starts"] = telling
 
     def _bind_calls(self) -> None:
         """The engine's methods are this object's: no Python frame between, unless somebody is to

@@ -65,8 +65,11 @@ impl Manager {
             return Err(refusal);
         }
         self.forget_lookup(request.id);
-        let Self { plan, groups, requests, pool, orders, .. } = self;
-        let held = requests.entry(request.id).or_insert_with(|| RequestBlocks::new(groups.len()));
+        let Self { plan, groups, requests, pool, orders, admitted, .. } = self;
+        let held = requests.entry(request.id).or_insert_with(|| {
+            admitted.count(request, args);
+            RequestBlocks::new(groups.len())
+        });
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
         if args.adopts() {
             turn.adopt(args, &step);

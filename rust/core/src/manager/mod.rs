@@ -18,12 +18,14 @@ mod parting;
 mod plan;
 mod policy;
 mod release;
+mod report;
 mod request_turn;
 mod room;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use policy::{Policy, Retention};
+pub use report::{Admitted, ByKind, RetentionReport};
 
 use plan::Plan;
 
@@ -45,6 +47,7 @@ pub struct Manager {
     pub(crate) requests: RequestMap,
     pub(crate) orders: WorkOrders,
     memos: LookupMemos,
+    admitted: Admitted,
 }
 
 impl Manager {
@@ -63,11 +66,15 @@ impl Manager {
         if config.observe {
             pool.observe();
         }
+        if is_adaptive {
+            pool.count_evictions_by_group();
+        }
         Ok(Self {
             orders: WorkOrders::new(groups.len()),
             pool,
             requests: RequestMap::default(),
             memos: LookupMemos::default(),
+            admitted: Admitted::default(),
             plan,
             groups,
             config,
@@ -134,7 +141,7 @@ impl Manager {
         &self.config
     }
 
-    /// Hits of hybrid models are multiples of this many tokens.
+    /// A multiple of every group's block size; replays of a prompt end at multiples of it.
     pub fn scheduler_block_size(&self) -> usize {
         self.plan.scheduler_block_size
     }
@@ -142,6 +149,11 @@ impl Manager {
     /// Tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
         self.plan.hash_block_size
+    }
+
+    /// Hits are multiples of this many tokens.
+    pub fn hit_alignment(&self) -> usize {
+        self.plan.hit_alignment
     }
 
     /// Whether hits can end inside blocks, at any multiple of the hash block size.

@@ -7,6 +7,7 @@
 
 mod adaptive;
 mod block_pool;
+mod census;
 mod chains;
 mod cursor;
 mod event;
@@ -23,8 +24,9 @@ mod recycle;
 mod removal_log;
 mod states;
 
-pub use adaptive::{Adaptive, Grade, Mark, Ordering};
+pub use adaptive::{Adaptive, Grade, Mark, Ordering, SampleCounts};
 pub use block_pool::BlockPool;
+pub use census::Census;
 pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};

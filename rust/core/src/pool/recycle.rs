@@ -44,6 +44,9 @@ impl BlockPool {
             num_cached += 1;
         }
         let cached = &cached[..num_cached];
+        if self.evictions_by_group.is_some() {
+            self.note_evictions(cached);
+        }
         self.index.warm_up(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
         while let Some(i) = self.evict_simple_ones(&cached[next..], are_linked) {

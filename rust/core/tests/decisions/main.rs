@@ -16,6 +16,7 @@ mod pinned_tier;
 mod pool;
 mod questions;
 mod refusals;
+mod report;
 mod room;
 mod row_refusals;
 mod small;

@@ -6,6 +6,7 @@ mod block_lists;
 mod block_views;
 mod config;
 mod groups;
+mod retention;
 
 mod block_ids;
 mod hashes;
@@ -36,4 +37,5 @@ pub(crate) use hashes::{
 pub(crate) use numbers::{block_size_in_tokens, count, not_negative, optional_size, size};
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports};
+pub(crate) use retention::PyRetentionReport;
 pub(crate) use tokens::{one_or_more_token_ids, token_ids};

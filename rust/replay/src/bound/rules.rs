@@ -39,7 +39,6 @@ impl HitRules {
         let exports = |group: &Group| {
             group.spec.size(Size::NumPrefillCheckpointBlocks).is_some_and(|num| num > 0)
         };
-        let is_fine_grained = manager.has_partial_hits() || manager.groups().len() == 1;
         let hash_block_size = manager.hash_block_size();
         let costly = costly_block_size(&tables(manager));
         let unit = match costly {
@@ -50,10 +49,7 @@ impl HitRules {
         let chunks = cacheable().filter(|_| has_chunks_only);
         Self {
             unit,
-            alignment: match is_fine_grained {
-                true => hash_block_size,
-                false => manager.scheduler_block_size(),
-            },
+            alignment: manager.hit_alignment(),
             needs_state: cacheable().any(|group| group.is_state),
             exports_states: cacheable().any(exports),
             is_cacheable: cacheable().next().is_some(),

@@ -20,10 +20,11 @@ mod sightings;
 mod tags;
 
 pub use orderings::Ordering;
+pub use sample::SampleCounts;
 pub use tags::{Grade, Mark};
 
 use lists::Lists;
-use sample::{Name, Sample};
+use sample::{Name, Sample, Use};
 use sightings::Sightings;
 use tags::{Place, Stamp, Tag, Tags, Waiting};
 
@@ -122,6 +123,11 @@ impl Adaptive {
         self.num_listed + self.held.len()
     }
 
+    /// The blocks of the held tier, the oldest first.
+    pub fn held<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+        self.held.iter(states)
+    }
+
     /// Blocks in the held tier.
     pub fn num_held(&self) -> usize {
         self.held.len()
@@ -130,6 +136,11 @@ impl Adaptive {
     /// The ordering in force.
     pub fn ordering(&self) -> Ordering {
         self.sample.ordering()
+    }
+
+    /// What the sample counted.
+    pub fn sample_counts(&self) -> &SampleCounts {
+        self.sample.counts()
     }
 
     /// A group of which a hit needs every block.
@@ -151,7 +162,7 @@ impl Adaptive {
             self.tags.start(block, mark, is_sampled);
             num_marked += 1;
             if is_sampled {
-                self.note_used(states, block);
+                self.note_used(states, block, Use::Computed);
             }
         }
         self.sightings.tell(&mut self.sample);
@@ -175,7 +186,7 @@ impl Adaptive {
     ) -> bool {
         let was = self.tags.hit(block, is_free);
         if was.is_sampled() {
-            self.note_used(states, block);
+            self.note_used(states, block, Use::Hit);
         }
         let place = if is_free { was.place() } else { Place::Elsewhere };
         match place {
@@ -193,8 +204,8 @@ impl Adaptive {
     }
 
     #[inline(never)]
-    fn note_used(&mut self, states: &BlockStates, block: BlockId) {
-        self.sightings.used(&mut self.sample, Name::of(states.fingerprint(block)));
+    fn note_used(&mut self, states: &BlockStates, block: BlockId, how: Use) {
+        self.sightings.used(&mut self.sample, Name::of(states.fingerprint(block)), how);
     }
 
     /// The blocks that were hit leave the lists.

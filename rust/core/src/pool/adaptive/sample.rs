@@ -33,6 +33,27 @@ impl Name {
     }
 }
 
+/// How a block is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It was there.
+    Hit,
+    /// It was computed, for the first time or once more.
+    Computed,
+}
+
+/// What was asked of the sampled blocks since the pool was made, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleCounts {
+    /// Blocks that requests asked for: those that they hit and those that they computed.
+    pub asked: u64,
+    /// Those of them that they hit.
+    pub hit: u64,
+    /// Those that would have been there under each of [`Ordering::ALL`]: in use, or not evicted.
+    /// Tails that a hit needs too are not looked at, so that it can be more than was hit.
+    pub kept: [u64; ORDERINGS],
+}
+
 /// The sample.
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -45,6 +66,7 @@ pub(super) struct Sample {
     profile: Profile,
     epoch: usize,
     in_force: usize,
+    counts: SampleCounts,
     /// Worth by class and age, under the ordering in force.
     values: Values,
 }
@@ -101,6 +123,7 @@ impl Sample {
             profile: Profile::new(),
             epoch: 0,
             in_force: 1,
+            counts: SampleCounts::default(),
             values: [[0.0; AGES]; CLASSES],
         };
         sample.rank();
@@ -123,6 +146,11 @@ impl Sample {
         &self.values
     }
 
+    /// What was counted.
+    pub fn counts(&self) -> &SampleCounts {
+        &self.counts
+    }
+
     fn bucket(class: usize, epoch: usize) -> usize {
         class * AGES + epoch % AGES
     }
@@ -136,8 +164,10 @@ impl Sample {
         std::hint::black_box(names.filter(|name| self.names.contains_key(name)).count());
     }
 
-    /// A name is used: hit, or computed anew.
-    pub fn used(&mut self, name: Name) {
+    /// A name is used.
+    pub fn used(&mut self, name: Name, how: Use) {
+        self.counts.asked += 1;
+        self.counts.hit += u64::from(how == Use::Hit);
         let is_full = self.names.len() >= self.max_names;
         let epoch = self.epoch as u16;
         let Some(entry) = self.names.get_mut(&name) else {
@@ -148,16 +178,18 @@ impl Sample {
         };
         let was = std::mem::replace(entry, Entry { bucket: IN_USE, epoch, position: 0 });
         if was.bucket == IN_USE {
+            self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
             return;
         }
         let index = usize::from(was.bucket);
         let bucket = &mut self.buckets[index];
         bucket.num_free -= 1;
         bucket.names[was.position as usize] = Name::GONE;
-        for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
-            if was.position >= evicted {
+        for (i, shadow) in self.shadows.iter_mut().enumerate() {
+            if was.position >= bucket.evicted[i] {
                 shadow.len -= 1;
                 shadow.hits += 1.0;
+                self.counts.kept[i] += 1;
             }
         }
         self.profile.note_reuse(index / AGES, self.age(index));
@@ -276,7 +308,7 @@ mod tests {
     /// the sample.
     fn pass(sample: &mut Sample, names: std::ops::Range<u32>, capacity: usize) {
         for name in names.map(|name| Name(name + 1)) {
-            sample.used(name);
+            sample.used(name, Use::Computed);
             sample.freed(name, 0, capacity << sample.num_zeros);
         }
     }
@@ -305,10 +337,25 @@ mod tests {
     }
 
     #[test]
+    fn what_each_ordering_would_have_kept_is_counted() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..50, 20);
+        assert_eq!(*sample.counts(), SampleCounts { asked: 50, ..SampleCounts::default() });
+        pass(&mut sample, 29..30, 20); // gone
+        pass(&mut sample, 48..49, 20);
+        sample.used(Name(50), Use::Hit);
+        sample.used(Name(50), Use::Computed); // somebody uses it
+        assert_eq!(*sample.counts(), SampleCounts { asked: 54, hit: 1, kept: [3; 3] });
+        sample.forget_all();
+        sample.used(Name(50), Use::Computed);
+        assert_eq!(*sample.counts(), SampleCounts { asked: 55, hit: 1, kept: [3; 3] });
+    }
+
+    #[test]
     fn a_name_in_use_is_no_hit() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..1, 20);
-        (0..3).for_each(|_| sample.used(Name(1)));
+        (0..3).for_each(|_| sample.used(Name(1), Use::Hit));
         assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (1.0, 0)));
     }
 
@@ -344,7 +391,7 @@ mod tests {
     fn names_are_forgotten_after_all_ages() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
-        sample.used(Name(77));
+        sample.used(Name(77), Use::Computed);
         (1..AGES).for_each(|_| sample.end_epoch());
         assert_eq!((sample.names.len(), sample.shadows[0].len), (6, 5));
         sample.end_epoch();

@@ -1,7 +1,7 @@
 //! Sampled blocks that were seen and of which the sample is still to be told: of many at once, so
 //! that the waits for memory overlap.
 
-use super::sample::{Name, Sample};
+use super::sample::{Name, Sample, Use};
 
 /// What was seen, in order.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ struct Sighting {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Used,
+    Used(Use),
     Freed { class: u8, num_free_blocks: u32 },
 }
 
@@ -26,8 +26,8 @@ impl Sightings {
     const MAX: usize = 512;
 
     /// A block is used: hit, or computed anew.
-    pub fn used(&mut self, sample: &mut Sample, name: Name) {
-        self.note(sample, Sighting { name, event: Event::Used });
+    pub fn used(&mut self, sample: &mut Sample, name: Name, how: Use) {
+        self.note(sample, Sighting { name, event: Event::Used(how) });
     }
 
     /// A block of a class becomes free, and the pool has so many free blocks like it.
@@ -49,7 +49,7 @@ impl Sightings {
         sample.warm_up(self.seen.iter().map(|sighting| sighting.name));
         for Sighting { name, event } in self.seen.drain(..) {
             match event {
-                Event::Used => sample.used(name),
+                Event::Used(how) => sample.used(name, how),
                 Event::Freed { class, num_free_blocks } => {
                     sample.freed(name, usize::from(class), num_free_blocks as usize);
                 }

@@ -33,6 +33,11 @@ impl KeyLayout {
         Self { group_mask: (num_groups - 1) as u32 }
     }
 
+    /// Groups whose keys can be told apart: at least as many as there are.
+    pub fn num_groups(&self) -> usize {
+        self.group_mask as usize + 1
+    }
+
     /// Whether keys of a group have a fingerprint.
     pub fn has_group(&self, group: GroupId) -> bool {
         u32::from(group) <= self.group_mask

@@ -1,4 +1,4 @@
-//! What tests look at.
+//! What operators and tests look at.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -6,10 +6,14 @@ use pyo3::types::PyBytes;
 use kvoxide_core::{Error, check};
 
 use super::construction::PyManager;
-use crate::crossing::{IntoPyResult, mixed_digest};
+use crate::crossing::{IntoPyResult, PyRetentionReport, mixed_digest};
 
 #[pymethods]
 impl PyManager {
+    fn retention_report(&self, py: Python<'_>) -> PyResult<Option<PyRetentionReport>> {
+        self.gate.read(py, |state| Ok(PyRetentionReport::of(&state.core)))
+    }
+
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
         self.gate.read(py, |state| check(&state.core).map_err(Error::Internal).into_py(py))
     }

@@ -1,0 +1,99 @@
+//! What retention came to, as a manager reports it.
+
+use kvoxide_core::{Admitted, ByKind, GroupSpec, Manager, ManagerConfig, Policy, RetentionReport};
+
+use crate::small::{Request, admit, config, decode, look_up, made, serve, step};
+
+fn managed(num_blocks: usize, policy: Policy) -> Manager {
+    let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
+    made(ManagerConfig { policy, ..config(num_blocks, &groups) })
+}
+
+fn num_blocks(report: &RetentionReport) -> u64 {
+    report.in_use + report.waiting.full + report.waiting.tail + report.held + report.empty
+}
+
+#[test]
+fn every_block_is_counted_once_by_what_it_is() {
+    let mut manager = managed(61, Policy::default());
+    assert_eq!(manager.retention_report().empty, 60);
+    let mut request = Request::new(&manager, 1, 0..18);
+    admit(&mut manager, &mut request); // five blocks in each group, four of them full
+    assert_eq!(manager.retention_report().in_use, 10);
+    manager.free(1).expect("a request that runs");
+    let report = manager.retention_report();
+    assert_eq!((report.in_use, report.empty), (0, 52));
+    assert_eq!(report.waiting, ByKind { full: 4, tail: 4 });
+    assert_eq!((report.ordering, report.sample), (None, None));
+}
+
+#[test]
+fn what_is_recycled_last_is_counted_apart() {
+    let pins = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
+    let mut manager = managed(61, pins);
+    serve(&mut manager, 1, 0..18);
+    let report = manager.retention_report();
+    assert_eq!((report.held, report.waiting), (8, ByKind::default()));
+    assert_eq!(num_blocks(&report), 60);
+
+    let mut manager = managed(1000, Policy::adaptive());
+    let mut request = Request::new(&manager, 1, 0..1200);
+    [200, 200, 200, 4]
+        .into_iter()
+        .for_each(|num_tokens| step(&mut manager, &mut request, num_tokens));
+    let report = manager.retention_report();
+    assert_eq!((report.held, num_blocks(&report)), (4, 999), "two tails of two blocks");
+}
+
+#[test]
+fn evictions_are_counted_by_kind_with_adaptive_retention_or_when_asked() {
+    for (policy, asks) in
+        [(Policy::default(), false), (Policy::default(), true), (Policy::adaptive(), false)]
+    {
+        let mut manager = managed(41, policy.clone());
+        if asks {
+            manager.pool_mut().count_evictions_by_group();
+        }
+        for id in 0..20 {
+            serve(&mut manager, id, id * 100..id * 100 + 41);
+        }
+        let ByKind { full, tail } = manager.retention_report().evictions;
+        let num_expected = match asks || policy == Policy::adaptive() {
+            true => manager.pool().evictions(),
+            false => 0,
+        };
+        assert_eq!(full + tail, num_expected, "{policy:?}");
+        assert_eq!(full > 100, num_expected > 0);
+        assert_eq!(num_blocks(&manager.retention_report()), 40);
+    }
+}
+
+#[test]
+fn hits_count_when_a_request_is_admitted_and_not_when_it_comes_back() {
+    let mut manager = managed(61, Policy::default());
+    serve(&mut manager, 1, 0..40);
+    let mut request = Request::new(&manager, 2, 0..30);
+    admit(&mut manager, &mut request);
+    let expected = Admitted { prompt_tokens: 70, hit_tokens: 28 };
+    assert_eq!(manager.retention_report().admitted, expected);
+    decode(&mut manager, &mut request, 500..510);
+    manager.free(2).expect("a request that runs");
+    request.num_computed_tokens = 0;
+    admit(&mut manager, &mut request);
+    assert_eq!(manager.retention_report().admitted, expected, "preempted");
+}
+
+#[test]
+fn the_sample_tells_what_each_ordering_would_have_kept() {
+    let mut manager = managed(4000, Policy::adaptive());
+    for id in 0..60 {
+        serve(&mut manager, id, id % 30 * 1000..id % 30 * 1000 + 201);
+    }
+    let report = manager.retention_report();
+    assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("frequency"));
+    let sample = report.sample.expect("adaptive retention");
+    // Of 30 prompts of 50 blocks twice, all fits, so that the second time all is hit.
+    assert!((60..130).contains(&sample.hit), "{sample:?}");
+    assert_eq!((sample.asked, sample.kept), (2 * sample.hit, [sample.hit; 3]));
+    assert_eq!(look_up(&mut manager, 0..201).length, 200);
+}

@@ -1,0 +1,52 @@
+//! What retention came to, for Python.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+
+use kvoxide_core::pool::Ordering;
+use kvoxide_core::{ByKind, Manager, RetentionReport};
+
+/// What adaptive retention decided, and what came of it.
+#[pyclass(module = "kvoxide", name = "RetentionReport", frozen, get_all, skip_from_py_object)]
+pub(crate) struct PyRetentionReport {
+    ordering: &'static str,
+    in_use_blocks: u64,
+    full_blocks: u64,
+    tail_blocks: u64,
+    held_blocks: u64,
+    empty_blocks: u64,
+    evicted_full_blocks: u64,
+    evicted_tail_blocks: u64,
+    prompt_tokens: u64,
+    hit_tokens: u64,
+    sampled_blocks: u64,
+    sampled_hits: u64,
+    sampled_kept: BTreeMap<&'static str, u64>,
+}
+
+impl PyRetentionReport {
+    /// The report of a manager; `None` without adaptive retention.
+    pub fn of(manager: &Manager) -> Option<Self> {
+        manager.pool().adaptive()?;
+        let RetentionReport { ordering, in_use, waiting, held, empty, evictions, admitted, sample } =
+            manager.retention_report();
+        let sample = sample?;
+        let ByKind { full, tail } = waiting;
+        Some(Self {
+            ordering: ordering?.name(),
+            in_use_blocks: in_use,
+            full_blocks: full,
+            tail_blocks: tail,
+            held_blocks: held,
+            empty_blocks: empty,
+            evicted_full_blocks: evictions.full,
+            evicted_tail_blocks: evictions.tail,
+            prompt_tokens: admitted.prompt_tokens,
+            hit_tokens: admitted.hit_tokens,
+            sampled_blocks: sample.asked,
+            sampled_hits: sample.hit,
+            sampled_kept: Ordering::ALL.into_iter().map(Ordering::name).zip(sample.kept).collect(),
+        })
+    }
+}

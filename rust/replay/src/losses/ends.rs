@@ -1,0 +1,119 @@
+//! Positions at which something of a prefix was ever cached.
+
+use std::ops::Range;
+
+use super::prompt_tree::PromptTree;
+
+/// The nodes of one prompt, the first first.
+#[derive(Debug)]
+pub struct Path<'a> {
+    tree: &'a PromptTree,
+    nodes: Vec<usize>,
+}
+
+impl<'a> Path<'a> {
+    /// The path of a request's prompt.
+    pub fn of(tree: &'a PromptTree, request: usize) -> Self {
+        Self { tree, nodes: tree.path(request) }
+    }
+
+    /// The nodes, and which tokens of the prompt each stands for; the last one may go on behind the
+    /// prompt.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        self.nodes.iter().map(|&node| (node, self.tree.range(node)))
+    }
+
+    /// The node that has the last of so many tokens, and its tokens.
+    fn node_at(&self, num_tokens: usize) -> Option<(usize, Range<usize>)> {
+        let num_before =
+            self.nodes.partition_point(|&node| self.tree.range(node).start < num_tokens);
+        let node = *self.nodes.get(num_before.checked_sub(1)?)?;
+        let range = self.tree.range(node);
+        (num_tokens <= range.end).then_some((node, range))
+    }
+}
+
+/// A set of prefixes that end at multiples of a unit. Equal prefixes are one, whosever they are.
+#[derive(Debug)]
+pub struct Ends {
+    unit: usize,
+    /// A bit for each end in each node.
+    bits: Vec<Vec<u64>>,
+}
+
+impl Ends {
+    /// No prefix.
+    pub fn new(unit: usize) -> Self {
+        Self { unit, bits: Vec::new() }
+    }
+
+    /// Adds the first `num_tokens` of a path. Others than those of a unit, or of another prompt's
+    /// end, are passed over.
+    pub fn insert(&mut self, path: &Path<'_>, num_tokens: usize) {
+        let Some((node, word, bit)) = self.place(path, num_tokens) else { return };
+        if self.bits.len() <= node {
+            self.bits.resize(node + 1, Vec::new());
+        }
+        let words = &mut self.bits[node];
+        if words.len() <= word {
+            words.resize(word + 1, 0);
+        }
+        words[word] |= bit;
+    }
+
+    /// Whether the first `num_tokens` of a path are one of them.
+    pub fn contains(&self, path: &Path<'_>, num_tokens: usize) -> bool {
+        let word = self
+            .place(path, num_tokens)
+            .and_then(|(node, word, bit)| Some(self.bits.get(node)?.get(word)? & bit));
+        word.is_some_and(|word| word != 0)
+    }
+
+    fn place(&self, path: &Path<'_>, num_tokens: usize) -> Option<(usize, usize, u64)> {
+        if num_tokens == 0 || !num_tokens.is_multiple_of(self.unit) {
+            return None;
+        }
+        let (node, range) = path.node_at(num_tokens)?;
+        let index = num_tokens / self.unit - range.start / self.unit - 1;
+        Some((node, index / 64, 1 << (index % 64)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Prompt, TraceRequest};
+
+    fn tree(prompts: &[&[i64]]) -> PromptTree {
+        let request = |tokens: &&[i64]| TraceRequest {
+            prompt: Prompt::Tokens(tokens.to_vec()),
+            output_length: 1,
+        };
+        PromptTree::new(&prompts.iter().map(request).collect::<Vec<_>>(), 1)
+    }
+
+    #[test]
+    fn what_prompts_share_is_one() {
+        let tree = tree(&[&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 9, 9], &[1, 2, 3, 9, 9, 9]]);
+        let [first, second, third] = [0, 1, 2].map(|request| Path::of(&tree, request));
+        let mut ends = Ends::new(2);
+        for num_tokens in [2, 4, 8, 7, 0, 10] {
+            ends.insert(&first, num_tokens);
+        }
+        let of = |path: &Path<'_>| (0..12).filter(|&n| ends.contains(path, n)).collect::<Vec<_>>();
+        assert_eq!((of(&first), of(&second), of(&third)), (vec![2, 4, 8], vec![2, 4], vec![2]));
+    }
+
+    #[test]
+    fn ends_beyond_a_word_are_kept_apart() {
+        let tokens: Vec<i64> = (0..1000).collect();
+        let tree = tree(&[&tokens, &tokens[..700]]);
+        let [path, shorter] = [0, 1].map(|request| Path::of(&tree, request));
+        let mut ends = Ends::new(3);
+        (0..1000).step_by(9).for_each(|n| ends.insert(&path, n));
+        for n in 1..1000 {
+            assert_eq!(ends.contains(&path, n), n % 9 == 0, "{n}");
+            assert_eq!(ends.contains(&shorter, n), n % 9 == 0, "{n}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Why prompt tokens were not hit, in pools so small that the reason is known.
+
+use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
+use kvoxide_replay::losses::Losses;
+use kvoxide_replay::trace::{Prompt, TraceRequest};
+use kvoxide_replay::{Control, Report, Settings, Trace, run};
+use proptest::prelude::*;
+
+fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, policy: Policy) -> Settings {
+    Settings {
+        groups: groups.to_vec(),
+        num_blocks,
+        policy,
+        concurrency: 1,
+        max_batched_tokens: 64,
+        report_from: 0,
+        has_bound: false,
+    }
+}
+
+/// Prompts of pieces that count up: (first token, tokens).
+fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
+    let piece = |&(first, length): &(i64, usize)| first..first + length as i64;
+    let mut trace = Trace::default();
+    for prompt in prompts {
+        let prompt = Prompt::Tokens(prompt.iter().flat_map(piece).collect());
+        trace.push(TraceRequest { prompt, output_length: 1 }).expect("tokens");
+    }
+    trace
+}
+
+fn play(trace: &Trace, settings: &Settings) -> Report {
+    run(trace, settings, &Control::default()).expect("settings that can work")
+}
+
+/// What the last request hit, and why not more.
+fn last(report: &Report) -> (usize, Losses) {
+    let last = report.requests.last().expect("requests");
+    (last.hit_tokens.expect("an admitted request"), last.losses)
+}
+
+const NONE: Losses = Losses { evicted_full: 0, evicted_tail: 0, never_cached: 0 };
+
+fn interval(tokens: usize) -> Policy {
+    Policy { retention_interval: Some(tokens), ..Policy::default() }
+}
+
+fn full_and_window() -> [GroupSpec; 2] {
+    [GroupSpec::full(16), GroupSpec::sliding_window(16, 32)]
+}
+
+#[test]
+fn what_nobody_computed_and_the_last_block_are_no_losses() {
+    let trace = trace(&[&[(0, 320)], &[(0, 320)], &[(0, 100), (5_000, 200)]]);
+    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(100), Policy::default()));
+    let hits: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
+    assert_eq!(hits, [(Some(0), NONE), (Some(304), NONE), (Some(96), NONE)]);
+}
+
+#[test]
+fn blocks_of_full_attention_are_evicted() {
+    let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
+    let groups = [GroupSpec::full(16)];
+    // 25 blocks: 6 of the first prompt's 20 make room, the last first.
+    let report = play(&trace, &settings(&groups, Some(26), Policy::default()));
+    assert_eq!(last(&report), (224, Losses { evicted_full: 80, ..NONE }));
+    let unlimited = play(&trace, &settings(&groups, None, Policy::default()));
+    assert_eq!(last(&unlimited), (304, NONE));
+}
+
+#[test]
+fn tails_are_evicted_before_the_blocks_that_they_go_with() {
+    // The first prompt's window blocks lie at the front of the queue when it ends, but for the last.
+    let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 200), (9_000, 100)]]);
+    let report = play(&trace, &settings(&full_and_window(), Some(42), Policy::default()));
+    assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
+}
+
+#[test]
+fn tails_inside_a_prompt_are_never_cached_with_an_interval_of_0() {
+    let fork = |n: i64| [(0, 500), (n * 1_000, 100)];
+    let trace = trace(&[&[(0, 1000)], &fork(5), &fork(6)]);
+    let report = play(&trace, &settings(&full_and_window(), Some(500), interval(0)));
+    let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
+    let second = Losses { never_cached: 496, ..NONE };
+    // The second request leaves a tail where it parted.
+    assert_eq!(losses, [(Some(0), NONE), (Some(0), second), (Some(496), NONE)]);
+}
+
+#[test]
+fn of_tails_that_were_cached_the_last_counts() {
+    // Tails at 256 and 512, of which none is left; behind the last nothing could have served a hit.
+    let trace = trace(&[&[(0, 1000)], &[(5_000, 800)], &[(0, 600), (9_000, 10)]]);
+    let report = play(&trace, &settings(&full_and_window(), Some(116), interval(256)));
+    let losses = last(&report).1;
+    assert_eq!(last(&report).0 + losses.num_tokens(), 592);
+    assert_eq!((losses.evicted_tail, losses.never_cached), (512, 80));
+}
+
+#[test]
+fn windows_alone_lose_tails() {
+    let groups = [GroupSpec::sliding_window(16, 32)];
+    let trace = trace(&[&[(0, 320)], &[(5_000, 320)], &[(0, 200), (9_000, 100)]]);
+    let report = play(&trace, &settings(&groups, Some(12), Policy::default()));
+    assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
+    let thinned = play(&trace, &settings(&groups, Some(100), interval(0)));
+    assert_eq!(last(&thinned), (0, Losses { never_cached: 192, ..NONE }));
+}
+
+#[test]
+fn states_are_lost_where_no_chunk_ended() {
+    let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 16)];
+    let trace = trace(&[&[(0, 1000)], &[(0, 500)], &[(0, 500)]]);
+    for num_blocks in [Some(500), None] {
+        let report = play(&trace, &settings(&groups, num_blocks, Policy::default()));
+        let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
+        let second = Losses { never_cached: 48, ..NONE };
+        assert_eq!(losses, [(Some(0), NONE), (Some(448), second), (Some(496), NONE)]);
+    }
+}
+
+#[test]
+fn states_alone_lose_states() {
+    let groups = [GroupSpec::new("mamba", 16)];
+    let others: Vec<Vec<_>> = (1..8).map(|n| vec![(n * 10_000, 200)]).collect();
+    let mut prompts: Vec<&[_]> = vec![&[(0, 200)]];
+    prompts.extend(others.iter().map(|prompt| &prompt[..]));
+    prompts.push(&[(0, 200)]);
+    let report = play(&trace(&prompts), &settings(&groups, Some(8), Policy::default()));
+    assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
+}
+
+#[test]
+fn a_hit_inside_a_block_needs_the_end_of_a_prompt_there() {
+    let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 64)];
+    let trace = trace(&[&[(0, 1000)], &[(0, 990)], &[(0, 1000)]]);
+    let report = play(&trace, &settings(&groups, Some(500), Policy::default()));
+    let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
+    // Chunks end at 960 and at 992, the end of the first prompt.
+    let second = Losses { never_cached: 16, ..NONE };
+    assert_eq!(losses, [(Some(0), NONE), (Some(960), second), (Some(992), NONE)]);
+}
+
+#[test]
+fn of_groups_with_blocks_of_several_sizes_the_first_that_lacks_one_counts() {
+    let groups = [GroupSpec::full(16), GroupSpec::full(32)];
+    let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
+    let report = play(&trace, &settings(&groups, Some(38), Policy::default()));
+    let (hit, losses) = last(&report);
+    assert!(hit < 288, "{hit}");
+    assert_eq!(losses, Losses { evicted_full: 288 - hit, ..NONE });
+}
+
+fn models() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
+    let full_and_windows = || {
+        vec![
+            GroupSpec::full(32),
+            GroupSpec::sliding_window(16, 40),
+            GroupSpec::sliding_window(8, 8),
+        ]
+    };
+    let fifo = Policy {
+        recycle_order: RecycleOrder::Fifo,
+        reachable_block_mask: false,
+        ..Policy::default()
+    };
+    let pins = Policy { pin_min_drop_size: Some(2), ..Policy::default() };
+    prop_oneof![
+        Just((vec![GroupSpec::full(16)], Policy::default())),
+        Just((vec![GroupSpec::full(16)], Policy::adaptive())),
+        Just((vec![GroupSpec::full(16), GroupSpec::full(32)], Policy::default())),
+        Just((vec![GroupSpec::full(16), GroupSpec::chunked_local(16, 64)], Policy::default())),
+        Just((vec![GroupSpec::sliding_window(16, 40)], interval(64))),
+        Just((full_and_windows(), Policy::default())),
+        Just((full_and_windows(), Policy::adaptive())),
+        Just((full_and_windows(), interval(96))),
+        Just((full_and_windows(), fifo)),
+        Just((full_and_windows(), pins)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    /// With one request at a time, the schedule does not matter: hits and losses together are what a
+    /// pool that never evicts hits.
+    #[test]
+    fn hits_and_losses_are_what_could_have_been_hit(
+        (groups, policy) in models(),
+        prompts in prop::collection::vec((0..3_i64, 1..300_usize, 0..4_i64, 1..100_usize), 1..20),
+        num_blocks in prop_oneof![70..160_usize, Just(5_000)],
+    ) {
+        let pieces: Vec<_> = prompts
+            .iter()
+            .map(|&(first, n, rest, m)| [(first * 1_000, n), (100_000 + rest * 1_000, m)])
+            .collect();
+        let prompts: Vec<&[_]> = pieces.iter().map(|prompt| &prompt[..]).collect();
+        let trace = trace(&prompts);
+        let report = play(&trace, &settings(&groups, Some(num_blocks), policy.clone()));
+        let unlimited = play(&trace, &settings(&groups, None, policy));
+        for (here, there) in report.requests.iter().zip(&unlimited.requests) {
+            let lost = here.losses.num_tokens();
+            prop_assert_eq!(here.hit_tokens.map(|hit| hit + lost), there.hit_tokens);
+            if report.last.evictions == 0 {
+                prop_assert_eq!((here.losses.evicted_full, here.losses.evicted_tail), (0, 0));
+            }
+        }
+    }
+
+    /// A loss is called an eviction only where something was evicted, and states are never lost
+    /// where a pool keeps all of them.
+    #[test]
+    fn states_are_evicted_only_where_something_was(
+        block_size in prop_oneof![Just(16_usize), Just(48)],
+        prompts in prop::collection::vec((0..3_i64, 1..300_usize, 0..4_i64, 1..100_usize), 1..20),
+        concurrency in 1..4_usize,
+        num_blocks in prop_oneof![60..160_usize, Just(5_000)],
+        is_adaptive in any::<bool>(),
+    ) {
+        let groups = [GroupSpec::full(32), GroupSpec::new("mamba", block_size)];
+        let policy = if is_adaptive { Policy::adaptive() } else { Policy::default() };
+        let pieces: Vec<_> = prompts
+            .iter()
+            .map(|&(first, n, rest, m)| [(first * 1_000, n), (100_000 + rest * 1_000, m)])
+            .collect();
+        let prompts: Vec<&[_]> = pieces.iter().map(|prompt| &prompt[..]).collect();
+        let settings = Settings { concurrency, ..settings(&groups, Some(num_blocks), policy) };
+        let report = play(&trace(&prompts), &settings);
+        for request in report.requests.iter().filter(|request| request.hit_tokens.is_some()) {
+            let Losses { evicted_full, evicted_tail, .. } = request.losses;
+            prop_assert!(report.last.evictions > 0 || evicted_full + evicted_tail == 0);
+            prop_assert!(request.hit_tokens.unwrap_or(0) + request.losses.num_tokens() < request.prompt_tokens);
+        }
+    }
+}

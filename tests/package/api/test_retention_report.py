@@ -1,0 +1,68 @@
+"""What a manager reports of adaptive retention."""
+
+import numpy as np
+import pytest
+from kvoxide import BlockHasher, KVCacheManager, Policy, Request
+
+from tests.testing.small import full, make_manager, window
+
+HASHER = BlockHasher(16)
+
+
+def adaptive(num_blocks: int = 400) -> KVCacheManager:
+    policy = Policy(retention="adaptive")
+    return make_manager(full(16), window(16, 32), num_blocks=num_blocks, policy=policy)
+
+
+def serve(manager: KVCacheManager, name: str, first: int, num_tokens: int) -> int:
+    """A request of tokens that count up, from look-up to end; tokens that it hit."""
+    tokens = np.arange(first, first + num_tokens, dtype=np.int32)
+    request = Request(name, tokens, block_hasher=HASHER)
+    hit, num_hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
+    assert manager.allocate_slots(request, num_tokens - num_hit, num_hit, hit) is not None
+    manager.free(request)
+    return num_hit
+
+
+def test_other_policies_have_no_report() -> None:
+    assert make_manager(full(16)).retention_report() is None
+
+
+def test_a_new_manager_has_decided_nothing() -> None:
+    report = adaptive().retention_report()
+    assert report is not None
+    assert (report.ordering, report.empty_blocks) == ("frequency", 399)
+    assert report.sampled_kept == {"recency": 0, "frequency": 0, "hazard": 0}
+
+
+def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> None:
+    manager = adaptive()
+    hit = sum(serve(manager, f"{n}", n % 7 * 100_000, 1000) for n in range(40))
+    request = Request("runs", np.arange(50, dtype=np.int32), block_hasher=HASHER)
+    assert manager.allocate_slots(request, 50) is not None
+    report = manager.retention_report()
+    assert report is not None
+    places = [report.full_blocks, report.tail_blocks, report.held_blocks, report.empty_blocks]
+    assert report.in_use_blocks == 8
+    assert report.in_use_blocks + sum(places) == 399
+    cached = report.full_blocks + report.tail_blocks + report.held_blocks
+    # Of the blocks in use, the three full ones of each group are cached, or one window tail less.
+    assert 0 < manager.block_pool.get_num_cached_blocks() - cached <= 6
+    assert min(report.evicted_full_blocks, report.evicted_tail_blocks) > 0
+    assert (report.prompt_tokens, report.hit_tokens) == (40_050, hit)
+    assert 0 < report.sampled_hits <= report.sampled_blocks
+    assert list(report.sampled_kept) == ["frequency", "hazard", "recency"]
+    assert 0 < max(report.sampled_kept.values()) < report.sampled_blocks
+
+
+def test_a_report_changes_nothing_and_stays_as_it_was() -> None:
+    manager = adaptive()
+    serve(manager, "a", 0, 100)
+    before = manager.state_digest()
+    report = manager.retention_report()
+    assert report is not None
+    assert manager.state_digest() == before
+    serve(manager, "b", 5_000, 100)
+    assert report.prompt_tokens == 100
+    with pytest.raises(AttributeError):
+        report.prompt_tokens = 5  # type: ignore[misc]
