@@ -2,7 +2,7 @@
 
 use kvoxide_core::RequestView;
 
-use crate::tokens::{HashChain, HashSizes};
+use crate::tokens::HashChain;
 use crate::trace::TraceRequest;
 
 /// A request that waits or runs.
@@ -14,19 +14,36 @@ pub struct Active {
     pub num_computed_tokens: usize,
     pub shared_prefix_boundary: usize,
     pub is_waiting: bool,
+    /// What a router took it to hit.
+    pub expected_hit: usize,
+    /// A decode step below so many computed tokens needs no call.
+    pub next_call: usize,
+}
+
+/// A request that is brought to an instance.
+#[derive(Debug, Default)]
+pub struct Arrival {
+    /// Its index in the trace.
+    pub request: usize,
+    /// Its hashes, if they are known.
+    pub chain: Option<HashChain>,
+    /// What it would hit now, if somebody asked.
+    pub expected_hit: usize,
 }
 
 impl Active {
-    pub fn new(index: usize, request: &TraceRequest, sizes: HashSizes) -> Self {
+    pub fn new(index: usize, request: &TraceRequest, chain: HashChain) -> Self {
         let num_prompt_tokens = request.prompt.len();
         Self {
             index,
-            chain: HashChain::new(sizes, &request.prompt),
+            chain,
             num_prompt_tokens,
             num_tokens: num_prompt_tokens,
             num_computed_tokens: 0,
             shared_prefix_boundary: 0,
             is_waiting: true,
+            expected_hit: 0,
+            next_call: 0,
         }
     }
 

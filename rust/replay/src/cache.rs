@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use foldhash::fast::RandomState;
 use kvoxide_core::{
     AllocateArgs, BlockHash, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
     RetentionReport,
 };
 
 use crate::losses::{Ledger, Losses};
+use crate::quiet::QuietSteps;
 use crate::trace::Trace;
 
 /// A cache as the scheduler uses it. Lengths in tokens.
@@ -50,6 +52,13 @@ pub trait Cache {
     fn retention(&self) -> Option<RetentionReport> {
         None
     }
+
+    /// The length of what [`Self::look_up`] would find; nothing changes.
+    fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error>;
+
+    /// The computed tokens of the next decode step from `num_computed_tokens` on that needs a call
+    /// of [`Self::allocate`].
+    fn next_call(&self, num_computed_tokens: usize) -> usize;
 }
 
 /// A hit of either cache.
@@ -84,12 +93,15 @@ pub struct Occupancy {
 pub struct ManagedCache {
     manager: Manager,
     ledger: Option<Ledger>,
+    quiet: Option<QuietSteps>,
 }
 
 impl ManagedCache {
     /// A manager of this configuration.
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
-        Ok(Self { manager: Manager::new(config)?, ledger: None })
+        let manager = Manager::new(config)?;
+        let quiet = QuietSteps::of(&manager);
+        Ok(Self { manager, ledger: None, quiet })
     }
 
     /// Finds out from now on why tokens of this trace are lost, and what is evicted.
@@ -191,13 +203,22 @@ impl Cache for ManagedCache {
     fn retention(&self) -> Option<RetentionReport> {
         Some(self.manager.retention_report())
     }
+
+    fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error> {
+        Ok(self.manager.find_longest_hit(&request.hashes, request.num_tokens - 1)?.length)
+    }
+
+    fn next_call(&self, num_computed_tokens: usize) -> usize {
+        let quiet = self.quiet.as_ref();
+        quiet.map_or(num_computed_tokens, |quiet| quiet.next_call(num_computed_tokens))
+    }
 }
 
 /// A cache with room for everything: what the best policy could hit. Remembers every aligned
 /// prefix that was computed.
 #[derive(Debug)]
 pub struct UnlimitedCache {
-    seen: HashSet<BlockHash>,
+    seen: HashSet<BlockHash, RandomState>,
     alignment: usize,
     hashes_per_boundary: usize,
 }
@@ -206,7 +227,11 @@ impl UnlimitedCache {
     /// A cache for groups whose hits are multiples of `alignment`, with a hash every
     /// `hash_block_size` tokens.
     pub fn new(alignment: usize, hash_block_size: usize) -> Self {
-        Self { seen: HashSet::new(), alignment, hashes_per_boundary: alignment / hash_block_size }
+        Self {
+            seen: HashSet::default(),
+            alignment,
+            hashes_per_boundary: alignment / hash_block_size,
+        }
     }
 
     fn boundary(&self, request: &RequestView<'_>, index: usize) -> BlockHash {
@@ -216,11 +241,19 @@ impl UnlimitedCache {
 
 impl Cache for UnlimitedCache {
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
+        let length = self.cached_length(request)?;
+        Ok(Hit { length, shared_prefix_boundary: 0, full_length: length, blocks: None })
+    }
+
+    fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error> {
         let max_boundaries = (request.num_tokens - 1) / self.alignment;
         let is_seen = |&index: &usize| self.seen.contains(&self.boundary(request, index));
-        let num_seen = (0..max_boundaries).take_while(is_seen).count();
-        let length = num_seen * self.alignment;
-        Ok(Hit { length, shared_prefix_boundary: 0, full_length: length, blocks: None })
+        Ok((0..max_boundaries).take_while(is_seen).count() * self.alignment)
+    }
+
+    /// Where another boundary is computed.
+    fn next_call(&self, num_computed_tokens: usize) -> usize {
+        (num_computed_tokens + 1).next_multiple_of(self.alignment) - 1
     }
 
     fn allocate(

@@ -4,15 +4,22 @@
 //! the [`chunks`] that recurrent states need, and asks a [`cache`] for blocks, and [`report`] counts
 //! what came of it. [`losses`] says why what had been computed was not hit, and [`bound`] finds what
 //! could have come of it.
+//! In [`serving`] requests arrive at their times and go to several instances, as a [`router`]
+//! says, while a [`clock`] runs.
 
 mod active;
 pub mod bound;
 pub mod cache;
 pub mod chunks;
+pub mod clock;
+pub mod conversation;
 pub mod id_width;
 pub mod losses;
+pub mod quiet;
 pub mod report;
+pub mod router;
 pub mod scheduler;
+pub mod serving;
 pub mod tokens;
 pub mod trace;
 

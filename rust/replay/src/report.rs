@@ -81,6 +81,12 @@ impl Durations {
         self.nanoseconds.saturating_record(duration.as_nanos().max(1) as u64);
     }
 
+    /// Takes in others.
+    pub fn join(&mut self, other: &Self) {
+        let same = self.nanoseconds.add(&other.nanoseconds);
+        same.unwrap_or_else(|_| unreachable!("the same bounds"));
+    }
+
     /// The median, the 99th percentile and the longest, in seconds.
     pub fn summary(&self) -> (f64, f64, f64) {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;

@@ -3,11 +3,16 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::conversation::Conversation;
 use crate::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 
 /// One request of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRequest {
+    /// When it arrived, in microseconds, where the trace says it.
+    pub arrival: Option<u64>,
+    /// The conversation that it belongs to, where the trace says it.
+    pub conversation: Option<Conversation>,
     /// Its prompt.
     pub prompt: Prompt,
     /// Tokens it generates.
@@ -149,6 +154,12 @@ pub struct LineError {
 pub const MAX_LENGTH: usize = 1 << 28;
 
 impl TraceRequest {
+    /// A prompt of tokens that arrives at no special time.
+    pub fn of_tokens(tokens: Vec<i64>, output_length: usize) -> Self {
+        let prompt = Prompt::Tokens(tokens);
+        Self { arrival: None, conversation: None, prompt, output_length }
+    }
+
     /// Reads one line: a JSON object with `output_length` and either `input_length` and
     /// `hash_ids`, or `prompt_token_ids`. Other fields are passed over.
     pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
@@ -161,8 +172,20 @@ impl TraceRequest {
             true => tokens_prompt(&fields)?,
             false => hash_ids_prompt(&fields)?,
         };
-        Ok(Self { prompt, output_length: length(&fields, "output_length", 0)? })
+        Ok(Self {
+            arrival: arrival(&fields),
+            conversation: Conversation::of_line(&fields),
+            prompt,
+            output_length: length(&fields, "output_length", 0)?,
+        })
     }
+}
+
+/// In microseconds, from milliseconds; in lines with a `chat_id`, Qwen-Bailian's, from seconds.
+fn arrival(fields: &Map<String, Value>) -> Option<u64> {
+    let unit = if fields.contains_key("chat_id") { 1e6 } else { 1e3 };
+    let timestamp = fields.get("timestamp")?.as_f64()?;
+    (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
 }
 
 fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
@@ -239,7 +262,7 @@ mod tests {
 
     fn of_ids(length: usize, ids: std::ops::Range<i64>) -> TraceRequest {
         let prompt = Prompt::HashIds { length, hash_ids: ids.collect() };
-        TraceRequest { prompt, output_length: 1 }
+        TraceRequest { arrival: None, conversation: None, prompt, output_length: 1 }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder, Size};
 use kvoxide_replay::bound::Bound;
-use kvoxide_replay::trace::{Prompt, TraceRequest};
+use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
@@ -22,8 +22,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
 fn trace_of(prompts: impl IntoIterator<Item = (Vec<i64>, usize)>) -> Trace {
     let mut trace = Trace::default();
     for (prompt, output_length) in prompts {
-        let prompt = Prompt::Tokens(prompt);
-        trace.push(TraceRequest { prompt, output_length }).expect("tokens");
+        trace.push(TraceRequest::of_tokens(prompt, output_length)).expect("tokens");
     }
     trace
 }

@@ -24,7 +24,7 @@ fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
     let mut trace = Trace::default();
     for prompt in prompts {
         let prompt = Prompt::Tokens(prompt.iter().flat_map(piece).collect());
-        trace.push(TraceRequest { prompt, output_length: 1 }).expect("tokens");
+        trace.push(TraceRequest { prompt, ..TraceRequest::of_tokens(vec![], 1) }).expect("tokens");
     }
     trace
 }

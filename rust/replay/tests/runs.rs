@@ -1,7 +1,7 @@
 //! Runs of small traces whose outcome is known.
 
 use kvoxide_core::{GroupSpec, Policy};
-use kvoxide_replay::trace::{Prompt, TraceRequest};
+use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
@@ -19,9 +19,8 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
 
 /// A trace of (first token, prompt length, output length); tokens count up from the first.
 fn trace(requests: &[(i64, usize, usize)]) -> Trace {
-    let request = |&(first, length, output_length): &(i64, usize, usize)| TraceRequest {
-        prompt: Prompt::Tokens((first..first + length as i64).collect()),
-        output_length,
+    let request = |&(first, length, output_length): &(i64, usize, usize)| {
+        TraceRequest::of_tokens((first..first + length as i64).collect(), output_length)
     };
     let mut trace = Trace::default();
     requests.iter().for_each(|each| trace.push(request(each)).expect("tokens"));

@@ -82,13 +82,10 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Prompt, TraceRequest};
+    use crate::trace::TraceRequest;
 
     fn tree(prompts: &[&[i64]]) -> PromptTree {
-        let request = |tokens: &&[i64]| TraceRequest {
-            prompt: Prompt::Tokens(tokens.to_vec()),
-            output_length: 1,
-        };
+        let request = |tokens: &&[i64]| TraceRequest::of_tokens(tokens.to_vec(), 1);
         PromptTree::new(&prompts.iter().map(request).collect::<Vec<_>>(), 1)
     }
 

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn tree(prompts: Vec<Prompt>, tokens_per_id: usize) -> PromptTree {
-        let request = |prompt| TraceRequest { prompt, output_length: 1 };
+        let request = |prompt| TraceRequest { prompt, ..TraceRequest::of_tokens(vec![], 1) };
         let requests: Vec<_> = prompts.into_iter().map(request).collect();
         PromptTree::new(&requests, tokens_per_id)
     }

@@ -1,145 +1,56 @@
-//! The scheduler model: what vLLM's scheduler does to a manager, step by step.
-//!
-//! A step first serves the running requests in their order, each with the tokens it lacks (one
-//! when it decodes, a chunk while it prefills), as long as the step's budget lasts. When blocks run
-//! out, the newest running request is preempted: it gives its blocks back and waits again, first in
-//! line. If nobody was preempted, waiting requests are admitted in their order. Every generated
-//! token is unique and gets a slot of its own; a request ends when its last one has it. In models
-//! with recurrent states, chunks end where states are cached.
+//! A scheduler and its cache, step by step.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, RequestView, Size};
+use kvoxide_core::RequestView;
 
-use crate::active::Active;
+use super::settings::{Control, Settings, Stopped};
+use super::step_clock::StepClock;
+use crate::active::{Active, Arrival};
 use crate::bound::schedule::Schedule;
 use crate::bound::{Bound, Groups};
-use crate::cache::{Cache, Hit, ManagedCache};
+use crate::cache::{Cache, Hit};
 use crate::chunks::Chunks;
+use crate::clock::{StepWork, Times};
 use crate::report::{
     RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
 };
-use crate::tokens::HashSizes;
+use crate::tokens::{HashChain, HashSizes};
 use crate::trace::{Trace, TraceRequest};
 
-/// How a trace is played.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The KV cache groups.
-    pub groups: Vec<GroupSpec>,
-    /// Blocks of the pool, the null block included; `None` for a cache that never evicts.
-    pub num_blocks: Option<usize>,
-    /// Retention and recycling.
-    pub policy: Policy,
-    /// Most requests running at once.
-    pub concurrency: usize,
-    /// Most tokens of a step.
-    pub max_batched_tokens: usize,
-    /// Requests before this one warm the cache and are left out of sums.
-    pub report_from: usize,
-    /// Whether to find what a policy that knows the future could hit.
-    pub has_bound: bool,
-}
-
-/// Shared with other threads during a run.
-#[derive(Debug, Default)]
-pub struct Control {
-    /// Requests finished so far.
-    pub finished: AtomicUsize,
-    /// Set to stop the run at its next step.
-    pub cancelled: AtomicBool,
-}
-
-/// Why a run ended early.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stopped {
-    /// The settings cannot work, or the manager refused a call.
-    #[error(transparent)]
-    Refused(#[from] Error),
-    /// [`Control::cancelled`] was set.
-    #[error("the run was cancelled")]
-    Cancelled,
-}
-
-/// Plays a trace to its end.
-pub fn run(trace: &Trace, settings: &Settings, control: &Control) -> Result<Report, Stopped> {
-    if settings.concurrency == 0 || settings.max_batched_tokens == 0 {
-        return Err(
-            Error::Config("concurrency and max_batched_tokens must be at least 1".into()).into()
-        );
-    }
-    let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
-    let longest = longest.unwrap_or(1).max(1);
-    let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
-    // What a state leaves of a prefix depends on the steps, so that it has to be played.
-    let room_for_all = has_states.then(|| num_blocks_for_all(trace, settings));
-    let config = ManagerConfig {
-        max_in_flight_tokens: Some(settings.max_batched_tokens),
-        policy: settings.policy.clone(),
-        ..ManagerConfig::new(
-            settings.num_blocks.or(room_for_all).unwrap_or(usize::from(u16::MAX)),
-            settings.groups.clone(),
-            longest,
-        )
-    };
-    config.check_holds_a_request()?;
-    // Also checks the settings of a run without a pool.
-    let mut managed = ManagedCache::new(config)?;
-    let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
-    let tokens_per_id =
-        trace.tokens_per_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
-    let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
-    let sizes = (hash_sizes, chunks);
-    let is_bounded = settings.has_bound && settings.num_blocks.is_some();
-    let bounded = is_bounded.then(|| Groups::of(managed.manager()));
-    match settings.num_blocks.or(room_for_all) {
-        Some(_) => {
-            managed.explain(trace, tokens_per_id);
-            Run::new(trace, settings, control, managed, sizes).finish(bounded)
-        }
-        None => Run::new(trace, settings, control, managed.unlimited(), sizes).finish(None),
-    }
-}
-
-/// A pool in which every request's blocks have a place of their own, the blocks included that
-/// states are copied to.
-fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
-    let lengths = || trace.requests().iter().map(|r| r.prompt.len() + r.output_length);
-    let blocks = |group: &GroupSpec| -> usize {
-        let drafts = group.size(Size::NumSpeculativeBlocks).unwrap_or(0);
-        let beside = 4 + drafts;
-        lengths().map(|length| length.div_ceil(group.block_size.max(1)) + beside).sum()
-    };
-    let all = settings.groups.iter().map(blocks).sum::<usize>() + 1;
-    all.min(kvoxide_core::MAX_BLOCKS)
-}
-
-/// A run in progress.
-struct Run<'a, C> {
-    trace: &'a Trace,
+/// A run in progress: one scheduler and its cache.
+pub struct Run<'a, C> {
+    pub(super) trace: &'a Trace,
     settings: &'a Settings,
     control: &'a Control,
-    cache: C,
-    hash_sizes: HashSizes,
+    pub(super) cache: C,
+    pub(super) hash_sizes: HashSizes,
     /// Where chunks of prefills end, if that is not the same everywhere.
     chunks: Option<Chunks>,
     /// The next request of the trace that has not arrived.
-    next: usize,
-    waiting: VecDeque<Active>,
-    running: Vec<Active>,
+    pub(super) next: usize,
+    /// Requests that were brought, if this does not take them from the trace by itself.
+    pub(super) arrived: VecDeque<Arrival>,
+    pub(super) waiting: VecDeque<Active>,
+    pub(super) running: Vec<Active>,
     /// Tokens scheduled in this step for each running request, in their order.
     scheduled: Vec<usize>,
     next_unique_token: i64,
-    num_finished: usize,
+    pub(super) num_finished: usize,
+    /// What the step has to do.
+    pub(super) work: StepWork,
+    /// What a clock shows, where one runs.
+    pub(super) times: Option<Times>,
     /// What a bound is found from.
     schedule: Option<Schedule>,
     report: Report,
 }
 
 impl<'a, C: Cache> Run<'a, C> {
-    fn new(
+    /// A run of which nothing is played yet.
+    pub fn new(
         trace: &'a Trace,
         settings: &'a Settings,
         control: &'a Control,
@@ -158,11 +69,14 @@ impl<'a, C: Cache> Run<'a, C> {
             hash_sizes,
             chunks,
             next: 0,
+            arrived: VecDeque::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             scheduled: Vec::new(),
             next_unique_token: -1,
             num_finished: 0,
+            work: StepWork::default(),
+            times: None,
             schedule: None,
             report: Report {
                 requests: trace.requests().iter().map(blank).collect(),
@@ -173,16 +87,33 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     /// Plays to the end, and finds the bound for the groups if it is asked for them.
-    fn finish(mut self, bounded: Option<Groups>) -> Result<Report, Stopped> {
-        self.schedule = bounded.is_some().then(|| Schedule::new(self.hash_sizes.block_size));
+    pub fn finish(mut self, bounded: Option<Groups>) -> Result<Report, Stopped> {
+        if bounded.is_some() {
+            self.keep_schedule();
+        }
         let start = Instant::now();
         while self.num_finished < self.trace.requests().len() {
-            if self.control.cancelled.load(Ordering::Relaxed) {
-                return Err(Stopped::Cancelled);
-            }
+            self.check_cancelled()?;
             self.step()?;
         }
-        self.report.wall = start.elapsed();
+        self.close(start.elapsed(), bounded)
+    }
+
+    /// From now on, the schedule is kept that a bound is found from.
+    pub fn keep_schedule(&mut self) {
+        self.schedule = Some(Schedule::new(self.hash_sizes.block_size));
+    }
+
+    pub fn check_cancelled(&self) -> Result<(), Stopped> {
+        match self.control.cancelled.load(Ordering::Relaxed) {
+            true => Err(Stopped::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// What came of it, after so long.
+    pub fn close(mut self, wall: Duration, bounded: Option<Groups>) -> Result<Report, Stopped> {
+        self.report.wall = wall;
         self.report.last = self.cache.occupancy();
         self.report.bound = match (bounded, self.schedule.take()) {
             (Some(groups), Some(schedule)) => Some(self.bound(groups, &schedule)?),
@@ -212,8 +143,15 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     fn step(&mut self) -> Result<(), Stopped> {
+        self.start_step()?;
+        self.end_step()
+    }
+
+    /// Hands out the blocks of a step.
+    pub fn start_step(&mut self) -> Result<(), Stopped> {
         let mut step = StepClock::default();
         self.scheduled.clear();
+        self.work = StepWork::default();
         self.cache.step_starts();
         let mut budget = self.settings.max_batched_tokens;
         let preempted = self.serve_running(&mut budget, &mut step)?;
@@ -225,6 +163,11 @@ impl<'a, C: Cache> Run<'a, C> {
         let used = self.cache.occupancy().used;
         self.report.peak_used_blocks = self.report.peak_used_blocks.max(used);
         self.record(Schedule::step_allocated);
+        Ok(())
+    }
+
+    /// The step has run.
+    pub fn end_step(&mut self) -> Result<(), Stopped> {
         self.cache.step_has_run()?;
         self.settle();
         Ok(())
@@ -243,11 +186,22 @@ impl<'a, C: Cache> Run<'a, C> {
                 self.scheduled.push(0);
                 continue;
             }
+            if start < request.next_call && self.times.is_some() {
+                self.work.add(&view, start, num_new);
+                self.scheduled.push(num_new);
+                *budget -= num_new;
+                continue;
+            }
             let fits =
                 step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
             if fits {
                 self.cache.note_computed(&view, start, start + num_new);
+                self.work.add(&view, start, num_new);
                 let (index, num_prompt) = (request.index, request.num_prompt_tokens);
+                if start >= num_prompt && start + 1 == request.num_tokens {
+                    let next_call = self.cache.next_call(start + 1);
+                    self.running[self.scheduled.len()].next_call = next_call;
+                }
                 self.record(|schedule| schedule.extend(index, num_prompt, start..start + num_new));
                 self.scheduled.push(num_new);
                 *budget -= num_new;
@@ -270,6 +224,8 @@ impl<'a, C: Cache> Run<'a, C> {
         self.record(|schedule| schedule.preempt(request.index));
         self.report.requests[request.index].preemptions += 1;
         request.num_computed_tokens = 0;
+        request.next_call = 0;
+        request.expected_hit = 0;
         request.is_waiting = true;
         self.waiting.push_front(request);
     }
@@ -317,12 +273,24 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// The first in line: preempted requests, then the trace in its order. Hashed on arrival.
+    /// The first in line: preempted requests, then what was brought, then the trace in its order.
+    /// Hashed now, unless a router did.
     fn next_waiting(&mut self) -> Option<Active> {
         self.waiting.pop_front().or_else(|| {
-            let request = self.trace.requests().get(self.next)?;
+            let arrival = self.arrived.pop_front().or_else(|| self.next_of_trace())?;
+            let request = &self.trace.requests()[arrival.request];
+            let chain = arrival.chain;
+            let chain = chain.unwrap_or_else(|| HashChain::new(self.hash_sizes, &request.prompt));
+            let expected_hit = arrival.expected_hit;
+            Some(Active { expected_hit, ..Active::new(arrival.request, request, chain) })
+        })
+    }
+
+    fn next_of_trace(&mut self) -> Option<Arrival> {
+        let request = self.next;
+        (request < self.trace.requests().len()).then(|| {
             self.next += 1;
-            Some(Active::new(self.next - 1, request, self.hash_sizes))
+            Arrival { request, ..Arrival::default() }
         })
     }
 
@@ -330,6 +298,7 @@ impl<'a, C: Cache> Run<'a, C> {
         request.shared_prefix_boundary = hit.shared_prefix_boundary;
         request.num_computed_tokens = hit.length;
         request.is_waiting = false;
+        self.work.add(&request.view(), hit.length, num_new);
         self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
         let report = &mut self.report.requests[request.index];
         // The look-up of a request that comes back after a preemption hits its own blocks.
@@ -357,6 +326,9 @@ impl<'a, C: Cache> Run<'a, C> {
                 self.next_unique_token -= 1;
                 request.num_tokens += 1;
                 position += 1;
+                if let Some(times) = &mut self.times {
+                    times.token(request.index);
+                }
             } else {
                 let request = self.running.remove(position);
                 self.end(&request);
@@ -373,7 +345,7 @@ impl<'a, C: Cache> Run<'a, C> {
 
     fn count_finished(&mut self) {
         self.num_finished += 1;
-        self.control.finished.store(self.num_finished, Ordering::Relaxed);
+        self.control.finished.fetch_add(1, Ordering::Relaxed);
         let total = self.trace.requests().len();
         let finished = self.num_finished;
         let is_point = |most: usize| {
@@ -393,29 +365,7 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 }
-
 /// Tokens of the chunk of a request from `start` on.
 fn chunk(chunks: &Option<Chunks>, request: &RequestView<'_>, start: usize, most: usize) -> usize {
     chunks.as_ref().map_or(most, |chunks| chunks.split(request, start, most))
-}
-
-/// Adds up the scheduling calls of a step.
-#[derive(Default)]
-struct StepClock {
-    total: Duration,
-}
-
-impl StepClock {
-    fn time<T>(
-        &mut self,
-        each: &mut crate::report::Durations,
-        call: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let start = Instant::now();
-        let result = call();
-        let elapsed = start.elapsed();
-        each.record(elapsed);
-        self.total += elapsed;
-        result
-    }
 }

@@ -1,0 +1,80 @@
+//! A run as one of several instances under a clock: what it is brought, and what others see of it.
+
+use kvoxide_core::RequestView;
+
+use super::run::Run;
+use super::settings::Stopped;
+use crate::active::{Active, Arrival};
+use crate::cache::{Cache, Occupancy};
+use crate::clock::{StepWork, Times};
+use crate::router::Load;
+use crate::tokens::HashChain;
+
+impl<C: Cache> Run<'_, C> {
+    /// A clock is read from now on.
+    pub fn keep_times(&mut self) {
+        self.times = Some(Times::new(self.trace.requests().len()));
+    }
+
+    pub fn times_mut(&mut self) -> Option<&mut Times> {
+        self.times.as_mut()
+    }
+
+    /// Only what is brought is played, nothing taken from the trace.
+    pub fn wait_for_arrivals(&mut self) {
+        self.next = self.trace.requests().len();
+    }
+
+    pub fn bring(&mut self, arrival: Arrival) {
+        self.arrived.push_back(arrival);
+    }
+
+    pub fn has_work(&self) -> bool {
+        let is_idle = self.running.is_empty() && self.waiting.is_empty() && self.arrived.is_empty();
+        !is_idle || self.next < self.trace.requests().len()
+    }
+
+    /// What the step that started has to do.
+    pub fn work(&self) -> &StepWork {
+        &self.work
+    }
+
+    pub fn occupancy(&self) -> Occupancy {
+        self.cache.occupancy()
+    }
+
+    pub fn num_finished(&self) -> usize {
+        self.num_finished
+    }
+
+    pub fn hashes(&self, request: usize) -> HashChain {
+        HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt)
+    }
+
+    /// What a request would hit now.
+    pub fn hit(&self, request: usize, chain: &HashChain) -> Result<usize, Stopped> {
+        let num_tokens = self.trace.requests()[request].prompt.len();
+        let view = RequestView::new(request as u64, &chain.hashes[..], num_tokens);
+        Ok(self.cache.cached_length(&view)?)
+    }
+
+    pub fn load(&self) -> Load {
+        let here = || self.running.iter().chain(&self.waiting);
+        let left = |request: &Active| {
+            let known = request.num_computed_tokens.max(request.expected_hit);
+            request.num_prompt_tokens.saturating_sub(known)
+        };
+        let prompt = |arrival: &Arrival| self.trace.requests()[arrival.request].prompt.len();
+        let brought = || self.arrived.iter();
+        let occupancy = self.cache.occupancy();
+        Load {
+            waiting: self.waiting.len() + self.arrived.len(),
+            running: self.running.len(),
+            prefill_tokens: here().map(left).sum::<usize>()
+                + brought().map(|arrival| prompt(arrival) - arrival.expected_hit).sum::<usize>(),
+            active_tokens: here().map(|request| request.num_tokens).sum::<usize>()
+                + brought().map(prompt).sum::<usize>(),
+            usage: occupancy.used as f64 / occupancy.capacity.max(1) as f64,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The time that the calls of a step take.
+
+use std::time::{Duration, Instant};
+
+use kvoxide_core::Error;
+
+use crate::report::Durations;
+
+/// Adds up the scheduling calls of a step.
+#[derive(Default)]
+pub struct StepClock {
+    pub total: Duration,
+}
+
+impl StepClock {
+    pub fn time<T>(
+        &mut self,
+        each: &mut Durations,
+        call: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        let result = call();
+        let elapsed = start.elapsed();
+        each.record(elapsed);
+        self.total += elapsed;
+        result
+    }
+}

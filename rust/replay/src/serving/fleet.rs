@@ -1,0 +1,226 @@
+//! Instances under one clock: it goes from one arrival or end of a step to the next.
+
+use std::time::Instant;
+
+use super::arrivals::Source;
+use super::served::{InstanceReport, Served};
+use super::{Arrivals, Serving};
+use crate::active::Arrival;
+use crate::bound::Groups;
+use crate::cache::{Cache, Occupancy};
+use crate::clock::{Nanoseconds, StepTime, Times};
+use crate::report::{Report, TIMELINE_POINTS, TimelinePoint};
+use crate::router::{Candidate, Router};
+use crate::scheduler::{Run, Stopped};
+use crate::trace::Trace;
+
+/// Instances, and what is still to arrive.
+pub(crate) struct Fleet<'a, C> {
+    trace: &'a Trace,
+    step_time: StepTime,
+    source: Source,
+    /// One instance of a full house takes the next request by itself, inside its step.
+    takes_by_itself: bool,
+    router: Router,
+    instances: Vec<Instance<'a, C>>,
+    instance_of: Vec<usize>,
+    num_arrived: usize,
+    timeline: Vec<TimelinePoint>,
+    now: Nanoseconds,
+}
+
+/// One of them.
+struct Instance<'a, C> {
+    run: Run<'a, C>,
+    /// When its step began and when it ends.
+    step: Option<(Nanoseconds, Nanoseconds)>,
+}
+
+impl<'a, C: Cache> Fleet<'a, C> {
+    /// Instances, all of them idle.
+    pub fn new(
+        trace: &'a Trace,
+        serving: &Serving,
+        mut runs: Vec<Run<'a, C>>,
+        concurrency: usize,
+    ) -> Result<Self, Stopped> {
+        let num_instances = runs.len();
+        let source = Source::new(serving.arrivals, trace, concurrency * num_instances)?;
+        let takes_by_itself = num_instances == 1 && serving.arrivals == Arrivals::Full;
+        for run in &mut runs {
+            run.keep_times();
+            if !takes_by_itself {
+                run.wait_for_arrivals();
+            }
+        }
+        let instances = runs.into_iter().map(|run| Instance { run, step: None }).collect();
+        Ok(Self {
+            trace,
+            step_time: serving.step_time,
+            source,
+            takes_by_itself,
+            router: Router::new(serving.routing, num_instances, trace),
+            instances,
+            instance_of: vec![0; trace.requests().len()],
+            num_arrived: 0,
+            timeline: Vec::new(),
+            now: 0,
+        })
+    }
+
+    /// Plays to the end.
+    pub fn finish(mut self, bounded: Option<Groups>) -> Result<(Report, Served), Stopped> {
+        let start = Instant::now();
+        if bounded.is_some() {
+            self.instances.iter_mut().for_each(|instance| instance.run.keep_schedule());
+        }
+        while let Some(now) = self.next_event() {
+            self.now = now;
+            self.check_cancelled()?;
+            self.end_steps()?;
+            self.look_at_pools();
+            self.bring_arrivals()?;
+            self.start_steps()?;
+        }
+        self.close(start, bounded)
+    }
+
+    fn check_cancelled(&self) -> Result<(), Stopped> {
+        self.instances.first().map_or(Ok(()), |instance| instance.run.check_cancelled())
+    }
+
+    /// The first of what comes next.
+    fn next_event(&self) -> Option<Nanoseconds> {
+        let ends = self.instances.iter().filter_map(|instance| Some(instance.step?.1));
+        ends.chain(self.next_arrival()).min()
+    }
+
+    fn next_arrival(&self) -> Option<Nanoseconds> {
+        self.source.next_time(self.now, self.num_arrived.saturating_sub(self.num_finished()))
+    }
+
+    fn num_finished(&self) -> usize {
+        self.instances.iter().map(|instance| instance.run.num_finished()).sum()
+    }
+
+    /// All pools together, at most so often over the trace as one pool by itself.
+    fn look_at_pools(&mut self) {
+        let (finished, total) = (self.num_finished(), self.trace.requests().len());
+        let points = TIMELINE_POINTS.min(total);
+        if finished * points / total.max(1) > self.timeline.len() {
+            let pools = self.instances.iter().map(|instance| instance.run.occupancy());
+            let occupancy = pools.fold(Occupancy::default(), sum);
+            self.timeline.push(TimelinePoint { finished, occupancy });
+        }
+    }
+
+    fn end_steps(&mut self) -> Result<(), Stopped> {
+        let now = self.now;
+        for Instance { run, step } in &mut self.instances {
+            if let Some((start, _)) = step.take_if(|&mut (_, end)| end == now) {
+                let running = run.work().running;
+                if let Some(times) = run.times_mut() {
+                    times.step_ends(now, now - start, running);
+                }
+                run.end_step()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_arrivals(&mut self) -> Result<(), Stopped> {
+        while self.next_arrival().is_some_and(|time| time <= self.now) {
+            let Some(request) = self.source.take() else { break };
+            self.num_arrived += 1;
+            let arrived_at = self.now;
+            let chosen = self.route(request)?;
+            self.instance_of[request] = chosen;
+            if let Some(times) = self.instances[chosen].run.times_mut() {
+                times.requests[request].arrived = arrived_at;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a request to an instance.
+    fn route(&mut self, request: usize) -> Result<usize, Stopped> {
+        if let [only] = &mut self.instances[..] {
+            if !self.takes_by_itself {
+                only.run.bring(Arrival { request, ..Arrival::default() });
+            }
+            return Ok(0);
+        }
+        let chain = self.router.asks_for_hits().then(|| self.instances[0].run.hashes(request));
+        let candidates = self.instances.iter().map(|Instance { run, .. }| {
+            let hit = chain.as_ref().map_or(Ok(0), |chain| run.hit(request, chain))?;
+            Ok(Candidate { load: run.load(), hit })
+        });
+        let candidates = candidates.collect::<Result<Vec<_>, Stopped>>()?;
+        let num_prompt_tokens = self.trace.requests()[request].prompt.len();
+        let chosen = self.router.choose(request, num_prompt_tokens, &candidates);
+        let expected_hit = candidates[chosen].hit;
+        self.instances[chosen].run.bring(Arrival { request, chain, expected_hit });
+        Ok(chosen)
+    }
+
+    fn start_steps(&mut self) -> Result<(), Stopped> {
+        let (now, step_time) = (self.now, self.step_time);
+        for Instance { run, step } in &mut self.instances {
+            if step.is_none() && run.has_work() {
+                run.start_step()?;
+                *step = Some((now, now.saturating_add(step_time.of(run.work()))));
+            }
+        }
+        Ok(())
+    }
+
+    fn close(self, start: Instant, bounded: Option<Groups>) -> Result<(Report, Served), Stopped> {
+        let Self { instances, instance_of, now: makespan, trace, timeline, .. } = self;
+        let num_instances = instances.len();
+        let wall = start.elapsed();
+        let mut times = Times::new(trace.requests().len());
+        let (mut reports, mut served) = (Vec::new(), Vec::new());
+        for (id, Instance { mut run, .. }) in instances.into_iter().enumerate() {
+            let own = run.times_mut().map(|times| times.clone());
+            let own = own.unwrap_or_else(|| unreachable!("kept since the start"));
+            let report = run.close(wall, bounded.clone())?;
+            let is_here = |request: usize| instance_of[request] == id;
+            served.push(InstanceReport::of(&report, &own, makespan, 1, is_here));
+            times.join(&own, (0..instance_of.len()).filter(|&request| is_here(request)));
+            reports.push(report);
+        }
+        let report = joined(reports, &instance_of, timeline);
+        let all = InstanceReport::of(&report, &times, makespan, num_instances, |_| true);
+        Ok((report, Served { times, instance_of, all, instances: served }))
+    }
+}
+
+/// The counts of all instances; of one, its own.
+fn joined(reports: Vec<Report>, instance_of: &[usize], timeline: Vec<TimelinePoint>) -> Report {
+    let mut reports = reports.into_iter().enumerate();
+    let Some((_, mut all)) = reports.next() else { return Report::default() };
+    if reports.len() > 0 {
+        all.timeline = timeline;
+        all.retention.clear();
+    }
+    for (id, other) in reports {
+        let here = (0..instance_of.len()).filter(|&request| instance_of[request] == id);
+        here.for_each(|request| all.requests[request] = other.requests[request]);
+        all.steps += other.steps;
+        all.peak_used_blocks = all.peak_used_blocks.max(other.peak_used_blocks);
+        all.last = sum(all.last, other.last);
+        all.schedule.join(&other.schedule);
+        all.step.join(&other.step);
+    }
+    all
+}
+
+fn sum(a: Occupancy, b: Occupancy) -> Occupancy {
+    Occupancy {
+        capacity: a.capacity + b.capacity,
+        used: a.used + b.used,
+        cached: a.cached + b.cached,
+        pinned: a.pinned + b.pinned,
+        evictions: a.evictions + b.evictions,
+    }
+}
