@@ -6,7 +6,7 @@ Token counts and positions are in tokens, block counts and ids in blocks. Block 
 null block.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
@@ -702,8 +702,13 @@ class Trace:
         ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`, also for as many
         ids as do not go with the lines before; the trace is then as before."""
     def push_prompt(
-        self, prompt_token_ids: TokenArray | Sequence[int], output_length: int
-    ) -> None: ...
+        self,
+        prompt_token_ids: TokenArray | Sequence[int],
+        output_length: int,
+        *,
+        arrival: float | None = None,
+    ) -> None:
+        """A request with a prompt of tokens; ``arrival`` is in seconds, on any clock."""
     def __len__(self) -> int: ...
     @property
     def num_prompt_tokens(self) -> int: ...
@@ -728,7 +733,9 @@ class Simulation:
     out, the newest running request is preempted. ``num_blocks=None`` is the pool that never
     evicts. Requests whose index (0-based) is below ``report_from`` warm the cache: they are left
     out of the counts of requests and tokens, but not of evictions, preemptions, steps and times,
-    and they are in ``per_request``. ``bound`` asks for the results' ``bound_...`` too.
+    and they are in ``per_request``. ``bound`` asks for the results' ``bound_...`` too. With
+    ``serving``, time passes: requests arrive and wait, and there may be several instances, each
+    with ``num_blocks`` and ``concurrency`` of its own.
     """
 
     def __new__(
@@ -742,17 +749,109 @@ class Simulation:
         max_batched_tokens: int = 8192,
         report_from: int = 0,
         bound: bool = False,
+        serving: Serving | None = None,
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
-        for the null block and one block; KeyboardInterrupt if :meth:`cancel` was called."""
+        for the null block and one block, for a request without a time of arrival where the trace's
+        times are played, and for a bound of several instances; KeyboardInterrupt if :meth:`cancel`
+        was called."""
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""
     def progress(self) -> int:
         """Requests finished so far; may be called from another thread during :meth:`run`."""
 
 @final
+class StepTime:
+    """How long a step takes, in seconds: ``base``, and ``prefill`` more for each token of a prompt
+    (or of what a preempted request computes again), ``context`` for each token that was computed
+    before and is attended to, ``running`` for each request in the step.
+
+    Defaults are round figures for a dense model of 8 billion parameters in bfloat16 on one H200.
+    Raises :class:`ConfigError` for times below 0 or above a day, and for steps that take none.
+    """
+
+    def __new__(
+        cls,
+        *,
+        base: float | None = None,
+        prefill: float | None = None,
+        context: float | None = None,
+        running: float | None = None,
+    ) -> Self: ...
+    base: float
+    prefill: float
+    context: float
+    running: float
+
+@final
+class Serving:
+    """How time passes in a run.
+
+    Requests arrive at the trace's times, ``speed`` seconds of the trace in a second; with
+    ``speed=None`` as soon as fewer are under way than may run. Each goes to one of ``instances``
+    as ``router`` says: round-robin, least-loaded (as vLLM's data-parallel engines; ``pressure``,
+    6), session, prefix (NVIDIA Dynamo's cost; ``overlap``, 1) or scored (as llm-d; ``prefix``, 3,
+    ``queue``, 2, ``cache``, 2). ``weights`` are other values than these.
+
+    Raises :class:`ConfigError` for a speed outside 0.001 to 1,000,000, instances outside 1 to
+    1,024, and routers or weights that do not exist.
+    """
+
+    def __new__(
+        cls,
+        *,
+        step_time: StepTime | None = None,
+        speed: float | None = None,
+        instances: int = 1,
+        router: str = "round-robin",
+        weights: Mapping[str, float] | None = None,
+    ) -> Self: ...
+    step_time: StepTime
+    speed: float | None
+    instances: int
+    router: str
+    weights: dict[str, float]
+
+@final
+class ServingResult:
+    total: InstanceResult
+    """All instances together; rates and shares are of the time of all."""
+    instances: list[InstanceResult]
+    instance_of: NDArray[np.int64]
+    """Shape (requests in the trace,): the instance of each, from 0."""
+    moments: NDArray[np.float64]
+    """Shape (requests in the trace, 3): when each arrived, had its first token and its last, in
+    seconds since the first arrival; nan where there is no token."""
+
+@final
+class InstanceResult:
+    """What an instance did, or all of them. Times are in seconds; rejected requests and those that
+    warm the cache are in no count of requests and tokens."""
+
+    requests: int
+    prompt_tokens: int
+    hit_tokens: int
+    generated_tokens: int
+    preemptions: int
+    evictions: int
+    steps: int
+    makespan_seconds: float
+    """From the first arrival to the end of the last step of any instance."""
+    utilisation: float
+    """Share of this time that was spent in steps, 0.0 to 1.0."""
+    running_requests: float
+    """Requests in a step, on average over an instance's time; 0 while it is idle."""
+    time_to_first_token: tuple[float, float, float] | None
+    """p50, p90 and p99 of the time from arrival to the first token; None without any token."""
+    time_between_tokens: tuple[float, float, float] | None
+    """The same of the time from one token of a request to its next, of all of them, at most 0.1 %
+    too long; None where no request has two tokens."""
+
+@final
 class SimulationResult:
+    serving: ServingResult | None
+    """What the clock showed; None where no time passed."""
     requests: int
     rejected_requests: int
     """Requests that can never fit the pool and were skipped."""

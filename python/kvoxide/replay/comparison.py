@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from kvoxide._core import Trace, __version__
+from kvoxide._core import Serving, Trace, __version__
 from kvoxide.replay.bound import clairvoyant_outcomes
 from kvoxide.replay.groups import Groups
 from kvoxide.replay.policies import NamedPolicy
@@ -20,13 +20,15 @@ from kvoxide.replay.records import (
 )
 from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, plan_runs
 from kvoxide.replay.served_model import ServedModel
+from kvoxide.replay.serving import StepFit, serving_record, serving_settings_record
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a trace is played. Pool sizes are in blocks, ``concurrency`` in requests,
     ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit.
-    ``served`` is the model that groups and pool sizes are of, if there is one."""
+    ``served`` is the model that groups and pool sizes are of, if there is one; ``serving`` how time
+    passes, if it does, and ``fit`` what its step times were found from."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
@@ -35,6 +37,8 @@ class Settings:
     max_batched_tokens: int
     has_bound: bool = False
     served: ServedModel | None = None
+    serving: Serving | None = None
+    fit: StepFit | None = None
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
@@ -45,6 +49,7 @@ class Settings:
             self.concurrency,
             self.max_batched_tokens,
             has_bound=self.has_bound,
+            serving=self.serving,
         )
 
     def check(self) -> None:
@@ -106,6 +111,7 @@ class Comparison:
                     **outcome_record(outcome),
                     "timeline": timeline_record(outcome),
                     "retention": retention_record(outcome),
+                    "serving": None if outcome.is_bound else serving_record(outcome.result.serving),
                 }
                 for outcome in self.outcomes
             ],
@@ -137,6 +143,7 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
         "max_batched_tokens": settings.max_batched_tokens,
         "bound": settings.has_bound,
         "model": settings.served.record() if settings.served else None,
+        "serving": serving_settings_record(settings.serving, settings.fit),
     }
 
 

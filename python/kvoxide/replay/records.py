@@ -6,6 +6,7 @@ from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, group_kinds
 from kvoxide.replay.runner import Outcome
+from kvoxide.replay.serving import request_moments
 
 LOSSES = ("evicted_full", "evicted_tail", "never_cached", "first_time")
 RETENTION_COLUMNS = [
@@ -79,10 +80,12 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
     """A JSON line per run and request of the trace, with lengths in tokens.
 
     ``hit_tokens``, and why it was not more, are null for a request that could never fit the pool
-    and was skipped. Of a bound, only the sum over all requests is one.
+    and was skipped. Of a bound, only the sum over all requests is one. Where time passes, a line
+    has its moments besides.
     """
     for outcome in outcomes:
         losses = outcome.result.losses_per_request.tolist()
+        moments = request_moments(None if outcome.is_bound else outcome.result.serving)
         for index, row in enumerate(outcome.per_request.tolist()):
             prompt_tokens, output_tokens, hit_tokens, preemptions = row
             lost = None if outcome.is_bound or hit_tokens < 0 else losses[index]
@@ -95,6 +98,7 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
                 "hit_tokens": None if hit_tokens < 0 else hit_tokens,
                 "preemptions": preemptions,
                 **{f"{loss}_tokens": tokens for loss, tokens in _by_loss(lost).items()},
+                **(moments[index] if moments else {}),
             }
             yield json.dumps(record).encode() + b"\n"
 

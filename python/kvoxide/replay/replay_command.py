@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from kvoxide._core import ConfigError
+from kvoxide._core import ConfigError, StepTime
 from kvoxide.replay.comparison import Comparison, Settings, compare
 from kvoxide.replay.curves import over_pool_size
 from kvoxide.replay.groups import PRESETS, Groups, parse_groups, preset_groups
@@ -26,6 +26,7 @@ from kvoxide.replay.reader import SAMPLE, read_trace
 from kvoxide.replay.records import json_document, request_lines
 from kvoxide.replay.report import print_hit_shares, print_outcomes
 from kvoxide.replay.served_model import ServedModel
+from kvoxide.replay.serving import Router, ServingOptions, StepFit, print_serving, serving_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,6 +111,7 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     is_flag=True,
     help='Add the line "clairvoyant": what a policy that knows the future could hit.',
 )
+@serving_options
 @click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping.")
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
@@ -128,6 +130,12 @@ def replay(
     requests: int | None,
     tokens_per_id: int | None,
     has_bound: bool,
+    arrivals: str,
+    speed: float | None,
+    step_time: StepTime | None,
+    fit: StepFit | None,
+    instances: int,
+    router: Router | None,
     skip_bad: bool,
     json_path: Path | None,
     per_request_path: Path | None,
@@ -145,6 +153,9 @@ def replay(
     never evicts would hit.
     """
     check_distinct(trace, [json_path, per_request_path, plot_path])
+    if has_bound and instances > 1:
+        raise click.UsageError("--bound is for one instance")
+    time = ServingOptions(arrivals, speed, step_time, fit, instances, router)
     settings = Settings(
         _choose_groups(groups, preset, served),
         _choose_pool_sizes(context, pool_sizes, served),
@@ -153,6 +164,8 @@ def replay(
         max_batched_tokens,
         has_bound=has_bound,
         served=served,
+        serving=time.serving(),
+        fit=fit,
     )
     settings.check()
     trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
@@ -210,6 +223,9 @@ def _print(comparison: Comparison) -> None:
     print_outcomes(comparison.outcomes, comparison.title)
     if len(comparison.settings.pool_sizes) > 1:
         print_hit_shares(over_pool_size(comparison.outcomes))
+    print_serving(comparison.outcomes)
+    if comparison.settings.fit is not None:
+        click.echo(comparison.settings.fit.text)
     click.echo(comparison.duration)
 
 

@@ -12,6 +12,7 @@ from kvoxide._core import (
     ConfigError,
     KVCacheGroupSpec,
     Policy,
+    Serving,
     Simulation,
     SimulationResult,
     Trace,
@@ -63,6 +64,7 @@ class Workload:
     ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step; requests before
     ``report_from`` (0-based) only warm the cache. ``quantity`` is the workload's place on an
     experiment's axis. ``has_bound`` is whether the results tell what could have been hit.
+    ``serving`` is how time passes, None where none does.
     """
 
     trace: SharedTrace
@@ -72,6 +74,7 @@ class Workload:
     report_from: int = 0
     quantity: int = 0
     has_bound: bool = False
+    serving: Serving | None = None
 
     def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
         """A simulation of ``trace`` under this workload's settings."""
@@ -84,6 +87,7 @@ class Workload:
             max_batched_tokens=self.max_batched_tokens,
             report_from=self.report_from,
             bound=self.has_bound,
+            serving=self.serving,
         )
 
 
@@ -179,7 +183,7 @@ def check_run(run: Run) -> None:
     Raises :class:`~kvoxide._core.ConfigError` that names the policy.
     """
     trace = Trace()
-    trace.push_prompt([0], 1)
+    trace.push_prompt([0], 1, arrival=0.0)
     try:
         run.workload.simulation(trace, run.policy.policy, run.blocks).run()
     except (ConfigError, OverflowError) as error:

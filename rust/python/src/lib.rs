@@ -1,6 +1,7 @@
 //! The compiled module of kvoxide: converts arguments, calls the core, converts results.
 
 mod replay;
+mod serving;
 mod standalone;
 mod vllm;
 
@@ -20,6 +21,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::replay::{PySimulation, PyTrace, SimulationResult};
+    #[pymodule_export]
+    use super::serving::{InstanceResult, PyServing, PyStepTime, ServingResult};
     #[pymodule_export]
     use super::standalone::{
         AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockCopy,

@@ -14,7 +14,10 @@ use kvoxide_replay::bound::Bound as HitBound;
 use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
-use kvoxide_replay::trace::{LineError, MAX_LENGTH, Prompt, Trace, TraceRequest};
+use kvoxide_replay::serving::{Served, Serving, serve};
+use kvoxide_replay::trace::{LineError, MAX_LENGTH, Trace, TraceRequest};
+
+use crate::serving::{PyServing, ServingResult};
 
 use crate::crossing::{
     Exceptions, PyGroupSpec, PyPolicy, contained, optional_size, request_error, size, to_py,
@@ -51,11 +54,13 @@ impl PyTrace {
         pushed.map_err(|error| trace_error(py, &error))
     }
 
+    #[pyo3(signature = (prompt_token_ids, output_length, *, arrival=None))]
     fn push_prompt(
         &mut self,
         py: Python<'_>,
         #[pyo3(from_py_with = token_ids)] prompt_token_ids: Vec<i64>,
         output_length: i64,
+        arrival: Option<f64>,
     ) -> PyResult<()> {
         if prompt_token_ids.is_empty() {
             let message = "the prompt is empty; a request has at least one token";
@@ -66,8 +71,10 @@ impl PyTrace {
             let message = format!("output_length is {output_length}; at most {MAX_LENGTH} tokens");
             return Err(to_py(py, &Error::Config(message)));
         }
-        let prompt = Prompt::Tokens(prompt_token_ids);
-        let pushed = Arc::make_mut(&mut self.trace).push(TraceRequest { prompt, output_length });
+        let arrival = arrival.map(|seconds| microseconds(py, seconds)).transpose()?;
+        let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
+        let request = TraceRequest { arrival, ..request };
+        let pushed = Arc::make_mut(&mut self.trace).push(request);
         pushed.map_err(|error| trace_error(py, &error))
     }
 
@@ -103,6 +110,16 @@ impl PyTrace {
     }
 }
 
+/// A moment that Python gives in seconds.
+fn microseconds(py: Python<'_>, seconds: f64) -> PyResult<u64> {
+    let microseconds = (seconds * 1e6).round();
+    if (0.0..u64::MAX as f64).contains(&microseconds) {
+        return Ok(microseconds as u64);
+    }
+    let message = format!("arrival is {seconds} s; it must be a number of at least 0");
+    Err(to_py(py, &Error::Config(message)))
+}
+
 fn trace_error(py: Python<'_>, error: &LineError) -> PyErr {
     let make = || {
         let exception = Exceptions::get(py)?.trace.bind(py).call1((error.to_string(),))?;
@@ -117,6 +134,7 @@ fn trace_error(py: Python<'_>, error: &LineError) -> PyErr {
 pub(crate) struct PySimulation {
     trace: Arc<Trace>,
     settings: Settings,
+    serving: Option<Serving>,
     control: Control,
 }
 
@@ -124,7 +142,7 @@ pub(crate) struct PySimulation {
 impl PySimulation {
     #[new]
     #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
-        max_batched_tokens=8192, report_from=0, bound=false))]
+        max_batched_tokens=8192, report_from=0, bound=false, serving=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -136,6 +154,7 @@ impl PySimulation {
         max_batched_tokens: i64,
         report_from: i64,
         bound: bool,
+        serving: Option<PyServing>,
     ) -> PyResult<Self> {
         let settings = Settings {
             groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
@@ -146,13 +165,13 @@ impl PySimulation {
             report_from: size(py, "report_from", report_from)?,
             has_bound: bound,
         };
-        Ok(Self { trace: trace.trace.clone(), settings, control: Control::default() })
+        let serving = serving.map(|given| given.serving);
+        Ok(Self { trace: trace.trace.clone(), settings, serving, control: Control::default() })
     }
 
     fn run(&self, py: Python<'_>) -> PyResult<SimulationResult> {
-        let play = || Ok(py.detach(|| run(&self.trace, &self.settings, &self.control)));
-        match contained(py, play)? {
-            Ok(report) => Ok(SimulationResult { report }),
+        match contained(py, || Ok(py.detach(|| self.play())))? {
+            Ok(result) => Ok(result),
             Err(Stopped::Refused(error)) => Err(to_py(py, &error)),
             Err(stopped @ Stopped::Cancelled) => {
                 Err(PyKeyboardInterrupt::new_err(stopped.to_string()))
@@ -169,14 +188,33 @@ impl PySimulation {
     }
 }
 
+impl PySimulation {
+    fn play(&self) -> Result<SimulationResult, Stopped> {
+        let Self { trace, settings, serving, control } = self;
+        Ok(match serving {
+            None => SimulationResult { report: run(trace, settings, control)?, served: None },
+            Some(serving) => {
+                let (report, served) = serve(trace, settings, serving, control)?;
+                SimulationResult { report, served: Some(served) }
+            }
+        })
+    }
+}
+
 /// What a run counted.
 #[pyclass(module = "kvoxide", frozen)]
 pub(crate) struct SimulationResult {
     report: Report,
+    served: Option<Served>,
 }
 
 #[pymethods]
 impl SimulationResult {
+    #[getter]
+    fn serving(&self) -> Option<ServingResult> {
+        self.served.clone().map(|served| ServingResult { served })
+    }
+
     #[getter]
     fn requests(&self) -> usize {
         self.report.counted().count()

@@ -140,6 +140,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "max_batched_tokens": 8192,
         "bound": False,
         "model": None,
+        "serving": None,
     }
     assert record["trace"] == {
         "name": twice,

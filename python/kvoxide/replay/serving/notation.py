@@ -1,0 +1,64 @@
+"""Step times and routers as they are written on the command line."""
+
+from typing import Final
+
+from kvoxide._core import ConfigError, Serving, StepTime
+
+# How many of them are a second.
+_UNITS: Final = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0}
+_PARTS: Final = ("base", "prefill", "context", "running")
+
+
+def parse_step_time(text: str) -> StepTime:
+    """Step times from ``PART=TIME``, comma separated, such as ``base=4ms,prefill=25us``.
+
+    Parts are base, prefill, context and running; what is left out has its default. Units are ns,
+    us, ms and s. Raises :class:`~kvoxide._core.ConfigError` that names what cannot be read.
+    """
+    parts = {
+        name: _duration(text, value)
+        for name, value in _pairs(text, f"step times are {', '.join(_PARTS)}, as in base=4ms")
+    }
+    for name in parts.keys() - set(_PARTS):
+        raise ConfigError(f"{text!r}: no {name!r} takes time; {', '.join(_PARTS)} do")
+    return StepTime(**parts)
+
+
+def parse_router(text: str) -> tuple[str, dict[str, float]]:
+    """A router and its weights, from ``NAME`` or ``NAME:WEIGHT=NUMBER,...``.
+
+    Raises :class:`~kvoxide._core.ConfigError` for names and weights that do not exist.
+    """
+    name, _, given = text.partition(":")
+    weights = {}
+    if given:
+        for weight, value in _pairs(given, "weights are written NAME:WEIGHT=NUMBER"):
+            try:
+                weights[weight] = float(value)
+            except ValueError:
+                raise ConfigError(f"{text!r}: {value!r} is not a number") from None
+    Serving(router=name, weights=weights)
+    return name, weights
+
+
+def _pairs(text: str, allowed: str) -> list[tuple[str, str]]:
+    pairs = [
+        (name.strip(), value.strip())
+        for name, _, value in (token.partition("=") for token in text.split(","))
+    ]
+    names = [name for name, _ in pairs]
+    for name, value in pairs:
+        if not name or not value:
+            raise ConfigError(f"cannot read {text!r}; {allowed}")
+        if names.count(name) > 1:
+            raise ConfigError(f"{text!r} says {name} twice")
+    return pairs
+
+
+def _duration(text: str, value: str) -> float:
+    number = value.rstrip("nuµms")
+    try:
+        return float(number) / _UNITS[value[len(number) :]]
+    except (ValueError, KeyError):
+        message = f"{value!r} is not a time; write it as 4ms, in {', '.join(_UNITS)}"
+        raise ConfigError(f"{text!r}: {message}") from None

@@ -1,0 +1,119 @@
+"""The options of ``kvoxide replay`` that let time pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from kvoxide._core import ConfigError, Serving, StepTime
+from kvoxide.replay.options import parsed_with
+from kvoxide.replay.serving.notation import parse_router, parse_step_time
+from kvoxide.replay.serving.step_fit import StepFit, fit_step_time
+from kvoxide.replay.serving.step_samples import read_steps
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Its name and its weights.
+Router = tuple[str, dict[str, float]]
+
+FULL: Final = "full"
+TRACE: Final = "trace"
+MAX_INSTANCES: Final = 1024
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """What was given on the command line; ``None`` where nothing was."""
+
+    arrivals: str
+    speed: float | None
+    step_time: StepTime | None
+    fit: StepFit | None
+    instances: int
+    router: Router | None
+
+    def serving(self) -> Serving | None:
+        """How time passes; None where nothing asks for it.
+
+        Raises :class:`click.UsageError` for options that do not go together.
+        """
+        if self.speed is not None and self.arrivals != TRACE:
+            raise click.UsageError("--speed needs --arrivals trace")
+        if self.step_time is not None and self.fit is not None:
+            raise click.UsageError("--step-time and --fit exclude each other")
+        if self.router is not None and self.instances == 1:
+            raise click.UsageError("--router needs --instances of 2 or more")
+        given = self.step_time or (self.fit.step_time if self.fit else None)
+        if self.arrivals == FULL and self.instances == 1 and given is None:
+            return None
+        name, weights = self.router or ("round-robin", {})
+        speed = (self.speed or 1.0) if self.arrivals == TRACE else None
+        return Serving(
+            step_time=given, speed=speed, instances=self.instances, router=name, weights=weights
+        )
+
+
+def serving_options(command: Command) -> Command:
+    """``--arrivals`` and all that goes with it, as the argument ``serving_options``."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _checked_speed(speed: float) -> float:
+    Serving(speed=speed)
+    return speed
+
+
+def _fit(path: str) -> StepFit:
+    try:
+        return fit_step_time(read_steps(Path(path)))
+    except ConfigError as error:
+        raise ConfigError(f"{path!r}: {error}") from error
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--arrivals",
+        type=click.Choice([FULL, TRACE]),
+        default=FULL,
+        show_default=True,
+        help="When requests arrive: as many as may run at any time, or at the trace's times.",
+    ),
+    click.option(
+        "--speed",
+        type=float,
+        metavar="X",
+        callback=parsed_with(_checked_speed),
+        help="Seconds of the trace in a second.  [default: 1]",
+    ),
+    click.option(
+        "--step-time",
+        metavar="PART=TIME,...",
+        callback=parsed_with(parse_step_time),
+        help="How long a step takes: base, and more per token of prefill, per token of context and"
+        " per running request, as base=4ms,prefill=27us,context=34ns,running=10us.",
+    ),
+    click.option(
+        "--fit",
+        metavar="FILE|FOLDER",
+        callback=parsed_with(_fit),
+        help="Find the step times from steps that were recorded.",
+    ),
+    click.option(
+        "--instances",
+        type=click.IntRange(min=1, max=MAX_INSTANCES),
+        default=1,
+        show_default=True,
+        help="Instances, each with a pool and a scheduler of its own.",
+    ),
+    click.option(
+        "--router",
+        metavar="ROUTER",
+        callback=parsed_with(parse_router),
+        help="Where requests go: round-robin, least-loaded, session, prefix or scored; weights as"
+        " prefix:overlap=2.  [default: round-robin]",
+    ),
+)
