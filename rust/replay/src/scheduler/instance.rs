@@ -54,7 +54,7 @@ impl<C: Cache> Run<'_, C> {
     /// What a request would hit now.
     pub fn hit(&self, request: usize, chain: &HashChain) -> Result<usize, Stopped> {
         let num_tokens = self.trace.requests()[request].prompt.len();
-        let view = RequestView::new(request as u64, &chain.hashes[..], num_tokens);
+        let view = RequestView::new(request as u64, chain.window(), num_tokens);
         Ok(self.cache.cached_length(&view)?)
     }
 
