@@ -6,7 +6,7 @@ Token counts and positions are in tokens, block counts and ids in blocks. Block 
 null block.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
@@ -25,7 +25,7 @@ GroupKind: TypeAlias = Literal[
     "mamba_none",
     "cross_attention",
 ]
-Retention: TypeAlias = Literal["standard", "adaptive"]
+RetentionName: TypeAlias = Literal["standard", "adaptive"]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
@@ -226,9 +226,9 @@ class Policy:
     """Which blocks are kept, and in which order they are recycled. The values combine freely;
     docs/policies.md says where they come from and what they are worth.
 
-    ``retention``: ``"adaptive"`` needs and takes no other value: window tails and states are graded
-    by what they are worth, and what is free is evicted in the order that fits the traffic;
-    docs/retention.md has the mechanism. ``"standard"`` is the values below.
+    ``retention``: ``"adaptive"`` needs no other value and takes only ``protected_share``: window
+    tails and states are graded by what they are worth, and what is free is evicted in the order
+    that fits the traffic; docs/retention.md has the mechanism. ``"standard"`` is the values below.
 
     ``recycle_order``: ``"uncached-first"`` puts freed blocks without a hash at the front of the
     free queue, ``"fifo"`` puts everything at the back.
@@ -243,19 +243,24 @@ class Policy:
     in a window group pins the cached blocks of the window, and the end of a request pins every
     cached block it still holds; pinned blocks are recycled last. The source's default is
     :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
+
+    ``protected_share`` (of the pool, 0.0 to 1.0), with adaptive retention: blocks that wait with a
+    priority above 50 (:class:`Retention`), at most; ``None`` is 0.25. Raises :class:`ConfigError`
+    for another share, or one without adaptive retention.
     """
 
     def __new__(
         cls,
         *,
-        retention: Retention = "standard",
+        retention: RetentionName = "standard",
         recycle_order: RecycleOrder = "uncached-first",
         reachable_block_mask: bool = True,
         retention_interval: int | Literal["auto"] | None = None,
         pin_min_drop_size: int | None = None,
+        protected_share: float | None = None,
     ) -> Self: ...
     @property
-    def retention(self) -> Retention: ...
+    def retention(self) -> RetentionName: ...
     @property
     def recycle_order(self) -> RecycleOrder: ...
     @property
@@ -265,6 +270,9 @@ class Policy:
         """In tokens; ``"auto"`` reads as 32768."""
     @property
     def pin_min_drop_size(self) -> int | None: ...
+    @property
+    def protected_share(self) -> float:
+        """From 0.0 to 1.0; without adaptive retention it has no meaning."""
 
 DEFAULT_PIN_MIN_DROP_SIZE: int
 
@@ -304,6 +312,27 @@ class RequestStatus:
     FINISHED: RequestStatus
 
 @final
+class Retention:
+    """What a request asks for its blocks, under ``Policy(retention="adaptive")``: the priorities of
+    TensorRT-LLM's ``KvCacheRetentionConfig``. docs/retention.md says what each means.
+
+    ``priority`` (0 to 100): blocks of a lower one are evicted first; 50 is that of requests without
+    a retention, 0 goes before anything else that is cached, and of those above 50 as many are kept
+    as ``Policy``'s ``protected_share`` allows.
+
+    ``ttl`` (seconds, more than 0): for how long after its last use by such a request a block has
+    the priority; ``None`` is for ever. After it, the block counts as of priority 50.
+
+    Raises :class:`RequestError` for a priority or a time that is none.
+    """
+
+    def __new__(cls, *, priority: int, ttl: float | None = None) -> Self: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def ttl(self) -> float | None: ...
+
+@final
 class Request:
     """A request as the manager reads it: its tokens (or only their number), its block hashes and
     how far it is computed. The scheduler owns it and writes the plain attributes.
@@ -330,7 +359,10 @@ class Request:
         session_id: str | None = None,
         skip_reading_prefix_cache: bool = False,
         kv_cache_report_mode: Literal["incremental", "full"] = "incremental",
+        retention: Retention | None = None,
     ) -> Self: ...
+    @property
+    def retention(self) -> Retention | None: ...
     @property
     def request_id(self) -> str: ...
     @property
@@ -530,7 +562,8 @@ class KVCacheManager:
     ``hash_block_size`` (tokens per block hash) to their greatest common divisor.
     ``max_in_flight_tokens`` (tokens scheduled but not settled) defaults to ``max_model_len``.
     ``watermark`` is the share of the pool kept free when a waiting request is admitted beside
-    running ones.
+    running ones. ``clock`` returns seconds and does not go back; it is asked only where a request
+    has a :class:`Retention` with a ``ttl``. The default is the machine's monotonic clock.
 
     Every method that is given bad input raises and leaves the manager as it was.
     """
@@ -553,6 +586,7 @@ class KVCacheManager:
         watermark: float = 0.0,
         enable_mamba_shared_prefix_checkpoint: bool = False,
         policy: Policy | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> Self: ...
     @property
     def kv_cache_config(self) -> KVCacheConfig: ...
@@ -707,8 +741,10 @@ class Trace:
         output_length: int,
         *,
         arrival: float | None = None,
+        retention: Retention | None = None,
     ) -> None:
         """A request with a prompt of tokens; ``arrival`` is in seconds, on any clock."""
+
     def __len__(self) -> int: ...
     @property
     def num_prompt_tokens(self) -> int: ...

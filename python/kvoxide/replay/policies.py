@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
 
 if TYPE_CHECKING:
-    from kvoxide._core import RecycleOrder, Retention
+    from kvoxide._core import RecycleOrder, RetentionName
 
 UNLIMITED: Final = "unlimited"
 CLAIRVOYANT: Final = "clairvoyant"
 DEFAULT_POLICY: Final = "uncached-first"
 
 _ALLOWED: Final = (
-    "a policy is adaptive, or one or more of fifo or uncached-first, interval=TOKENS or"
-    " interval=auto, pin or pin=MIN_DROP_BLOCKS, joined by commas"
+    "a policy is adaptive or adaptive,share=SHARE, or one or more of fifo or uncached-first,"
+    " interval=TOKENS or interval=auto, pin or pin=MIN_DROP_BLOCKS, joined by commas"
 )
 
 
@@ -27,18 +27,20 @@ class NamedPolicy:
 
 
 class _Values(TypedDict, total=False):
-    retention: "Retention"
+    retention: "RetentionName"
     recycle_order: "RecycleOrder"
     retention_interval: int | Literal["auto"]
     pin_min_drop_size: int
+    protected_share: float
 
 
 def parse_policy(text: str) -> NamedPolicy:
     """Read one policy: tokens joined by commas.
 
     ``fifo`` or ``uncached-first`` is the recycle order, ``interval=N`` (tokens) or
-    ``interval=auto`` the retention interval, ``pin`` or ``pin=N`` (blocks) the pinned tier. What
-    is left out has :class:`~kvoxide._core.Policy`'s default.
+    ``interval=auto`` the retention interval, ``pin`` or ``pin=N`` (blocks) the pinned tier;
+    ``adaptive`` is alone, or with ``share=S``, the protected share from 0 to 1. What is left out
+    has :class:`~kvoxide._core.Policy`'s default.
     Raises :class:`~kvoxide._core.ConfigError` that names the token at fault and what is allowed.
     """
     values: _Values = {}
@@ -74,6 +76,8 @@ def _parse_token(text: str, token: str) -> _Values:
             return {"retention_interval": "auto" if value == "auto" else _number(token, value)}
         case ("pin", True):
             return {"pin_min_drop_size": _number(token, value)}
+        case ("share", True):
+            return {"protected_share": _share(token, value)}
         case ("pin", False):
             return {"pin_min_drop_size": DEFAULT_PIN_MIN_DROP_SIZE}
         case (name, _) if name == UNLIMITED:
@@ -81,6 +85,13 @@ def _parse_token(text: str, token: str) -> _Values:
         case (name, _) if name == CLAIRVOYANT:
             raise ConfigError(f"the line {CLAIRVOYANT!r} comes with --bound; {_ALLOWED}")
     raise ConfigError(f"cannot read {token!r} in the policy {text!r}; {_ALLOWED}")
+
+
+def _share(token: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigError(f"{token!r}: {value!r} is not a number; {_ALLOWED}") from None
 
 
 def _number(token: str, value: str) -> int:

@@ -26,7 +26,8 @@ pub use error::{Error, Result};
 pub use group::{BlockDemand, GroupSpec, Offload, Size};
 pub use lookup::{DeepestHit, PrefixHit, SearchResult};
 pub use manager::{
-    Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, Retention, RetentionReport,
+    Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, ProtectedShare, Retention,
+    RetentionReport,
 };
-pub use pool::{BlockPool, Event, Observation, RecycleOrder, StoredEvent};
+pub use pool::{BlockPool, Claim, Event, Observation, RecycleOrder, StoredEvent};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};

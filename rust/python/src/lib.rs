@@ -26,7 +26,7 @@ mod _core {
     #[pymodule_export]
     use super::standalone::{
         AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockCopy,
-        PyBlockHasher, PyBlockPool, PyBlocks, PyManager, PyRequest, RequestStatus,
+        PyBlockHasher, PyBlockPool, PyBlocks, PyManager, PyRequest, PyRetention, RequestStatus,
     };
 
     #[pymodule_init]

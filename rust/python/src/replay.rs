@@ -23,6 +23,7 @@ use crate::crossing::{
     Exceptions, PyGroupSpec, PyPolicy, contained, optional_size, request_error, size, to_py,
     token_ids,
 };
+use crate::standalone::PyRetention;
 
 /// Requests of a trace in arrival order. Runs share what was there when they were made.
 #[pyclass(module = "kvoxide", name = "Trace")]
@@ -54,13 +55,14 @@ impl PyTrace {
         pushed.map_err(|error| trace_error(py, &error))
     }
 
-    #[pyo3(signature = (prompt_token_ids, output_length, *, arrival=None))]
+    #[pyo3(signature = (prompt_token_ids, output_length, *, arrival=None, retention=None))]
     fn push_prompt(
         &mut self,
         py: Python<'_>,
         #[pyo3(from_py_with = token_ids)] prompt_token_ids: Vec<i64>,
         output_length: i64,
         arrival: Option<f64>,
+        retention: Option<PyRetention>,
     ) -> PyResult<()> {
         if prompt_token_ids.is_empty() {
             let message = "the prompt is empty; a request has at least one token";
@@ -72,8 +74,9 @@ impl PyTrace {
             return Err(to_py(py, &Error::Config(message)));
         }
         let arrival = arrival.map(|seconds| microseconds(py, seconds)).transpose()?;
+        let claim = retention.map(|retention| retention.claim);
         let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
-        let request = TraceRequest { arrival, ..request };
+        let request = TraceRequest { arrival, claim, ..request };
         let pushed = Arc::make_mut(&mut self.trace).push(request);
         pushed.map_err(|error| trace_error(py, &error))
     }

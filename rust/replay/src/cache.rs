@@ -1,10 +1,10 @@
 //! What a scheduler asks for blocks: the manager, or a cache that never evicts.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use kvoxide_core::{
-    AllocateArgs, BlockHash, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
+    AllocateArgs, BlockHash, Claim, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
     RetentionReport,
 };
 
@@ -14,6 +14,9 @@ use crate::trace::Trace;
 
 /// A cache as the scheduler uses it. Lengths in tokens.
 pub trait Cache {
+    /// A request arrives, at a time in microseconds, and may claim a priority for its blocks.
+    fn arrives(&mut self, _request: RequestId, _arrival: Option<u64>, _claim: Option<Claim>) {}
+
     /// The longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
 
@@ -94,6 +97,7 @@ pub struct ManagedCache {
     manager: Manager,
     ledger: Option<Ledger>,
     quiet: Option<QuietSteps>,
+    claims: HashMap<RequestId, Claim>,
 }
 
 impl ManagedCache {
@@ -101,7 +105,7 @@ impl ManagedCache {
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         let manager = Manager::new(config)?;
         let quiet = QuietSteps::of(&manager);
-        Ok(Self { manager, ledger: None, quiet })
+        Ok(Self { manager, ledger: None, quiet, claims: HashMap::new() })
     }
 
     /// Finds out from now on why tokens of this trace are lost, and what is evicted.
@@ -127,6 +131,15 @@ impl ManagedCache {
 }
 
 impl Cache for ManagedCache {
+    fn arrives(&mut self, request: RequestId, arrival: Option<u64>, claim: Option<Claim>) {
+        if let Some(claim) = claim {
+            self.claims.insert(request, claim);
+        }
+        if let Some(arrival) = arrival.filter(|_| self.manager.keeps_time() || claim.is_some()) {
+            self.manager.set_now(arrival / 1_000);
+        }
+    }
+
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
         let max_length = request.num_tokens - 1;
         let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
@@ -159,7 +172,9 @@ impl Cache for ManagedCache {
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
         };
-        Ok(self.manager.allocate_slots(request, &args)?.is_some())
+        let claim = self.claims.get(&request.id);
+        let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
+        Ok(self.manager.claiming(claim, allocate)?.is_some())
     }
 
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
@@ -175,7 +190,8 @@ impl Cache for ManagedCache {
 
     fn free(&mut self, request: RequestId) {
         // A request that never got a block holds nothing.
-        let _ = self.manager.free(request);
+        let claim = self.claims.get(&request);
+        let _ = self.manager.claiming(claim, |manager| manager.free(request));
     }
 
     fn step_starts(&mut self) {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use kvoxide_core::Claim;
+
 use crate::conversation::Conversation;
 use crate::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 
@@ -17,6 +19,8 @@ pub struct TraceRequest {
     pub prompt: Prompt,
     /// Tokens it generates.
     pub output_length: usize,
+    /// What it asks for its blocks.
+    pub claim: Option<Claim>,
 }
 
 /// A prompt, as the trace gives it.
@@ -157,11 +161,12 @@ impl TraceRequest {
     /// A prompt of tokens that arrives at no special time.
     pub fn of_tokens(tokens: Vec<i64>, output_length: usize) -> Self {
         let prompt = Prompt::Tokens(tokens);
-        Self { arrival: None, conversation: None, prompt, output_length }
+        Self { arrival: None, conversation: None, prompt, output_length, claim: None }
     }
 
     /// Reads one line: a JSON object with `output_length` and either `input_length` and
-    /// `hash_ids`, or `prompt_token_ids`. Other fields are passed over.
+    /// `hash_ids`, or `prompt_token_ids`; `priority`, `ttl` and `timestamp` are optional. Other
+    /// fields are passed over.
     pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
         let value: Value = serde_json::from_slice(line)
             .map_err(|error| wrong("", format!("not a JSON object: {error}")))?;
@@ -175,6 +180,7 @@ impl TraceRequest {
         Ok(Self {
             arrival: arrival(&fields),
             conversation: Conversation::of_line(&fields),
+            claim: claim(&fields)?,
             prompt,
             output_length: length(&fields, "output_length", 0)?,
         })
@@ -186,6 +192,26 @@ fn arrival(fields: &Map<String, Value>) -> Option<u64> {
     let unit = if fields.contains_key("chat_id") { 1e6 } else { 1e3 };
     let timestamp = fields.get("timestamp")?.as_f64()?;
     (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
+}
+
+/// What a line asks for the blocks of its request, if for anything.
+fn claim(fields: &Map<String, Value>) -> Result<Option<Claim>, LineError> {
+    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let (priority, ttl) = (given("priority"), given("ttl"));
+    if priority.is_none() && ttl.is_none() {
+        return Ok(None);
+    }
+    let default = Value::from(Claim::DEFAULT_PRIORITY);
+    let priority = priority.unwrap_or(&default);
+    let Some(priority) = priority.as_i64() else {
+        return Err(wrong("priority", format!("is {priority}; expected an integer from 0 to 100")));
+    };
+    let seconds = ttl.map(|ttl| {
+        ttl.as_f64().ok_or_else(|| wrong("ttl", format!("is {ttl}; expected a number of seconds")))
+    });
+    let seconds = seconds.transpose()?;
+    let field = if Claim::new(priority, None).is_err() { "priority" } else { "ttl" };
+    Claim::new(priority, seconds).map(Some).map_err(|error| wrong(field, error.to_string()))
 }
 
 fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
@@ -260,9 +286,33 @@ mod tests {
         assert_eq!(tokens, [600, 899, 1500, 1799]);
     }
 
+    #[test]
+    fn a_line_may_claim_a_priority_for_a_time() {
+        let claimed = |fields: &str| {
+            let line = format!(r#"{{"prompt_token_ids": [1], "output_length": 1{fields}}}"#);
+            TraceRequest::from_line(line.as_bytes()).map(|request| (request.claim, request.arrival))
+        };
+        assert_eq!(claimed(""), Ok((None, None)));
+        let claim = |priority, ttl| Claim::new(priority, ttl).ok();
+        assert_eq!(
+            claimed(r#", "priority": 80, "ttl": 1.5, "timestamp": 7"#),
+            Ok((claim(80, Some(1.5)), Some(7_000)))
+        );
+        assert_eq!(claimed(r#", "priority": 0, "ttl": null"#), Ok((claim(0, None), None)));
+        for (fields, field) in [
+            (r#", "priority": 101"#, "priority"),
+            (r#", "priority": 50.5"#, "priority"),
+            (r#", "priority": "high""#, "priority"),
+            (r#", "priority": 80, "ttl": 0"#, "ttl"),
+            (r#", "ttl": "long""#, "ttl"),
+        ] {
+            assert_eq!(claimed(fields).expect_err(fields).field, field);
+        }
+    }
+
     fn of_ids(length: usize, ids: std::ops::Range<i64>) -> TraceRequest {
         let prompt = Prompt::HashIds { length, hash_ids: ids.collect() };
-        TraceRequest { arrival: None, conversation: None, prompt, output_length: 1 }
+        TraceRequest { arrival: None, conversation: None, claim: None, prompt, output_length: 1 }
     }
 
     #[test]

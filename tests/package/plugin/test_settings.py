@@ -51,6 +51,14 @@ def test_retention(value: str, retention: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "share"),
+    [("adaptive", None), ("adaptive,share=0.5", 0.5), (" Adaptive , Share = 0 ", 0.0)],
+)
+def test_protected_share(value: str, share: float | None) -> None:
+    assert parse(KVOXIDE_POLICY=value) == Settings(retention="adaptive", protected_share=share)
+
+
+@pytest.mark.parametrize(
     ("variable", "value"),
     [("VLLM_PIN_SWA_TOKENS", "1"), ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "0")],
 )

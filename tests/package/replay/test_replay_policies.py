@@ -28,6 +28,11 @@ def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -
     assert values == expected
 
 
+@pytest.mark.parametrize("text", ["adaptive,share=0.5", "share=0.5, adaptive"])
+def test_a_protected_share_is_read(text: str) -> None:
+    assert parse_policy(text).policy == Policy(retention="adaptive", protected_share=0.5)
+
+
 @pytest.mark.parametrize("text", ["adaptive", " adaptive "])
 def test_adaptive_retention_is_read(text: str) -> None:
     named = parse_policy(text)

@@ -9,7 +9,7 @@ from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
 from kvoxide.vllm.environment import Release
 
 if TYPE_CHECKING:
-    from kvoxide._core import Retention
+    from kvoxide._core import RetentionName
 
 
 def make_engine(
@@ -20,7 +20,8 @@ def make_engine(
     retention_interval: int | None,
     waiting_states: Sequence[Any],
     num_tokens: tuple[object, str] | None = None,
-    retention: "Retention" = "standard",
+    retention: "RetentionName" = "standard",
+    protected_share: float | None = None,
     pin_min_drop_size: int | None = None,
     enable_kv_cache_events: bool = False,
     observe: bool = False,
@@ -52,6 +53,7 @@ def make_engine(
             retention=retention,
             retention_interval=_with_effect(retention_interval, config.kv_cache_groups),
             pin_min_drop_size=pin_min_drop_size,
+            protected_share=protected_share,
         ),
         keep_tail_below_junction=release.keeps_block_below_junction,
         counts_null_references=release.counts_null_references,

@@ -132,6 +132,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],
         num_tokens=_length_of_a_list(Request, "num_tokens"),
         pin_min_drop_size=settings.pin_min_drop_size,
+        protected_share=settings.protected_share,
         enable_kv_cache_events=arguments["enable_kv_cache_events"],
         observe=arguments["metrics_collector"] is not None,
         check_every=settings.check_every,

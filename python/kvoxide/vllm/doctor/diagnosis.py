@@ -149,7 +149,9 @@ def _settings() -> Check:
 def _describe(settings: Settings) -> str:
     interval, pin = settings.retention_interval, settings.pin_min_drop_size
     if settings.retention == "adaptive":
-        return f"mode {settings.mode}; retention adaptive"
+        share = settings.protected_share
+        protected = "" if share is None else f", protected share {share:g}"
+        return f"mode {settings.mode}; retention adaptive{protected}"
     return (
         f"mode {settings.mode}; retention interval "
         f"{'as vLLM is configured' if interval is None else interval}; pinned tier "

@@ -1,7 +1,8 @@
 """What the environment asks of the adapter: its mode, and retention policies vLLM does not have.
 
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
-- ``KVOXIDE_POLICY``: ``adaptive``; unset or ``standard``, the variables below hold.
+- ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
+  protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
   configuration is followed.
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
@@ -66,7 +67,8 @@ class Settings:
 
     ``retention_interval`` is in tokens, None to follow vLLM's own configuration;
     ``pin_min_drop_size`` is in blocks, None for no pinned tier; with ``retention`` adaptive,
-    neither is set. ``check_every`` is in calls that change the manager, 0 for no check of
+    neither is set. ``protected_share`` (0 to 1) goes with adaptive, None for its default.
+    ``check_every`` is in calls that change the manager, 0 for no check of
     invariants.
     """
 
@@ -75,6 +77,7 @@ class Settings:
     retention_interval: int | None = None
     pin_min_drop_size: int | None = None
     check_every: int = 0
+    protected_share: float | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -83,9 +86,11 @@ class Settings:
         Raises :class:`SettingsError` for a value that is not allowed.
         """
         environ = os.environ if environ is None else environ
+        retention, protected_share = _parse_retention(environ)
         settings = cls(
             mode=parse_mode(environ),
-            retention=_parse_retention(environ),
+            retention=retention,
+            protected_share=protected_share,
             retention_interval=_parse_interval(environ),
             pin_min_drop_size=_parse_pinning(environ),
             check_every=_parse_check(environ),
@@ -152,8 +157,27 @@ def lost_policies() -> str:
     )
 
 
-def _parse_retention(environ: Mapping[str, str]) -> Retention:
-    return _choice(environ, POLICY_VARIABLE, RETENTIONS)
+def _parse_retention(environ: Mapping[str, str]) -> tuple[Retention, float | None]:
+    value = _value(environ, POLICY_VARIABLE) or RETENTIONS[0]
+    name, has_option, option = (part.strip() for part in value.partition(","))
+    for retention in RETENTIONS:
+        if retention == name and not has_option:
+            return retention, None
+    share = _parse_share(option)
+    if name != "adaptive" or share is None:
+        allowed = f"{', '.join(RETENTIONS)}, or adaptive,share=SHARE with a share from 0 to 1"
+        raise SettingsError(POLICY_VARIABLE, environ[POLICY_VARIABLE], allowed)
+    return "adaptive", share
+
+
+def _parse_share(option: str) -> float | None:
+    """The share of ``share=SHARE``; None for anything else."""
+    name, _, value = (part.strip() for part in option.partition("="))
+    try:
+        share = float(value)
+    except ValueError:
+        return None
+    return share if name == "share" and 0 <= share <= 1 else None
 
 
 def _choice(environ: Mapping[str, str], variable: str, allowed: tuple[_Choice, ...]) -> _Choice:

@@ -65,7 +65,9 @@ def _describe_groups(groups: Sequence[KVCacheGroupSpec]) -> str:
 
 def _describe_policy(config: Any, settings: Settings) -> str:
     if settings.retention == "adaptive":
-        return "adaptive retention (from the environment)"
+        share = settings.protected_share
+        protected = "" if share is None else f", {share:g} of the pool protected"
+        return f"adaptive retention{protected} (from the environment)"
     if settings.retention_interval is None:
         interval = config.prefix_cache_retention_interval
         return f"policy of vLLM {releases.installed_version()} (retention interval {interval})"

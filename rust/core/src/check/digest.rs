@@ -19,6 +19,10 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
         put(pool.ref_count(block) as u64);
         put(u64::from(pool.states().is_pinned(block)));
         put(pool.states().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
+        if let Some(standing) = pool.standing(block) {
+            put(u64::from(standing.priority));
+            put(standing.until);
+        }
         for key in pool.keys_of(block) {
             key.hash.0.into_iter().for_each(&mut put);
             put(u64::from(key.group));

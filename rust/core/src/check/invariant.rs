@@ -18,6 +18,8 @@
 //! 9. A request's tables are what the kinds of their groups promise.
 //! 10. A block that a segment of a chain lists names that segment and serves its own key, that of
 //!     its position; no segment that lost blocks before a child of it can be extended.
+//! 11. Blocks of another priority than the default stand on the rung of theirs, those above it are
+//!     no more than the protected share, and none is there whose time has ended.
 
 use std::collections::HashMap;
 
@@ -35,7 +37,8 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("4 or 5", check_index(pool))?;
     numbered("6 or 7", check_requests(manager))?;
     numbered("8", check_orders(manager))?;
-    numbered("10", check_chains(pool))
+    numbered("10", check_chains(pool))?;
+    numbered("11", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.states())))
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {

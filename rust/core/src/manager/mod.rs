@@ -9,6 +9,7 @@ mod adopt;
 mod allocate;
 mod args;
 mod cache;
+mod claim;
 mod config;
 mod demand;
 mod lookup;
@@ -24,7 +25,7 @@ mod room;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
-pub use policy::{Policy, Retention};
+pub use policy::{Policy, ProtectedShare, Retention};
 pub use report::{Admitted, ByKind, RetentionReport};
 
 use plan::Plan;
@@ -32,7 +33,7 @@ use plan::Plan;
 use crate::error::{Error, Result};
 use crate::group::{Group, WorkOrders};
 use crate::lookup::LookupMemos;
-use crate::pool::{BlockPool, Event};
+use crate::pool::{AdaptiveOrder, BlockPool, Event};
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
@@ -56,12 +57,16 @@ impl Manager {
         let (plan, groups) = Plan::new(&config)?;
         let order = config.policy.recycle_order;
         let is_adaptive = config.policy.retention == Retention::Adaptive;
-        let mut pool = BlockPool::with_marks(
+        let adaptive = is_adaptive.then(|| AdaptiveOrder {
+            marks: plan::marks(&groups),
+            num_protected: config.policy.protected_share.of(config.num_blocks.saturating_sub(1)),
+        });
+        let mut pool = BlockPool::with_order(
             config.num_blocks,
             groups.len(),
             order,
             config.enable_events,
-            is_adaptive.then(|| plan::marks(&groups)),
+            adaptive,
         )?;
         if config.observe {
             pool.observe();

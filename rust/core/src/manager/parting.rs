@@ -25,6 +25,7 @@ impl Manager {
     pub(super) fn part_with(&mut self, held: &RequestBlocks) {
         let Self { groups, pool, .. } = self;
         let tails = own_tails(pool, held);
+        claim_again(pool, held, &tails);
         let parting = Parting { groups, states: &held.groups };
         parting.value_tails(pool, &tails);
         parting.give_back(pool, &tails);
@@ -34,6 +35,7 @@ impl Manager {
     /// Lets the held tails of a request go.
     pub(super) fn let_tails_go(&mut self, held: &RequestBlocks) {
         let tails = own_tails(&self.pool, held);
+        claim_again(&mut self.pool, held, &tails);
         self.pool.part_with(tails.into_iter().map(|(_, tail)| Parted::Held(tail)));
     }
 }
@@ -52,6 +54,14 @@ fn own_tails(pool: &BlockPool, held: &RequestBlocks) -> Vec<Ending> {
     tails.sort_unstable_by_key(|&tail| Reverse(tail));
     tails.dedup();
     tails
+}
+
+/// What a request gives back that asked for a priority has it from now on.
+fn claim_again(pool: &mut BlockPool, held: &RequestBlocks, tails: &[Ending]) {
+    if pool.is_claiming() {
+        let used = held.groups.iter().flat_map(|group| group.blocks.iter_held_back());
+        pool.claim_again(used.chain(tails.iter().map(|&(_, tail)| tail)));
+    }
 }
 
 /// What a request holds as it ends.

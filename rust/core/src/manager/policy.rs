@@ -18,6 +18,43 @@ pub struct Policy {
     pub retention_interval: Option<usize>,
     /// Blocks that a window drop must have to pin the window (vLLM PR 40676); `None` is off.
     pub pin_min_drop_size: Option<usize>,
+    /// With adaptive retention, the blocks that wait above the default priority, at most.
+    pub protected_share: ProtectedShare,
+}
+
+/// A share of the pool, from 0 to 1, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtectedShare(u32);
+
+impl ProtectedShare {
+    const WHOLE: u32 = 1_000_000;
+
+    /// A share from 0 to 1.
+    pub fn new(share: f64) -> Result<Self> {
+        if (0.0..=1.0).contains(&share) {
+            return Ok(Self((share * f64::from(Self::WHOLE)).round() as u32));
+        }
+        Err(Error::Config(format!(
+            "protected_share is {share}; it can be 0 (no block is kept for its priority) to 1 (the \
+             whole pool)"
+        )))
+    }
+
+    /// From 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::WHOLE)
+    }
+
+    /// So many of some blocks.
+    pub fn of(self, num_blocks: usize) -> usize {
+        (num_blocks as u64 * u64::from(self.0) / u64::from(Self::WHOLE)) as usize
+    }
+}
+
+impl Default for ProtectedShare {
+    fn default() -> Self {
+        Self(Self::WHOLE / 4)
+    }
 }
 
 /// How it is decided what is kept.
@@ -38,6 +75,7 @@ impl Default for Policy {
             reachable_block_mask: true,
             retention_interval: None,
             pin_min_drop_size: None,
+            protected_share: ProtectedShare::default(),
         }
     }
 }
@@ -55,6 +93,13 @@ impl Policy {
     /// (vLLM PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
+    /// Whether what leaves a window is pinned too. With an interval only the tails at its boundaries
+    /// are cached, seldom the window that a drop leaves, and without them no pinned block of full
+    /// attention can be hit; there is no decode tail without value among them, however small a drop.
+    pub(super) fn pins_left_tails(&self) -> bool {
+        self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
+    }
+
     /// Checks each part, and that none contradicts another.
     pub fn check_parts(&self) -> Result<()> {
         if self.pin_min_drop_size == Some(0) {
@@ -63,7 +108,19 @@ impl Policy {
                     .into(),
             ));
         }
-        if self.retention == Retention::Adaptive && *self != Self::adaptive() {
+        if self.retention == Retention::Standard
+            && self.protected_share != ProtectedShare::default()
+        {
+            return Err(Error::Config(
+                "protected_share goes with adaptive retention; leave it out, or give \
+                 retention='adaptive'"
+                    .into(),
+            ));
+        }
+        let Self { protected_share, .. } = *self;
+        if self.retention == Retention::Adaptive
+            && *self != (Self { protected_share, ..Self::adaptive() })
+        {
             return Err(Error::Config(
                 "adaptive retention decides by itself what is kept and in which order it is \
                  recycled; leave recycle_order, reachable_block_mask, retention_interval and \

@@ -4,8 +4,9 @@
 use super::{Manager, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::Turn;
-use crate::request::{RequestBlocks, RequestId};
+use crate::group::{Group, Turn};
+use crate::pool::BlockPool;
+use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
     /// Gives back the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
@@ -30,7 +31,16 @@ impl Manager {
         let Self { config, groups, requests, pool, orders, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
         let is_adaptive = pool.start_holding();
-        let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
+        let min_drop = match config.policy.pin_min_drop_size {
+            None => usize::MAX,
+            Some(least) => {
+                if config.policy.pins_left_tails() {
+                    let skipped = Skipped { request, num_computed_tokens, num_prompt_tokens };
+                    skipped.pin_left_tails(groups, held, pool);
+                }
+                least
+            }
+        };
         for (group, state) in groups.iter_mut().zip(&mut held.groups) {
             let mut turn = Turn { request, state, pool, orders };
             let num_dropped = group.give_back(&mut turn, num_computed_tokens, num_prompt_tokens);
@@ -133,5 +143,33 @@ impl Manager {
     /// there is nothing to empty, and nothing to report.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
+    }
+}
+
+/// What no token of a request attends to any more.
+struct Skipped {
+    request: RequestId,
+    num_computed_tokens: usize,
+    num_prompt_tokens: Option<usize>,
+}
+
+impl Skipped {
+    /// Pins the cached blocks that are about to be given back.
+    #[cold]
+    #[inline(never)]
+    fn pin_left_tails(&self, groups: &[Group], held: &RequestBlocks, pool: &mut BlockPool) {
+        for (group, state) in groups.iter().zip(&held.groups) {
+            pool.pin(self.left_behind(group, &state.blocks));
+        }
+    }
+
+    fn left_behind(&self, group: &Group, table: &GroupBlocks) -> Vec<BlockId> {
+        let &Self { request, num_computed_tokens, num_prompt_tokens } = self;
+        let is_left = |&(i, _): &(usize, &BlockId)| {
+            let position = table.null_head() + i;
+            group.is_given_back(request, position, num_computed_tokens, num_prompt_tokens)
+        };
+        let left = table.tail().iter().enumerate().take_while(is_left);
+        left.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK).collect()
     }
 }

@@ -36,6 +36,15 @@ pub struct BlockPool {
     withheld: usize,
 }
 
+/// How free cached blocks wait in adaptive order.
+#[derive(Clone, Debug)]
+pub struct AdaptiveOrder {
+    /// What a block of each group is by default.
+    pub marks: Vec<Mark>,
+    /// Free blocks that are kept for their priority, at most.
+    pub num_protected: usize,
+}
+
 impl BlockPool {
     /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups.
     pub fn new(
@@ -44,16 +53,16 @@ impl BlockPool {
         recycle_order: RecycleOrder,
         with_events: bool,
     ) -> Result<Self> {
-        Self::with_marks(num_blocks, num_groups, recycle_order, with_events, None)
+        Self::with_order(num_blocks, num_groups, recycle_order, with_events, None)
     }
 
-    /// As [`Self::new`]; with `marks`, one per group, free cached blocks wait in adaptive order.
-    pub fn with_marks(
+    /// As [`Self::new`]; with an `order`, free cached blocks wait in it.
+    pub fn with_order(
         num_blocks: usize,
         num_groups: usize,
         recycle_order: RecycleOrder,
         with_events: bool,
-        marks: Option<Vec<Mark>>,
+        order: Option<AdaptiveOrder>,
     ) -> Result<Self> {
         if !(1..MAX_BLOCKS).contains(&num_blocks) {
             return Err(Error::Config(format!(
@@ -62,11 +71,13 @@ impl BlockPool {
             )));
         }
         let layout = KeyLayout::new(num_groups);
-        let num_sentinels = marks.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
+        let num_sentinels = order.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
         let mut states = BlockStates::with_sentinels(num_blocks, layout, num_sentinels);
         let (free, pinned) = states.lists();
         let first_sentinel = num_blocks as u32 + 1;
-        let adaptive = marks.map(|marks| Adaptive::new(&mut states, first_sentinel, marks));
+        let adaptive = order.map(|AdaptiveOrder { marks, num_protected }| {
+            Adaptive::new(&mut states, first_sentinel, marks, num_protected)
+        });
         Ok(Self {
             states,
             free,

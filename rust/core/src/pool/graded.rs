@@ -46,6 +46,9 @@ impl BlockPool {
             self.note(|| Observation::Touched(block));
         }
         adaptive.leave(&mut self.states, leaving);
+        if adaptive.is_claiming() {
+            adaptive.raise(&self.states, blocks.iter().copied());
+        }
         self.adaptive = Some(adaptive);
     }
 
@@ -53,6 +56,15 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn release_graded(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        if self.is_claiming() {
+            return self.release_claimed(blocks.into_iter().collect());
+        }
+        self.part_with(blocks.into_iter().map(Parted::Used));
+    }
+
+    #[inline(never)]
+    fn release_claimed(&mut self, blocks: Vec<BlockId>) {
+        self.claim_again(blocks.iter().copied());
         self.part_with(blocks.into_iter().map(Parted::Used));
     }
 
@@ -157,6 +169,9 @@ impl BlockPool {
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
         adaptive.mark(&self.states, in_prompt, prompt);
         adaptive.mark(&self.states, behind, generated);
+        if adaptive.has_claims_to_mark() {
+            adaptive.claim_marked(&self.states, batch.blocks);
+        }
     }
 
     /// What was computed once more although it was cached is there twice: once in use.
@@ -168,7 +183,7 @@ impl BlockPool {
         }
         let first = self.find(&self.states.last_key(block));
         if let (Some(first), Some(adaptive)) = (first, &mut self.adaptive) {
-            adaptive.supersede(&mut self.states, first);
+            adaptive.supersede(&mut self.states, first, block);
         }
     }
 
@@ -177,6 +192,7 @@ impl BlockPool {
         if let Some(adaptive) = &mut self.adaptive {
             let mark = adaptive.mark_of(key.group);
             adaptive.mark(&self.states, &[block], mark);
+            adaptive.claim_marked(&self.states, &[block]);
         }
     }
 

@@ -212,7 +212,7 @@ impl BlockPool {
         self.remove_keys_silently(from);
         keys.into_iter().for_each(|key| self.insert_key(to, key, num_tokens));
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.move_tag(from, to);
+            adaptive.move_tag(&self.states, from, to);
         }
         self.delist(from);
         // Only cached blocks go to the pinned tier.

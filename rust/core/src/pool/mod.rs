@@ -9,6 +9,7 @@ mod adaptive;
 mod block_pool;
 mod census;
 mod chains;
+mod claiming;
 mod cursor;
 mod event;
 mod free_queue;
@@ -24,8 +25,8 @@ mod recycle;
 mod removal_log;
 mod states;
 
-pub use adaptive::{Adaptive, Grade, Mark, Ordering, SampleCounts};
-pub use block_pool::BlockPool;
+pub use adaptive::{Adaptive, Claim, Grade, Mark, Ordering, SampleCounts, Standing};
+pub use block_pool::{AdaptiveOrder, BlockPool};
 pub use census::Census;
 pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use cursor::ChainCursor;

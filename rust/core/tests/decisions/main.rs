@@ -3,6 +3,7 @@
 mod adaptive;
 mod admission;
 mod chunk_states;
+mod claims;
 mod connector_room;
 mod declared;
 mod events;

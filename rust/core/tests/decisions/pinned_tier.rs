@@ -39,6 +39,27 @@ fn a_flagged_block_that_leaves_the_window_goes_to_the_tier() {
     assert_eq!(free_ids(&manager)[0], 17); // not cached, so not pinned
 }
 
+/// With an interval, the tails that are cached leave the window with what lies between them.
+#[test]
+fn the_tails_of_an_interval_are_pinned_however_small_the_drop() {
+    let policy =
+        Policy { pin_min_drop_size: Some(100), retention_interval: Some(16), ..Policy::default() };
+    for (policy, pinned) in [
+        (policy.clone(), &[8, 7, 4, 3][..]),
+        (Policy { retention_interval: None, ..policy.clone() }, &[]),
+        (Policy { pin_min_drop_size: None, ..policy }, &[]),
+    ] {
+        let group = GroupSpec::sliding_window(4, 8);
+        let mut manager = made(ManagerConfig { policy, ..config(41, &[group]) });
+        let mut request = Request::new(&manager, 1, 0..60);
+        step(&mut manager, &mut request, 42);
+        step(&mut manager, &mut request, 4); // eight blocks leave the window
+        step(&mut manager, &mut request, 4); // one more
+        step(&mut manager, &mut request, 4);
+        assert_eq!(pinned_ids(&manager), pinned);
+    }
+}
+
 #[test]
 fn just_as_many_as_needed_are_demoted_oldest_first() {
     let mut manager = pinning(12, GroupSpec::full(4), 16);

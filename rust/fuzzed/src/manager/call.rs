@@ -76,6 +76,11 @@ pub enum Call {
     TakeCopies,
     /// What a connector may read, and what of a request that ends.
     TakeOffloads { which: Which },
+    /// What a request asks for from now on: a priority, and for how many tenths of a second; 0 for
+    /// ever.
+    Claim { which: Which, priority: u8, tenths: u8 },
+    /// Time goes by.
+    Wait { milliseconds: u16 },
 }
 
 /// The arguments of an allocation.

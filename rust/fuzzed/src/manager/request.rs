@@ -1,6 +1,6 @@
 //! Requests of the traffic: numbers, and hashes that belong to their tokens.
 
-use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
+use kvoxide_core::{BlockHash, Claim, HashWindow, RequestId, RequestView};
 
 /// The longest request, in tokens.
 const MAX_TOKENS: usize = 900;
@@ -25,6 +25,8 @@ pub struct Request {
     pub boundary: usize,
     /// Whether it waits.
     pub is_waiting: bool,
+    /// What it asks for.
+    pub claim: Option<Claim>,
 }
 
 impl Request {
@@ -43,6 +45,7 @@ impl Request {
             num_in_flight_tokens: 0,
             boundary: 0,
             is_waiting: true,
+            claim: None,
         };
         request.hash(hash_block_size);
         request

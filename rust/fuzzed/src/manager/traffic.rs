@@ -1,6 +1,8 @@
 //! Makes calls on a manager and checks what they leave behind.
 
-use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result, check, digest};
+use kvoxide_core::{
+    AllocateArgs, BlockDemand, BlockId, Claim, Manager, PrefixHit, Result, check, digest,
+};
 use twox_hash::xxhash3_128;
 
 use super::call::{Allocation, Amount, Call};
@@ -14,6 +16,8 @@ pub struct Traffic {
     manager: Manager,
     requests: Vec<Request>,
     kept: Vec<BlockId>,
+    /// Milliseconds.
+    now: u64,
     /// What the manager answered to the last question.
     answer: (isize, usize),
 }
@@ -27,6 +31,7 @@ impl Traffic {
             requests: (0..NUM_REQUESTS).map(request).collect(),
             manager,
             kept: Vec::new(),
+            now: 0,
             answer: (0, 0),
         }
     }
@@ -117,6 +122,12 @@ impl Traffic {
             }
             Call::TakeCopies => self.take_copies(),
             Call::TakeOffloads { which } => self.take_offloads(index(which)),
+            Call::Claim { which, priority, tenths } => self.claim(index(which), priority, tenths),
+            Call::Wait { milliseconds } => {
+                self.now += u64::from(milliseconds);
+                self.manager.set_now(self.now);
+                Ok(())
+            }
         }
     }
 
@@ -145,7 +156,9 @@ impl Traffic {
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
         };
-        if self.manager.allocate_slots(&request.view(), &args)?.is_some() {
+        let claim = request.claim;
+        let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
+        if self.manager.claiming(claim.as_ref(), allocate)?.is_some() {
             request.num_computed_tokens += hit.length + num_new_tokens;
             request.is_waiting = false;
         }
@@ -258,7 +271,9 @@ impl Traffic {
             has_scheduled_reqs,
             skip_zeroing_group_ids: &skip_zeroing_group_ids,
         };
-        self.manager.allocate_slots(&request.view(), &args).map(|_| ())
+        let claim = request.claim;
+        let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
+        self.manager.claiming(claim.as_ref(), allocate).map(|_| ())
     }
 
     fn demand(
@@ -288,17 +303,22 @@ impl Traffic {
 
     fn cache_blocks(&mut self, i: usize, computed: Amount) -> Result<()> {
         let computed = self.computed_tokens(i, computed);
-        self.manager.cache_blocks(&self.requests[i].view(), computed)
+        let request = &self.requests[i];
+        let cache = |manager: &mut Manager| manager.cache_blocks(&request.view(), computed);
+        self.manager.claiming(request.claim.as_ref(), cache)
     }
 
     fn free(&mut self, i: usize) -> Result<()> {
-        self.manager.free(self.requests[i].id)?;
+        let Request { id, claim, .. } = self.requests[i];
+        self.manager.claiming(claim.as_ref(), |manager| manager.free(id))?;
         self.wait(i);
         Ok(())
     }
 
     fn pop(&mut self, i: usize) -> Result<()> {
-        let blocks = self.manager.pop_blocks_for_free(self.requests[i].id)?;
+        let Request { id, claim, .. } = self.requests[i];
+        let pop = |manager: &mut Manager| manager.pop_blocks_for_free(id);
+        let blocks = self.manager.claiming(claim.as_ref(), pop)?;
         self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
         self.wait(i);
         Ok(())
@@ -343,8 +363,16 @@ impl Traffic {
 
     fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
         let computed = self.computed_tokens(i, computed);
-        let Request { id, num_prompt_tokens, .. } = self.requests[i];
-        self.manager.remove_skipped_blocks(id, computed, Some(num_prompt_tokens))
+        let Request { id, num_prompt_tokens, claim, .. } = self.requests[i];
+        self.manager.claiming(claim.as_ref(), |manager| {
+            manager.remove_skipped_blocks(id, computed, Some(num_prompt_tokens))
+        })
+    }
+
+    fn claim(&mut self, i: usize, priority: u8, tenths: u8) -> Result<()> {
+        let seconds = Some(f64::from(tenths) / 10.0).filter(|&seconds| seconds > 0.0);
+        self.requests[i].claim = Some(Claim::new(i64::from(priority % 102), seconds)?);
+        Ok(())
     }
 
     fn reset(&mut self) -> Result<()> {

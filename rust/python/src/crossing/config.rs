@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use kvoxide_core::{Policy, RecycleOrder, Retention};
+use kvoxide_core::{Policy, ProtectedShare, RecycleOrder, Retention};
 
 use super::errors::{IntoPyResult, config_error};
 use super::groups::PyGroupSpec;
@@ -67,7 +67,8 @@ pub(crate) struct PyPolicy {
 impl PyPolicy {
     #[new]
     #[pyo3(signature = (*, retention="standard", recycle_order="uncached-first",
-        reachable_block_mask=true, retention_interval=None, pin_min_drop_size=None))]
+        reachable_block_mask=true, retention_interval=None, pin_min_drop_size=None,
+        protected_share=None))]
     fn new(
         py: Python<'_>,
         retention: &str,
@@ -75,16 +76,19 @@ impl PyPolicy {
         reachable_block_mask: bool,
         retention_interval: Option<&Bound<'_, PyAny>>,
         pin_min_drop_size: Option<i64>,
+        protected_share: Option<f64>,
     ) -> PyResult<Self> {
         let retention = one_of(py, "retention", retention, RETENTIONS)?;
         let recycle_order = one_of(py, "recycle_order", recycle_order, RECYCLE_ORDERS)?;
         let pin_min_drop_size = optional_size(py, "pin_min_drop_size", pin_min_drop_size)?;
+        let share = protected_share.map(ProtectedShare::new).transpose().into_py(py)?;
         let policy = Policy {
             retention,
             recycle_order,
             reachable_block_mask,
             retention_interval: retention_interval.map(interval).transpose()?,
             pin_min_drop_size,
+            protected_share: share.unwrap_or_default(),
         };
         policy.check_parts().into_py(py)?;
         Ok(Self { policy })
@@ -115,10 +119,21 @@ impl PyPolicy {
         self.policy.pin_min_drop_size
     }
 
+    #[getter]
+    fn protected_share(&self) -> f64 {
+        self.policy.protected_share.as_f64()
+    }
+
     fn __repr__(&self) -> String {
         let option = |value: Option<usize>| value.map_or("None".to_owned(), |v| v.to_string());
         if self.policy.retention == Retention::Adaptive {
-            return "Policy(retention='adaptive')".to_owned();
+            let share = self.policy.protected_share;
+            return match share == ProtectedShare::default() {
+                true => "Policy(retention='adaptive')".to_owned(),
+                false => {
+                    format!("Policy(retention='adaptive', protected_share={:?})", share.as_f64())
+                }
+            };
         }
         format!(
             "Policy(recycle_order='{}', reachable_block_mask={}, retention_interval={}, \

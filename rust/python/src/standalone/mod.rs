@@ -11,10 +11,14 @@ mod copies;
 
 mod state;
 
+mod clock;
+
 mod events;
 mod stats;
 
 mod request;
+
+mod retention;
 
 mod hasher;
 
@@ -25,4 +29,5 @@ pub(crate) use hasher::PyBlockHasher;
 pub(crate) use manager::PyManager;
 pub(crate) use pool::PyBlockPool;
 pub(crate) use request::{PyRequest, RequestStatus};
+pub(crate) use retention::PyRetention;
 pub(crate) use stats::PrefixCacheStats;

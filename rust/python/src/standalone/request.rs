@@ -10,6 +10,7 @@ use kvoxide_core::block_hash::ExtraKeys;
 use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
+use super::retention::PyRetention;
 use crate::crossing::{
     Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, request_error,
     token_ids,
@@ -60,6 +61,8 @@ pub(crate) struct PyRequest {
     #[pyo3(get)]
     pub(super) session_id: Option<String>,
     pub(super) reports_hits: bool,
+    #[pyo3(get)]
+    pub(super) retention: Option<PyRetention>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -93,7 +96,7 @@ impl PyRequest {
     #[new]
     #[pyo3(signature = (request_id, prompt_token_ids=None, *, block_hasher=None,
         block_hashes=None, num_prompt_tokens=None, cache_salt=None, lora=None, session_id=None,
-        skip_reading_prefix_cache=false, kv_cache_report_mode="incremental"))]
+        skip_reading_prefix_cache=false, kv_cache_report_mode="incremental", retention=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -107,6 +110,7 @@ impl PyRequest {
         session_id: Option<String>,
         skip_reading_prefix_cache: bool,
         kv_cache_report_mode: &str,
+        retention: Option<PyRetention>,
     ) -> PyResult<Self> {
         let prompt = Prompt::new(py, prompt_token_ids, num_prompt_tokens)?;
         if block_hasher.is_some() && (block_hashes.is_some() || prompt_token_ids.is_none()) {
@@ -138,6 +142,7 @@ impl PyRequest {
             skip_reading_prefix_cache,
             session_id,
             reports_hits,
+            retention,
         };
         request.hash_new_tokens(py)?;
         Ok(request)

@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::request::RequestBlocks;
-use kvoxide_core::{Error, Manager, RequestId};
+use kvoxide_core::{Claim, Error, Manager, RequestId};
 
+use super::clock::Clock;
 use super::events::PendingEvent;
 use super::request::PyRequest;
 use super::stats::PrefixCacheStats;
@@ -24,6 +25,9 @@ pub(crate) struct State {
     pub(super) stats: Option<PrefixCacheStats>,
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
+    /// What requests that hold blocks ask for them.
+    pub(super) claims: HashMap<RequestId, Claim>,
+    pub(super) clock: Clock,
 }
 
 impl Guarded for State {
@@ -62,6 +66,27 @@ impl State {
         let events = self.core.take_events().into_iter();
         self.events.extend(events.map(|event| PendingEvent::new(event, request, lookahead)));
         result
+    }
+
+    /// As [`Self::change`], on behalf of a request that has its blocks from this manager.
+    pub(super) fn change_for<T>(
+        &mut self,
+        py: Python<'_>,
+        id: RequestId,
+        request: Option<&PyRequest>,
+        call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
+    ) -> PyResult<T> {
+        let claim = self.claims.get(&id).copied();
+        self.tell_time(py, claim)?;
+        self.change(py, request, |core| core.claiming(claim.as_ref(), call))
+    }
+
+    /// Tells the core the time where it matters.
+    pub(super) fn tell_time(&mut self, py: Python<'_>, claim: Option<Claim>) -> PyResult<()> {
+        if self.core.keeps_time() || claim.is_some_and(Claim::has_end) {
+            self.core.set_now(self.clock.now(py)?);
+        }
+        Ok(())
     }
 
     /// The events since the last call.

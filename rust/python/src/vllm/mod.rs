@@ -13,6 +13,8 @@ mod events;
 mod engine;
 
 mod state;
+
+mod claims;
 mod views;
 
 mod request;

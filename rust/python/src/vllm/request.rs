@@ -7,7 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
 
-use kvoxide_core::{BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result};
+use kvoxide_core::{
+    BlockHash, Claim, Error, HashSource, HashWindow, RequestId, RequestView, Result,
+};
 
 use super::errors::IntoVllmResult;
 use super::reading::Reader;
@@ -17,6 +19,8 @@ use crate::crossing::{block_hash, hash_error};
 #[derive(Default)]
 pub(super) struct Mirror {
     pub(super) id: RequestId,
+    /// What it asks for its blocks.
+    pub(super) claim: Option<Claim>,
     /// Position of the first hash that was copied.
     start: usize,
     hashes: Vec<BlockHash>,
@@ -25,9 +29,9 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// A request of which nothing is known.
-    pub(super) fn new(id: RequestId) -> Self {
-        Self { id, ..Self::default() }
+    /// A request of which nothing else is known.
+    pub(super) fn new(id: RequestId, claim: Option<Claim>) -> Self {
+        Self { id, claim, ..Self::default() }
     }
 
     /// Lets the next call copy its hashes anew.

@@ -4,8 +4,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId};
+use kvoxide_core::{BlockId, Claim, GroupBlocks, GroupSpec, Manager, RequestId};
 
+use super::claims::Claims;
 use super::errors::IntoVllmResult;
 use super::reading::{Reader, Requests};
 use super::request::Mirror;
@@ -21,6 +22,8 @@ pub(crate) struct VllmState {
     pub(super) requests: Mirrors,
     /// How requests are read.
     pub(super) reading: Requests,
+    /// What requests ask for their blocks.
+    pub(super) claims: Claims,
     next_id: RequestId,
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
@@ -57,7 +60,16 @@ impl VllmState {
     /// The state of a manager that nobody has used.
     pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
         let requests = Mirrors::default();
-        Self { core, hash_len: None, requests, reading, next_id: 0, check_every, num_calls: 0 }
+        Self {
+            claims: Claims::new(&core),
+            core,
+            hash_len: None,
+            requests,
+            reading,
+            next_id: 0,
+            check_every,
+            num_calls: 0,
+        }
     }
 
     #[cold]
@@ -99,10 +111,12 @@ impl VllmState {
         let last_id = self.next_id;
         let mirror = self.requests.entry_ref(name).or_insert_with(|| {
             self.next_id += 1;
-            Mirror::new(self.next_id)
+            Mirror::new(self.next_id, self.claims.read(request.request))
         });
+        self.claims.tell_time(&mut self.core, mirror.claim);
         let mut hash_len = self.hash_len;
-        let result = call(&mut self.core, mirror, &mut hash_len);
+        let claim = mirror.claim;
+        let result = self.core.claiming(claim.as_ref(), |core| call(core, mirror, &mut hash_len));
         match result {
             Ok(_) => self.hash_len = hash_len,
             Err(_) if self.next_id == last_id => mirror.forget_hashes(),
@@ -141,9 +155,24 @@ impl VllmState {
 
     /// Forgets the name of a request; its number, if it holds blocks.
     pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
-        let id = self.requests.remove(request_id)?.id;
+        self.forget_claimed(request_id).map(|(id, _)| id)
+    }
+
+    /// As [`Self::forget`], with what the request asked for its blocks, which it is about to give
+    /// back.
+    pub(super) fn forget_claimed(
+        &mut self,
+        request_id: &str,
+    ) -> Option<(RequestId, Option<Claim>)> {
+        let Mirror { id, claim, .. } = self.requests.remove(request_id)?;
         self.core.forget_lookup(id);
-        self.core.knows(id).then_some(id)
+        self.claims.tell_time(&mut self.core, claim);
+        self.core.knows(id).then_some((id, claim))
+    }
+
+    /// What a request asks for its blocks.
+    pub(super) fn claim_of(&self, request_id: &str) -> Option<Claim> {
+        self.requests.get(request_id)?.claim
     }
 
     /// Adds a key, given as vLLM packs it, to a block.

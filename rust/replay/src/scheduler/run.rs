@@ -279,6 +279,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.waiting.pop_front().or_else(|| {
             let arrival = self.arrived.pop_front().or_else(|| self.next_of_trace())?;
             let request = &self.trace.requests()[arrival.request];
+            self.cache.arrives(arrival.request as u64, request.arrival, request.claim);
             let chain = arrival.chain;
             let chain = chain.unwrap_or_else(|| HashChain::new(self.hash_sizes, &request.prompt));
             let expected_hit = arrival.expected_hit;

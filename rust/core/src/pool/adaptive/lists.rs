@@ -65,6 +65,12 @@ impl Lists {
         self.ranks.fill(list);
     }
 
+    /// The age nearest to one, and not beyond it, whose list can have blocks.
+    pub fn nearest_age(&self, class: usize, grade: Grade, age: usize) -> usize {
+        let list = |age| Self::list(class, grade.halvings(), self.epoch + AGES - age);
+        (0..=age.min(AGES - 1)).rev().find(|&age| self.ranks.has(list(age))).unwrap_or(0)
+    }
+
     /// How many epochs ended.
     pub fn epoch(&self) -> usize {
         self.epoch

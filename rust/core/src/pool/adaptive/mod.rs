@@ -5,12 +5,16 @@
 //! epoch; eviction takes the head of the lowest ranked list that has one. A sample of the blocks,
 //! by name alone, shows how often blocks of an age are used again, and which of the orderings
 //! would have hit most: that one is in force ([`Sample`]). Window tails of requests that run are
-//! *held*: they are recycled last.
+//! *held*: they are recycled last. Blocks for which a request claims another priority than the
+//! default wait on the rungs of a [`Ladder`] instead.
 //!
 //! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are
 //! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015) and set duelling.
 
 mod ages;
+mod claim;
+mod claims;
+mod ladder;
 mod lists;
 mod orderings;
 mod profile;
@@ -19,10 +23,13 @@ mod sample;
 mod sightings;
 mod tags;
 
+pub use claim::{Claim, Standing};
 pub use orderings::Ordering;
 pub use sample::SampleCounts;
 pub use tags::{Grade, Mark};
 
+use claims::Claims;
+use ladder::Ladder;
 use lists::Lists;
 use sample::{Name, Sample, Use};
 use sightings::Sightings;
@@ -38,6 +45,8 @@ pub struct Adaptive {
     tags: Tags,
     lists: Lists,
     held: BlockList,
+    ladder: Ladder,
+    claims: Claims,
     sample: Sample,
     sightings: Sightings,
     /// What a block of each group is by default.
@@ -96,18 +105,27 @@ impl Clock {
 
 impl Adaptive {
     /// Records that the lists need in [`BlockStates`] beside those of the blocks.
-    pub const NUM_SENTINELS: usize = Lists::NUM_LISTS + 1;
+    pub const NUM_SENTINELS: usize = Lists::NUM_LISTS + 1 + Ladder::NUM_RUNGS;
 
     /// No free cached block yet. `marks` says what a block of each group is by default; `states`
-    /// has [`Self::NUM_SENTINELS`] records from `first_sentinel` on for the lists.
-    pub fn new(states: &mut BlockStates, first_sentinel: u32, marks: Vec<Mark>) -> Self {
+    /// has [`Self::NUM_SENTINELS`] records from `first_sentinel` on for the lists. At most
+    /// `num_protected` free blocks are kept for their priority.
+    pub fn new(
+        states: &mut BlockStates,
+        first_sentinel: u32,
+        marks: Vec<Mark>,
+        num_protected: usize,
+    ) -> Self {
         let num_blocks = states.len();
         let epoch_len = (num_blocks / Clock::PER_POOL).max(Clock::MIN_LEN);
         let sample = Sample::new(num_blocks);
+        let held_sentinel = first_sentinel + Lists::NUM_LISTS as u32;
         Self {
             tags: Tags::new(num_blocks),
             lists: Lists::new(states, first_sentinel, sample.values()),
-            held: states.empty_list(first_sentinel + Lists::NUM_LISTS as u32),
+            held: states.empty_list(held_sentinel),
+            ladder: Ladder::new(states, held_sentinel + 1, num_protected),
+            claims: Claims::default(),
             sample,
             sightings: Sightings::default(),
             marks,
@@ -118,9 +136,9 @@ impl Adaptive {
         }
     }
 
-    /// Blocks in the lists and in the held tier.
+    /// Blocks in the lists, on the ladder and in the held tier.
     pub fn num_blocks(&self) -> usize {
-        self.num_listed + self.held.len()
+        self.num_listed + self.held.len() + self.ladder.len()
     }
 
     /// The blocks of the held tier, the oldest first.
@@ -170,8 +188,9 @@ impl Adaptive {
     }
 
     /// The tag of a block goes to another, which got its keys.
-    pub fn move_tag(&mut self, from: BlockId, to: BlockId) {
+    pub fn move_tag(&mut self, states: &BlockStates, from: BlockId, to: BlockId) {
         self.tags.copy(from, to);
+        self.move_claim(states, from, to);
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
@@ -185,13 +204,14 @@ impl Adaptive {
         leaving: &mut Leaving,
     ) -> bool {
         let was = self.tags.hit(block, is_free);
-        if was.is_sampled() {
-            self.note_used(states, block, Use::Hit);
+        if was.is_noted() {
+            self.note_hit(states, block, was);
         }
         let place = if is_free { was.place() } else { Place::Elsewhere };
         match place {
             Place::Elsewhere => return false,
             Place::Held => self.held.remove(states, block),
+            Place::Ladder => self.leave_ladder(states, block),
             Place::Listed => {
                 if !leaving.run.grow(states, block) {
                     states.unlink_run(&std::mem::replace(&mut leaving.run, Run::of(block)));
@@ -204,6 +224,15 @@ impl Adaptive {
     }
 
     #[inline(never)]
+    fn note_hit(&mut self, states: &BlockStates, block: BlockId, was: Tag) {
+        if was.is_sampled() {
+            self.note_used(states, block, Use::Hit);
+        }
+        if was.is_claimed() {
+            self.note_hit_of_claimed(block);
+        }
+    }
+
     fn note_used(&mut self, states: &BlockStates, block: BlockId, how: Use) {
         self.sightings.used(&mut self.sample, Name::of(states.fingerprint(block)), how);
     }
@@ -226,7 +255,7 @@ impl Adaptive {
         self.tags.set_grade(block, Grade::BEST);
     }
 
-    /// Whether a block is in the lists or the held tier.
+    /// Whether a block is in the lists, on the ladder or in the held tier.
     pub fn has(&self, block: BlockId) -> bool {
         self.tags.of(block).place() != Place::Elsewhere
     }
@@ -252,8 +281,11 @@ impl Adaptive {
         block: BlockId,
         filing: &mut Filing,
     ) -> Option<Tag> {
-        let waiting = self.tags.of(block).waiting();
         self.close_list(states, filing);
+        if self.tags.of(block).is_claimed() && self.wait_on_ladder(states, block) {
+            return None;
+        }
+        let waiting = self.tags.of(block).waiting();
         if waiting.is_held_tail()
             && let Some(newly_held) = &mut self.newly_held
         {
@@ -326,9 +358,11 @@ impl Adaptive {
     /// Takes a block out of the list that it is in, if it is in one.
     pub fn remove(&mut self, states: &mut BlockStates, block: BlockId) -> bool {
         let was = self.tags.leave(block);
+        self.disclaim(was, block);
         match was.place() {
             Place::Elsewhere => return false,
             Place::Held => self.held.remove(states, block),
+            Place::Ladder => self.leave_ladder(states, block),
             Place::Listed => {
                 states.unlink(block);
                 self.num_listed -= 1;
@@ -341,7 +375,8 @@ impl Adaptive {
     /// Takes the block out of its list that is to be evicted first.
     pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
         let listed = self.lists.first(states).and_then(|list| states.first_of_ring(list));
-        let block = listed.or_else(|| self.held.first(states))?;
+        let kept = || self.ladder.first_high(states).or_else(|| self.held.first(states));
+        let block = listed.or_else(kept)?;
         self.remove(states, block);
         Some(block)
     }
@@ -349,6 +384,9 @@ impl Adaptive {
     /// Moves blocks that are to be evicted first to the end of a queue, up to `n` and up to a tail
     /// that may have a chance still: how many.
     pub fn pop_run(&mut self, states: &mut BlockStates, n: usize, queue: &mut BlockList) -> usize {
+        if self.ladder.has_low() {
+            return self.pop_low(states, n, queue);
+        }
         let Some(list) = self.lists.first(states) else { return 0 };
         let mut run = Run::default();
         for block in states.ring(list).take(n) {
@@ -367,7 +405,8 @@ impl Adaptive {
     }
 
     /// A free block whose key another has that is in use is evicted before all others.
-    pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId) {
+    pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId, by: BlockId) {
+        self.inherit_claim(block, by);
         if self.remove(states, block) {
             self.tags.set_grade(block, Grade::WORST);
             self.file_one(states, block);
@@ -416,8 +455,8 @@ impl Adaptive {
         self.sample.forget_all();
     }
 
-    /// The blocks of the lists and of the held tier, in no particular order.
+    /// The blocks of the ladder, the lists and the held tier, in no particular order.
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
-        self.lists.blocks(states).chain(self.held.iter(states))
+        self.ladder.blocks(states).chain(self.lists.blocks(states)).chain(self.held.iter(states))
     }
 }

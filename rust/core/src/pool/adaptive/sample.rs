@@ -291,6 +291,12 @@ impl Sample {
         }
     }
 
+    /// Free names that each ordering would still have.
+    #[cfg(test)]
+    pub fn num_free(&self) -> [usize; ORDERINGS] {
+        self.shadows.each_ref().map(|shadow| shadow.len)
+    }
+
     /// Forgets every name; what was learnt stays.
     pub fn forget_all(&mut self) {
         self.names.clear();

@@ -51,6 +51,8 @@ pub(super) enum Place {
     Listed,
     /// In the held tier.
     Held,
+    /// On a rung of the ladder, for blocks of another priority than the default.
+    Ladder,
 }
 
 mod bit {
@@ -62,11 +64,15 @@ mod bit {
     pub const LISTED: u32 = 1 << 9;
     pub const HELD: u32 = 1 << 10;
     pub const SAMPLED: u32 = 1 << 11;
+    pub const CLAIMED: u32 = 1 << 12;
+    pub const LADDER: u32 = 1 << 13;
     pub const EPOCH_SHIFT: u32 = 16;
     pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
-    pub const PLACE: u32 = LISTED | HELD;
+    pub const PLACE: u32 = LISTED | HELD | LADDER;
     /// What decides where a block waits, and whether it is watched there.
-    pub const WAITING: u32 = USES | GRADE | TAIL | WATCHED;
+    pub const WAITING: u32 = USES | GRADE | TAIL | WATCHED | CLAIMED;
+    /// What somebody wants to know of who hits the block.
+    pub const NOTED: u32 = SAMPLED | CLAIMED;
 }
 
 /// What is known of one block.
@@ -82,6 +88,16 @@ impl Tag {
         self.0 & bit::SAMPLED != 0
     }
 
+    /// Whether a request claimed another priority for it.
+    pub fn is_claimed(self) -> bool {
+        self.0 & bit::CLAIMED != 0
+    }
+
+    /// Whether somebody wants to know of a hit: the sample, or whoever claimed the block.
+    pub fn is_noted(self) -> bool {
+        self.0 & bit::NOTED != 0
+    }
+
     /// 1 if it is watched, else 0.
     pub fn num_watched(self) -> usize {
         usize::from(self.0 & bit::WATCHED != 0)
@@ -92,6 +108,8 @@ impl Tag {
             Place::Listed
         } else if self.0 & bit::HELD != 0 {
             Place::Held
+        } else if self.0 & bit::LADDER != 0 {
+            Place::Ladder
         } else {
             Place::Elsewhere
         }
@@ -244,6 +262,18 @@ impl Tags {
         *tag = *tag & !bit::GRADE | u32::from(grade.0) << bit::GRADE_SHIFT;
     }
 
+    pub fn set_claimed(&mut self, block: BlockId, on: bool) {
+        let tag = self.get_mut(block);
+        *tag = if on { *tag | bit::CLAIMED } else { *tag & !bit::CLAIMED };
+    }
+
+    /// A block waits on the ladder from an epoch on.
+    pub fn wait_on_ladder(&mut self, block: BlockId, epoch: u16) {
+        let tag = self.get_mut(block);
+        let place = bit::LADDER | u32::from(epoch) << bit::EPOCH_SHIFT;
+        *tag = *tag & !(bit::PLACE | bit::EPOCH) | place;
+    }
+
     /// The epoch in which the block became free last, modulo 2^16.
     pub fn epoch(&self, block: BlockId) -> u16 {
         (self.get(block) >> bit::EPOCH_SHIFT) as u16
@@ -256,6 +286,7 @@ impl Tags {
             Place::Elsewhere => 0,
             Place::Listed => bit::LISTED,
             Place::Held => bit::HELD,
+            Place::Ladder => bit::LADDER,
         };
     }
 }

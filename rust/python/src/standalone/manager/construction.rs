@@ -9,6 +9,7 @@ use kvoxide_core::{GroupBlocks, Manager, ManagerConfig, Policy};
 
 use crate::crossing::{BlockLists, Gate, IntoPyResult, PyConfig, PyPolicy, optional_size, size};
 use crate::standalone::blocks::PyBlocks;
+use crate::standalone::clock::Clock;
 use crate::standalone::pool::PyBlockPool;
 use crate::standalone::state::{State, StateGate};
 use crate::standalone::stats::PrefixCacheStats;
@@ -38,7 +39,7 @@ impl PyManager {
         hash_block_size=None, max_in_flight_tokens=None, enable_caching=true, use_eagle=false,
         num_hash_lookahead_tokens=0, num_prefill_lookahead=0, log_stats=false,
         enable_kv_cache_events=false, dcp_world_size=1, *, watermark=0.0,
-        enable_mamba_shared_prefix_checkpoint=false, policy=None))]
+        enable_mamba_shared_prefix_checkpoint=false, policy=None, clock=None))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn new(
         py: Python<'_>,
@@ -57,6 +58,7 @@ impl PyManager {
         watermark: f64,
         enable_mamba_shared_prefix_checkpoint: bool,
         policy: Option<PyPolicy>,
+        clock: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
         let groups = kv_cache_config.groups.iter().map(|group| group.spec.clone()).collect();
@@ -90,6 +92,8 @@ impl PyManager {
             stats: log_stats.then(PrefixCacheStats::default),
             num_hash_lookahead_tokens: lookahead,
             events: Vec::new(),
+            claims: HashMap::new(),
+            clock: Clock::new(clock),
         };
         Ok(Self { gate: Arc::new(Gate::new(state)), config: kv_cache_config })
     }

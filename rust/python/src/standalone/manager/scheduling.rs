@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, GroupBlocks};
+use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, GroupBlocks, Manager};
 
 use super::construction::PyManager;
 use crate::crossing::{BlockLists, IntoPyResult, count, request_error};
@@ -133,7 +133,9 @@ impl PyManager {
                 return Err(request_error(py, message));
             }
             let view = request.view();
-            state.change(py, Some(request), |core| core.cache_blocks(&view, num_computed))?;
+            state.change_for(py, request.id, Some(request), |core| {
+                core.cache_blocks(&view, num_computed)
+            })?;
             state.adopt_hash_len(request);
             Ok(())
         })
@@ -142,7 +144,8 @@ impl PyManager {
     fn free(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
         self.gate.change(py, "free", |state| {
             let id = state.held(py, request)?;
-            state.change(py, None, |core| core.free(id))?;
+            state.change_for(py, id, None, |core| core.free(id))?;
+            state.claims.remove(&id);
             state.names.remove(&request.request_id);
             Ok(())
         })
@@ -161,7 +164,7 @@ impl PyManager {
             num_prompt_tokens.map(|tokens| count(py, "num_prompt_tokens", tokens)).transpose()?;
         self.gate.change(py, "remove_skipped_blocks", |state| {
             let id = state.request_id(py, request_id)?;
-            state.change(py, None, |core| core.remove_skipped_blocks(id, processed, prompt))
+            state.change_for(py, id, None, |core| core.remove_skipped_blocks(id, processed, prompt))
         })
     }
 
@@ -172,7 +175,8 @@ impl PyManager {
     ) -> PyResult<Bound<'py, PyList>> {
         self.gate.change(py, "pop_blocks_for_free", |state| {
             let id = state.held(py, request)?;
-            let ids = state.change(py, None, |core| core.pop_blocks_for_free(id))?;
+            let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
+            state.claims.remove(&id);
             state.names.remove(&request.request_id);
             self.gate.handed_out(py, PyBlock::list(py, &self.gate, ids))
         })
@@ -249,10 +253,17 @@ fn allocate(
 ) -> PyResult<Option<Vec<Vec<BlockId>>>> {
     state.check_allocation(py, request, args)?;
     let view = request.view();
-    let new = state.change(py, Some(request), |core| core.allocate_slots(&view, args))?;
+    let claim = request.retention.map(|retention| retention.claim);
+    if claim.is_some() {
+        state.core.check_takes_claims().into_py(py)?;
+    }
+    state.tell_time(py, claim)?;
+    let allocate = |core: &mut Manager| core.allocate_slots(&view, args);
+    let new = state.change(py, Some(request), |core| core.claiming(claim.as_ref(), allocate))?;
     state.adopt_hash_len(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
+        state.claims.extend(claim.map(|claim| (request.id, claim)));
     }
     Ok(new)
 }

@@ -110,8 +110,10 @@ impl VllmManager {
 
     /// Gives back what a request holds; nothing if it holds nothing.
     fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
-        self.engine.gate.change(py, "free", |state| match state.forget(request_id) {
-            Some(id) => state.core.free(id).into_vllm(py),
+        self.engine.gate.change(py, "free", |state| match state.forget_claimed(request_id) {
+            Some((id, claim)) => {
+                state.core.claiming(claim.as_ref(), |core| core.free(id)).into_vllm(py)
+            }
             None => Ok(()),
         })
     }
@@ -126,8 +128,9 @@ impl VllmManager {
     ) -> PyResult<Bound<'py, PyList>> {
         self.engine.gate.change(py, "pop_blocks_for_free", |state| {
             let held = state.blocks_of(request_id);
-            if let Some(id) = state.forget(request_id) {
-                state.core.pop_blocks_for_free(id).into_vllm(py)?;
+            if let Some((id, claim)) = state.forget_claimed(request_id) {
+                let pop = |core: &mut Manager| core.pop_blocks_for_free(id);
+                state.core.claiming(claim.as_ref(), pop).into_vllm(py)?;
             }
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
@@ -148,8 +151,11 @@ impl VllmManager {
         self.engine.gate.change(py, "remove_skipped_blocks", |state| {
             match state.id_of(request_id) {
                 Some(id) => {
-                    let core = &mut state.core;
-                    core.remove_skipped_blocks(id, processed, num_prompt_tokens).into_vllm(py)
+                    let claim = state.claim_of(request_id);
+                    let remove = |core: &mut Manager| {
+                        core.remove_skipped_blocks(id, processed, num_prompt_tokens)
+                    };
+                    state.core.claiming(claim.as_ref(), remove).into_vllm(py)
                 }
                 None => Ok(()),
             }

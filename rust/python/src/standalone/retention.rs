@@ -1,0 +1,35 @@
+//! What a request asks for its blocks.
+
+use pyo3::prelude::*;
+
+use kvoxide_core::Claim;
+
+use crate::crossing::IntoPyResult;
+
+/// A retention priority and a time to live.
+#[pyclass(module = "kvoxide", name = "Retention", frozen, eq, from_py_object)]
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct PyRetention {
+    pub(crate) claim: Claim,
+    #[pyo3(get)]
+    ttl: Option<f64>,
+}
+
+#[pymethods]
+impl PyRetention {
+    #[new]
+    #[pyo3(signature = (*, priority, ttl=None))]
+    fn new(py: Python<'_>, priority: i64, ttl: Option<f64>) -> PyResult<Self> {
+        Ok(Self { claim: Claim::new(priority, ttl).into_py(py)?, ttl })
+    }
+
+    #[getter]
+    fn priority(&self) -> u8 {
+        self.claim.priority()
+    }
+
+    fn __repr__(&self) -> String {
+        let ttl = self.ttl.map_or(String::new(), |ttl| format!(", ttl={ttl:?}"));
+        format!("Retention(priority={}{ttl})", self.claim.priority())
+    }
+}

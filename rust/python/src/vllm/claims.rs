@@ -1,0 +1,98 @@
+//! What a vLLM request asks for its blocks: entries of its sampling parameters' `extra_args`, which
+//! clients of the server write (`vllm_xargs`).
+
+use std::time::Instant;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+
+use kvoxide_core::{Claim, Manager, Retention};
+
+use super::errors::IntoVllmResult;
+
+const PRIORITY: &str = "kvoxide_priority";
+const TTL: &str = "kvoxide_ttl";
+
+/// Reads claims where the policy has a use for them, and knows the time.
+pub(super) struct Claims {
+    are_read: bool,
+    has_warned: bool,
+    start: Instant,
+}
+
+impl Claims {
+    /// For a manager that nobody has used.
+    pub(super) fn new(core: &Manager) -> Self {
+        let are_read = core.config().policy.retention == Retention::Adaptive;
+        Self { are_read, has_warned: false, start: Instant::now() }
+    }
+
+    /// What a request asks for. Clients write it, so what is wrong is told once and ignored.
+    pub(super) fn read(&mut self, request: &Bound<'_, PyAny>) -> Option<Claim> {
+        if !self.are_read {
+            return None;
+        }
+        claim_of(request).unwrap_or_else(|error| {
+            self.warn(request.py(), &error);
+            None
+        })
+    }
+
+    #[cold]
+    fn warn(&mut self, py: Python<'_>, error: &PyErr) {
+        if std::mem::replace(&mut self.has_warned, true) {
+            return;
+        }
+        let message = format!(
+            "kvoxide ignores {PRIORITY} and {TTL} of a request ({}); of further requests too, \
+             without another warning",
+            error.value(py)
+        );
+        let log = || {
+            let logger = py.import("kvoxide.vllm.environment.log")?.getattr("logger")?;
+            logger.call_method1("warning", ("%s", message))
+        };
+        // Nobody hears of it, which is no reason not to serve.
+        let _ = log();
+    }
+
+    /// Tells the core the time where it matters: some claim ends by itself.
+    #[inline]
+    pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<Claim>) {
+        if core.keeps_time() || claim.is_some_and(Claim::has_end) {
+            core.set_now(self.start.elapsed().as_millis() as u64);
+        }
+    }
+}
+
+fn claim_of(request: &Bound<'_, PyAny>) -> PyResult<Option<Claim>> {
+    let py = request.py();
+    let Some(params) = request.getattr_opt(intern!(py, "sampling_params"))? else {
+        return Ok(None);
+    };
+    let Some(extra) = params.getattr_opt(intern!(py, "extra_args"))? else { return Ok(None) };
+    let Ok(extra) = extra.cast::<PyDict>() else { return Ok(None) };
+    let (priority, ttl) = (extra.get_item(PRIORITY)?, extra.get_item(TTL)?);
+    if priority.is_none() && ttl.is_none() {
+        return Ok(None);
+    }
+    let default = i64::from(Claim::DEFAULT_PRIORITY);
+    let priority = priority.map_or(Ok(default), |value| number(PRIORITY, &value))?;
+    let ttl = ttl.map(|value| number(TTL, &value)).transpose()?;
+    Claim::new(priority, ttl).map(Some).into_vllm(py)
+}
+
+fn number<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
+    let refused = || {
+        let shown = value.repr().map_or_else(|_| "?".into(), |shown| shown.to_string());
+        let shown: String = shown.chars().take(80).collect();
+        pyo3::exceptions::PyValueError::new_err(format!(
+            "{name} is {shown}, which is no number it can be"
+        ))
+    };
+    if value.is_instance_of::<PyBool>() {
+        return Err(refused());
+    }
+    value.extract().map_err(|_| refused())
+}

@@ -1,0 +1,49 @@
+//! Requests of a trace that claim a retention priority.
+
+use kvoxide_core::{Claim, GroupSpec, Policy};
+use kvoxide_replay::scheduler::{Control, Settings, run};
+use kvoxide_replay::trace::{Trace, TraceRequest};
+
+/// Tokens that each request hits: one prompt of 64 tokens first and last, others between, a request
+/// a second.
+fn hits(policy: Policy, claim: Option<Claim>) -> Vec<Option<usize>> {
+    let mut trace = Trace::default();
+    for i in 0..40_i64 {
+        let first = if i == 0 || i == 39 { 0 } else { i * 1_000 };
+        let request = TraceRequest {
+            claim: claim.filter(|_| i == 0),
+            arrival: Some(i as u64 * 1_000_000),
+            ..TraceRequest::of_tokens((first..first + 64).collect(), 1)
+        };
+        trace.push(request).expect("tokens");
+    }
+    let settings = Settings {
+        groups: vec![GroupSpec::full(4)],
+        num_blocks: Some(101),
+        policy,
+        concurrency: 1,
+        max_batched_tokens: 64,
+        report_from: 0,
+        has_bound: false,
+    };
+    let report = run(&trace, &settings, &Control::default()).expect("settings that can work");
+    report.requests.iter().map(|request| request.hit_tokens).collect()
+}
+
+#[test]
+fn a_claim_keeps_a_prompt_for_its_time() {
+    let last = |policy: Policy, claim: Option<(i64, Option<f64>)>| {
+        let claim = claim.map(|(priority, ttl)| Claim::new(priority, ttl).expect("a claim"));
+        hits(policy, claim)[39]
+    };
+    for (claim, expected) in [
+        (None, 0),
+        (Some((80, None)), 60),
+        (Some((80, Some(100.0))), 60),
+        (Some((80, Some(5.0))), 0),
+        (Some((20, None)), 0),
+    ] {
+        assert_eq!(last(Policy::adaptive(), claim), Some(expected), "{claim:?}");
+        assert_eq!(last(Policy::default(), claim), Some(0), "has no effect: {claim:?}");
+    }
+}

@@ -1,0 +1,145 @@
+"""Priorities and times to live that clients write into ``vllm_xargs``, inside vLLM."""
+
+import logging
+from typing import Any
+
+import pytest
+from vllm import SamplingParams
+from vllm.plugins import load_general_plugins
+
+load_general_plugins()
+
+from tests.testing.small_world import config, full, make_manager, make_request  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def adaptive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", "adaptive")
+    monkeypatch.setenv("KVOXIDE_CHECK", "1")
+    monkeypatch.setenv("KVOXIDE", "require")
+
+
+@pytest.fixture
+def log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("vllm.kvoxide"), "handlers", [caplog.handler])
+    return caplog
+
+
+def told(log: pytest.LogCaptureFixture) -> list[str]:
+    # The handler may hear of a record twice, of the logger and of one above it.
+    records = {id(record): record for record in log.records}
+    messages = [record.getMessage() for record in records.values()]
+    return [message for message in messages if "ignores" in message]
+
+
+def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> Any:
+    first = prompt * 100_000
+    made = make_request(name, list(range(first, first + num_blocks * 16 + 1)))
+    made.sampling_params = SamplingParams(max_tokens=10, extra_args=extra_args)
+    return made
+
+
+def serve(manager: Any, served: Any) -> int:
+    """A request from look-up to the end; the tokens that it hit."""
+    hit, num_hit, *_ = manager.get_computed_blocks(served)
+    num_new = served.num_tokens - num_hit
+    assert manager.allocate_slots(served, num_new, num_hit, hit) is not None
+    served.num_computed_tokens = served.num_tokens
+    manager.free(served)
+    return int(num_hit)
+
+
+def num_kept(extra_args: Any, manager: Any = None) -> int:
+    """Tokens of a prompt of 64 that are cached still after traffic that fills the pool often."""
+    manager = manager or make_manager(kv_cache_config=config(full()))
+    serve(manager, request("first", 1, 4, extra_args))
+    for i in range(2, 60):
+        serve(manager, request(f"other {i}", i, 20))
+    return int(manager.get_computed_blocks(request("again", 1, 4))[1])
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "kept"),
+    [
+        (None, 0),
+        ({}, 0),
+        ({"other": 1}, 0),
+        ({"kvoxide_priority": 50}, 0),
+        ({"kvoxide_ttl": 600}, 0),
+        ({"kvoxide_priority": 80}, 64),
+        ({"kvoxide_priority": 80, "kvoxide_ttl": 600}, 64),
+        ({"kvoxide_priority": 80, "kvoxide_ttl": 600.5}, 64),
+        ({"kvoxide_priority": 80, "kvoxide_ttl": 0.001}, 0),
+        ({"kvoxide_priority": 0}, 0),
+    ],
+)
+def test_a_priority_keeps_blocks(extra_args: Any, kept: int, log: pytest.LogCaptureFixture) -> None:
+    assert num_kept(extra_args) == kept
+    assert not told(log)
+
+
+def test_without_a_share_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", "adaptive,share=0")
+    assert num_kept({"kvoxide_priority": 100}) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kvoxide_priority": 101},
+        {"kvoxide_priority": -1},
+        {"kvoxide_priority": "high"},
+        {"kvoxide_priority": 50.5},
+        {"kvoxide_priority": True},
+        {"kvoxide_priority": [80]},
+        {"kvoxide_priority": 2**62},
+        {"kvoxide_priority": 80, "kvoxide_ttl": 0},
+        {"kvoxide_priority": 80, "kvoxide_ttl": float("nan")},
+        {"kvoxide_priority": 80, "kvoxide_ttl": "x" * 1000},
+    ],
+)
+def test_what_is_wrong_is_told_once_and_ignored(
+    wrong: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    manager = make_manager(kv_cache_config=config(full()))
+    assert serve(manager, request("wrong", 1, 4, wrong)) == 0
+    assert serve(manager, request("wrong too", 2, 4, wrong)) == 0
+    (message,) = told(log)
+    assert message.startswith("kvoxide ignores kvoxide_priority and kvoxide_ttl of a request (")
+    assert len(message) < 400
+    assert num_kept({"kvoxide_priority": 80}, manager) == 64
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "standard"])
+def test_it_is_read_once_and_by_nobody_else(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", policy)
+    manager = make_manager(kv_cache_config=config(full()))
+
+    class Counting:
+        num_reads = 0
+
+        @property
+        def extra_args(self) -> dict[str, int]:
+            type(self).num_reads += 1
+            return {"kvoxide_priority": 80}
+
+    served = request("a", 1, 4)
+    served.sampling_params = Counting()
+    hit, num_hit, *_ = manager.get_computed_blocks(served)
+    assert manager.allocate_slots(served, served.num_tokens, num_hit, hit) is not None
+    served.num_computed_tokens = served.num_tokens
+    for token in range(40):
+        served.append_output_token_ids(token)
+        assert manager.allocate_slots(served, 1) is not None
+        served.num_computed_tokens += 1
+    manager.free(served)
+    assert Counting.num_reads == (1 if policy == "adaptive" else 0)
+
+
+def test_a_request_of_a_pooling_model_has_none() -> None:
+    manager = make_manager(kv_cache_config=config(full()))
+    served = request("a", 1, 4)
+    served.sampling_params = None
+    assert serve(manager, served) == 0
