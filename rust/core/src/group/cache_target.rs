@@ -6,9 +6,7 @@ use super::data::GroupData;
 use super::retention::ReachableBlocks;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
-use crate::pool::{
-    BlockPool, Chains, Event, FullBlocks, Grade, HashIndex, NO_SEGMENT, Slot, StoredEvent,
-};
+use crate::pool::{BlockPool, Event, FullBlocks, Grade, HashIndex, NO_SEGMENT, Slot, StoredEvent};
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
 /// The blocks of one request in one group, about to be cached.
@@ -36,14 +34,13 @@ impl<'a> CacheTarget<'a> {
         request: &'a RequestView<'a>,
         blocks: &'a GroupBlocks,
     ) -> Self {
-        let is_long = request.hashes.chain_len() >= Chains::MIN_HASHES;
         Self {
             request,
             group: data.id,
             block_size: data.block_size,
             hash_block_size,
             blocks,
-            is_linked: is_long && data.is_prefix_closed && request.hashes.is_chain(),
+            is_linked: data.is_prefix_closed && request.hashes.is_chain(),
         }
     }
 }
@@ -115,7 +112,7 @@ impl CacheTarget<'_> {
 
     /// Where the blocks from a position on are to be linked, if they are.
     fn open_chain(&self, pool: &mut BlockPool, first: usize) -> Slot {
-        if !self.is_linked {
+        if !self.is_linked || self.request.hashes.chain_len() < pool.min_linked_hashes() {
             return NO_SEGMENT;
         }
         let before = match first.checked_sub(1) {

@@ -12,8 +12,8 @@
 
 use crate::block::BlockId;
 
-/// Names a segment. A block that is listed names its own.
-pub type Slot = u32;
+/// Names a segment, in two bytes of every block. A block that is listed names its own.
+pub type Slot = u16;
 
 /// No segment.
 pub const NO_SEGMENT: Slot = 0;
@@ -75,12 +75,24 @@ impl Default for Chains {
 impl Chains {
     /// Shorter chains are not worth their links: they are looked up as fast without.
     pub const MIN_HASHES: usize = 32;
+    /// How many slots there are.
+    const MAX_SLOTS: usize = Slot::MAX as usize + 1;
     /// Longer paths are not followed.
     const MAX_SEGMENTS: usize = 1024;
 
+    /// The length from which chains are linked now: longer ones where slots are scarce.
+    pub fn min_hashes(&self) -> usize {
+        let num_left = Self::MAX_SLOTS - self.segments.len() + self.vacant.len();
+        match num_left * 4 / Self::MAX_SLOTS {
+            2.. => Self::MIN_HASHES,
+            1 => 8 * Self::MIN_HASHES,
+            _ => 32 * Self::MIN_HASHES,
+        }
+    }
+
     /// The segment that is to list the blocks from position `first` on, behind the block that
-    /// serves the key before; [`NO_SEGMENT`] if that one is not listed. One that nothing is added
-    /// to has to be [closed](Self::close).
+    /// serves the key before; [`NO_SEGMENT`] if that one is not listed, or no slot is left. One
+    /// that nothing is added to has to be [closed](Self::close).
     pub fn open(&mut self, before: Option<Link>, first: usize, block_size: usize) -> Slot {
         let Some(parent) = self.place_before(before, first) else { return NO_SEGMENT };
         let Segment { blocks, num_continued, .. } = &self.segments[parent.slot as usize];
@@ -101,13 +113,10 @@ impl Chains {
 
     #[inline(never)]
     fn begin(&mut self, parent: Place, start: usize, block_size: usize) -> Slot {
+        let Some(slot) = self.vacant_slot() else { return NO_SEGMENT };
         let above = &mut self.segments[parent.slot as usize];
         above.num_continued = above.num_continued.max(parent.len);
         let parent_generation = above.generation;
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.segments.push(Segment::default());
-            (self.segments.len() - 1) as Slot
-        });
         let Segment { generation, .. } = self.segments[slot as usize];
         self.segments[slot as usize] = Segment {
             generation,
@@ -119,6 +128,14 @@ impl Chains {
             ..Segment::default()
         };
         slot
+    }
+
+    fn vacant_slot(&mut self) -> Option<Slot> {
+        self.vacant.pop().or_else(|| {
+            let slot = Slot::try_from(self.segments.len()).ok()?;
+            self.segments.push(Segment::default());
+            Some(slot)
+        })
     }
 
     /// Lists blocks that serve the keys from position `first` on and name the segment that was
@@ -201,9 +218,12 @@ impl Chains {
         }
     }
 
-    /// Forgets all of them.
+    /// Forgets all of them. Blocks may still name their slots.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        for (slot, segment) in (0..).zip(&mut self.segments) {
+            segment.blocks.clear();
+            segment.vacate_if_empty(slot, &mut self.vacant);
+        }
     }
 
     /// Every listed block, as it should name its segment, with the tokens that its key should stand
@@ -235,5 +255,41 @@ impl Segment {
             *self = Self { generation, ..Self::default() };
             vacant.push(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_used_anew_once_its_segment_lists_nothing() {
+        let mut chains = Chains::default();
+        let slot = chains.open(None, 0, 4);
+        chains.push(slot, 0, &[7, 8]);
+        let link = |block| Link { block, slot };
+        assert!(chains.path(link(8), 1).is_some());
+        assert_eq!(chains.pop(slot, [8, 7, 9].into_iter()), 2);
+        assert!(chains.path(link(7), 0).is_none());
+        assert_eq!(chains.open(None, 0, 4), slot);
+        chains.push(slot, 0, &[9]);
+        let (child, generation) = (chains.open(Some(link(9)), 1, 4), chains.segments[1].generation);
+        assert_eq!((child, generation), (slot, 1));
+    }
+
+    #[test]
+    fn short_chains_are_left_out_when_slots_are_scarce_and_all_when_there_is_none() {
+        let mut chains = Chains::default();
+        let mut least = Vec::new();
+        while let slot @ 1.. = chains.open(None, 0, 1) {
+            chains.push(slot, 0, &[slot.into()]);
+            least.push(chains.min_hashes());
+        }
+        least.dedup();
+        assert_eq!(chains.segments.len(), Chains::MAX_SLOTS);
+        assert_eq!(least, [1, 8, 32].map(|times| times * Chains::MIN_HASHES));
+        chains.clear();
+        assert_eq!(chains.min_hashes(), Chains::MIN_HASHES);
+        assert_eq!(chains.listed().count(), 0);
     }
 }

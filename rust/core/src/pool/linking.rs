@@ -8,6 +8,11 @@ use super::index::Place;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
 impl BlockPool {
+    /// Chains of fewer hashes are not linked now.
+    pub fn min_linked_hashes(&self) -> usize {
+        self.chains.min_hashes()
+    }
+
     /// The segment for blocks that are about to be cached from position `first` on, behind the one
     /// that serves the hash before the first of them: `before`, with the block that likely does. All hashes must be of one chain,
     /// each of which stands for all before it.

@@ -58,16 +58,9 @@ pub struct BlockStates {
     /// A record for each block, and one for each sentinel of a queue but the first.
     records: Vec<[u32; 4]>,
     hash: Vec<[u64; 4]>,
-    origins: Vec<Origin>,
-}
-
-/// Where in a chain of hashes a block's own hash stands, or stood last.
-#[derive(Clone, Copy, Debug, Default)]
-struct Origin {
-    /// Prefix tokens that it covers.
-    num_tokens: u32,
-    /// The segment that lists the block, if any does.
-    segment: Slot,
+    hash_num_tokens: Vec<u32>,
+    /// The segment of a chain that a linked block names.
+    segments: Vec<Slot>,
 }
 
 impl BlockStates {
@@ -82,7 +75,8 @@ impl BlockStates {
             layout,
             records: made_present(vec![[0; 4]; num_blocks + 1 + num_further]),
             hash: made_present(vec![[0; 4]; num_blocks]),
-            origins: made_present(vec![Origin::default(); num_blocks]),
+            hash_num_tokens: made_present(vec![0; num_blocks]),
+            segments: made_present(vec![NO_SEGMENT; num_blocks]),
         }
     }
 
@@ -247,12 +241,12 @@ impl BlockStates {
 
     /// Prefix tokens that the block's own hash covers.
     pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
-        self.is_cached(id).then(|| self.origins[id as usize].num_tokens as usize)
+        self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
     }
 
     /// Prefix tokens of the hash that the block has or had last.
     pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
-        self.origins[id as usize].num_tokens as usize
+        self.hash_num_tokens[id as usize] as usize
     }
 
     /// Whether a block names a segment of a chain.
@@ -265,14 +259,14 @@ impl BlockStates {
         if self.is_linked(id) { self.last_segment(id) } else { NO_SEGMENT }
     }
 
-    /// As [`Self::segment`], of a block that is cached or was until now.
+    /// As [`Self::segment`], of a block that was linked until now; of any other it means nothing.
     pub(super) fn last_segment(&self, id: BlockId) -> Slot {
-        self.origins[id as usize].segment
+        self.segments[id as usize]
     }
 
     /// Lets a cached block name a segment.
     pub(super) fn set_segment(&mut self, id: BlockId, segment: Slot) {
-        self.origins[id as usize].segment = segment;
+        self.segments[id as usize] = segment;
         self.set_flag(id, flag::LINKED, segment != NO_SEGMENT);
     }
 
@@ -294,7 +288,8 @@ impl BlockStates {
         record[word::USE] |= key_flags(segment);
         record[word::FINGERPRINT] = fingerprint.0;
         self.hash[id as usize] = hash.0;
-        self.origins[id as usize] = Origin { num_tokens: num_tokens as u32, segment };
+        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        self.segments[id as usize] = segment;
         true
     }
 
@@ -305,7 +300,8 @@ impl BlockStates {
         KeyWriter {
             records: &mut self.records[..num_blocks],
             hash: &mut self.hash,
-            origins: &mut self.origins[..num_blocks],
+            hash_num_tokens: &mut self.hash_num_tokens[..num_blocks],
+            segments: &mut self.segments[..num_blocks],
         }
     }
 
@@ -365,7 +361,8 @@ impl BlockStates {
 pub(super) struct KeyWriter<'a> {
     records: &'a mut [[u32; 4]],
     hash: &'a mut [[u64; 4]],
-    origins: &'a mut [Origin],
+    hash_num_tokens: &'a mut [u32],
+    segments: &'a mut [Slot],
 }
 
 impl KeyWriter<'_> {
@@ -386,7 +383,10 @@ impl KeyWriter<'_> {
         record[word::USE] |= key_flags(segment);
         record[word::FINGERPRINT] = fingerprint.0;
         self.hash[id as usize] = hash.0;
-        self.origins[id as usize] = Origin { num_tokens: num_tokens as u32, segment };
+        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        if segment != NO_SEGMENT {
+            self.segments[id as usize] = segment;
+        }
         true
     }
 }
