@@ -220,7 +220,7 @@ impl Chains {
 
     /// Forgets all of them. Blocks may still name their slots.
     pub fn clear(&mut self) {
-        for (slot, segment) in (0..).zip(&mut self.segments) {
+        for (slot, segment) in (0..=Slot::MAX).zip(&mut self.segments) {
             segment.blocks.clear();
             segment.vacate_if_empty(slot, &mut self.vacant);
         }
@@ -229,7 +229,7 @@ impl Chains {
     /// Every listed block, as it should name its segment, with the tokens that its key should stand
     /// for.
     pub fn listed(&self) -> impl Iterator<Item = (Link, usize)> + '_ {
-        (0..).zip(&self.segments).flat_map(|(slot, segment)| {
+        (0..=Slot::MAX).zip(&self.segments).flat_map(|(slot, segment)| {
             let positions = (segment.start + 1..).map(|n| n * segment.block_size);
             segment.blocks.iter().map(move |&block| Link { block, slot }).zip(positions)
         })
