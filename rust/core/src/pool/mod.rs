@@ -21,6 +21,7 @@ mod keys;
 mod linking;
 mod observation;
 mod order;
+mod present;
 mod recycle;
 mod removal_log;
 mod states;

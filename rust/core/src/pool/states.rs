@@ -1,9 +1,9 @@
 //! What the pool knows of each block: hash, group, reference count, flags, queue links, in arrays
-//! that the operating system hands out zeroed, so that a pool of millions costs nothing until its
-//! blocks are used.
+//! that the operating system hands out zeroed.
 
 use super::chains::{NO_SEGMENT, Slot};
 use super::index::{Fingerprint, KeyLayout};
+use super::present;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 /// Flags of a block, in the bits above its references.
@@ -73,10 +73,10 @@ impl BlockStates {
     pub fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_further: usize) -> Self {
         Self {
             layout,
-            records: made_present(vec![[0; 4]; num_blocks + 1 + num_further]),
-            hash: made_present(vec![[0; 4]; num_blocks]),
-            hash_num_tokens: made_present(vec![0; num_blocks]),
-            segments: made_present(vec![NO_SEGMENT; num_blocks]),
+            records: present::zeros([0; 4], num_blocks + 1 + num_further),
+            hash: present::zeros([0; 4], num_blocks),
+            hash_num_tokens: present::zeros(0, num_blocks),
+            segments: present::zeros(NO_SEGMENT, num_blocks),
         }
     }
 
@@ -185,7 +185,7 @@ impl BlockStates {
     pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
         let usage = self.usage_mut(id);
         if *usage & !flag::LINKED == flag::CACHED + 1 {
-            *usage -= 1;
+            *usage &= !MAX_REFERENCES;
             return Dropped::Cached;
         }
         if *usage & MAX_REFERENCES == 0 {
@@ -394,17 +394,6 @@ impl KeyWriter<'_> {
 /// The flags of a block that gets a key of its own.
 fn key_flags(segment: Slot) -> u32 {
     if segment == NO_SEGMENT { flag::CACHED } else { flag::CACHED | flag::LINKED }
-}
-
-/// Up to so many blocks, the memory of a pool is made present when the pool is: 52 bytes a block,
-/// at about 0.3 ms per MB, which the first requests would pay for otherwise.
-const MAX_PRESENT: usize = 1 << 20;
-
-fn made_present<T: Copy>(mut zeros: Vec<T>) -> Vec<T> {
-    if let Some(&zero) = zeros.first().filter(|_| zeros.len() <= MAX_PRESENT) {
-        std::hint::black_box(&mut zeros).fill(zero);
-    }
-    zeros
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+//! Memory that is there before its first use: what the operating system maps only when it is written
+//! to would be waited for in the middle of serving, a millisecond for some 400 pages.
+
+use std::thread;
+
+/// Pools of more blocks get their memory as they use it: it would be gigabytes.
+const MAX_LEN: usize = 1 << 24;
+const PAGE: usize = 4096;
+/// Below this size, in bytes, one thread is done before others would have begun.
+const MIN_SHARED: usize = 8 << 20;
+const MAX_THREADS: usize = 4;
+
+/// A list of zeros whose memory is present.
+pub fn zeros<T: Copy + Send + Sync>(zero: T, len: usize) -> Vec<T> {
+    let mut zeros = vec![zero; len];
+    if len <= MAX_LEN {
+        touch(&mut zeros, zero);
+    }
+    zeros
+}
+
+/// Writes to each page, with several threads if there are many: the system clears them meanwhile.
+fn touch<T: Copy + Send + Sync>(items: &mut [T], zero: T) {
+    let num_threads = match size_of_val(items) {
+        ..MIN_SHARED => 1,
+        _ => thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
+    };
+    let len = items.len().div_ceil(num_threads).max(1);
+    thread::scope(|scope| {
+        let mut parts = items.chunks_mut(len);
+        let own = parts.next();
+        for part in parts {
+            // Where there can be no more threads, pages are mapped as they are used.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || write_to_pages(part, zero));
+        }
+        own.into_iter().for_each(|part| write_to_pages(part, zero));
+    });
+}
+
+fn write_to_pages<T: Copy>(items: &mut [T], zero: T) {
+    let per_page = (PAGE / size_of::<T>().max(1)).max(1);
+    for item in items.iter_mut().step_by(per_page) {
+        *std::hint::black_box(item) = zero;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_of_any_size_are_zeros() {
+        for len in [0, 1, 5_000, MIN_SHARED, MAX_LEN + 1] {
+            let zeros = zeros(0_u16, len);
+            assert_eq!((zeros.len(), zeros.iter().any(|&zero| zero != 0)), (len, false));
+        }
+    }
+
+    #[test]
+    fn each_page_is_written_to() {
+        let mut items = vec![7_u64; 3 * MIN_SHARED / size_of::<u64>()];
+        touch(&mut items, 0);
+        let per_page = PAGE / size_of::<u64>();
+        assert!(items.chunks(per_page).all(|page| page.contains(&0)));
+    }
+}
