@@ -30,6 +30,28 @@ def test_ids_as_arrays() -> None:
     assert only.tolist() == [4, 5, 6]
 
 
+def test_ids_in_any_order_are_lists_of_ints() -> None:
+    """Long lists are put together from runs of ids that go up or down, or from single ints."""
+    manager = make_manager(full(4), num_blocks=6000, max_model_len=2400)
+    rng = np.random.default_rng(3)
+    for turn in range(40):
+        running = [
+            (make_request(manager, f"{turn}-{i}", range(9_000 * i, 9_000 * i + length)), length)
+            for i, length in enumerate(rng.integers(4, 2400, size=8).tolist())
+        ]
+        for _ in range(10):
+            for request, length in running:
+                if left := length - 1 - request.num_computed_tokens:
+                    allocate(manager, request, min(240, left))
+        for request, _ in running:
+            (ids,) = manager.get_block_ids(request.request_id)
+            (array,) = manager.get_blocks(request.request_id).get_block_ids_numpy()
+            assert ids == array.tolist()
+            assert {type(block_id) for block_id in ids} == {int}
+        for index in rng.permutation(8):
+            manager.free(running[index][0])
+
+
 def test_arrays_are_the_callers() -> None:
     blocks = two_groups()
     blocks.get_block_ids_numpy()[0][:] = 99

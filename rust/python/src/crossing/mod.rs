@@ -14,6 +14,7 @@ mod numbers;
 mod tokens;
 
 mod owner;
+mod ready_ints;
 
 mod gate;
 mod panics;
