@@ -144,6 +144,11 @@ impl BlockPool {
         }
     }
 
+    /// Whether observations are kept.
+    pub(super) fn is_observed(&self) -> bool {
+        self.observations.is_some()
+    }
+
     pub(super) fn note(&mut self, observation: impl FnOnce() -> Observation) {
         if let Some(observations) = &mut self.observations {
             observations.push(observation());

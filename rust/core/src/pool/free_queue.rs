@@ -4,8 +4,9 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
+use super::records::{self, Ends, Record};
 use super::states::BlockStates;
-use crate::block::BlockId;
+use crate::block::{BlockId, NULL_BLOCK};
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
 #[derive(Clone, Debug)]
@@ -27,11 +28,11 @@ impl BlockStates {
     }
 
     fn next(&self, id: u32) -> u32 {
-        self.distances(id).0.wrapping_add(id).wrapping_add(1)
+        records::next_of(id, &self.records()[id as usize])
     }
 
     fn prev(&self, id: u32) -> u32 {
-        self.distances(id).1.wrapping_add(id).wrapping_sub(1)
+        records::prev_of(id, &self.records()[id as usize])
     }
 
     /// The blocks before and after one in its list; `None` beyond its ends.
@@ -124,12 +125,7 @@ impl BlockList {
     /// there are so many.
     pub fn take_front(&mut self, links: &mut BlockStates, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
-        let mut block = links.next(self.sentinel);
-        out.reserve(n);
-        for _ in 0..n {
-            out.push(block);
-            block = links.next(block);
-        }
+        let block = records::follow(links.records(), links.next(self.sentinel), n, out);
         links.join(self.sentinel, block);
         self.len -= n;
     }
@@ -176,6 +172,34 @@ impl BlockList {
         links.join(last, block);
         run.last = Some(block);
         self.len += 1;
+    }
+
+    /// Drops a reference to each block. Those that are free then go to the end of `back` if they are
+    /// cached under their own hash alone, and to that of `front`, if there is one, if they are not
+    /// cached. Stops at any other block that is to be free, and returns it with its reference.
+    pub fn drop_to_runs(
+        &mut self,
+        links: &mut BlockStates,
+        (front, back): (Option<&mut FrontRun>, &mut BackRun),
+        blocks: &mut impl Iterator<Item = BlockId>,
+    ) -> Option<BlockId> {
+        let front = front.filter(|front| front.after.is_some());
+        let end = back.last.unwrap_or_else(|| links.prev(self.sentinel));
+        let mut ends = Ends {
+            front: front.as_ref().map_or(self.sentinel, |front| front.last),
+            is_front_open: front.is_some(),
+            back: end,
+            num_free: 0,
+        };
+        let other = records::drop_to_ends(links.records_mut(), blocks, &mut ends);
+        self.len += ends.num_free;
+        if let Some(front) = front {
+            front.last = ends.front;
+        }
+        if ends.back != end {
+            back.last = Some(ends.back);
+        }
+        other
     }
 
     /// Joins the blocks of both runs with what is between them.
@@ -228,9 +252,9 @@ impl BlockList {
 /// Blocks that stand side by side in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
-    front: u32,
-    back: u32,
-    len: usize,
+    pub(super) front: u32,
+    pub(super) back: u32,
+    pub(super) len: usize,
 }
 
 impl Run {
@@ -271,6 +295,16 @@ impl Run {
         }
         self.len += 1;
         true
+    }
+
+    /// The blocks before and behind the run; the null block twice if there is no run.
+    pub(super) fn neighbours(&self, records: &[Record]) -> [u32; 2] {
+        let Self { front, back, len } = *self;
+        if len == 0 {
+            return [NULL_BLOCK; 2];
+        }
+        let record = |id: u32| &records[id as usize];
+        [records::prev_of(front, record(front)), records::next_of(back, record(back))]
     }
 }
 

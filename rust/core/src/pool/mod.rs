@@ -22,6 +22,7 @@ mod linking;
 mod observation;
 mod order;
 mod present;
+mod records;
 mod recycle;
 mod removal_log;
 mod states;

@@ -6,7 +6,8 @@ use super::free_queue::{BackRun, FrontRun, Run};
 use super::index::{HashIndex, Place};
 use super::observation::Observation;
 use super::order::RecycleOrder;
-use super::states::{BlockStates, Dropped};
+use super::records;
+use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
 
 impl BlockPool {
@@ -106,28 +107,35 @@ impl BlockPool {
         if self.adaptive.is_some() {
             return self.touch_graded(blocks);
         }
+        if self.is_observed() {
+            blocks.iter().for_each(|&block| self.touch_observed(block));
+        } else {
+            self.touch_runs(blocks);
+        }
+    }
+
+    fn touch_runs(&mut self, mut blocks: &[BlockId]) {
         let mut run = Run::default();
-        for batch in blocks.chunks(BlockStates::BATCH) {
-            self.states.warm_up(batch);
-            run = self.touch_batch(batch, run);
+        loop {
+            let num_touched = records::touch_beside(self.states.records_mut(), blocks, &mut run);
+            let Some((&block, rest)) = blocks[num_touched..].split_first() else { break };
+            if block == NULL_BLOCK {
+                self.touch_null(1);
+            } else {
+                self.states.add_reference(block);
+                self.unlink(std::mem::replace(&mut run, Run::of(block)));
+            }
+            blocks = rest;
         }
         self.unlink(run);
     }
 
-    /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
-    fn touch_batch(&mut self, batch: &[BlockId], mut run: Run) -> Run {
-        for &block in batch {
-            if block == NULL_BLOCK {
-                self.touch_null(1);
-                continue;
-            }
-            let count = self.states.add_reference(block);
-            if count == 1 && !run.grow(&self.states, block) {
-                self.unlink(std::mem::replace(&mut run, Run::of(block)));
-            }
+    #[cold]
+    fn touch_observed(&mut self, block: BlockId) {
+        self.touch_runs(&[block]);
+        if block != NULL_BLOCK {
             self.note(|| Observation::Touched(block));
         }
-        run
     }
 
     /// Takes blocks that stand side by side out of the queue that they are in.
@@ -163,18 +171,23 @@ impl BlockPool {
         let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
         let mut front = self.free.front_run(&self.states);
         let mut back = BackRun::default();
-        for block in blocks {
+        let mut blocks = blocks.into_iter();
+        loop {
+            let runs = (is_uncached_first.then_some(&mut front), &mut back);
+            let other = self.free.drop_to_runs(&mut self.states, runs, &mut blocks);
+            let Some(block) = other else { break };
             if block == NULL_BLOCK {
                 self.release_null(1);
                 continue;
             }
             match self.states.drop_reference(block) {
                 Dropped::Held => {}
-                Dropped::Cached => self.free.push_to_back_run(&mut self.states, &mut back, block),
                 Dropped::Uncached if is_uncached_first => {
                     self.free.push_to_front_run(&mut self.states, &mut front, block);
                 }
-                Dropped::Uncached | Dropped::Other => self.recycle(block, &mut front, &mut back),
+                Dropped::Cached | Dropped::Uncached | Dropped::Other => {
+                    self.recycle(block, &mut front, &mut back);
+                }
             }
         }
         self.free.close_runs(&mut self.states, front, back);

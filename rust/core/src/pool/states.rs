@@ -4,39 +4,13 @@
 use super::chains::{NO_SEGMENT, Slot};
 use super::index::{Fingerprint, KeyLayout};
 use super::present;
+use super::records::{Record, flag, word};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
-/// Flags of a block, in the bits above its references.
-mod flag {
-    /// The block names a segment of a chain.
-    pub const LINKED: u32 = 1 << 27;
-    /// The block is in the prefix cache under its own hash.
-    pub const CACHED: u32 = 1 << 28;
-    /// An earlier block with the same key is served instead of this one.
-    pub const DUPLICATE: u32 = 1 << 29;
-    /// The block goes to the pinned tier when it loses its last reference.
-    pub const PINNED: u32 = 1 << 30;
-    /// The block has further keys beside its own hash.
-    pub const FURTHER_KEYS: u32 = 1 << 31;
-}
-
-/// The most references that a block can have.
-pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+pub use super::records::MAX_REFERENCES;
 
 /// All flags but one that makes no difference to a block that is taken or given back.
 const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
-
-/// Words of a block's record. They are used together, so they lie on one cache line.
-mod word {
-    /// Distance to the next block in the queue; see [`super::free_queue`].
-    pub const NEXT: usize = 0;
-    /// Distance to the block before.
-    pub const PREV: usize = 1;
-    /// References and flags.
-    pub const USE: usize = 2;
-    /// Fingerprint of the key that the block has or had last: an eviction needs no more of it.
-    pub const FINGERPRINT: usize = 3;
-}
 
 /// What a block is once a holder less uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +30,7 @@ pub(crate) enum Dropped {
 pub struct BlockStates {
     layout: KeyLayout,
     /// A record for each block, and one for each sentinel of a queue but the first.
-    records: Vec<[u32; 4]>,
+    records: Vec<Record>,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
     /// The segment of a chain that a linked block names.
@@ -80,18 +54,20 @@ impl BlockStates {
         }
     }
 
-    /// The distance words of a record: to the next and to the previous block of its queue.
-    pub(crate) fn distances(&self, id: u32) -> (u32, u32) {
-        let record = &self.records[id as usize];
-        (record[word::NEXT], record[word::PREV])
-    }
-
     pub(crate) fn set_next_distance(&mut self, id: u32, distance: u32) {
         self.records[id as usize][word::NEXT] = distance;
     }
 
     pub(crate) fn set_prev_distance(&mut self, id: u32, distance: u32) {
         self.records[id as usize][word::PREV] = distance;
+    }
+
+    pub(super) fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    pub(super) fn records_mut(&mut self) -> &mut [Record] {
+        &mut self.records
     }
 
     fn usage(&self, id: BlockId) -> u32 {
@@ -163,14 +139,6 @@ impl BlockStates {
         let blocks = blocks.filter(|&id| (id as usize) < self.len());
         let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
         std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
-    }
-
-    /// How many blocks to announce at once: their records stay in the first cache.
-    pub(crate) const BATCH: usize = 512;
-
-    /// Reads the records of blocks that are about to change, so that the waits for memory overlap.
-    pub(crate) fn warm_up(&self, blocks: &[BlockId]) {
-        std::hint::black_box(blocks.iter().fold(0, |seen, &id| seen ^ self.usage(id)));
     }
 
     /// One more holder; returns how many there are now.
@@ -359,7 +327,7 @@ impl BlockStates {
 
 /// Gives blocks their own hashes. All lists have an entry for each block.
 pub(super) struct KeyWriter<'a> {
-    records: &'a mut [[u32; 4]],
+    records: &'a mut [Record],
     hash: &'a mut [[u64; 4]],
     hash_num_tokens: &'a mut [u32],
     segments: &'a mut [Slot],

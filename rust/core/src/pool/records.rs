@@ -1,0 +1,151 @@
+//! The record of each block, word by word, and the loops over many records that have to be short:
+//! each goes on as long as blocks are what most are, and leaves the others to its caller.
+
+use std::hint::black_box;
+
+use super::free_queue::Run;
+use crate::block::{BlockId, NULL_BLOCK};
+
+/// What is known of a block and used together: it lies on one cache line.
+pub type Record = [u32; 4];
+
+/// Words of a record.
+pub mod word {
+    /// Distance to the next block in the queue; see [`super::super::free_queue`].
+    pub const NEXT: usize = 0;
+    /// Distance to the block before.
+    pub const PREV: usize = 1;
+    /// References and flags.
+    pub const USE: usize = 2;
+    /// Fingerprint of the key that the block has or had last: an eviction needs no more of it.
+    pub const FINGERPRINT: usize = 3;
+}
+
+/// Flags of a block, in the bits above its references.
+pub mod flag {
+    /// The block names a segment of a chain.
+    pub const LINKED: u32 = 1 << 27;
+    /// The block is in the prefix cache under its own hash.
+    pub const CACHED: u32 = 1 << 28;
+    /// An earlier block with the same key is served instead of this one.
+    pub const DUPLICATE: u32 = 1 << 29;
+    /// The block goes to the pinned tier when it loses its last reference.
+    pub const PINNED: u32 = 1 << 30;
+    /// The block has further keys beside its own hash.
+    pub const FURTHER_KEYS: u32 = 1 << 31;
+}
+
+/// The most references that a block can have.
+pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+
+/// What stands for the next block in a queue if it is the one with the next id, or with the id
+/// before.
+const UP: u32 = 0;
+const DOWN: u32 = u32::MAX - 1;
+
+/// The block behind one in its list.
+#[inline]
+pub fn next_of(id: u32, record: &Record) -> u32 {
+    record[word::NEXT].wrapping_add(id).wrapping_add(1)
+}
+
+/// The block before one in its list.
+#[inline]
+pub fn prev_of(id: u32, record: &Record) -> u32 {
+    record[word::PREV].wrapping_add(id).wrapping_sub(1)
+}
+
+/// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
+pub fn follow(records: &[Record], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
+    let mut next = first;
+    out.extend((0..n).map(|_| {
+        let block = next;
+        // Guessed, so that blocks in a row are read without waiting for one to name the next.
+        next = match records[block as usize][word::NEXT] {
+            UP => block.wrapping_add(1),
+            DOWN => block.wrapping_sub(1),
+            step => block.wrapping_add(black_box(step)).wrapping_add(1),
+        };
+        block
+    }));
+    next
+}
+
+/// Adds a reference to each block, as long as those that were free stand beside `run`, which takes
+/// them in; to how many.
+pub fn touch_beside(records: &mut [Record], blocks: &[BlockId], run: &mut Run) -> usize {
+    let [mut before, mut behind] = run.neighbours(records);
+    let Run { mut front, mut back, mut len } = *run;
+    let mut num_touched = 0;
+    for &block in blocks {
+        let record = &mut records[block as usize];
+        if record[word::USE] & MAX_REFERENCES == 0 {
+            if block == NULL_BLOCK {
+                break;
+            } else if block == before {
+                (front, before) = (block, prev_of(block, record));
+            } else if block == behind {
+                (back, behind) = (block, next_of(block, record));
+            } else {
+                break;
+            }
+            len += 1;
+        } else if block == NULL_BLOCK {
+            break;
+        }
+        record[word::USE] += 1;
+        num_touched += 1;
+    }
+    *run = Run { front, back, len };
+    num_touched
+}
+
+/// The ends of a queue to which blocks are given back.
+pub struct Ends {
+    /// The last of the blocks that were put at its front, or its sentinel. They are to be joined
+    /// with the blocks behind them.
+    pub front: u32,
+    /// Whether blocks that are cached nowhere go to the front.
+    pub is_front_open: bool,
+    /// The last block at its back, which is to be joined with the sentinel.
+    pub back: u32,
+    /// How many were put at either.
+    pub num_free: usize,
+}
+
+/// Drops a reference to each block. Those that are free then go to one of the ends: to the back if
+/// they are cached under nothing but their own hash. Stops at a block that is neither so, nor in
+/// use still, nor to go to the front, and returns it as it was.
+pub fn drop_to_ends(
+    records: &mut [Record],
+    blocks: &mut impl Iterator<Item = BlockId>,
+    ends: &mut Ends,
+) -> Option<BlockId> {
+    let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
+    let join = |records: &mut [Record], last: u32, block: u32| {
+        records[block as usize][word::PREV] = last.wrapping_sub(block).wrapping_add(1);
+        records[last as usize][word::NEXT] = block.wrapping_sub(last).wrapping_sub(1);
+    };
+    let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
+    let other = blocks.find(|&block| {
+        let usage = records[block as usize][word::USE];
+        if usage & !flag::LINKED == flag::CACHED + 1 {
+            records[block as usize][word::USE] = usage - 1;
+            join(records, back, block);
+            back = block;
+        } else if usage == uncached && block != NULL_BLOCK {
+            records[block as usize][word::USE] = 0;
+            join(records, front, block);
+            front = block;
+        } else if usage & MAX_REFERENCES > 1 && block != NULL_BLOCK {
+            records[block as usize][word::USE] = usage - 1;
+            return false;
+        } else {
+            return true;
+        }
+        num_free += 1;
+        false
+    });
+    *ends = Ends { front, is_front_open, back, num_free };
+    other
+}
