@@ -38,6 +38,16 @@ impl<'a> FullBlocks<'a> {
         })
     }
 
+    /// The same from the `first`-th of them on.
+    pub(super) fn since(self, first: usize) -> Self {
+        Self {
+            blocks: &self.blocks[first..],
+            hashes: self.hashes.get(first * self.per_block..).unwrap_or(&[]),
+            first_num_tokens: self.num_tokens(first),
+            ..self
+        }
+    }
+
     /// Position of the first block in its chain.
     pub fn first_position(&self) -> usize {
         self.first_num_tokens / self.block_size - 1

@@ -95,22 +95,15 @@ impl BlockPool {
         let mut places = [Place::default(); HashIndex::BATCH];
         let places = &mut places[..batch.blocks.len()];
         self.find_places(batch, places);
-        self.index.warm_up(places.iter().copied());
         let mut next = 0;
         let mut all_serve = true;
-        while let Some(i) = self.cache_simple_ones(batch, places, next) {
-            let size = self.index.num_lines();
-            let (hash, fingerprint) = (batch.hash(i), places[i].fingerprint);
-            let position = (batch.num_tokens(i), batch.segment);
-            self.cache_full_block(batch.blocks[i], hash, fingerprint, position);
-            all_serve &= !self.states.is_duplicate(batch.blocks[i]);
-            if self.adaptive.is_some() {
-                self.supersede_original_of(batch.blocks[i]);
+        loop {
+            next += self.cache_simple_ones(batch, places, next);
+            let Some(&block) = batch.blocks.get(next) else { break };
+            if block != NULL_BLOCK {
+                all_serve &= self.cache_with_care(batch, next, places);
             }
-            if self.index.num_lines() != size {
-                self.find_places(batch, places);
-            }
-            next = i + 1;
+            next += 1;
         }
         if self.adaptive.is_some() {
             self.mark_batch(batch);
@@ -118,39 +111,61 @@ impl BlockPool {
         all_serve
     }
 
+    /// Finds where the keys of a batch go, and reads what is there, so that the waits for memory
+    /// overlap.
     fn find_places(&self, batch: &FullBlocks<'_>, places: &mut [Place]) {
-        for (i, place) in places.iter_mut().enumerate() {
-            *place = self.index.place(self.layout.fingerprint(batch.hash(i), batch.group));
+        match batch.per_block {
+            1 => self.find_each_place(batch.group, batch.hashes.iter(), places),
+            n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
+        }
+        self.index.warm_up(places.iter().copied());
+    }
+
+    #[inline(always)]
+    fn find_each_place<'a>(
+        &self,
+        group: GroupId,
+        hashes: impl Iterator<Item = &'a BlockHash>,
+        places: &mut [Place],
+    ) {
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            *place = self.index.place(self.layout.fingerprint(hash, group));
         }
     }
 
     /// Caches blocks from position `first` on, up to one that takes more than writing down its
-    /// key: the position of that one.
+    /// key; how many.
     fn cache_simple_ones(
         &mut self,
         batch: &FullBlocks<'_>,
         places: &[Place],
         first: usize,
-    ) -> Option<usize> {
-        let mut index = self.index.simple_changes();
-        let mut keys = self.states.key_writer();
-        let mut num_done = 0;
-        let mut stop = None;
-        for (i, (&block, &place)) in batch.blocks.iter().zip(places).enumerate().skip(first) {
-            if block == NULL_BLOCK {
-                continue;
-            }
-            let position = (batch.num_tokens(i), batch.segment);
-            let enter = || index.insert(place, block);
-            if !keys.write(block, batch.hash(i), place.fingerprint, position, enter) {
-                stop = Some(i);
-                break;
-            }
-            num_done += 1;
-        }
+    ) -> usize {
+        let (blocks, places) = (&batch.blocks[first..], &places[first..]);
+        let num_marked = self.states.mark_cached(blocks, batch.segment);
+        let marked = &blocks[..num_marked];
+        let num_done = self.index.simple_changes().insert_each(places, marked);
+        let (done, undone) = marked.split_at(num_done);
+        self.states.unmark_cached(undone);
+        self.states.write_keys(&batch.since(first), done, places);
         self.num_cached += num_done;
         self.version += num_done as u64;
-        stop
+        num_done
+    }
+
+    /// Caches one block of a batch; whether it serves its key.
+    fn cache_with_care(&mut self, batch: &FullBlocks<'_>, i: usize, places: &mut [Place]) -> bool {
+        let size = self.index.num_lines();
+        let block = batch.blocks[i];
+        let position = (batch.num_tokens(i), batch.segment);
+        self.cache_full_block(block, batch.hash(i), places[i].fingerprint, position);
+        if self.index.num_lines() != size {
+            self.find_places(batch, places);
+        }
+        if self.adaptive.is_some() {
+            self.supersede_original_of(block);
+        }
+        !self.states.is_duplicate(block)
     }
 
     fn cache_full_block(

@@ -149,3 +149,16 @@ pub fn drop_to_ends(
     *ends = Ends { front, is_front_open, back, num_free };
     other
 }
+
+/// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how many.
+pub fn mark_cached(records: &mut [Record], blocks: &[BlockId], flags: u32) -> usize {
+    let is_marked = |&block: &BlockId| {
+        let usage = &mut records[block as usize][word::USE];
+        let is_new = *usage & flag::CACHED == 0 && block != NULL_BLOCK;
+        if is_new {
+            *usage |= flags;
+        }
+        is_new
+    };
+    blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
+}

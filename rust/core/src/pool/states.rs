@@ -2,9 +2,10 @@
 //! that the operating system hands out zeroed.
 
 use super::chains::{NO_SEGMENT, Slot};
-use super::index::{Fingerprint, KeyLayout};
+use super::full_blocks::FullBlocks;
+use super::index::{Fingerprint, KeyLayout, Place};
 use super::present;
-use super::records::{Record, flag, word};
+use super::records::{self, Record, flag, word};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 pub use super::records::MAX_REFERENCES;
@@ -261,15 +262,52 @@ impl BlockStates {
         true
     }
 
-    /// To give many blocks their own hashes.
-    #[inline]
-    pub(super) fn key_writer(&mut self) -> KeyWriter<'_> {
+    /// Marks blocks that are about to get their own hashes, up to one that has one already or is
+    /// null; how many.
+    pub(super) fn mark_cached(&mut self, blocks: &[BlockId], segment: Slot) -> usize {
+        records::mark_cached(&mut self.records, blocks, key_flags(segment))
+    }
+
+    /// Takes the marks of [`Self::mark_cached`] back.
+    pub(super) fn unmark_cached(&mut self, blocks: &[BlockId]) {
+        blocks.iter().for_each(|&block| self.clear_key(block));
+    }
+
+    /// Gives blocks that are marked as cached the first hashes of a batch, and its segment.
+    pub(super) fn write_keys(
+        &mut self,
+        batch: &FullBlocks<'_>,
+        blocks: &[BlockId],
+        places: &[Place],
+    ) {
+        match batch.per_block {
+            1 => self.write_each_key(batch, blocks, batch.hashes.iter(), places),
+            n => self.write_each_key(batch, blocks, batch.hashes.iter().step_by(n), places),
+        }
+    }
+
+    #[inline(always)]
+    fn write_each_key<'a>(
+        &mut self,
+        batch: &FullBlocks<'_>,
+        blocks: &[BlockId],
+        hashes: impl Iterator<Item = &'a BlockHash>,
+        places: &[Place],
+    ) {
+        // As long as each other, so that one check of an id is enough.
         let num_blocks = self.hash.len();
-        KeyWriter {
-            records: &mut self.records[..num_blocks],
-            hash: &mut self.hash,
-            hash_num_tokens: &mut self.hash_num_tokens[..num_blocks],
-            segments: &mut self.segments[..num_blocks],
+        let records = &mut self.records[..num_blocks];
+        let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
+        let segments = &mut self.segments[..num_blocks];
+        let mut num_tokens = batch.first_num_tokens as u32;
+        for ((&block, place), own) in blocks.iter().zip(places).zip(hashes) {
+            self.hash[block as usize] = own.0;
+            records[block as usize][word::FINGERPRINT] = place.fingerprint.0;
+            hash_num_tokens[block as usize] = num_tokens;
+            if batch.segment != NO_SEGMENT {
+                segments[block as usize] = batch.segment;
+            }
+            num_tokens += batch.block_size as u32;
         }
     }
 
@@ -322,40 +360,6 @@ impl BlockStates {
     fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
         let usage = self.usage_mut(id);
         *usage = if on { *usage | bit } else { *usage & !bit };
-    }
-}
-
-/// Gives blocks their own hashes. All lists have an entry for each block.
-pub(super) struct KeyWriter<'a> {
-    records: &'a mut [Record],
-    hash: &'a mut [[u64; 4]],
-    hash_num_tokens: &'a mut [u32],
-    segments: &'a mut [Slot],
-}
-
-impl KeyWriter<'_> {
-    /// Gives a block its own hash, unless it has one or `enter` refuses it; whether it was done.
-    #[inline]
-    pub(super) fn write(
-        &mut self,
-        id: BlockId,
-        hash: &BlockHash,
-        fingerprint: Fingerprint,
-        (num_tokens, segment): (usize, Slot),
-        enter: impl FnOnce() -> bool,
-    ) -> bool {
-        let record = &mut self.records[id as usize];
-        if record[word::USE] & flag::CACHED != 0 || !enter() {
-            return false;
-        }
-        record[word::USE] |= key_flags(segment);
-        record[word::FINGERPRINT] = fingerprint.0;
-        self.hash[id as usize] = hash.0;
-        self.hash_num_tokens[id as usize] = num_tokens as u32;
-        if segment != NO_SEGMENT {
-            self.segments[id as usize] = segment;
-        }
-        true
     }
 }
 

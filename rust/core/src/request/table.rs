@@ -138,9 +138,11 @@ impl GroupBlocks {
             return Vec::new();
         }
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
-        let held = self.ids[first..end].iter().rev();
-        let released: Vec<_> = held.copied().take_while(|&id| id != NULL_BLOCK).collect();
-        self.ids[end - released.len()..end].fill(NULL_BLOCK);
+        let range = &mut self.ids[first..end];
+        let last_null = range.iter().rposition(|&id| id == NULL_BLOCK);
+        let held = &mut range[last_null.map_or(0, |last| last + 1)..];
+        let released = held.iter().rev().copied().collect();
+        held.fill(NULL_BLOCK);
         self.absorb_leading_nulls();
         released
     }

@@ -5,6 +5,9 @@ use crate::block::{BlockHash, CacheKey, GroupId};
 /// Slots of the index on a cache line.
 pub const LINE_LEN: usize = 8;
 
+/// Keys of one hash that belong to one line: half of it, so that two hashes can share it.
+const GROUPS_PER_LINE: usize = LINE_LEN / 2;
+
 /// What a slot of the index holds of a key: bits of its hash, and below them its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fingerprint(pub(crate) u32);
@@ -68,12 +71,12 @@ impl KeyLayout {
     #[inline]
     pub fn line(&self, Fingerprint(bits): Fingerprint, num_lines: usize) -> usize {
         let first = ((u64::from(bits & !self.group_mask) * num_lines as u64) >> 32) as usize;
-        first + (bits & self.group_mask) as usize / LINE_LEN
+        first + (bits & self.group_mask) as usize / GROUPS_PER_LINE
     }
 
     /// Lines at the end of a table for the groups that do not fit on the last one.
     pub fn more_lines(&self) -> usize {
-        self.group_mask as usize / LINE_LEN
+        self.group_mask as usize / GROUPS_PER_LINE
     }
 }
 

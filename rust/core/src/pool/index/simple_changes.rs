@@ -24,16 +24,33 @@ pub struct SimpleChanges<'a> {
 impl SimpleChanges<'_> {
     /// Adds an entry whose key nobody has.
     #[inline]
-    pub fn insert(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+    pub fn insert(&mut self, place: Place, entry: Entry) -> bool {
+        let is_added = *self.len < self.max_len && self.enter(place, entry);
+        *self.len += usize::from(is_added);
+        is_added
+    }
+
+    #[inline]
+    fn enter(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
         let is_passed = self.passed[line as usize] > 0;
         let line = &mut self.lines[line as usize];
-        if line.may_have(fingerprint) || is_passed || *self.len == self.max_len {
+        if line.may_have(fingerprint) || is_passed {
             return false;
         }
         let Some(slot) = line.empty_slot(fingerprint) else { return false };
         line.put(slot, fingerprint, entry);
-        *self.len += 1;
         true
+    }
+
+    /// As [`Self::insert`], for one entry after the other up to one that is left undone; how many
+    /// were added.
+    pub fn insert_each(&mut self, places: &[Place], entries: &[Entry]) -> usize {
+        let room = self.max_len - *self.len;
+        let enter = |(&place, &entry): (&Place, &Entry)| self.enter(place, entry);
+        let added = places.iter().zip(entries).take(room).map(enter);
+        let num_added = added.take_while(|&is_added| is_added).count();
+        *self.len += num_added;
+        num_added
     }
 
     /// Removes an entry that is no duplicate and has none.
