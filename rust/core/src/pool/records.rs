@@ -4,6 +4,7 @@
 use std::hint::black_box;
 
 use super::free_queue::Run;
+use super::index::{Fingerprint, Place};
 use crate::block::{BlockId, NULL_BLOCK};
 
 /// What is known of a block and used together: it lies on one cache line.
@@ -37,6 +38,9 @@ pub mod flag {
 
 /// The most references that a block can have.
 pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+
+/// All flags but one that makes no difference to a block that is taken or given back.
+pub const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
 
 /// What stands for the next block in a queue if it is the one with the next id, or with the id
 /// before.
@@ -148,6 +152,41 @@ pub fn drop_to_ends(
     });
     *ends = Ends { front, is_front_open, back, num_free };
     other
+}
+
+/// What was found out of free blocks that are taken.
+pub struct Taken {
+    /// How many are cached; they are listed with their fingerprints and still to be taken.
+    pub num_cached: usize,
+    /// A bit for each of those: whether it serves its own hash, has no other and is not pinned.
+    pub plain: u64,
+    /// Whether any of those names a segment.
+    pub is_any_linked: bool,
+}
+
+/// Makes the taker of free blocks the only holder of those that are neither cached nor pinned. The
+/// others go to a list, which is as long as the blocks.
+pub fn take_uncached(
+    records: &mut [Record],
+    blocks: &[BlockId],
+    cached: &mut [(BlockId, Place)],
+) -> Taken {
+    let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
+    for &block in blocks {
+        let record = &mut records[block as usize];
+        let usage = record[word::USE];
+        let kind = usage & KINDS;
+        if kind == 0 {
+            record[word::USE] = 1;
+        } else if let Some((listed, place)) = cached.get_mut(num_cached) {
+            *listed = block;
+            place.fingerprint = Fingerprint(record[word::FINGERPRINT]);
+            plain |= u64::from(kind == flag::CACHED) << num_cached;
+            flags |= usage;
+            num_cached += 1;
+        }
+    }
+    Taken { num_cached, plain, is_any_linked: flags & flag::LINKED != 0 }
 }
 
 /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how many.

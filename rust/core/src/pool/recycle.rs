@@ -6,7 +6,7 @@ use super::free_queue::{BackRun, FrontRun, Run};
 use super::index::{HashIndex, Place};
 use super::observation::Observation;
 use super::order::RecycleOrder;
-use super::records;
+use super::records::{self, Taken};
 use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
 
@@ -34,49 +34,40 @@ impl BlockPool {
     fn reuse_batch(&mut self, batch: &[BlockId]) {
         batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
         let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
-        let mut num_cached = 0;
-        let mut are_linked = false;
-        for &block in batch {
-            if self.states.take_uncached(block) {
-                continue;
-            }
-            are_linked |= self.states.is_linked(block);
-            cached[num_cached] = (block, self.index.place(self.states.fingerprint(block)));
-            num_cached += 1;
-        }
-        let cached = &cached[..num_cached];
+        let Taken { num_cached, plain, is_any_linked } =
+            records::take_uncached(self.states.records_mut(), batch, &mut cached);
+        let cached = &mut cached[..num_cached];
+        cached.iter_mut().for_each(|(_, key)| *key = self.index.place(key.fingerprint));
+        let cached = &*cached;
         if self.evictions_by_group.is_some() {
             self.note_evictions(cached);
         }
         self.index.warm_up(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
-        while let Some(i) = self.evict_simple_ones(&cached[next..], are_linked) {
-            self.reuse(cached[next + i].0);
-            next += i + 1;
+        while next < num_cached {
+            let num_plain = if self.is_watched() { 0 } else { (plain >> next).trailing_ones() };
+            let plain = &cached[next..][..num_plain as usize];
+            next += self.evict_plain_ones(plain, is_any_linked);
+            if next < num_cached {
+                self.reuse(cached[next].0);
+                next += 1;
+            }
         }
     }
 
-    /// Reuses cached blocks up to one of which more than its own key has to change, or whose reuse
-    /// somebody wants to know of: the position of that one. `are_linked` tells whether any of them
-    /// names a segment.
-    fn evict_simple_ones(
-        &mut self,
-        cached: &[(BlockId, Place)],
-        are_linked: bool,
-    ) -> Option<usize> {
-        let is_watched = self.is_watched();
-        let mut index = self.index.simple_changes();
-        let stop = cached.iter().position(|&(block, key)| {
-            is_watched || !self.states.take_plain_once(block, || index.remove(key, block))
-        });
-        let num_evicted = stop.unwrap_or(cached.len());
+    /// Reuses cached blocks without further keys up to one of which more has to change than its own
+    /// key; how many.
+    fn evict_plain_ones(&mut self, plain: &[(BlockId, Place)], are_linked: bool) -> usize {
+        let num_evicted = self.index.simple_changes().remove_each(plain);
+        let evicted = &plain[..num_evicted];
         if are_linked {
-            self.cut_each(&cached[..num_evicted]);
+            self.cut_each(evicted);
         }
+        self.states.take_each(evicted.iter().map(|&(block, _)| block));
         self.evictions += num_evicted as u64;
         self.version += num_evicted as u64;
         self.num_cached -= num_evicted;
-        stop
+        num_evicted
     }
 
     fn reuse(&mut self, block: BlockId) {

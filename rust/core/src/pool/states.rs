@@ -5,13 +5,10 @@ use super::chains::{NO_SEGMENT, Slot};
 use super::full_blocks::FullBlocks;
 use super::index::{Fingerprint, KeyLayout, Place};
 use super::present;
-use super::records::{self, Record, flag, word};
+use super::records::{self, KINDS, Record, flag, word};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 pub use super::records::MAX_REFERENCES;
-
-/// All flags but one that makes no difference to a block that is taken or given back.
-const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
 
 /// What a block is once a holder less uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,37 +98,21 @@ impl BlockStates {
         *usage = *usage & !MAX_REFERENCES | count;
     }
 
-    /// Makes the taker of a free block its only holder, if the block is neither cached nor pinned.
-    #[inline]
-    pub(crate) fn take_uncached(&mut self, id: BlockId) -> bool {
-        self.take_flagged(id, 0)
-    }
-
-    /// As [`Self::take_uncached`], if the block is plain; it loses its key.
+    /// Makes the taker of a free block its only holder, if the block is plain; it loses its key.
     #[inline]
     pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
-        self.take_flagged(id, flag::CACHED)
-    }
-
-    /// As [`Self::take_plain`], once `leave` has agreed.
-    #[inline]
-    pub(crate) fn take_plain_once(&mut self, id: BlockId, leave: impl FnOnce() -> bool) -> bool {
         let usage = self.usage_mut(id);
-        let is_taken = *usage & KINDS == flag::CACHED && leave();
-        if is_taken {
+        let is_plain = *usage & KINDS == flag::CACHED;
+        if is_plain {
             *usage = 1;
         }
-        is_taken
+        is_plain
     }
 
-    #[inline]
-    fn take_flagged(&mut self, id: BlockId, flags: u32) -> bool {
-        let usage = self.usage_mut(id);
-        let is_so = *usage & KINDS == flags;
-        if is_so {
-            *usage = 1;
-        }
-        is_so
+    /// As [`Self::take_plain`], of blocks that are plain.
+    pub(super) fn take_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        let records = &mut self.records[..];
+        blocks.for_each(|block| records[block as usize][word::USE] = 1);
     }
 
     /// Reads the keys of blocks that are about to be compared, so that the waits for memory

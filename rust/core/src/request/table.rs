@@ -139,8 +139,13 @@ impl GroupBlocks {
         }
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
         let range = &mut self.ids[first..end];
-        let last_null = range.iter().rposition(|&id| id == NULL_BLOCK);
-        let held = &mut range[last_null.map_or(0, |last| last + 1)..];
+        // Nearly always none, and counted side by side.
+        let num_nulls = range.iter().filter(|&&id| id == NULL_BLOCK).count();
+        let first_held = match num_nulls {
+            0 => 0,
+            _ => range.iter().rposition(|&id| id == NULL_BLOCK).map_or(0, |last| last + 1),
+        };
+        let held = &mut range[first_held..];
         let released = held.iter().rev().copied().collect();
         held.fill(NULL_BLOCK);
         self.absorb_leading_nulls();

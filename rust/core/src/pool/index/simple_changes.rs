@@ -55,18 +55,35 @@ impl SimpleChanges<'_> {
 
     /// Removes an entry that is no duplicate and has none.
     #[inline]
-    pub fn remove(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
+    pub fn remove(&mut self, place: Place, entry: Entry) -> bool {
+        let is_removed = !self.has_duplicates && self.leave(place, entry);
+        *self.len -= usize::from(is_removed);
+        is_removed
+    }
+
+    /// As [`Self::remove`], for one entry after the other up to one that is left undone; how many
+    /// were removed.
+    pub fn remove_each(&mut self, entries: &[(Entry, Place)]) -> usize {
         if self.has_duplicates {
-            return false;
+            return 0;
         }
+        let left = entries.iter().map(|&(entry, place)| self.leave(place, entry));
+        let num_removed = left.take_while(|&is_removed| is_removed).count();
+        *self.len -= num_removed;
+        num_removed
+    }
+
+    #[inline]
+    fn leave(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
         let line = &mut self.lines[line as usize];
         let slot = match line.entries[fingerprint.slot()] == entry {
-            true => Some(fingerprint.slot()),
-            false => line.slot_of(entry),
+            true => fingerprint.slot(),
+            false => match line.slot_of(entry) {
+                Some(slot) => slot,
+                None => return false,
+            },
         };
-        let Some(slot) = slot else { return false };
         line.entries[slot] = NONE;
-        *self.len -= 1;
         true
     }
 }
