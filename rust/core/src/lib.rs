@@ -19,6 +19,7 @@ pub mod block_hash;
 
 mod block;
 mod error;
+mod rows;
 
 pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
 pub use check::{check, digest};
@@ -31,3 +32,4 @@ pub use manager::{
 };
 pub use pool::{BlockPool, Claim, Event, Observation, RecycleOrder, StoredEvent};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};
+pub use rows::{Piece, Pieces};

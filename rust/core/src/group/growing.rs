@@ -97,7 +97,7 @@ pub fn give_back_range(turn: &mut Turn<'_>, first: usize, end: usize) -> usize {
     let dropped = turn.state.blocks.release_range(first, end);
     let num_dropped = dropped.len();
     if num_dropped > 0 {
-        turn.pool.release(dropped);
+        turn.pool.release(&dropped);
     }
     num_dropped
 }

@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{BlockDemand, Slots};
-use crate::request::{RequestBlocks, RequestView};
+use crate::request::{GroupBlocks, RequestBlocks, RequestView};
 
 impl Manager {
     /// Takes slots for a step of a request: `None` if they do not fit, else the new blocks of
@@ -116,8 +116,8 @@ impl Manager {
                 self.config.groups.len()
             )));
         }
-        let outside = |&block: &BlockId| block as usize >= self.config.num_blocks;
-        if hit.iter().any(|blocks| blocks.tail().iter().any(outside)) {
+        let largest = |blocks: &GroupBlocks| blocks.tail().iter().fold(0, |most, &id| id.max(most));
+        if hit.iter().any(|blocks| largest(blocks) as usize >= self.config.num_blocks) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
         }
         let num_tokens =

@@ -61,7 +61,7 @@ impl Manager {
             return Ok(());
         }
         for group in &held.groups {
-            self.pool.release(group.blocks.iter_held_back());
+            self.pool.release_table(group.blocks.tail());
             if self.pool.counts_null_references() {
                 let nulls = group.blocks.iter().filter(|&block| block == NULL_BLOCK);
                 self.pool.release_null(nulls.count());
@@ -95,7 +95,7 @@ impl Manager {
     /// Drops a reference to each block, in the order in which they are to be recycled.
     pub fn release_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
-        self.pool.release(blocks.iter().copied());
+        self.pool.release(blocks);
         Ok(())
     }
 

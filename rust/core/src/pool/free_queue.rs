@@ -7,6 +7,7 @@
 use super::records::{self, Ends, Record};
 use super::states::BlockStates;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::rows::Piece;
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
 #[derive(Clone, Debug)]
@@ -176,13 +177,13 @@ impl BlockList {
 
     /// Drops a reference to each block. Those that are free then go to the end of `back` if they are
     /// cached under their own hash alone, and to that of `front`, if there is one, if they are not
-    /// cached. Stops at any other block that is to be free, and returns it with its reference.
+    /// cached. Stops at any other block that is to be free: how many come before it.
     pub fn drop_to_runs(
         &mut self,
         links: &mut BlockStates,
         (front, back): (Option<&mut FrontRun>, &mut BackRun),
-        blocks: &mut impl Iterator<Item = BlockId>,
-    ) -> Option<BlockId> {
+        piece: Piece<'_>,
+    ) -> usize {
         let front = front.filter(|front| front.after.is_some());
         let end = back.last.unwrap_or_else(|| links.prev(self.sentinel));
         let mut ends = Ends {
@@ -191,7 +192,13 @@ impl BlockList {
             back: end,
             num_free: 0,
         };
-        let other = records::drop_to_ends(links.records_mut(), blocks, &mut ends);
+        let records = links.records_mut();
+        let num_dropped = match piece {
+            Piece::Row(row) if records::drop_row_to_ends(records, row, &mut ends) => row.len(),
+            Piece::Row(blocks) | Piece::Scattered(blocks) => {
+                records::drop_to_ends(records, blocks, &mut ends)
+            }
+        };
         self.len += ends.num_free;
         if let Some(front) = front {
             front.last = ends.front;
@@ -199,7 +206,7 @@ impl BlockList {
         if ends.back != end {
             back.last = Some(ends.back);
         }
-        other
+        num_dropped
     }
 
     /// Joins the blocks of both runs with what is between them.
@@ -294,6 +301,24 @@ impl Run {
             return false;
         }
         self.len += 1;
+        true
+    }
+
+    /// Adds blocks that stand side by side if they stand right before or behind the run; whether
+    /// they do.
+    pub fn join(&mut self, links: &BlockStates, other: &Self) -> bool {
+        let [before, behind] = self.neighbours(links.records());
+        if self.len == 0 {
+            *self = *other;
+        } else if before == other.back {
+            self.front = other.front;
+            self.len += other.len;
+        } else if behind == other.front {
+            self.back = other.back;
+            self.len += other.len;
+        } else {
+            return false;
+        }
         true
     }
 

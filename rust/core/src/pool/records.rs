@@ -104,6 +104,42 @@ pub fn touch_beside(records: &mut [Record], blocks: &[BlockId], run: &mut Run) -
     num_touched
 }
 
+/// Records of blocks whose ids are in a row, in the order of their ids. None if the null block is
+/// among them.
+fn row_of<'a>(records: &'a mut [Record], row: &[BlockId]) -> Option<&'a mut [Record]> {
+    let low = low_of(row) as usize;
+    (low > 0).then(|| &mut records[low..low + row.len()])
+}
+
+fn low_of(row: &[BlockId]) -> BlockId {
+    row[0].min(row[row.len() - 1])
+}
+
+/// Adds a reference to each of some blocks in a row, if all are in use, or all are free and stand
+/// in a row in their queue too. Then they are the run that is returned, without blocks in the
+/// first case.
+pub fn touch_row(records: &mut [Record], row: &[BlockId]) -> Option<Run> {
+    let records = row_of(records, row)?;
+    let (first, len) = (low_of(row), row.len());
+    let last = first + len as u32 - 1;
+    let all = records.iter().fold(0, |all, record| all | record[word::USE]);
+    let run = if all & MAX_REFERENCES > 0 {
+        let is_used = |record: &Record| record[word::USE] & MAX_REFERENCES > 0;
+        records.iter().fold(true, |all, record| all & is_used(record)).then(Run::default)?
+    } else if records[0][word::NEXT] == UP {
+        leads(&records[..row.len() - 1], UP).then_some(Run { front: first, back: last, len })?
+    } else {
+        leads(&records[1..], DOWN).then_some(Run { front: last, back: first, len })?
+    };
+    records.iter_mut().for_each(|record| record[word::USE] += 1);
+    Some(run)
+}
+
+/// Whether the next block is one step away for each.
+fn leads(records: &[Record], step: u32) -> bool {
+    records.iter().fold(0, |any, record| any | record[word::NEXT] ^ step) == 0
+}
+
 /// The ends of a queue to which blocks are given back.
 pub struct Ends {
     /// The last of the blocks that were put at its front, or its sentinel. They are to be joined
@@ -117,21 +153,49 @@ pub struct Ends {
     pub num_free: usize,
 }
 
+/// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
+/// [`drop_to_ends`] would do; whether it was done.
+pub fn drop_row_to_ends(records: &mut [Record], row: &[BlockId], ends: &mut Ends) -> bool {
+    let Some(slice) = row_of(records, row) else { return false };
+    let usage = slice[0][word::USE] & !flag::LINKED;
+    let other = |record: &Record| record[word::USE] & !flag::LINKED ^ usage;
+    if slice.iter().fold(0, |any, record| any | other(record)) != 0 {
+        return false;
+    }
+    let end = match usage {
+        _ if usage == flag::CACHED + 1 => &mut ends.back,
+        1 if ends.is_front_open => &mut ends.front,
+        _ if usage & MAX_REFERENCES > 1 => {
+            slice.iter_mut().for_each(|record| record[word::USE] -= 1);
+            return true;
+        }
+        _ => return false,
+    };
+    let (first, last) = (row[0], row[row.len() - 1]);
+    let [next, prev] = if first < last { [UP, 0] } else { [DOWN, 2] };
+    for record in slice {
+        record[word::NEXT] = next;
+        record[word::PREV] = prev;
+        record[word::USE] -= 1;
+    }
+    join(records, *end, first);
+    *end = last;
+    ends.num_free += row.len();
+    true
+}
+
+fn join(records: &mut [Record], last: u32, block: u32) {
+    records[block as usize][word::PREV] = last.wrapping_sub(block).wrapping_add(1);
+    records[last as usize][word::NEXT] = block.wrapping_sub(last).wrapping_sub(1);
+}
+
 /// Drops a reference to each block. Those that are free then go to one of the ends: to the back if
 /// they are cached under nothing but their own hash. Stops at a block that is neither so, nor in
-/// use still, nor to go to the front, and returns it as it was.
-pub fn drop_to_ends(
-    records: &mut [Record],
-    blocks: &mut impl Iterator<Item = BlockId>,
-    ends: &mut Ends,
-) -> Option<BlockId> {
+/// use still, nor to go to the front; how many come before it.
+pub fn drop_to_ends(records: &mut [Record], blocks: &[BlockId], ends: &mut Ends) -> usize {
     let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
-    let join = |records: &mut [Record], last: u32, block: u32| {
-        records[block as usize][word::PREV] = last.wrapping_sub(block).wrapping_add(1);
-        records[last as usize][word::NEXT] = block.wrapping_sub(last).wrapping_sub(1);
-    };
     let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
-    let other = blocks.find(|&block| {
+    let drop = |&block: &BlockId| {
         let usage = records[block as usize][word::USE];
         if usage & !flag::LINKED == flag::CACHED + 1 {
             records[block as usize][word::USE] = usage - 1;
@@ -143,15 +207,16 @@ pub fn drop_to_ends(
             front = block;
         } else if usage & MAX_REFERENCES > 1 && block != NULL_BLOCK {
             records[block as usize][word::USE] = usage - 1;
-            return false;
-        } else {
             return true;
+        } else {
+            return false;
         }
         num_free += 1;
-        false
-    });
+        true
+    };
+    let num_dropped = blocks.iter().map(drop).take_while(|&is_dropped| is_dropped).count();
     *ends = Ends { front, is_front_open, back, num_free };
-    other
+    num_dropped
 }
 
 /// What was found out of free blocks that are taken.

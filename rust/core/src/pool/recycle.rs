@@ -9,6 +9,13 @@ use super::order::RecycleOrder;
 use super::records::{self, Taken};
 use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::rows::{Piece, Pieces};
+
+/// Blocks in a row that are handled as one, at least.
+const LEAST_ROW: usize = 32;
+
+/// Blocks of a table that are turned round at a time, to be given back.
+const TURNED_AT_ONCE: usize = 1 << 8;
 
 impl BlockPool {
     /// Takes `n` blocks from the front of the free queue to the end of `out`, evicting what they
@@ -105,11 +112,38 @@ impl BlockPool {
         }
     }
 
-    fn touch_runs(&mut self, mut blocks: &[BlockId]) {
+    fn touch_runs(&mut self, blocks: &[BlockId]) {
         let mut run = Run::default();
+        if blocks.len() < LEAST_ROW {
+            run = self.touch_each(blocks, run);
+            return self.unlink(run);
+        }
+        for piece in Pieces::of(blocks, LEAST_ROW) {
+            run = match piece {
+                Piece::Row(row) => self.touch_row(row, run),
+                Piece::Scattered(blocks) => self.touch_each(blocks, run),
+            };
+        }
+        self.unlink(run);
+    }
+
+    /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
+    fn touch_row(&mut self, row: &[BlockId], mut run: Run) -> Run {
+        match records::touch_row(self.states.records_mut(), row) {
+            None => self.touch_each(row, run),
+            Some(free) => {
+                if free.len() > 0 && !run.join(&self.states, &free) {
+                    self.unlink(std::mem::replace(&mut run, free));
+                }
+                run
+            }
+        }
+    }
+
+    fn touch_each(&mut self, mut blocks: &[BlockId], mut run: Run) -> Run {
         loop {
             let num_touched = records::touch_beside(self.states.records_mut(), blocks, &mut run);
-            let Some((&block, rest)) = blocks[num_touched..].split_first() else { break };
+            let Some((&block, rest)) = blocks[num_touched..].split_first() else { return run };
             if block == NULL_BLOCK {
                 self.touch_null(1);
             } else {
@@ -118,7 +152,6 @@ impl BlockPool {
             }
             blocks = rest;
         }
-        self.unlink(run);
     }
 
     #[cold]
@@ -150,38 +183,63 @@ impl BlockPool {
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is recycled first.
-    pub fn release(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+    pub fn release(&mut self, blocks: &[BlockId]) {
         match self.adaptive {
             None => self.release_in_order(blocks),
-            Some(_) => self.release_graded(blocks),
+            Some(_) => self.release_graded(blocks.iter().copied()),
         }
     }
 
-    #[inline(never)]
-    fn release_in_order(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
-        let is_uncached_first = self.recycle_order != RecycleOrder::Fifo;
-        let mut front = self.free.front_run(&self.states);
-        let mut back = BackRun::default();
-        let mut blocks = blocks.into_iter();
-        loop {
-            let runs = (is_uncached_first.then_some(&mut front), &mut back);
-            let other = self.free.drop_to_runs(&mut self.states, runs, &mut blocks);
-            let Some(block) = other else { break };
-            if block == NULL_BLOCK {
-                self.release_null(1);
-                continue;
-            }
-            match self.states.drop_reference(block) {
-                Dropped::Held => {}
-                Dropped::Uncached if is_uncached_first => {
-                    self.free.push_to_front_run(&mut self.states, &mut front, block);
-                }
-                Dropped::Cached | Dropped::Uncached | Dropped::Other => {
-                    self.recycle(block, &mut front, &mut back);
-                }
-            }
+    /// As [`Self::release`], the last block first, and null blocks passed over.
+    pub fn release_table(&mut self, table: &[BlockId]) {
+        if self.adaptive.is_some() {
+            let held = table.iter().rev().copied().filter(|&block| block != NULL_BLOCK);
+            return self.release_graded(held);
+        }
+        let mut turned = [NULL_BLOCK; TURNED_AT_ONCE];
+        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        for part in table.rchunks(TURNED_AT_ONCE) {
+            let num_held = turn(part, &mut turned);
+            self.release_to_runs(&turned[..num_held], &mut front, &mut back);
         }
         self.free.close_runs(&mut self.states, front, back);
+    }
+
+    #[inline(never)]
+    fn release_in_order(&mut self, blocks: &[BlockId]) {
+        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        self.release_to_runs(blocks, &mut front, &mut back);
+        self.free.close_runs(&mut self.states, front, back);
+    }
+
+    fn release_to_runs(&mut self, blocks: &[BlockId], front: &mut FrontRun, back: &mut BackRun) {
+        if blocks.len() < LEAST_ROW {
+            return self.release_piece(Piece::Scattered(blocks), front, back);
+        }
+        for piece in Pieces::of(blocks, LEAST_ROW) {
+            self.release_piece(piece, front, back);
+        }
+    }
+
+    #[inline]
+    fn release_piece(&mut self, mut piece: Piece<'_>, front: &mut FrontRun, back: &mut BackRun) {
+        let (Piece::Row(mut blocks) | Piece::Scattered(mut blocks)) = piece;
+        loop {
+            let open = (self.recycle_order != RecycleOrder::Fifo).then_some(&mut *front);
+            let num = self.free.drop_to_runs(&mut self.states, (open, back), piece);
+            let Some((&block, rest)) = blocks[num..].split_first() else { break };
+            self.release_other(block, front, back);
+            (blocks, piece) = (rest, Piece::Scattered(rest));
+        }
+    }
+
+    /// Drops a reference to a block of which more may be known than that it is cached or not.
+    fn release_other(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
+        if block == NULL_BLOCK {
+            self.release_null(1);
+        } else if self.states.drop_reference(block) != Dropped::Held {
+            self.recycle(block, front, back);
+        }
     }
 
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
@@ -241,4 +299,14 @@ impl BlockPool {
         self.recycle(block, &mut front, &mut back);
         self.free.close_runs(&mut self.states, front, back);
     }
+}
+
+/// Lists blocks last first, without null blocks; how many.
+fn turn(blocks: &[BlockId], turned: &mut [BlockId]) -> usize {
+    if blocks.iter().fold(true, |all, &block| all & (block != NULL_BLOCK)) {
+        turned.iter_mut().zip(blocks.iter().rev()).for_each(|(to, &block)| *to = block);
+        return blocks.len();
+    }
+    let held = blocks.iter().rev().filter(|&&block| block != NULL_BLOCK);
+    turned.iter_mut().zip(held).map(|(to, &block)| *to = block).count()
 }

@@ -47,8 +47,8 @@ fn blocks_that_are_withheld_cannot_be_had() {
     assert!(pool.check_free(1).is_ok() && pool.check_free(2).is_err());
     pool.touch(&[9, 10]);
     assert_eq!(pool.num_free_blocks(), -1, "a hit takes what is withheld too");
-    pool.release([9, 10]);
-    pool.release(held);
+    pool.release(&[9, 10]);
+    pool.release(&held);
     assert_eq!(pool.num_free_blocks(), 5);
     assert!(!pool.reset(), "some seem to be in use");
     pool.set_num_free_blocks(10).expect("as many as are free");
@@ -88,7 +88,7 @@ fn a_pinned_block_has_its_neighbours_in_the_pinned_tier() {
     pool.insert_key(blocks[0], key(1, 0), 4);
     pool.insert_key(blocks[1], key(2, 0), 4);
     pool.pin(blocks.iter().copied());
-    pool.release(blocks.iter().copied());
+    pool.release(&blocks);
     assert_eq!((pool.num_pinned_blocks(), &blocks[..]), (2, &[1, 2][..]));
     assert_eq!(pool.free_neighbours(1), (None, Some(2)));
     assert_eq!(pool.free_neighbours(2), (Some(1), None));
@@ -121,7 +121,7 @@ fn references_to_the_null_block_are_counted_on_request() {
     pool.touch(&[0, 1, 0]);
     pool.touch_null(3);
     assert_eq!((pool.counts_null_references(), pool.ref_count(0)), (true, 5));
-    pool.release([0, 1]);
+    pool.release(&[0, 1]);
     pool.release_null(6);
     assert_eq!((pool.ref_count(0), pool.ref_count(1)), (-2, 0));
     pool.set_ref_count(0, 7).expect("a count that fits");
@@ -204,7 +204,7 @@ fn what_is_reused_is_counted_as_evicted() {
     pool.insert_key(1, key(1, 0), 4);
     pool.insert_key(2, key(2, 0), 4);
     pool.insert_key(2, key(3, 0), 2);
-    pool.release([1, 2]);
+    pool.release(&[1, 2]);
     assert_eq!(taken(&mut pool, 2), [1, 2]);
     assert_eq!((pool.evictions(), pool.num_keys(), pool.num_cached_blocks()), (2, 0, 0));
 }
@@ -216,7 +216,7 @@ fn a_reset_waits_for_the_last_holder() {
     pool.insert_key(1, key(1, 0), 4);
     assert!(!pool.reset());
     assert_eq!(pool.find(&key(1, 0)), Some(1));
-    pool.release([1]);
+    pool.release(&[1]);
     assert!(pool.reset());
     assert_eq!((pool.find(&key(1, 0)), pool.take_events()), (None, vec![Event::Cleared]));
 }

@@ -351,12 +351,12 @@ impl Kind for AlignedStates {
         if row.num_retired < end {
             let released = blocks.release_held(row.num_retired, end);
             row.num_retired = end;
-            turn.pool.release(released);
+            turn.pool.release(&released);
         }
         // The state before the last was copied on; a gap may lie between the two.
         if let Some(position) = row.last_state.filter(|&position| position < skipped) {
             let released = blocks.release_held(position, position + 1);
-            turn.pool.release(released);
+            turn.pool.release(&released);
         }
         // What a prompt leaves behind is no window that moves on: none of it is pinned.
         0

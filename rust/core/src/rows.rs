@@ -1,0 +1,165 @@
+//! Numbers in a row: blocks that are taken one after another mostly have ids that go up or down by
+//! one, and what is done to such blocks is done to all of them at once.
+
+use std::ops::Range;
+
+/// A part of a list of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Numbers that go up by one, or down by one, from each to the next.
+    Row(&'a [u32]),
+    /// Any numbers.
+    Scattered(&'a [u32]),
+}
+
+/// The parts of a list in their order: rows of at least `least` numbers, and what is between them.
+/// Some rows of fewer than 31 are not seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a> {
+    rest: &'a [u32],
+    least: usize,
+    /// The length of the row that `rest` begins with, where that is known.
+    row: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The parts of `numbers`.
+    pub fn of(numbers: &'a [u32], least: usize) -> Self {
+        Self { rest: numbers, least: least.max(2), row: 0 }
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let numbers = self.rest;
+        let row = match std::mem::take(&mut self.row) {
+            0 => first_row(numbers, self.least),
+            known => 0..known,
+        };
+        let (piece, rest) = numbers.split_at(if row.start == 0 { row.end } else { row.start });
+        self.rest = rest;
+        match (piece.is_empty(), row.start) {
+            (true, _) => None,
+            (_, 0) => Some(Piece::Row(piece)),
+            _ => {
+                self.row = row.len();
+                Some(Piece::Scattered(piece))
+            }
+        }
+    }
+}
+
+/// Where the first row of at least `least` numbers is that has sixteen from some multiple of
+/// sixteen on, as every row of 31 has. Behind the last number if there is none.
+#[inline]
+fn first_row(numbers: &[u32], least: usize) -> Range<usize> {
+    let end = numbers.len();
+    if end < least.max(WINDOW) {
+        return end..end;
+    }
+    // Most lists are one row.
+    if end >= least && step_of_row(numbers).is_some() {
+        return 0..end;
+    }
+    let mut windows = numbers.chunks_exact(WINDOW).enumerate();
+    let row = windows.find_map(|(i, window)| {
+        let row = row_around(numbers, i * WINDOW, step_of_row(window)?);
+        (row.len() >= least).then_some(row)
+    });
+    row.unwrap_or(end..end)
+}
+
+/// The step from number to number in a list of at least two, if that is a row.
+#[inline]
+fn step_of_row(numbers: &[u32]) -> Option<u32> {
+    let step = numbers[1].wrapping_sub(numbers[0]);
+    let last = numbers[numbers.len() - 1];
+    let is_likely = last.wrapping_sub(numbers[0]) == step.wrapping_mul(numbers.len() as u32 - 1);
+    (is_likely && step.wrapping_add(1) & !2 == 0 && are_steps(numbers, step)).then_some(step)
+}
+
+const WINDOW: usize = 16;
+
+/// The row that a number is in, where that has a step to the next.
+fn row_around(numbers: &[u32], at: usize, step: u32) -> Range<usize> {
+    let before = numbers[..at].iter().rev().zip(numbers[..=at].iter().rev());
+    let num_before = before.take_while(|(a, b)| b.wrapping_sub(**a) == step).count();
+    at - num_before..at + 1 + num_steps(&numbers[at..], step)
+}
+
+/// How often one step leads from number to number.
+fn num_steps(numbers: &[u32], step: u32) -> usize {
+    const BATCH: usize = 32;
+    let batches = numbers.windows(BATCH + 1).step_by(BATCH);
+    let num_whole = batches.take_while(|batch| are_steps(batch, step)).count() * BATCH;
+    let rest = &numbers[num_whole..];
+    let steps = rest.iter().zip(&rest[1..]);
+    num_whole + steps.take_while(|(a, b)| b.wrapping_sub(**a) == step).count()
+}
+
+/// Compared side by side, which is several times as fast as one by one.
+#[inline]
+fn are_steps(numbers: &[u32], step: u32) -> bool {
+    let steps = numbers.iter().zip(&numbers[1..]);
+    steps.fold(0, |any, (a, b)| any | b.wrapping_sub(*a) ^ step) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pieces(numbers: &[u32], least: usize) -> Vec<Piece<'_>> {
+        Pieces::of(numbers, least).collect()
+    }
+
+    #[test]
+    fn rows_are_parted_from_what_is_between_them() {
+        let up: Vec<u32> = (7..27).collect();
+        let down: Vec<u32> = (30..50).rev().collect();
+        let numbers = [&[3][..], &up, &[9, 8], &down, &[1, 2]].concat();
+        let [first, second] = [Piece::Row(&up), Piece::Row(&down)];
+        let between = [&[3][..], &[9, 8], &[1, 2]].map(Piece::Scattered);
+        assert_eq!(pieces(&numbers, 8), [between[0], first, between[1], second, between[2]]);
+        assert_eq!(pieces(&numbers, 21), [Piece::Scattered(&numbers)]);
+        assert_eq!(pieces(&up, 8), [first]);
+        assert_eq!(pieces(&[], 2), []);
+        assert_eq!(pieces(&[4], 2), [Piece::Scattered(&[4])]);
+        assert_eq!(pieces(&[5; 40], 2), [Piece::Scattered(&[5; 40])]);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_list(
+            rows in prop::collection::vec((0u32..90, 1u32..80, any::<bool>()), 0..12),
+            least in 2usize..40,
+        ) {
+            let row = |&(first, len, up): &(u32, u32, bool)| -> Vec<u32> {
+                let numbers = first..first + len;
+                if up { numbers.collect() } else { numbers.rev().collect() }
+            };
+            let numbers: Vec<u32> = rows.iter().flat_map(row).collect();
+            let mut joined = Vec::<u32>::new();
+            for piece in pieces(&numbers, least) {
+                let (Piece::Row(part) | Piece::Scattered(part)) = piece;
+                joined.extend(part);
+                let longest = (1..part.len()).map(|i| {
+                    let step = part[i].wrapping_sub(part[i - 1]);
+                    let is_row = step == 1 || step == u32::MAX;
+                    if is_row { row_around(part, i - 1, step).len() } else { 1 }
+                }).max();
+                let longest = longest.unwrap_or(1);
+                match piece {
+                    Piece::Row(_) => prop_assert!(longest == part.len() && longest >= least),
+                    // A row may begin with the last number of the one before.
+                    Piece::Scattered(_) => prop_assert!(longest <= least.max(31)),
+                }
+            }
+            prop_assert_eq!(joined, numbers);
+        }
+    }
+}
