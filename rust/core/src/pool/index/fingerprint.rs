@@ -107,15 +107,16 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_one_hash_share_a_line_and_hashes_are_all_over_the_table() {
+    fn the_groups_of_one_hash_share_lines_and_hashes_are_all_over_the_table() {
         let layout = KeyLayout::new(6);
         let mut seen = [false; 100];
         for n in 0..5000 {
-            let fingerprints = [0, 1, 5].map(|group| layout.fingerprint(&hash(n), group));
-            let lines = fingerprints.map(|fingerprint| layout.line(fingerprint, seen.len()));
-            assert_eq!(lines, [lines[0]; 3]);
-            assert_eq!(fingerprints.map(Fingerprint::slot), [0, 1, 5]);
+            let fingerprints = [0, 3, 4, 5].map(|group| layout.fingerprint(&hash(n), group));
+            let lines = fingerprints.map(|fingerprint| layout.line(fingerprint, 99));
+            assert_eq!(lines, [0, 0, 1, 1].map(|later| lines[0] + later));
+            assert_eq!(fingerprints.map(Fingerprint::slot), [0, 3, 4, 5]);
             seen[lines[0]] = true;
+            seen[lines[3]] = true;
         }
         assert_eq!(seen, [true; 100]);
     }
@@ -133,6 +134,7 @@ mod tests {
         let layout = KeyLayout::new(20);
         let line = |group, num_lines| layout.line(layout.fingerprint(&hash(1), group), num_lines);
         assert_eq!(line(8, 800), line(7, 800) + 1);
+        assert_eq!(line(3, 800), line(0, 800));
         assert!((0..20).all(|group| line(group, 2) < 2 + layout.more_lines()));
     }
 }
