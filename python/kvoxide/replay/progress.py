@@ -25,14 +25,19 @@ def execute_watched(runs: Sequence[Run], *, quiet: bool) -> list[Outcome]:
         return execute(runs, update)
 
 
-class _RateColumn(ProgressColumn):
-    """Requests per second."""
+class RateColumn(ProgressColumn):
+    """Requests per second, lately; of all so far where a single update came, as in a short run."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
+        """Nothing before the first update."""
+        speed = task.finished_speed or task.speed or _overall_speed(task)
         return Text(
             "" if speed is None else f"{speed:,.0f} requests/s", style="progress.data.speed"
         )
+
+
+def _overall_speed(task: Task) -> float | None:
+    return task.completed / task.elapsed if task.completed and task.elapsed else None
 
 
 @contextmanager
@@ -46,7 +51,7 @@ def _progress_bar(num_requests: int, *, quiet: bool) -> Iterator[Callable[[int],
         TextColumn("replaying"),
         BarColumn(),
         TaskProgressColumn(),
-        _RateColumn(),
+        RateColumn(),
         TextColumn("remaining"),
         TimeRemainingColumn(),
         console=console,

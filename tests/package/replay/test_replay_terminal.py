@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from kvoxide.replay.progress import RateColumn
+from rich.progress import Progress
+
 from tests.testing.traces import COMMAND, line, prompt
 
 ARGUMENTS = [sys.executable, "-c", COMMAND, "replay"]
@@ -38,6 +41,17 @@ def test_a_terminal_gets_a_bar_with_rate_and_remaining_time() -> None:
     seen = output_on_a_terminal("sample")
     assert b"requests/s" in seen
     assert b"remaining" in seen
+
+
+def test_the_rate_is_there_after_a_single_update() -> None:
+    bar = Progress(RateColumn(), disable=True)
+    task = bar.add_task("", total=600)
+    time.sleep(0.001)
+    bar.update(task, completed=600)
+    rendered = RateColumn().render(bar.tasks[0])
+    rate, unit = rendered.plain.split()
+    assert unit == "requests/s"
+    assert 0 < float(rate.replace(",", "")) <= 600_000
 
 
 def test_quiet_has_no_bar() -> None:
