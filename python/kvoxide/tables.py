@@ -4,11 +4,12 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 # Wider than any table: a pipe has no edge to fit into.
@@ -22,6 +23,14 @@ class Column:
     header: str
     cells: list[str]
     is_name: bool = False
+
+
+class Table(NamedTuple):
+    """A table under its title, as :func:`print_table` takes them: ``keys`` say what a row is of."""
+
+    title: str
+    keys: Sequence[Column]
+    columns: Sequence[Column]
 
 
 def print_table(title: str, keys: Sequence[Column], columns: Sequence[Column]) -> None:
@@ -53,8 +62,8 @@ def _num_fitting(console: Console, keys: Sequence[Column], columns: Sequence[Col
     return 1
 
 
-def _table(keys: Sequence[Column], columns: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+def _table(keys: Sequence[Column], columns: Sequence[Column]) -> RichTable:
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in (*keys, *columns):
         name = column.is_name
         table.add_column(column.header, justify="left" if name else "right", no_wrap=not name)

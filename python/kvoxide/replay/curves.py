@@ -1,10 +1,17 @@
-"""Hit share over a quantity, one curve per policy: what the tables and the plots both show."""
+"""Hit share over a quantity and over a trace, per policy: what the tables and the plots show."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvoxide.replay.policies import UNLIMITED
 from kvoxide.replay.runner import Outcome
+
+# The moving hit share is taken over this part of the trace.
+_MOVING_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,3 +45,34 @@ def over_quantity(
         shares = by_policy.setdefault(outcome.run.policy.name, [0.0] * len(xs))
         shares[xs.index(quantity(outcome))] = outcome.hit_share
     return HitShares(x_name, xs, by_policy)
+
+
+@dataclass(frozen=True)
+class HitCourse:
+    """The hit share over a trace after each of its ``requests`` (from 1): of all so far, and of the
+    last twentieth of the trace."""
+
+    requests: NDArray[np.int64]
+    so_far: NDArray[np.float64]
+    moving: NDArray[np.float64]
+
+
+def over_trace(outcome: Outcome) -> HitCourse:
+    """The course of a run's hit share, without the requests that only warm the cache."""
+    rows = outcome.per_request[outcome.run.workload.report_from :]
+    served = rows[rows[:, 2] >= 0]
+    prompt, hit = served[:, 0], served[:, 2]
+    window = max(1, round(len(served) * _MOVING_SHARE))
+    return HitCourse(
+        np.arange(1, len(served) + 1),
+        np.cumsum(hit) / np.maximum(1, np.cumsum(prompt)),
+        _moving_sum(hit, window) / np.maximum(1, _moving_sum(prompt, window)),
+    )
+
+
+def _moving_sum(values: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """The sum of each value and up to ``window - 1`` before it."""
+    sums = np.concatenate(([0], np.cumsum(values)))
+    ends = np.arange(1, len(values) + 1)
+    difference: NDArray[np.int64] = sums[ends] - sums[np.maximum(0, ends - window)]
+    return difference

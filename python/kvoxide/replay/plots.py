@@ -6,10 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kvoxide.replay.curves import HitShares
+from kvoxide.replay.curves import HitShares, over_trace
 from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
 from kvoxide.replay.retention_plots import draw_blocks, draw_fates
 from kvoxide.replay.runner import Outcome
@@ -28,8 +25,6 @@ _MOST_TICKS: Final = 12
 _BLOCKS_HEIGHT: Final = 1.4
 # Where a legend is beside the labels of an axis on the right.
 _BESIDE_TWO_AXES: Final = 1.17
-# The moving hit share is taken over this part of the trace.
-_MOVING_SHARE: Final = 0.05
 
 
 def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
@@ -117,23 +112,9 @@ def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _draw_hit_share(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:
-    rows = outcome.per_request[outcome.run.workload.report_from :]
-    served = rows[rows[:, 2] >= 0]
-    prompt, hit = served[:, 0], served[:, 2]
-    requests = np.arange(1, len(served) + 1)
-    window = max(1, round(len(served) * _MOVING_SHARE))
-    so_far = np.cumsum(hit) / np.maximum(1, np.cumsum(prompt))
-    moving = _moving_sum(hit, window) / np.maximum(1, _moving_sum(prompt, window))
-    axes.plot(requests, so_far, label=outcome.run.policy.name, **style)
-    axes.plot(requests, moving, **{**style, "linewidth": 0.7, "alpha": 0.6})
-
-
-def _moving_sum(values: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-    """The sum of each value and up to ``window - 1`` before it."""
-    sums = np.concatenate(([0], np.cumsum(values)))
-    ends = np.arange(1, len(values) + 1)
-    difference: NDArray[np.int64] = sums[ends] - sums[np.maximum(0, ends - window)]
-    return difference
+    course = over_trace(outcome)
+    axes.plot(course.requests, course.so_far, label=outcome.run.policy.name, **style)
+    axes.plot(course.requests, course.moving, **{**style, "linewidth": 0.7, "alpha": 0.6})
 
 
 def _draw_occupancy(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from kvoxide.replay.curves import HitShares
 from kvoxide.replay.policies import UNLIMITED
 from kvoxide.replay.runner import Outcome
-from kvoxide.tables import Column, print_table
+from kvoxide.tables import Column, Table, print_table
 
 
 def _count(number: int) -> str:
@@ -54,10 +54,18 @@ _POOL_FIGURES: dict[str, Callable[[Outcome], str]] = {
 
 
 def print_outcomes(outcomes: Sequence[Outcome], title: str) -> None:
-    """Print a line per run; in several tables where the terminal is too narrow for one.
+    """Print a line per run; in several tables where the terminal is too narrow for one."""
+    print_table(*outcome_table(outcomes, title))
 
-    "call" is one scheduling call: the look-up and allocation of one request in one step.
-    """
+
+def print_hit_shares(shares: HitShares, title: str = "") -> None:
+    """Print hit shares with a line per policy and a column per value of the quantity."""
+    print_table(*hit_share_table(shares, title))
+
+
+def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
+    """A line per run. "call" is one scheduling call: the look-up and allocation of one request in
+    one step."""
     keys = [Column("policy", [o.run.policy.name for o in outcomes], is_name=True)]
     if len({o.run.blocks for o in outcomes}) > 2:
         keys.append(Column("pool\nblocks", [_pool(o) for o in outcomes]))
@@ -68,14 +76,14 @@ def print_outcomes(outcomes: Sequence[Outcome], title: str) -> None:
         columns = [column for column in columns if column.header != "rejected"]
     else:
         title += "\nrejected requests can never fit the pool; no other figure counts them"
-    print_table(title, keys, columns)
+    return Table(title, keys, columns)
 
 
-def print_hit_shares(shares: HitShares, title: str = "") -> None:
-    """Print hit shares with a line per policy and a column per value of the quantity."""
+def hit_share_table(shares: HitShares, title: str = "") -> Table:
+    """Hit shares with a line per policy and a column per value of the quantity."""
     columns = [
         Column(f"{x:,}", [f"{row[index]:.1%}" for row in shares.by_policy.values()])
         for index, x in enumerate(shares.xs)
     ]
     title = f"{title}\nHit share over {shares.x_name}".lstrip()
-    print_table(title, [Column("policy", list(shares.by_policy), is_name=True)], columns)
+    return Table(title, [Column("policy", list(shares.by_policy), is_name=True)], columns)

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from matplotlib.ticker import PercentFormatter
 
 # Okabe and Ito's colours; grey is what no policy has a hand in.
-_FATES: Final = {
+FATES: Final = {
     "hit": "#009E73",
     "full evicted": "#D55E00",
     "tail evicted": "#E69F00",
     "never cached": "#CC79A7",
     "first time": "#DDDDDD",
 }
-_BLOCKS: Final = {
+BLOCKS: Final = {
     "in use": "#999999",
     "full waiting": "#0072B2",
     "tail waiting": "#56B4E9",
     "held, pinned": "#F0E442",
     "empty": "#F2F2F2",
 }
-_FIRST_SHARE: Final = 3
+FIRST_SHARE: Final = 3
 
 
 def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
@@ -34,7 +34,7 @@ def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
     rows = [(o.run.policy.name, [o.hit_share, *shares]) for o, shares in told if shares]
     names = [name for name, _ in rows]
     starts = [0.0] * len(rows)
-    for index, (fate, colour) in enumerate(_FATES.items()):
+    for index, (fate, colour) in enumerate(FATES.items()):
         widths = [shares[index] for _, shares in rows]
         axes.barh(range(len(rows)), widths, left=starts, color=colour, label=fate)
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
@@ -49,8 +49,8 @@ def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     """What the blocks of a run's pool are over the trace, how many were evicted, and under which
     ordering."""
     rows = outcome.result.retention_timeline
-    finished, shares = rows[:, 0], rows[:, _FIRST_SHARE : _FIRST_SHARE + len(_BLOCKS)]
-    axes.stackplot(finished, shares.T, colors=list(_BLOCKS.values()), labels=list(_BLOCKS))
+    finished, shares = rows[:, 0], rows[:, FIRST_SHARE : FIRST_SHARE + len(BLOCKS)]
+    axes.stackplot(finished, shares.T, colors=list(BLOCKS.values()), labels=list(BLOCKS))
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(_percent())
     axes.set_ylabel(f"{outcome.run.policy.name}\nblocks")

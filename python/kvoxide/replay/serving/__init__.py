@@ -3,7 +3,7 @@
 from kvoxide.replay.serving.options import Router, ServingOptions, serving_options
 from kvoxide.replay.serving.records import request_moments, serving_record, serving_settings_record
 from kvoxide.replay.serving.step_fit import StepFit
-from kvoxide.replay.serving.tables import print_serving
+from kvoxide.replay.serving.tables import print_serving, serving_tables, timed_outcomes
 
 __all__ = [
     "Router",
@@ -14,4 +14,6 @@ __all__ = [
     "serving_options",
     "serving_record",
     "serving_settings_record",
+    "serving_tables",
+    "timed_outcomes",
 ]

@@ -5,28 +5,35 @@ from typing import Final
 
 from kvoxide._core import InstanceResult, ServingResult
 from kvoxide.replay.runner import Outcome
-from kvoxide.tables import Column, print_table
+from kvoxide.tables import Column, Table, print_table
 
 Cell = Callable[[InstanceResult], str]
 
 
 def print_serving(outcomes: Sequence[Outcome]) -> None:
-    """Print a line per run, and, where there are several, one per instance. A bound, which has no
-    schedule of its own, has none."""
-    timed = list(_timed(outcomes))
+    """Print the tables of :func:`serving_tables`."""
+    for table in serving_tables(outcomes):
+        print_table(*table)
+
+
+def serving_tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
+    """A line per run, and, where there are several, one per instance; nothing where no time
+    passed. A bound, which has no schedule of its own, has none."""
+    timed = list(timed_outcomes(outcomes))
     if not timed:
         return
     rows = [(o, result.total) for o, result in timed]
-    print_table("Times in seconds", _keys([o for o, _ in rows]), _columns([r for _, r in rows]))
+    yield Table("Times in seconds", _keys([o for o, _ in rows]), _columns([r for _, r in rows]))
     if all(len(result.instances) == 1 for _, result in timed):
         return
     each = [(o, i, r) for o, result in timed for i, r in enumerate(result.instances)]
     instances = Column("instance", [str(number) for _, number, _ in each])
     keys = [*_keys([o for o, _, _ in each]), instances]
-    print_table("Instances", keys, _columns([result for _, _, result in each], _INSTANCE))
+    yield Table("Instances", keys, _columns([result for _, _, result in each], _INSTANCE))
 
 
-def _timed(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, ServingResult]]:
+def timed_outcomes(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, ServingResult]]:
+    """The runs in which time passed, each with what the clock showed."""
     for outcome in outcomes:
         if not outcome.is_bound and (result := outcome.result.serving) is not None:
             yield outcome, result
