@@ -69,8 +69,20 @@ fill_supply() {
     "$1/bin/python" -m pip install --quiet -r tests/requirements-supply.txt
 }
 
+fill_browser() {
+    tests/browser.sh "$1" "$tools/bin/python"
+}
+
 fill_vllm() {
     tests/vllm_env.sh "$1"
+}
+
+# What shows pages in tests, for tests/package/page.
+find_browser() {
+    step browser
+    local folder
+    folder=$(cached_venv browser tests/browser.sh <(grep ^playwright= tests/requirements.txt) /etc/os-release)
+    export KVOXIDE_BROWSER=$folder/browser
 }
 
 # Where cargo builds: outside of the checkout, so that a new one need not build other people's

@@ -27,6 +27,7 @@ main() {
 quick() {
     check_sources
     install_kvoxide tools
+    find_browser
     check_types
     [[ $# -gt 0 ]] || count_instructions
     leave_target_folder
@@ -38,6 +39,7 @@ quick() {
 whole() {
     check_sources
     install_kvoxide vllm
+    find_browser
     check_types
     if [[ $# -eq 0 ]]; then
         count_instructions

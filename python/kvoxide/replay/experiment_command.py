@@ -14,6 +14,7 @@ from kvoxide.replay.experiments import (
 )
 from kvoxide.replay.options import output_option, plot_option, policies_option, quiet_option
 from kvoxide.replay.outputs import check_distinct, replacing
+from kvoxide.replay.page import experiment_page, html_option
 from kvoxide.replay.plots import draw_hit_shares, save
 from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
@@ -37,32 +38,42 @@ def experiment() -> None:
 @policies_option("fifo", "uncached-first", "interval=8192", "pin")
 @_json_option
 @_plot_option
+@html_option
 @quiet_option
 def prefixes(
-    policies: tuple[NamedPolicy, ...], json_path: Path | None, plot_path: Path | None, quiet: bool
+    policies: tuple[NamedPolicy, ...],
+    json_path: Path | None,
+    plot_path: Path | None,
+    html_path: Path | None,
+    quiet: bool,
 ) -> None:
     """Hit share over the number of shared prefixes that take turns.
 
     Gemma-3-like groups and 189,245 blocks; 15, 20, 30 and 60 shared prefixes of 28,000 tokens
     with 200 tokens of its own behind each; two passes, of which the second counts.
     """
-    _run(PREFIXES, policies, json_path, plot_path, quiet)
+    _run(PREFIXES, policies, json_path, plot_path, html_path, quiet)
 
 
 @experiment.command("long-contexts")
 @policies_option("fifo", "uncached-first", "interval=0", "interval=32768")
 @_json_option
 @_plot_option
+@html_option
 @quiet_option
 def long_contexts(
-    policies: tuple[NamedPolicy, ...], json_path: Path | None, plot_path: Path | None, quiet: bool
+    policies: tuple[NamedPolicy, ...],
+    json_path: Path | None,
+    plot_path: Path | None,
+    html_path: Path | None,
+    quiet: bool,
 ) -> None:
     """Hit share of long prompts that come back at 100, 90, ... 10 % of their length.
 
     DeepSeek-V4-like groups; 14 prompts of 1,000,000 tokens; a pool of 14.5 times what vLLM
     reserves for one of them; the second asking counts.
     """
-    _run(LONG_CONTEXTS, policies, json_path, plot_path, quiet)
+    _run(LONG_CONTEXTS, policies, json_path, plot_path, html_path, quiet)
 
 
 def _run(
@@ -70,9 +81,10 @@ def _run(
     policies: tuple[NamedPolicy, ...],
     json_path: Path | None,
     plot_path: Path | None,
+    html_path: Path | None,
     quiet: bool,
 ) -> None:
-    check_distinct("", [json_path, plot_path])
+    check_distinct("", [json_path, plot_path, html_path])
     runs = plan_experiment(which, policies)
     for run in runs[: len(policies)]:
         check_run(run)
@@ -86,6 +98,9 @@ def _run(
         if plot_path is not None:
             with replacing(plot_path) as stream:
                 save(draw_hit_shares(shares, title), stream, plot_path.suffix)
+        if html_path is not None:
+            with replacing(html_path) as stream:
+                stream.write(experiment_page(shares, title))
     finally:
         if not quiet:
             print_hit_shares(shares, title)

@@ -37,7 +37,7 @@ def output_option(name: str, metavar: str, text: str) -> Callable[[Command], Com
         name,
         f"{name.strip('-').replace('-', '_')}_path",
         metavar=metavar,
-        callback=parsed_with(_checked_output),
+        callback=parsed_with(checked_output),
         help=text,
     )
 
@@ -78,7 +78,8 @@ def _parse_policies(texts: tuple[str, ...]) -> tuple[NamedPolicy, ...]:
     return policies
 
 
-def _checked_output(text: str) -> Path:
+def checked_output(text: str) -> Path:
+    """The file to write. Raises :class:`OutputError` if it cannot be written."""
     path = Path(text)
     check_writable(path)
     return path
@@ -89,4 +90,4 @@ def _checked_plot(text: str) -> Path:
         raise ConfigError(f"{text!r} must end in one of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("plots need matplotlib; pip install 'kvoxide[cli]'")
-    return _checked_output(text)
+    return checked_output(text)

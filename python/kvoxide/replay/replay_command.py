@@ -20,6 +20,7 @@ from kvoxide.replay.options import (
     quiet_option,
 )
 from kvoxide.replay.outputs import check_distinct, replacing
+from kvoxide.replay.page import html_option, replay_page
 from kvoxide.replay.plots import draw_hit_shares, draw_trace, save
 from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
 from kvoxide.replay.reader import SAMPLE, read_trace
@@ -116,6 +117,7 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
 @plot_option("Draw hit share and occupancy over the trace, or hit share over several pool sizes.")
+@html_option
 @quiet_option
 @click.pass_context
 def replay(
@@ -140,6 +142,7 @@ def replay(
     json_path: Path | None,
     per_request_path: Path | None,
     plot_path: Path | None,
+    html_path: Path | None,
     quiet: bool,
     served: ServedModel | None,
 ) -> None:
@@ -152,7 +155,7 @@ def replay(
     There is one run for every policy and pool size. The line "unlimited" is what a pool that
     never evicts would hit.
     """
-    check_distinct(trace, [json_path, per_request_path, plot_path])
+    check_distinct(trace, [json_path, per_request_path, plot_path, html_path])
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
     time = ServingOptions(arrivals, speed, step_time, fit, instances, router)
@@ -173,7 +176,7 @@ def replay(
         click.echo(f"bad lines: {trace_file.bad_lines}; {trace_file.first_bad_line}", err=True)
     comparison = compare(settings, trace_file, quiet=quiet)
     try:
-        _write(comparison, json_path, per_request_path, plot_path)
+        _write(comparison, json_path, per_request_path, plot_path, html_path)
     finally:
         if not quiet:
             _print(comparison)
@@ -207,6 +210,7 @@ def _write(
     json_path: Path | None,
     per_request_path: Path | None,
     plot_path: Path | None,
+    html_path: Path | None,
 ) -> None:
     if json_path is not None:
         with replacing(json_path) as stream:
@@ -217,6 +221,9 @@ def _write(
     if plot_path is not None:
         with replacing(plot_path) as stream:
             save(_draw(comparison), stream, plot_path.suffix)
+    if html_path is not None:
+        with replacing(html_path) as stream:
+            stream.write(replay_page(comparison))
 
 
 def _print(comparison: Comparison) -> None:

@@ -1,0 +1,118 @@
+"""Which plots and tables are on a page."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from kvoxide._core import __version__
+from kvoxide.replay.comparison import Comparison
+from kvoxide.replay.curves import HitShares, over_pool_size
+from kvoxide.replay.page import figures
+from kvoxide.replay.page.document import Figure, Group, Page, Section
+from kvoxide.replay.page.facts import facts, tiles
+from kvoxide.replay.page.figures import Styles
+from kvoxide.replay.report import hit_share_table, outcome_table
+from kvoxide.replay.runner import Outcome
+from kvoxide.replay.serving import serving_tables, timed_outcomes
+from kvoxide.tables import Table
+
+_CALL = "A call is one scheduling call: the look-up and allocation of one request in one step."
+
+
+def replay_contents(comparison: Comparison) -> Page:
+    """The page of a replay."""
+    outcomes = comparison.outcomes
+    styles = Styles(list(dict.fromkeys(o.run.policy.name for o in outcomes)))
+    sections = [_hits(comparison, styles), _times(comparison, styles), _course(comparison, styles)]
+    return Page(
+        f"kvoxide replay: {PurePath(comparison.trace_file.name).name}",
+        facts(comparison),
+        list(tiles(comparison)),
+        [section for section in sections if section is not None],
+        f"kvoxide {__version__}; {comparison.duration}",
+    )
+
+
+def experiment_contents(shares: HitShares, settings: str) -> Page:
+    """The page of a published experiment."""
+    styles = Styles(list(shares.by_policy))
+    section = Section(
+        "Hits",
+        figures=[figures.hit_shares(shares, styles, f"Hit share over {shares.x_name}")],
+        tables=[hit_share_table(shares)],
+    )
+    title = f"kvoxide experiment: hit share over {shares.x_name}"
+    return Page(title, {"Settings": [settings]}, (), [section], f"kvoxide {__version__}")
+
+
+def _hits(comparison: Comparison, styles: Styles) -> Section:
+    sizes, outcomes = comparison.settings.pool_sizes, comparison.outcomes
+    bars = [
+        figures.fates(
+            _at(outcomes, size),
+            styles,
+            f"What became of the prompt tokens, {size:,} blocks",
+            is_wide=len(sizes) == 1,
+        )
+        for size in sizes
+    ]
+    tables = [outcome_table(outcomes, f"All runs\n{_CALL}")]
+    if len(sizes) == 1:
+        return Section("Hits", figures=bars, tables=tables)
+    shares = over_pool_size(outcomes)
+    curve = figures.hit_shares(shares, styles, "Hit share over the pool size")
+    return Section("Hits", figures=[curve, *bars], tables=[hit_share_table(shares), *tables])
+
+
+def _times(comparison: Comparison, styles: Styles) -> Section | None:
+    timed = list(timed_outcomes(comparison.outcomes))
+    if not timed:
+        return None
+    sizes, drawn = comparison.settings.pool_sizes, list[Figure]()
+    for which in figures.TIMES:
+        if len(sizes) == 1:
+            drawn.append(figures.quantiles(timed, styles, which))
+        else:
+            drawn += [figures.over_pools(timed, styles, which, at) for at in range(3)]
+    for_size = {size: list(_over_time(_at(comparison.outcomes, size), styles)) for size in sizes}
+    return _section("Times", drawn, for_size, list(serving_tables(comparison.outcomes)))
+
+
+def _over_time(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
+    timed = list(timed_outcomes(outcomes))
+    yield figures.over_arrivals(timed, styles)
+    if any(len(result.instances) > 1 for _, result in timed):
+        yield from figures.by_instance(timed, styles)
+
+
+def _course(comparison: Comparison, styles: Styles) -> Section:
+    sizes = comparison.settings.pool_sizes
+    for_size = {size: list(_of_pool(_at(comparison.outcomes, size), styles)) for size in sizes}
+    return _section("Over the trace", [], for_size, [])
+
+
+def _section(
+    title: str, drawn: list[Figure], for_size: dict[int, list[Figure]], tables: Sequence[Table]
+) -> Section:
+    """A section with figures for each pool size: in groups, of which the first is open, where
+    there are several."""
+    if len(for_size) == 1:
+        return Section(title, [*drawn, *next(iter(for_size.values()))], tables)
+    groups = [
+        Group(f"{size:,} blocks", found, is_open=size == min(for_size))
+        for size, found in for_size.items()
+    ]
+    return Section(title, drawn, tables, groups)
+
+
+def _of_pool(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
+    yield figures.hit_course(outcomes, styles)
+    told = [o for o in outcomes if o.has_pool and len(o.result.retention_timeline)]
+    if told:
+        yield figures.evictions(told, styles)
+    for outcome in told:
+        yield figures.blocks(outcome)
+
+
+def _at(outcomes: Sequence[Outcome], size: int) -> list[Outcome]:
+    """The runs at this pool size in blocks, and what they are compared with."""
+    return [outcome for outcome in outcomes if outcome.run.blocks in (size, None)]

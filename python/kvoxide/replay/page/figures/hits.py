@@ -1,0 +1,135 @@
+"""Hits: their share under each policy and why it is not more, over pool sizes, over the trace."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from kvoxide.replay.curves import HitShares, over_trace
+from kvoxide.replay.page.colours import FATES as COLOURS
+from kvoxide.replay.page.document import Figure
+from kvoxide.replay.page.figures.styles import (
+    MOST_POINTS,
+    REQUESTS,
+    SHARE,
+    Styles,
+    axis,
+    layout,
+    quantity_axis,
+)
+from kvoxide.replay.retention_plots import FATES
+from kvoxide.replay.runner import Outcome
+
+_BAR_HEIGHT = 38
+_AXES_HEIGHT = 70
+
+
+def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, *, is_wide: bool) -> Figure:
+    """A bar per run at one pool size: hit share, and why the rest was not hit; and lines at what
+    policies are compared with."""
+    told = [(o, shares) for o in outcomes if o.has_pool and (shares := o.loss_shares) is not None]
+    names = [outcome.run.policy.name for outcome, _ in told]
+    figure = go.Figure()
+    for index, (fate, (colour, _)) in enumerate(zip(FATES, COLOURS, strict=True)):
+        widths = [[outcome.hit_share, *shares][index] for outcome, shares in told]
+        figure.add_bar(
+            y=names,
+            x=widths,
+            orientation="h",
+            name=fate,
+            legendgroup=fate,
+            showlegend=any(widths),
+            marker={"color": colour, "line": {"width": 0}},
+            texttemplate="%{x:.1%}",
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            hovertemplate="%{x:.2%}",
+        )
+    for outcome in outcomes:
+        if not outcome.has_pool:
+            _add_upright(figure, outcome, styles, len(names))
+    figure.update_layout(
+        **layout(
+            _AXES_HEIGHT + _BAR_HEIGHT * max(2, len(names)),
+            barmode="stack",
+            bargap=0.3,
+            uniformtext={"minsize": 10, "mode": "hide"},
+            hovermode="y unified",
+            xaxis=axis(SHARE, title="share of prompt tokens", range=[0, 1]),
+            yaxis=axis(autorange="reversed", type="category", ticksuffix="  "),
+        )
+    )
+    return Figure(title, "", figure.to_plotly_json(), is_wide=is_wide)
+
+
+def _add_upright(figure: go.Figure, outcome: Outcome, styles: Styles, num_bars: int) -> None:
+    name = outcome.run.policy.name
+    figure.add_scatter(
+        x=[outcome.hit_share] * 2,
+        y=[-0.5, num_bars - 0.5],
+        yaxis="y2",
+        mode="lines",
+        name=name,
+        legendgroup=name,
+        line=styles.line(name),
+        hovertemplate="%{x:.2%}",
+    )
+    figure.update_layout(
+        yaxis2={"overlaying": "y", "range": [num_bars - 0.5, -0.5], "visible": False}
+    )
+
+
+def hit_shares(shares: HitShares, styles: Styles, title: str) -> Figure:
+    """Hit share over a quantity, a line per policy."""
+    figure = go.Figure()
+    for name, row in shares.by_policy.items():
+        is_policy = "dash" not in (line := styles.line(name)) or line["dash"] == "solid"
+        figure.add_scatter(
+            x=shares.xs,
+            y=row,
+            mode="lines+markers" if is_policy else "lines",
+            name=name,
+            legendgroup=name,
+            line=line,
+            marker={"size": 8},
+        )
+    figure.update_layout(
+        **layout(
+            360,
+            xaxis=axis(quantity_axis(shares.xs), title=shares.x_name),
+            yaxis=axis(SHARE, title="hit share of prompt tokens"),
+        )
+    )
+    return Figure(title, "", figure.to_plotly_json(), is_wide=True)
+
+
+def hit_course(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
+    """Hit share over the trace: so far, and moving."""
+    figure = go.Figure()
+    for outcome in outcomes:
+        if outcome.is_bound:
+            continue
+        name, course = outcome.run.policy.name, over_trace(outcome)
+        kept = np.unique(np.linspace(0, len(course.requests) - 1, MOST_POINTS, dtype=int))
+        if not len(course.requests):
+            continue
+        line = styles.line(name)
+        curves = [(course.so_far, False), (course.moving, True)]
+        for shares, is_moving in curves if outcome.has_pool else curves[:1]:
+            figure.add_scatter(
+                x=course.requests[kept].tolist(),
+                y=shares[kept].round(6).tolist(),
+                mode="lines",
+                name=name,
+                legendgroup=name,
+                showlegend=not is_moving,
+                opacity=0.6 if is_moving else 1,
+                hoverinfo="skip" if is_moving else None,
+                line={**line, "width": 1} if is_moving else line,
+            )
+    figure.update_layout(
+        **layout(360, xaxis=axis(REQUESTS), yaxis=axis(SHARE, title="hit share of prompt tokens"))
+    )
+    note = "Thick: of all requests so far. Thin: of the last twentieth of the trace."
+    return Figure("Hit share over the trace", note, figure.to_plotly_json(), is_wide=True)

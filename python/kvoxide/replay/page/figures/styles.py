@@ -1,0 +1,67 @@
+"""How lines and axes look, alike in all plots of a page."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kvoxide.replay.page.colours import POLICIES, REFERENCE
+from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
+
+SHARE: Final = {"tickformat": ",.0%", "hoverformat": ".2%", "rangemode": "tozero"}
+SECONDS: Final = {"ticksuffix": " s", "hoverformat": ",.3f", "rangemode": "tozero"}
+COUNT: Final = {"tickformat": "~s", "hoverformat": ",d", "rangemode": "tozero"}
+REQUESTS: Final = {"title": {"text": "requests"}, "tickformat": ",d", "rangemode": "tozero"}
+HEIGHT: Final = 320
+# Curves have no more points than a wide screen shows.
+MOST_POINTS: Final = 400
+
+_REFERENCE_DASHES: Final = {UNLIMITED: "dash", CLAIRVOYANT: "dot"}
+
+
+@dataclass(frozen=True)
+class Styles:
+    """The colours of the policies of a page, in their order."""
+
+    names: Sequence[str]
+
+    def colour(self, name: str) -> str:
+        """The colour of a policy, or of what policies are compared with."""
+        if name in _REFERENCE_DASHES:
+            return REFERENCE[0]
+        policies = [other for other in self.names if other not in _REFERENCE_DASHES]
+        return POLICIES[policies.index(name) % len(POLICIES)][0]
+
+    def line(self, name: str) -> dict[str, Any]:
+        """The line of a policy. Later ones are thinner, so that lines that coincide all show."""
+        if (dash := _REFERENCE_DASHES.get(name)) is not None:
+            return {"color": self.colour(name), "dash": dash, "width": 1.8}
+        again = self.names.index(name) >= len(POLICIES)
+        width = max(1.8, 3.4 - 0.5 * self.names.index(name))
+        return {"color": self.colour(name), "width": width, "dash": "dashdot" if again else "solid"}
+
+
+def layout(height: int = HEIGHT, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A layout without colours, which the page adds, and without a legend, which it has beside."""
+    return {
+        "template": {},
+        "height": height,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+        "showlegend": False,
+        "hovermode": "x unified",
+        **settings,
+    }
+
+
+def axis(*settings: dict[str, Any], title: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """An axis with these settings, wide enough for its labels."""
+    merged = dict(itertools.chain.from_iterable(s.items() for s in settings))
+    titled = {"title": {"text": title, "standoff": 10}} if title else {}
+    return {"automargin": True, "zeroline": False, **merged, **titled, **more}
+
+
+def quantity_axis(xs: Sequence[int]) -> dict[str, Any]:
+    """An axis over some numbers, with a tick at each of them unless they are many."""
+    is_logarithmic = min(xs) > 0 and max(xs) > 10 * min(xs)
+    ticks = {"tickvals": list(xs), "ticktext": [f"{x:,}" for x in xs]} if len(xs) <= 12 else {}
+    return {"type": "log" if is_logarithmic else "linear", **ticks}

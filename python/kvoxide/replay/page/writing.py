@@ -1,0 +1,21 @@
+"""Pages of commands, as the bytes of a file."""
+
+from kvoxide.replay.comparison import Comparison
+from kvoxide.replay.curves import HitShares
+
+
+def replay_page(comparison: Comparison) -> bytes:
+    """Everything but the single requests, as HTML."""
+    # Imported here: plotly and jinja2 are there only with kvoxide[html].
+    from kvoxide.replay.page.contents import replay_contents
+    from kvoxide.replay.page.template import html_document
+
+    return html_document(replay_contents(comparison))
+
+
+def experiment_page(shares: HitShares, settings: str) -> bytes:
+    """Hit shares of an experiment, as HTML; ``settings`` are its groups and its pool."""
+    from kvoxide.replay.page.contents import experiment_contents
+    from kvoxide.replay.page.template import html_document
+
+    return html_document(experiment_contents(shares, settings))
