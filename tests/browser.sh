@@ -41,7 +41,7 @@ from_debian() {
 fetch() {
     timeout 600 apt-get -qq --no-install-recommends -o Dir::State="$folder/apt/state" \
         -o Dir::State::status=/dev/null -o Dir::Cache="$folder/apt/cache" -o Debug::NoLocking=1 \
-        -o APT::Sandbox::User= "$@"
+        -o APT::Sandbox::User= "$@" >>"$folder/debian.log" 2>&1
 }
 
 library_folders() { # ROOT
@@ -62,7 +62,7 @@ start_with() { # PROGRAM [NAME=VALUE...]
 fail() {
     cat >&2 <<END
 tests/browser.sh: no headless Chromium could be had for the tests of pages, neither from Playwright's
-download site ($folder/playwright.log says why) nor as a Debian package.
+download site nor as a Debian package; playwright.log and debian.log in $folder say why.
 If only libraries are missing, 'playwright install-deps chromium' installs them, as root. Without the
 network, put a program that starts a Chromium at $folder/browser and 'touch $folder/.complete'.
 END

@@ -51,7 +51,7 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
             _at(outcomes, size),
             styles,
             f"What became of the prompt tokens, {size:,} blocks",
-            is_wide=len(sizes) == 1,
+            "whole" if len(sizes) == 1 else "half",
         )
         for size in sizes
     ]

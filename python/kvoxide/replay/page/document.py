@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kvoxide.tables import Table
+
+Width = Literal["whole", "half", "third"]
 
 
 @dataclass(frozen=True)
 class Figure:
     """A plot: ``plot`` is what plotly.js draws (``data`` and ``layout``), in the light colours.
-    ``note`` says how to read it. A ``wide`` one takes the whole width of the page."""
+    ``note`` says how to read it, ``width`` how much of the page it takes on a wide screen."""
 
     title: str
     note: str
     plot: dict[str, Any]
-    is_wide: bool = False
+    width: Width = "half"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvoxide.replay.curves import HitShares, over_trace
 from kvoxide.replay.page.colours import FATES as COLOURS
-from kvoxide.replay.page.document import Figure
+from kvoxide.replay.page.document import Figure, Width
 from kvoxide.replay.page.figures.styles import (
     MOST_POINTS,
     REQUESTS,
@@ -24,7 +24,7 @@ _BAR_HEIGHT = 38
 _AXES_HEIGHT = 70
 
 
-def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, *, is_wide: bool) -> Figure:
+def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, width: Width) -> Figure:
     """A bar per run at one pool size: hit share, and why the rest was not hit; and lines at what
     policies are compared with."""
     told = [(o, shares) for o in outcomes if o.has_pool and (shares := o.loss_shares) is not None]
@@ -60,7 +60,7 @@ def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, *, is_wide: b
             yaxis=axis(autorange="reversed", type="category", ticksuffix="  "),
         )
     )
-    return Figure(title, "", figure.to_plotly_json(), is_wide=is_wide)
+    return Figure(title, "", figure.to_plotly_json(), width)
 
 
 def _add_upright(figure: go.Figure, outcome: Outcome, styles: Styles, num_bars: int) -> None:
@@ -101,7 +101,7 @@ def hit_shares(shares: HitShares, styles: Styles, title: str) -> Figure:
             yaxis=axis(SHARE, title="hit share of prompt tokens"),
         )
     )
-    return Figure(title, "", figure.to_plotly_json(), is_wide=True)
+    return Figure(title, "", figure.to_plotly_json(), width="whole")
 
 
 def hit_course(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
@@ -132,4 +132,4 @@ def hit_course(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
         **layout(360, xaxis=axis(REQUESTS), yaxis=axis(SHARE, title="hit share of prompt tokens"))
     )
     note = "Thick: of all requests so far. Thin: of the last twentieth of the trace."
-    return Figure("Hit share over the trace", note, figure.to_plotly_json(), is_wide=True)
+    return Figure("Hit share over the trace", note, figure.to_plotly_json(), width="whole")

@@ -94,4 +94,4 @@ def evictions(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
     figure.update_layout(
         **layout(280, xaxis=axis(REQUESTS), yaxis=axis(COUNT, title="blocks evicted"))
     )
-    return Figure("Evictions so far", "", figure.to_plotly_json(), is_wide=True)
+    return Figure("Evictions so far", "", figure.to_plotly_json(), width="whole")

@@ -63,5 +63,13 @@ def axis(*settings: dict[str, Any], title: str = "", **more: Any) -> dict[str, A
 def quantity_axis(xs: Sequence[int]) -> dict[str, Any]:
     """An axis over some numbers, with a tick at each of them unless they are many."""
     is_logarithmic = min(xs) > 0 and max(xs) > 10 * min(xs)
-    ticks = {"tickvals": list(xs), "ticktext": [f"{x:,}" for x in xs]} if len(xs) <= 12 else {}
-    return {"type": "log" if is_logarithmic else "linear", **ticks}
+    ticks = {"tickvals": list(xs), "ticktext": list(map(_short, xs))} if len(xs) <= 12 else {}
+    return {"type": "log" if is_logarithmic else "linear", "tickangle": 0, **ticks}
+
+
+def _short(number: int) -> str:
+    """A number that is read beside others on a narrow screen: 800k."""
+    for least, factor, unit in ((10**6, 1e6, "M"), (10**4, 1e3, "k")):
+        if number >= least:
+            return f"{number / factor:.4g}{unit}"
+    return f"{number:,}"

@@ -93,7 +93,7 @@ def over_pools(timed: Sequence[Timed], styles: Styles, which: TimeName, at: int)
         )
     )
     title = f"{TIMES[which]}, {_QUANTILES[at][0]}"
-    return Figure(title, "", figure.to_plotly_json())
+    return Figure(title, "", figure.to_plotly_json(), width="third")
 
 
 def over_arrivals(timed: Sequence[Timed], styles: Styles) -> Figure:
@@ -130,7 +130,7 @@ def over_arrivals(timed: Sequence[Timed], styles: Styles) -> Figure:
         "Time to the first token over the time of arrival",
         note,
         figure.to_plotly_json(),
-        is_wide=True,
+        width="whole",
     )
 
 
@@ -195,4 +195,4 @@ def _instances(
             yaxis=axis(unit),
         )
     )
-    return Figure(title, "", figure.to_plotly_json())
+    return Figure(title, "", figure.to_plotly_json(), width="third")
