@@ -119,13 +119,13 @@ mod tests {
 
     #[test]
     fn rows_are_parted_from_what_is_between_them() {
-        let up: Vec<u32> = (7..27).collect();
-        let down: Vec<u32> = (30..50).rev().collect();
+        let up: Vec<u32> = (7..57).collect();
+        let down: Vec<u32> = (60..100).rev().collect();
         let numbers = [&[3][..], &up, &[9, 8], &down, &[1, 2]].concat();
         let [first, second] = [Piece::Row(&up), Piece::Row(&down)];
         let between = [&[3][..], &[9, 8], &[1, 2]].map(Piece::Scattered);
         assert_eq!(pieces(&numbers, 8), [between[0], first, between[1], second, between[2]]);
-        assert_eq!(pieces(&numbers, 21), [Piece::Scattered(&numbers)]);
+        assert_eq!(pieces(&numbers, 51), [Piece::Scattered(&numbers)]);
         assert_eq!(pieces(&up, 8), [first]);
         assert_eq!(pieces(&[], 2), []);
         assert_eq!(pieces(&[4], 2), [Piece::Scattered(&[4])]);
