@@ -13,7 +13,7 @@ pub enum Piece<'a> {
 }
 
 /// The parts of a list in their order: rows of at least `least` numbers, and what is between them.
-/// Some rows of fewer than 31 are not seen.
+/// Some rows of fewer than 63 are not seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
     rest: &'a [u32],
@@ -52,8 +52,8 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Where the first row of at least `least` numbers is that has sixteen from some multiple of
-/// sixteen on, as every row of 31 has. Behind the last number if there is none.
+/// Where the first row of at least `least` numbers is that has 32 from some multiple of
+/// 32 on, as every row of 63 has. Behind the last number if there is none.
 #[inline]
 fn first_row(numbers: &[u32], least: usize) -> Range<usize> {
     let end = numbers.len();
@@ -81,7 +81,7 @@ fn step_of_row(numbers: &[u32]) -> Option<u32> {
     (is_likely && step.wrapping_add(1) & !2 == 0 && are_steps(numbers, step)).then_some(step)
 }
 
-const WINDOW: usize = 16;
+const WINDOW: usize = 32;
 
 /// The row that a number is in, where that has a step to the next.
 fn row_around(numbers: &[u32], at: usize, step: u32) -> Range<usize> {
@@ -119,13 +119,13 @@ mod tests {
 
     #[test]
     fn rows_are_parted_from_what_is_between_them() {
-        let up: Vec<u32> = (7..57).collect();
-        let down: Vec<u32> = (60..100).rev().collect();
+        let up: Vec<u32> = (7..107).collect();
+        let down: Vec<u32> = (110..180).rev().collect();
         let numbers = [&[3][..], &up, &[9, 8], &down, &[1, 2]].concat();
         let [first, second] = [Piece::Row(&up), Piece::Row(&down)];
         let between = [&[3][..], &[9, 8], &[1, 2]].map(Piece::Scattered);
         assert_eq!(pieces(&numbers, 8), [between[0], first, between[1], second, between[2]]);
-        assert_eq!(pieces(&numbers, 51), [Piece::Scattered(&numbers)]);
+        assert_eq!(pieces(&numbers, 101), [Piece::Scattered(&numbers)]);
         assert_eq!(pieces(&up, 8), [first]);
         assert_eq!(pieces(&[], 2), []);
         assert_eq!(pieces(&[4], 2), [Piece::Scattered(&[4])]);
@@ -135,7 +135,7 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_are_the_list(
-            rows in prop::collection::vec((0u32..90, 1u32..80, any::<bool>()), 0..12),
+            rows in prop::collection::vec((0u32..90, 1u32..150, any::<bool>()), 0..12),
             least in 2usize..40,
         ) {
             let row = |&(first, len, up): &(u32, u32, bool)| -> Vec<u32> {
@@ -156,7 +156,7 @@ mod tests {
                 match piece {
                     Piece::Row(_) => prop_assert!(longest == part.len() && longest >= least),
                     // A row may begin with the last number of the one before.
-                    Piece::Scattered(_) => prop_assert!(longest <= least.max(31)),
+                    Piece::Scattered(_) => prop_assert!(longest <= least.max(63)),
                 }
             }
             prop_assert_eq!(joined, numbers);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder};
 use proptest::prelude::*;
 
-const NUM_BLOCKS: usize = 400;
+const NUM_BLOCKS: usize = 700;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -20,10 +20,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (1..140usize, 0..4usize).prop_map(|(num, cached)| Step::Take { num, cached }),
+        (1..300usize, 0..4usize).prop_map(|(num, cached)| Step::Take { num, cached }),
         (0..9usize, any::<bool>())
             .prop_map(|(holding, is_turned)| Step::Release { holding, is_turned }),
-        (0..20usize, 0..60usize, 1..140usize).prop_map(|(list, first, len)| Step::Touch {
+        (0..20usize, 0..120usize, 1..300usize).prop_map(|(list, first, len)| Step::Touch {
             list,
             first,
             len

@@ -195,7 +195,7 @@ fn join(records: &mut [Record], last: u32, block: u32) {
 pub fn drop_to_ends(records: &mut [Record], blocks: &[BlockId], ends: &mut Ends) -> usize {
     let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
     let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
-    let drop = |&block: &BlockId| {
+    let other = blocks.iter().position(|&block| {
         let usage = records[block as usize][word::USE];
         if usage & !flag::LINKED == flag::CACHED + 1 {
             records[block as usize][word::USE] = usage - 1;
@@ -205,18 +205,16 @@ pub fn drop_to_ends(records: &mut [Record], blocks: &[BlockId], ends: &mut Ends)
             records[block as usize][word::USE] = 0;
             join(records, front, block);
             front = block;
-        } else if usage & MAX_REFERENCES > 1 && block != NULL_BLOCK {
-            records[block as usize][word::USE] = usage - 1;
-            return true;
         } else {
-            return false;
+            let is_shared = usage & MAX_REFERENCES > 1 && block != NULL_BLOCK;
+            records[block as usize][word::USE] -= u32::from(is_shared);
+            return !is_shared;
         }
         num_free += 1;
-        true
-    };
-    let num_dropped = blocks.iter().map(drop).take_while(|&is_dropped| is_dropped).count();
+        false
+    });
     *ends = Ends { front, is_front_open, back, num_free };
-    num_dropped
+    other.unwrap_or(blocks.len())
 }
 
 /// What was found out of free blocks that are taken.

@@ -12,7 +12,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::{Piece, Pieces};
 
 /// Blocks in a row that are handled as one, at least.
-const LEAST_ROW: usize = 32;
+const LEAST_ROW: usize = 64;
 
 /// Blocks of a table that are turned round at a time, to be given back.
 const TURNED_AT_ONCE: usize = 1 << 8;

@@ -19,7 +19,7 @@ const NUM_RANGES: usize = 7;
 const FEW: usize = 1 << 6;
 
 /// The numbers in a row that are copied as a part of a list, at least.
-const LONG_ROW: usize = 1 << 5;
+const LONG_ROW: usize = 1 << 6;
 
 static RANGES: [PyOnceLock<Range>; NUM_RANGES] = [const { PyOnceLock::new() }; NUM_RANGES];
 
