@@ -5,8 +5,8 @@ use crate::block::{BlockHash, CacheKey, GroupId};
 /// Slots of the index on a cache line.
 pub const LINE_LEN: usize = 8;
 
-/// Keys of one hash that belong to one line: half of it, so that two hashes can share it.
-const GROUPS_PER_LINE: usize = LINE_LEN / 2;
+/// Four keys of a hash on a line, where lines are rarely full.
+const FREE_LINES: u32 = 2;
 
 /// What a slot of the index holds of a key: bits of its hash, and below them its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,13 +27,27 @@ impl Fingerprint {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyLayout {
     group_mask: u32,
+    /// Keys of one hash that belong to one line, as a power of two: few, so that several hashes can
+    /// share it.
+    line_shift: u32,
 }
 
 impl KeyLayout {
     /// The layout for keys of groups below `num_groups`.
     pub fn new(num_groups: usize) -> Self {
         let num_groups = num_groups.clamp(1, usize::from(GroupId::MAX) + 1).next_power_of_two();
-        Self { group_mask: (num_groups - 1) as u32 }
+        Self { group_mask: (num_groups - 1) as u32, line_shift: FREE_LINES }
+    }
+
+    /// The same for a table that is nearly full: fewer keys of a hash on a line, so that fewer
+    /// are in each other's way.
+    pub fn crowded(self) -> Self {
+        Self { line_shift: 1, ..self }
+    }
+
+    /// Whether it is for a table that is nearly full.
+    pub fn is_crowded(&self) -> bool {
+        self.line_shift < FREE_LINES
     }
 
     /// Groups whose keys can be told apart: at least as many as there are.
@@ -71,12 +85,18 @@ impl KeyLayout {
     #[inline]
     pub fn line(&self, Fingerprint(bits): Fingerprint, num_lines: usize) -> usize {
         let first = ((u64::from(bits & !self.group_mask) * num_lines as u64) >> 32) as usize;
-        first + (bits & self.group_mask) as usize / GROUPS_PER_LINE
+        first + ((bits & self.group_mask) >> self.line_shift) as usize
+    }
+
+    /// Where a key goes on if its line is full: as [`Self::line`], any other line of the table.
+    pub fn second_line(&self, Fingerprint(bits): Fingerprint, num_lines: usize) -> usize {
+        let mixed = (bits & !self.group_mask).wrapping_mul(0x9e37_79b1) & !self.group_mask;
+        self.line(Fingerprint(mixed | bits & self.group_mask), num_lines)
     }
 
     /// Lines at the end of a table for the groups that do not fit on the last one.
     pub fn more_lines(&self) -> usize {
-        self.group_mask as usize / GROUPS_PER_LINE
+        (self.group_mask >> self.line_shift) as usize
     }
 }
 

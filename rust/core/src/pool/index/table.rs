@@ -36,6 +36,8 @@ pub struct HashIndex {
 impl HashIndex {
     /// A table for up to `capacity` distinct keys without growth.
     pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
+        let layout = if capacity < Self::LARGE { layout } else { layout.crowded() };
+
         let num_homes = Self::num_homes(capacity);
         let num_lines = num_homes + layout.more_lines();
         Self {
@@ -49,12 +51,13 @@ impl HashIndex {
         }
     }
 
-    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill six of its
-    /// slots. Seven for five keys where the table is large.
+    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill four of its
+    /// slots. Two a key where the table is large: with 7 for 5 keys, most of the time went into lines
+    /// that were full.
     fn num_homes(capacity: usize) -> usize {
         let num_slots = match capacity {
-            0..Self::LARGE => capacity * 8 + 8,
-            _ => capacity * 7 / 5 + 8,
+            0..Self::LARGE => (capacity + 1) * LINE_LEN,
+            _ => capacity * 2 + LINE_LEN,
         };
         num_slots.div_ceil(LINE_LEN)
     }
@@ -82,10 +85,14 @@ impl HashIndex {
     /// Reads the lines of keys that are about to be looked for, so that the waits for memory
     /// overlap.
     #[inline]
-    pub fn warm_up(&self, keys: impl Iterator<Item = Place>) {
-        let lines = &*self.lines;
-        let first = |place: Place| lines[place.line as usize].fingerprints[0];
-        std::hint::black_box(keys.fold(0, |seen, place| seen ^ first(place)));
+    pub fn warm_up(&self, keys: impl Iterator<Item = Place> + Clone) {
+        let first = |line: usize| self.lines[line].fingerprints[0];
+        std::hint::black_box(keys.clone().fold(0, |seen, key| seen ^ first(key.line as usize)));
+        if self.layout.is_crowded() {
+            let passed = keys.filter(|key| self.passed[key.line as usize] > 0);
+            let second = |key: Place| self.layout.second_line(key.fingerprint, self.num_homes);
+            std::hint::black_box(passed.fold(0, |seen, key| seen ^ first(second(key))));
+        }
     }
 
     /// The entry that stands where that of a key does nearly always.
@@ -116,22 +123,44 @@ impl HashIndex {
     #[inline]
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
-        let mut line = self.layout.line(fp, self.num_homes);
+        let line = self.layout.line(fp, self.num_homes);
         let best = lines[line].entries[fp.slot()];
         if lines[line].fingerprints[fp.slot()] == fp.0 && best != NONE && is_match(best) {
             return Some(best);
         }
-        loop {
-            if lines[line].may_have(fp)
-                && let Some(entry) = lines[line].entry_with(fp, &is_match)
+        if lines[line].may_have(fp)
+            && let Some(entry) = lines[line].entry_with(fp, &is_match)
+        {
+            return Some(entry);
+        }
+        match self.passed[line] {
+            0 => None,
+            _ => self.find_behind(fp, is_match),
+        }
+    }
+
+    /// The lines to which a key may go, first to last: its own, then from any other one on all
+    /// that there are.
+    fn path(&self, fp: Fingerprint) -> impl Iterator<Item = usize> + use<> {
+        let num_lines = self.lines.len();
+        let second = self.layout.second_line(fp, self.num_homes);
+        let home = self.layout.line(fp, self.num_homes);
+        std::iter::once(home).chain((second..num_lines).chain(0..second))
+    }
+
+    #[cold]
+    fn find_behind(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
+        for line in self.path(fp).skip(1) {
+            if self.lines[line].may_have(fp)
+                && let Some(entry) = self.lines[line].entry_with(fp, &is_match)
             {
                 return Some(entry);
             }
             if self.passed[line] == 0 {
                 return None;
             }
-            line = after(lines, line);
         }
+        None
     }
 
     /// Every entry with the key of `first`, which is in a slot: the first inserted first.
@@ -179,28 +208,16 @@ impl HashIndex {
         false
     }
 
-    /// Puts an entry in the first line with an empty slot.
+    /// Puts an entry in the first line of its path with an empty slot.
     fn put(&mut self, fp: Fingerprint, entry: Entry) {
-        let lines = &mut *self.lines;
-        let home = self.layout.line(fp, self.num_homes);
-        let mut line = home;
-        loop {
-            if let Some(slot) = lines[line].empty_slot(fp) {
-                lines[line].put(slot, fp, entry);
-                return self.count_passed(home, line, |passed| *passed += 1);
+        for line in self.path(fp) {
+            if let Some(slot) = self.lines[line].empty_slot(fp) {
+                self.lines[line].put(slot, fp, entry);
+                return;
             }
-            line = after(lines, line);
-        }
-    }
-
-    /// Changes the counts of the lines from `home` to the one before `end`.
-    fn count_passed(&mut self, home: usize, end: usize, change: impl Fn(&mut u8)) {
-        let mut line = home;
-        while line != end {
             if self.passed[line] != CROWDED {
-                change(&mut self.passed[line]);
+                self.passed[line] += 1;
             }
-            line = after(&self.lines, line);
         }
     }
 
@@ -225,28 +242,36 @@ impl HashIndex {
     pub fn remove_first(&mut self, key: Place, entry: Entry) -> Option<Entry> {
         match self.simple_changes().remove(key, entry) {
             true => None,
-            false => self.remove_with_care(key.line as usize, entry),
+            false => self.remove_with_care(key.fingerprint, entry),
         }
     }
 
-    fn remove_with_care(&mut self, home: usize, entry: Entry) -> Option<Entry> {
-        let mut line = home;
-        let slot = loop {
-            if let Some(slot) = self.lines[line].slot_of(entry) {
-                break slot;
-            }
-            if self.passed[line] == 0 {
-                return None;
-            }
-            line = after(&self.lines, line);
-        };
+    fn remove_with_care(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
+        let (line, slot) = self.place_of(fp, entry)?;
         let heir = if self.duplicates.is_empty() { None } else { self.next_in_line(entry) };
         self.lines[line].entries[slot] = heir.unwrap_or(NONE);
         if heir.is_none() {
             self.len -= 1;
-            self.count_passed(home, line, |passed| *passed -= 1);
+            for passed in self.path(fp).take_while(|&before| before != line) {
+                if self.passed[passed] != CROWDED {
+                    self.passed[passed] -= 1;
+                }
+            }
         }
         heir
+    }
+
+    /// The line and slot in which an entry stands.
+    fn place_of(&self, fp: Fingerprint, entry: Entry) -> Option<(usize, usize)> {
+        for line in self.path(fp) {
+            if let Some(slot) = self.lines[line].slot_of(entry) {
+                return Some((line, slot));
+            }
+            if self.passed[line] == 0 {
+                return None;
+            }
+        }
+        None
     }
 
     fn next_in_line(&mut self, first: Entry) -> Option<Entry> {
@@ -292,10 +317,6 @@ impl HashIndex {
 /// A line that so many entries have passed is never again known to be passed by none.
 const CROWDED: u8 = u8::MAX;
 
-fn after(lines: &[Line], line: usize) -> usize {
-    if line + 1 == lines.len() { 0 } else { line + 1 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,6 +328,35 @@ mod tests {
 
     fn index(capacity: usize) -> HashIndex {
         HashIndex::with_capacity(capacity, KeyLayout::new(1))
+    }
+
+    #[test]
+    fn a_large_table_finds_what_went_past_full_lines_and_forgets_it_without_a_trace() {
+        let layout = KeyLayout::new(6);
+        let fingerprint = |entry: Entry| {
+            let (hash, group) = (u64::from(entry) / 6, entry % 6);
+            layout.fingerprint(&BlockHash([hash, 0, 0, 0]), group as u16)
+        };
+        let capacity = HashIndex::LARGE;
+        let mut index = HashIndex::with_capacity(capacity, layout);
+        let all = 1..=capacity as Entry;
+        for entry in all.clone() {
+            let place = index.place(fingerprint(entry));
+            assert!(!index.insert(place, entry, |other| other == entry, fingerprint));
+        }
+        assert!(index.passed.iter().filter(|&&passed| passed > 0).count() > capacity / 200);
+        let (stays, goes) = (all.clone().step_by(2), all.clone().skip(1).step_by(2));
+        for entry in goes.clone() {
+            assert_eq!(index.remove(fingerprint(entry), entry, |other| other == entry), None);
+        }
+        let found = |index: &HashIndex, e: Entry| index.find(fingerprint(e), |other| other == e);
+        assert!(stays.clone().all(|entry| found(&index, entry) == Some(entry)));
+        assert!(goes.clone().all(|entry| found(&index, entry).is_none()));
+        for entry in stays {
+            index.remove_first(index.place(fingerprint(entry)), entry);
+        }
+        assert!(index.is_empty() && index.first_entries().next().is_none());
+        assert!(index.passed.iter().all(|&passed| passed == 0 || passed == CROWDED));
     }
 
     /// An index over keys that are small numbers; entry `e` has key `keys[e]`.
