@@ -56,8 +56,12 @@ impl TailWorth<'_> {
         range: Range<usize>,
         boundaries: &[usize],
     ) -> Vec<(Range<usize>, Grade)> {
+        let near_end = self.near_end();
+        if near_end.len() == 1 && near_end[0].start <= range.start && range.end <= near_end[0].end {
+            return vec![(range, Grade::BEST)];
+        }
         let mut grades = Grades::new(range.clone());
-        self.fill_near_end(&mut grades);
+        near_end.into_iter().for_each(|tail| grades.fill(tail, Grade::BEST));
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
         self.fill_inside(&mut grades, &range);
         // What is generated may end anywhere.
@@ -87,17 +91,14 @@ impl TailWorth<'_> {
         }
     }
 
-    /// Grades the tails at every boundary near the prompt's end, which may be one piece.
-    fn fill_near_end(&self, grades: &mut Grades) {
-        let before = (0..NEAR_END_TOKENS).step_by(self.alignment);
-        let mut tails =
-            before.map(|before| self.tail(self.num_prompt_tokens.saturating_sub(before)));
+    /// The tails at every boundary near the prompt's end, which may be one piece.
+    fn near_end(&self) -> Vec<Range<usize>> {
+        let at = |before: usize| self.tail(self.num_prompt_tokens.saturating_sub(before));
         if self.alignment > self.need * self.block_size {
-            return tails.for_each(|tail| grades.fill(tail, Grade::BEST));
+            return (0..NEAR_END_TOKENS).step_by(self.alignment).map(at).collect();
         }
-        let last = tails.next().unwrap_or_default();
-        let first = tails.next_back().unwrap_or(last.clone());
-        grades.fill(first.start..last.end, Grade::BEST);
+        let furthest = (NEAR_END_TOKENS - 1) / self.alignment * self.alignment;
+        std::iter::once(at(furthest).start..at(0).end).collect()
     }
 
     /// The blocks of the tail of a hit that ends at or below so many tokens.

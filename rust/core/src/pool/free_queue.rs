@@ -4,7 +4,7 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use super::records::{self, Ends, Record};
+use super::records::{self, Ends, Record, RecordWriter};
 use super::states::BlockStates;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::Piece;
@@ -108,6 +108,41 @@ impl BlockStates {
         std::iter::successors(self.first_of_ring(sentinel), move |&block| {
             Some(self.next(block)).filter(|&next| next != sentinel)
         })
+    }
+}
+
+/// Links of many blocks, one after the other.
+impl RecordWriter<'_> {
+    #[inline]
+    pub(super) fn next(&self, id: u32) -> u32 {
+        self.distances(id).0.wrapping_add(id).wrapping_add(1)
+    }
+
+    #[inline]
+    pub(super) fn prev(&self, id: u32) -> u32 {
+        self.distances(id).1.wrapping_add(id).wrapping_sub(1)
+    }
+
+    #[inline]
+    pub(super) fn join(&mut self, left: u32, right: u32) {
+        self.set_next_distance(left, right.wrapping_sub(left).wrapping_sub(1));
+        self.set_prev_distance(right, left.wrapping_sub(right).wrapping_add(1));
+    }
+
+    /// Takes blocks that stand side by side out of the ring that they are in.
+    pub(super) fn unlink_run(&mut self, run: &Run) {
+        if run.len > 0 {
+            self.join(self.prev(run.front), self.next(run.back));
+        }
+    }
+
+    /// As [`BlockStates::drop_reference`], if the block becomes [`Dropped::Cached`]. Then it stands
+    /// between two others, which do not know it yet.
+    #[inline]
+    pub(super) fn drop_between(&mut self, prev: u32, block: BlockId, next: u32) -> bool {
+        let to_next = next.wrapping_sub(block).wrapping_sub(1);
+        let to_prev = prev.wrapping_sub(block).wrapping_add(1);
+        self.drop_last_reference(block, (to_next, to_prev))
     }
 }
 
@@ -287,6 +322,22 @@ impl Run {
         }
         self.back = block;
         self.len += 1;
+    }
+
+    /// Adds a block to a run, if it stands right before or behind it.
+    #[inline]
+    pub(super) fn grow_in(&mut self, links: &RecordWriter<'_>, block: BlockId) -> bool {
+        if self.len == 0 {
+            return false;
+        } else if links.prev(self.front) == block {
+            self.front = block;
+        } else if links.next(self.back) == block {
+            self.back = block;
+        } else {
+            return false;
+        }
+        self.len += 1;
+        true
     }
 
     /// Adds a block if it stands right before or behind the run.

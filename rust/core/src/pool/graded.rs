@@ -2,19 +2,59 @@
 
 use super::adaptive::{Adaptive, Filing, Leaving, Mark};
 use super::block_pool::BlockPool;
-use super::free_queue::BackRun;
+use super::free_queue::{BackRun, BlockList, FrontRun};
 use super::full_blocks::FullBlocks;
 use super::observation::Observation;
-use super::states::Dropped;
+use super::states::{BlockStates, Dropped};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
 
-/// A block that a request gives back.
-#[derive(Clone, Copy, Debug)]
-pub enum Parted {
-    /// One that it uses.
-    Used(BlockId),
-    /// A tail that is held for it.
-    Held(BlockId),
+/// Blocks are being given back.
+#[derive(Debug)]
+pub struct Parting<'a> {
+    states: &'a mut BlockStates,
+    free: &'a mut BlockList,
+    adaptive: &'a mut Adaptive,
+    /// Those that are not cached.
+    front: FrontRun,
+    /// Those that are.
+    filing: Filing,
+    num_null: usize,
+}
+
+impl Parting<'_> {
+    /// Drops a reference to a block.
+    #[inline(always)]
+    pub fn give_back(&mut self, block: BlockId) {
+        if block == NULL_BLOCK {
+            self.num_null += 1;
+            return;
+        }
+        match self.states.drop_reference(block) {
+            Dropped::Held => {}
+            Dropped::Cached => self.adaptive.file(self.states, block, &mut self.filing),
+            Dropped::Other if self.states.is_cached(block) => {
+                self.adaptive.file(self.states, block, &mut self.filing);
+            }
+            Dropped::Uncached | Dropped::Other => {
+                self.free.push_to_front_run(self.states, &mut self.front, block);
+            }
+        }
+    }
+
+    /// Drops a reference to blocks, the last of them first.
+    pub fn give_all_back(&mut self, mut blocks: &[BlockId]) {
+        loop {
+            blocks = self.adaptive.file_alike(self.states, blocks, &mut self.filing);
+            let Some((&block, before)) = blocks.split_last() else { return };
+            self.give_back(block);
+            blocks = before;
+        }
+    }
+
+    /// A tail is not held any more.
+    pub fn let_go(&mut self, tail: BlockId) {
+        self.adaptive.let_go(self.states, tail, &mut self.filing);
+    }
 }
 
 impl BlockPool {
@@ -34,22 +74,33 @@ impl BlockPool {
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
         let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut leaving = Leaving::default();
-        for &block in blocks {
-            if block == NULL_BLOCK {
-                self.touch_null(1);
-                continue;
-            }
-            let is_free = self.states.add_reference(block) == 1;
-            if !adaptive.hit(&mut self.states, block, is_free, &mut leaving) && is_free {
-                self.free.remove(&mut self.states, block);
-            }
-            self.note(|| Observation::Touched(block));
+        let is_observed = self.is_observed();
+        let mut rest = blocks;
+        loop {
+            let num_hit = match is_observed {
+                true => 0,
+                false => adaptive.hit_listed(&mut self.states, rest, &mut leaving),
+            };
+            let Some((&block, behind)) = rest[num_hit..].split_first() else { break };
+            self.touch_one(&mut adaptive, block, &mut leaving);
+            rest = behind;
         }
         adaptive.leave(&mut self.states, leaving);
         if adaptive.is_claiming() {
             adaptive.raise(&self.states, blocks.iter().copied());
         }
         self.adaptive = Some(adaptive);
+    }
+
+    fn touch_one(&mut self, adaptive: &mut Adaptive, block: BlockId, leaving: &mut Leaving) {
+        if block == NULL_BLOCK {
+            return self.touch_null(1);
+        }
+        let is_free = self.states.add_reference(block) == 1;
+        if !adaptive.hit(&mut self.states, block, is_free, leaving) && is_free {
+            self.free.remove(&mut self.states, block);
+        }
+        self.note(|| Observation::Touched(block));
     }
 
     /// As [`Self::release`], in adaptive order.
@@ -59,49 +110,27 @@ impl BlockPool {
         if self.is_claiming() {
             return self.release_claimed(blocks.into_iter().collect());
         }
-        self.part_with(blocks.into_iter().map(Parted::Used));
+        self.part_with(|parting| blocks.into_iter().for_each(|block| parting.give_back(block)));
     }
 
     #[inline(never)]
     fn release_claimed(&mut self, blocks: Vec<BlockId>) {
         self.claim_again(blocks.iter().copied());
-        self.part_with(blocks.into_iter().map(Parted::Used));
+        self.part_with(|parting| blocks.into_iter().for_each(|block| parting.give_back(block)));
     }
 
-    /// Drops a reference to blocks and lets held ones go, in the order given.
+    /// Blocks are given back, and held ones let go, in the order in which it is done.
     #[inline]
-    pub fn part_with(&mut self, blocks: impl Iterator<Item = Parted>) {
-        let Some(mut adaptive) = self.adaptive.take() else { return };
-        let mut front = self.free.front_run(&self.states);
-        let mut filing = Filing::default();
-        for parted in blocks {
-            let block = match parted {
-                Parted::Used(block) => block,
-                Parted::Held(tail) => {
-                    adaptive.let_go(&mut self.states, tail, &mut filing);
-                    continue;
-                }
-            };
-            if block == NULL_BLOCK {
-                self.release_null(1);
-                continue;
-            }
-            match self.states.drop_reference(block) {
-                Dropped::Held => {}
-                Dropped::Uncached => {
-                    self.free.push_to_front_run(&mut self.states, &mut front, block);
-                }
-                Dropped::Other if !self.states.is_cached(block) => {
-                    self.free.push_to_front_run(&mut self.states, &mut front, block);
-                }
-                Dropped::Cached | Dropped::Other => {
-                    adaptive.file(&mut self.states, block, &mut filing);
-                }
-            }
-        }
-        adaptive.close(&mut self.states, &mut filing);
-        self.free.close_runs(&mut self.states, front, BackRun::default());
-        self.adaptive = Some(adaptive);
+    pub fn part_with(&mut self, give_back: impl FnOnce(&mut Parting<'_>)) {
+        let Self { states, free, adaptive: Some(adaptive), .. } = self else { return };
+        let front = free.front_run(states);
+        let filing = Filing::default();
+        let mut parting = Parting { states, free, adaptive, front, filing, num_null: 0 };
+        give_back(&mut parting);
+        let Parting { front, mut filing, num_null, .. } = parting;
+        adaptive.close(states, &mut filing);
+        free.close_runs(states, front, BackRun::default());
+        self.release_null(num_null);
     }
 
     /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
@@ -211,10 +240,12 @@ impl BlockPool {
         self.adaptive.as_mut().map(|adaptive| adaptive.end_holding()).unwrap_or_default()
     }
 
-    /// Window blocks and states are worth as much as full blocks from now on.
-    pub fn promote(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+    /// A sequence ends at tails that it uses: they are worth as much as full blocks from now on, and
+    /// have been used as often as the block of their prefix that they go with.
+    #[inline]
+    pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
         if let Some(adaptive) = &mut self.adaptive {
-            blocks.into_iter().for_each(|block| adaptive.promote(block));
+            adaptive.promote(tails, prefix);
         }
     }
 

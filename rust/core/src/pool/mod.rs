@@ -34,7 +34,7 @@ pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use cursor::ChainCursor;
 pub use event::{Event, StoredEvent};
 pub use full_blocks::FullBlocks;
-pub use graded::Parted;
+pub use graded::Parting;
 pub use index::{HashIndex, KeyLayout};
 pub use observation::Observation;
 pub use order::RecycleOrder;

@@ -264,3 +264,62 @@ pub fn mark_cached(records: &mut [Record], blocks: &[BlockId], flags: u32) -> us
     };
     blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
 }
+
+/// Changes the holders and neighbours of blocks.
+pub struct RecordWriter<'a> {
+    records: &'a mut [Record],
+}
+
+impl<'a> RecordWriter<'a> {
+    /// To change these records.
+    pub fn new(records: &'a mut [Record]) -> Self {
+        Self { records }
+    }
+
+    /// Adds a reference to a block that has none; whether it had none.
+    #[inline]
+    pub fn add_first_reference(&mut self, id: BlockId) -> bool {
+        let usage = &mut self.records[id as usize][word::USE];
+        if *usage & MAX_REFERENCES != 0 {
+            return false;
+        }
+        *usage += 1;
+        true
+    }
+
+    /// As `BlockStates::drop_reference`, if the block becomes cached; whether it did.
+    /// Then it gets these distances.
+    #[inline]
+    pub fn drop_last_reference(&mut self, id: BlockId, (next, prev): (u32, u32)) -> bool {
+        let record = &mut self.records[id as usize];
+        if record[word::USE] & !flag::LINKED != flag::CACHED + 1 {
+            return false;
+        }
+        record[word::USE] -= 1;
+        record[word::NEXT] = next;
+        record[word::PREV] = prev;
+        true
+    }
+
+    #[inline]
+    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+        Fingerprint(self.records[id as usize][word::FINGERPRINT])
+    }
+
+    /// The distance words of a record.
+    #[inline]
+    pub fn distances(&self, id: u32) -> (u32, u32) {
+        let record = &self.records[id as usize];
+        (record[word::NEXT], record[word::PREV])
+    }
+
+    #[inline]
+    pub fn set_next_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::NEXT] = distance;
+    }
+
+    #[inline]
+    pub fn set_prev_distance(&mut self, id: u32, distance: u32) {
+        self.records[id as usize][word::PREV] = distance;
+    }
+}

@@ -5,7 +5,7 @@ use super::chains::{NO_SEGMENT, Slot};
 use super::full_blocks::FullBlocks;
 use super::index::{Fingerprint, KeyLayout, Place};
 use super::present;
-use super::records::{self, KINDS, Record, flag, word};
+use super::records::{self, KINDS, Record, RecordWriter, flag, word};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 pub use super::records::MAX_REFERENCES;
@@ -290,6 +290,17 @@ impl BlockStates {
             }
             num_tokens += batch.block_size as u32;
         }
+    }
+
+    /// Records of blocks and sentinels.
+    pub(super) fn num_records(&self) -> usize {
+        self.records.len()
+    }
+
+    /// To change the holders and neighbours of many of the first `len` records.
+    #[inline]
+    pub(super) fn record_writer(&mut self, len: usize) -> RecordWriter<'_> {
+        RecordWriter::new(&mut self.records[..len])
     }
 
     /// Takes the block's own hash away.

@@ -48,6 +48,7 @@ impl Adaptive {
             self.return_to_order(states, block);
         }
         self.sightings.tell(&mut self.sample);
+        self.sample.fit(self.num_watched);
     }
 
     /// Blocks above the default priority that wait.
@@ -161,15 +162,15 @@ impl Adaptive {
         self.tags.set_claimed(block, false);
         let (tag, now) = (self.tags.of(block), self.lists.epoch() as u16);
         let (class, grade) = (tag.waiting().class(), tag.waiting().grade());
-        let age = now.wrapping_sub(self.tags.epoch(block));
-        let age = self.lists.nearest_age(class, grade, usize::from(age));
-        self.tags.wait_alike(block, Stamp::new(tag.waiting(), now.wrapping_sub(age as u16), true));
+        let epoch = self.tags.epoch(block);
+        self.tags.wait_alike(block, Stamp::new(tag.waiting(), epoch, true));
         self.num_listed += 1;
         self.num_watched += tag.num_watched();
+        let age = usize::from(now.wrapping_sub(epoch));
         self.lists.push_aged(states, class, grade, age, block);
         if tag.is_sampled() {
             let name = Name::of(states.fingerprint(block));
-            self.sightings.freed(&mut self.sample, name, class, self.num_watched);
+            self.sightings.freed(&mut self.sample, name, class);
         }
     }
 
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
-    use crate::pool::adaptive::{Filing, Mark};
+    use crate::pool::adaptive::{Filing, Grade, Mark};
     use crate::pool::index::{Fingerprint, KeyLayout};
 
     const BLOCK: BlockId = 3;
@@ -279,8 +280,11 @@ mod tests {
         adaptive.tick(&mut states);
         assert_eq!((adaptive.lists.epoch(), adaptive.tags.epoch(BLOCK)), (3, 0));
         adaptive.set_now(&mut states, 1_000);
-        // No block became free in the first epoch and is still there: the nearest is this one.
-        assert_eq!((adaptive.tags.epoch(BLOCK), adaptive.check(&states)), (3, Ok(())));
+        assert_eq!((adaptive.tags.epoch(BLOCK), adaptive.check(&states)), (0, Ok(())));
+        let class = adaptive.tags.of(BLOCK).waiting().class();
+        adaptive.lists.push_aged(&mut states, class, Grade::BEST, 0, BLOCK + 1);
+        let first = adaptive.lists.first(&states).and_then(|list| states.first_of_ring(list));
+        assert_eq!(first, Some(BLOCK), "the older goes first");
     }
 
     #[test]

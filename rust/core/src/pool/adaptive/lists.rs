@@ -27,29 +27,26 @@ impl Lists {
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
     pub fn new(states: &mut BlockStates, first_sentinel: u32, values: &Values) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| states.make_ring(first_sentinel + list));
-        let mut lists = Self { first_sentinel, epoch: 0, ranks: Ranks::new(Self::NUM_LISTS) };
-        lists.rank(states, values);
-        lists
+        Self { first_sentinel, epoch: 0, ranks: Ranks::new(&SCALES, values) }
     }
 
-    fn sentinel(&self, list: usize) -> u32 {
-        self.first_sentinel + list as u32
+    /// The sentinel of a list.
+    fn sentinel(&self, Ranked { kind, age }: Ranked) -> u32 {
+        self.first_sentinel + (kind * AGES + (self.epoch + AGES - age) % AGES) as u32
     }
 
-    /// The list of a class and grade for blocks that became free in an epoch.
-    fn list(class: usize, grade: usize, epoch: usize) -> usize {
-        (class * Grade::COUNT + grade) * AGES + epoch % AGES
+    fn list(class: usize, grade: Grade, age: usize) -> Ranked {
+        Ranked { kind: class * Grade::COUNT + grade.halvings(), age }
     }
 
     /// Starts to add blocks that become free now: the sentinel of their list.
     pub fn open(&mut self, class: usize, grade: Grade) -> u32 {
-        let list = Self::list(class, grade.halvings(), self.epoch);
+        let list = Self::list(class, grade, 0);
         self.ranks.fill(list);
         self.sentinel(list)
     }
 
-    /// Adds a block beside those that became free `age` epochs ago, if there were any when the
-    /// epoch began; else as one that becomes free now.
+    /// Adds a block beside those that became free `age` epochs ago.
     pub fn push_aged(
         &mut self,
         states: &mut BlockStates,
@@ -58,17 +55,9 @@ impl Lists {
         age: usize,
         block: BlockId,
     ) {
-        let list = |age| Self::list(class, grade.halvings(), self.epoch + AGES - age);
-        let aged = list(age.min(AGES - 1));
-        let list = if self.ranks.has(aged) { aged } else { list(0) };
+        let list = Self::list(class, grade, age.min(AGES - 1));
         states.push_to_ring(self.sentinel(list), block);
         self.ranks.fill(list);
-    }
-
-    /// The age nearest to one, and not beyond it, whose list can have blocks.
-    pub fn nearest_age(&self, class: usize, grade: Grade, age: usize) -> usize {
-        let list = |age| Self::list(class, grade.halvings(), self.epoch + AGES - age);
-        (0..=age.min(AGES - 1)).rev().find(|&age| self.ranks.has(list(age))).unwrap_or(0)
     }
 
     /// How many epochs ended.
@@ -89,41 +78,18 @@ impl Lists {
 
     /// An epoch ends: every list is a step older, the oldest join the next, and all are ranked.
     pub fn end_epoch(&mut self, states: &mut BlockStates, values: &Values) {
-        self.epoch += 1;
-        for kind in 0..KINDS {
-            let [oldest, next] = [0, 1].map(|n| kind * AGES + (self.epoch + n) % AGES);
-            states.prepend_ring(self.sentinel(oldest), self.sentinel(next));
+        for kind in self.ranks.oldest() {
+            let [oldest, next] = [1, 2].map(|n| self.sentinel(Ranked { kind, age: AGES - n }));
+            states.prepend_ring(oldest, next);
         }
-        self.rank(states, values);
-    }
-
-    fn rank(&mut self, states: &BlockStates, values: &Values) {
-        let (epoch, first) = (self.epoch, self.first_sentinel);
-        let ranked = self.candidates().map(|list| {
-            let (kind, age) = (list / AGES, (epoch + AGES - list % AGES) % AGES);
-            let (class, grade) = (kind / Grade::COUNT, kind % Grade::COUNT);
-            let is_filled = states.first_of_ring(first + list as u32).is_some();
-            Ranked { list, worth: values[class][age] * SCALES[grade], age, is_filled }
-        });
-        // Blocks become free in the epoch that runs.
-        self.ranks.rank(ranked.filter(|list| list.age == 0 || list.is_filled));
-    }
-
-    /// The lists that can have blocks: those that had, those that the oldest joined, and those of
-    /// the epoch that runs.
-    fn candidates(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut are_there = [0_u64; KINDS];
-        self.ranks.filled().for_each(|list| are_there[list / AGES] |= 1 << (list % AGES));
-        let always = 1 << (self.epoch % AGES) | 1 << ((self.epoch + 1) % AGES);
-        are_there.into_iter().enumerate().flat_map(move |(kind, ages)| {
-            let ages = ages | always;
-            (0..AGES).filter(move |age| ages >> age & 1 != 0).map(move |age| kind * AGES + age)
-        })
+        self.epoch += 1;
+        self.ranks.values_mut().copy_from_slice(values);
+        self.ranks.end_epoch();
     }
 
     /// Every block, list by list.
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
-        (0..Self::NUM_LISTS).flat_map(move |list| states.ring(self.sentinel(list)))
+        (0..Self::NUM_LISTS as u32).flat_map(|list| states.ring(self.first_sentinel + list))
     }
 }
 
@@ -208,26 +174,26 @@ mod tests {
             world.end_epoch();
         }
         (0..AGES - 4).for_each(|_| world.end_epoch());
-        let list = |epoch| world.lists.sentinel(Lists::list(0, 0, epoch));
-        let in_epoch = |epoch| world.states.ring(list(epoch)).collect::<Vec<_>>();
-        assert_eq!([0, 1, 2].map(in_epoch), [vec![1], vec![2], vec![3]]);
+        let of_age = |world: &World, age| {
+            let list = world.lists.sentinel(Lists::list(0, Grade::BEST, age));
+            world.states.ring(list).collect::<Vec<_>>()
+        };
+        assert_eq!([63, 62, 61].map(|age| of_age(&world, age)), [vec![1], vec![2], vec![3]]);
         world.end_epoch();
         world.end_epoch();
-        let list = |epoch| world.lists.sentinel(Lists::list(0, 0, epoch));
-        let in_epoch = |epoch| world.states.ring(list(epoch)).collect::<Vec<_>>();
-        assert_eq!([0, 1, 2].map(in_epoch), [vec![], vec![], vec![1, 2, 3]]);
+        assert_eq!([63, 62, 0].map(|age| of_age(&world, age)), [vec![1, 2, 3], vec![], vec![]]);
         world.push(0, 0, 4);
         assert_eq!(world.popped(), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn an_aged_block_goes_beside_those_of_its_age_where_there_are_any() {
+    fn an_aged_block_goes_where_those_of_its_age_are() {
         let mut world = World::new(Ordering::Recency);
         world.push(0, 0, 1);
         (0..3).for_each(|_| world.end_epoch());
         world.push(0, 0, 2);
         world.lists.push_aged(&mut world.states, 0, Grade::BEST, 3, 3);
-        world.lists.push_aged(&mut world.states, 0, Grade::BEST, 2, 4); // none is 2 epochs old
-        assert_eq!(world.popped(), [1, 3, 2, 4]);
+        world.lists.push_aged(&mut world.states, 0, Grade::BEST, 2, 4);
+        assert_eq!(world.popped(), [1, 3, 4, 2]);
     }
 }

@@ -12,18 +12,25 @@
 //! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015) and set duelling.
 
 mod ages;
+mod bucket;
 mod claim;
 mod claims;
+mod filing;
+mod hits;
 mod ladder;
 mod lists;
+mod names;
 mod orderings;
 mod profile;
 mod ranks;
 mod sample;
 mod sightings;
+mod tag_writer;
 mod tags;
 
 pub use claim::{Claim, Standing};
+pub use filing::Filing;
+pub use hits::Leaving;
 pub use orderings::Ordering;
 pub use sample::SampleCounts;
 pub use tags::{Grade, Mark};
@@ -31,9 +38,10 @@ pub use tags::{Grade, Mark};
 use claims::Claims;
 use ladder::Ladder;
 use lists::Lists;
-use sample::{Name, Sample, Use};
+use names::Name;
+use sample::{Sample, Use};
 use sightings::Sightings;
-use tags::{Place, Stamp, Tag, Tags, Waiting};
+use tags::{Place, Stamp, Tag, Tags, Uses};
 
 use super::free_queue::{BlockList, Run};
 use super::states::BlockStates;
@@ -56,37 +64,6 @@ pub struct Adaptive {
     clock: Clock,
     /// Tails that became held since somebody wants to know.
     newly_held: Option<Vec<BlockId>>,
-}
-
-/// Blocks that are being put into one list, one after the other.
-#[derive(Debug)]
-pub struct Filing {
-    stamp: Stamp,
-    sentinel: u32,
-    last: u32,
-    num_listed: usize,
-}
-
-impl Filing {
-    /// How many of them are watched: all or none.
-    fn num_watched(&self) -> usize {
-        if self.stamp.is_watched() { self.num_listed } else { 0 }
-    }
-}
-
-impl Default for Filing {
-    fn default() -> Self {
-        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0 }
-    }
-}
-
-/// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
-/// stand side by side do so at once.
-#[derive(Debug, Default)]
-pub struct Leaving {
-    run: Run,
-    num_listed: usize,
-    num_watched: usize,
 }
 
 /// Counts blocks that become cached and are watched, until an epoch ends.
@@ -174,17 +151,25 @@ impl Adaptive {
 
     /// Blocks have become cached under the keys that they have now. Null blocks are passed over.
     pub fn mark(&mut self, states: &BlockStates, blocks: &[BlockId], mark: Mark) {
-        let mut num_marked = 0;
-        for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
-            let is_sampled = mark.is_watched && self.sample.takes(states.fingerprint(block));
-            self.tags.start(block, mark, is_sampled);
-            num_marked += 1;
-            if is_sampled {
-                self.note_used(states, block, Use::Computed);
+        let first = Tag::first(mark);
+        let limit = if mark.is_watched { self.sample.limit() } else { 0 };
+        let mut tags = self.tags.writer();
+        let mut num_null = 0;
+        for &block in blocks {
+            if block == NULL_BLOCK {
+                num_null += 1;
+                continue;
+            }
+            let fingerprint = states.fingerprint(block);
+            if fingerprint.0 >= limit {
+                tags.start(block, first);
+            } else {
+                tags.start(block, first.sampled());
+                self.sightings.used(&mut self.sample, Name::of(fingerprint), Use::Computed);
             }
         }
         self.sightings.tell(&mut self.sample);
-        self.clock.num_cached += if mark.is_watched { num_marked } else { 0 };
+        self.clock.num_cached += if mark.is_watched { blocks.len() - num_null } else { 0 };
     }
 
     /// The tag of a block goes to another, which got its keys.
@@ -193,144 +178,25 @@ impl Adaptive {
         self.move_claim(states, from, to);
     }
 
-    /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    /// It may do so later, with others: see [`Self::leave`].
-    #[inline]
-    pub fn hit(
-        &mut self,
-        states: &mut BlockStates,
-        block: BlockId,
-        is_free: bool,
-        leaving: &mut Leaving,
-    ) -> bool {
-        let was = self.tags.hit(block, is_free);
-        if was.is_noted() {
-            self.note_hit(states, block, was);
-        }
-        let place = if is_free { was.place() } else { Place::Elsewhere };
-        match place {
-            Place::Elsewhere => return false,
-            Place::Held => self.held.remove(states, block),
-            Place::Ladder => self.leave_ladder(states, block),
-            Place::Listed => {
-                if !leaving.run.grow(states, block) {
-                    states.unlink_run(&std::mem::replace(&mut leaving.run, Run::of(block)));
-                }
-                leaving.num_listed += 1;
-                leaving.num_watched += was.num_watched();
-            }
-        }
-        true
-    }
-
-    #[inline(never)]
-    fn note_hit(&mut self, states: &BlockStates, block: BlockId, was: Tag) {
-        if was.is_sampled() {
-            self.note_used(states, block, Use::Hit);
-        }
-        if was.is_claimed() {
-            self.note_hit_of_claimed(block);
-        }
-    }
-
-    fn note_used(&mut self, states: &BlockStates, block: BlockId, how: Use) {
-        self.sightings.used(&mut self.sample, Name::of(states.fingerprint(block)), how);
-    }
-
-    /// The blocks that were hit leave the lists.
-    pub fn leave(&mut self, states: &mut BlockStates, leaving: Leaving) {
-        states.unlink_run(&leaving.run);
-        self.num_listed -= leaving.num_listed;
-        self.num_watched -= leaving.num_watched;
-        self.sightings.tell(&mut self.sample);
-    }
-
     /// A tail goes with another block of its prefix: it has been used as often.
     pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
         self.tags.inherit_uses(block, from);
     }
 
-    /// A block in use is worth as much as a full block from now on.
-    pub fn promote(&mut self, block: BlockId) {
-        self.tags.set_grade(block, Grade::BEST);
+    /// A sequence ends at tails in use: they are worth as much as full blocks from now on, and have
+    /// been used as often as the block of their prefix that they go with.
+    #[inline]
+    pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
+        let uses = prefix.map_or(Uses::default(), |prefix| self.tags.of(prefix).uses());
+        let mut tags = self.tags.writer();
+        for &tail in tails.iter().filter(|&&tail| tail != NULL_BLOCK) {
+            tags.promote(tail, uses);
+        }
     }
 
     /// Whether a block is in the lists, on the ladder or in the held tier.
     pub fn has(&self, block: BlockId) -> bool {
         self.tags.of(block).place() != Place::Elsewhere
-    }
-
-    /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
-    #[inline(always)]
-    pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
-        let alike = self.tags.wait_alike(block, filing.stamp);
-        let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
-        states.append(filing.last, block);
-        filing.last = block;
-        filing.num_listed += 1;
-        if tag.is_sampled() {
-            self.note_freed(states, block, filing);
-        }
-    }
-
-    /// A block waits in another list than those before it, from now on; `None` if it is held.
-    #[inline(never)]
-    fn start_filing(
-        &mut self,
-        states: &mut BlockStates,
-        block: BlockId,
-        filing: &mut Filing,
-    ) -> Option<Tag> {
-        self.close_list(states, filing);
-        if self.tags.of(block).is_claimed() && self.wait_on_ladder(states, block) {
-            return None;
-        }
-        let waiting = self.tags.of(block).waiting();
-        if waiting.is_held_tail()
-            && let Some(newly_held) = &mut self.newly_held
-        {
-            newly_held.push(block);
-            self.tags.set_place(block, Place::Held);
-            self.held.push_back(states, block);
-            return None;
-        }
-        *filing = self.open(states, waiting);
-        self.tags.wait_alike(block, filing.stamp)
-    }
-
-    #[inline(never)]
-    fn note_freed(&mut self, states: &BlockStates, block: BlockId, filing: &Filing) {
-        let (class, num_free) = (filing.stamp.class(), self.num_watched + filing.num_watched());
-        let name = Name::of(states.fingerprint(block));
-        self.sightings.freed(&mut self.sample, name, class, num_free);
-    }
-
-    fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
-        let sentinel = self.lists.open(waiting.class(), waiting.grade());
-        let stamp = Stamp::new(waiting, self.lists.epoch() as u16, self.newly_held.is_some());
-        let last = states.last_of_ring(sentinel);
-        Filing { stamp, sentinel, last, ..Filing::default() }
-    }
-
-    /// The blocks that were filed are in their list, and none will be for now.
-    pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
-        self.close_list(states, filing);
-        self.sightings.tell(&mut self.sample);
-    }
-
-    fn close_list(&mut self, states: &mut BlockStates, filing: &mut Filing) {
-        let filed = std::mem::take(filing);
-        if filed.num_listed > 0 {
-            states.append(filed.last, filed.sentinel);
-            self.num_listed += filed.num_listed;
-            self.num_watched += filed.num_watched();
-        }
-    }
-
-    fn file_one(&mut self, states: &mut BlockStates, block: BlockId) {
-        let mut filing = self.open(states, self.tags.of(block).waiting());
-        self.file(states, block, &mut filing);
-        self.close(states, &mut filing);
     }
 
     /// From now on until [`Self::end_holding`], tails that are given back are held.
@@ -346,13 +212,6 @@ impl Adaptive {
     /// Whether a block is in the held tier.
     pub fn is_held(&self, block: BlockId) -> bool {
         self.tags.of(block).place() == Place::Held
-    }
-
-    /// A held block waits in the lists from now on.
-    #[inline(never)]
-    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
-        self.held.remove(states, block);
-        self.file(states, block, filing);
     }
 
     /// Takes a block out of the list that it is in, if it is in one.
@@ -389,16 +248,15 @@ impl Adaptive {
         }
         let Some(list) = self.lists.first(states) else { return 0 };
         let mut run = Run::default();
+        let mut num_watched = 0;
+        let mut tags = self.tags.writer();
         for block in states.ring(list).take(n) {
-            let tag = self.tags.of(block);
-            if tag.waiting().is_held_tail() {
-                break;
-            }
-            self.tags.leave(block);
-            self.num_watched -= tag.num_watched();
+            let Some(was) = tags.leave_unless_held_tail(block) else { break };
+            num_watched += was.num_watched();
             run.push(block);
         }
         self.num_listed -= run.len();
+        self.num_watched -= num_watched;
         states.unlink_run(&run);
         queue.push_run(states, &run);
         run.len()

@@ -29,6 +29,12 @@ impl Ordering {
         }
     }
 
+    /// Whether what blocks are worth changes with what is seen of them.
+    pub(super) fn learns(self) -> bool {
+        self == Self::Hazard
+    }
+
+    /// Worth by class and age.
     pub(super) fn values(self, profile: &Profile) -> Values {
         /// The middle of each class's uses.
         const USES: [f32; CLASSES] = [1.0, 2.4, 5.3, 12.0];

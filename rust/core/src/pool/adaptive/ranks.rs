@@ -1,191 +1,238 @@
-//! Ranks of lists, and which of the lists may have a block: the lowest ranked of them is found in
-//! constant time.
+//! Which of the lists goes first: of those that may have blocks, the one whose blocks are worth
+//! least. Lists are told apart by class, grade and age; only what changes is looked at again.
 
-use super::ages::AGES;
+use super::ages::{AGES, Values};
+use super::tags::CLASSES;
 
-/// Up to [`Ranks::MAX`] lists, ranked.
+/// The lists of all classes, of so many grades, at all ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
-    rank_of: Vec<u16>,
-    list_at: Vec<u16>,
-    /// A bit for each rank whose list may have a block.
-    filled: Box<[u64; 64]>,
-    /// A bit for each word of `filled` that is not zero.
-    words: u64,
-    /// Memory to sort in.
-    keys: Vec<u64>,
+    /// What a block of each grade is worth, of the best one's.
+    scales: &'static [f32],
+    /// Worth by class and age.
+    values: Box<Values>,
+    kinds: Vec<Kind>,
+    /// A bit for each kind of which a list may have blocks.
+    filled: u32,
+    /// The kind of the list that goes first.
+    first: usize,
 }
 
-/// The rank of a list that cannot have blocks.
-const NONE: u16 = u16::MAX;
-
-/// A list that is to be ranked.
+/// The lists of a class and a grade.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ranked {
-    pub list: usize,
-    /// What its blocks are worth: 0 or more.
-    pub worth: f32,
-    pub age: usize,
-    /// Whether it has blocks now.
-    pub is_filled: bool,
+struct Kind {
+    /// A bit for each age whose list may have blocks.
+    filled: u64,
+    /// The age of those whose blocks are worth least.
+    age: u32,
+    /// What they are worth; more than anything if there is no list.
+    worth: f32,
 }
 
-impl Ranked {
-    const LIST_BITS: u32 = Ranks::MAX.ilog2();
-    const AGE_BITS: u32 = AGES.ilog2();
+impl Kind {
+    const EMPTY: Self = Self { filled: 0, age: 0, worth: f32::INFINITY };
 
-    /// A number by which lists are in order: numbers are sorted fastest. Floats from 0 on are in the
-    /// order of their bits.
-    fn key(self) -> u64 {
-        let youth = AGES - 1 - self.age;
-        let in_order = u64::from(self.worth.to_bits()) << Self::AGE_BITS | youth as u64;
-        (in_order << Self::LIST_BITS | self.list as u64) << 1 | u64::from(self.is_filled)
+    fn goes_before(&self, other: &Self) -> bool {
+        self.worth < other.worth || self.worth == other.worth && self.age > other.age
     }
+}
 
-    fn of_key(key: u64) -> (u16, bool) {
-        ((key >> 1) as u16 & (Ranks::MAX - 1) as u16, key & 1 != 0)
-    }
+/// A list: of a class and a grade, as `class * num_grades + grade`, and of an age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ranked {
+    pub kind: usize,
+    pub age: usize,
 }
 
 impl Ranks {
-    pub const MAX: usize = 64 * 64;
-
-    pub fn new(num_lists: usize) -> Self {
-        debug_assert!(num_lists <= Self::MAX);
-        Self {
-            rank_of: vec![0; num_lists],
-            list_at: (0..num_lists as u16).collect(),
-            filled: Box::new([0; 64]),
-            words: 0,
-            keys: Vec::new(),
-        }
+    /// Lists without blocks.
+    pub fn new(scales: &'static [f32], values: &Values) -> Self {
+        let kinds = vec![Kind::EMPTY; CLASSES * scales.len()];
+        debug_assert!(kinds.len() <= u32::BITS as usize);
+        Self { scales, values: Box::new(*values), kinds, filled: 0, first: 0 }
     }
 
-    /// Ranks lists anew by worth, the least first, of equals the older first.
-    pub fn rank(&mut self, lists: impl IntoIterator<Item = Ranked>) {
-        self.keys.clear();
-        self.keys.extend(lists.into_iter().map(Ranked::key));
-        self.keys.sort_unstable();
-        self.filled.fill(0);
-        self.words = 0;
-        self.rank_of.fill(NONE);
-        self.list_at.clear();
-        for (rank, &key) in self.keys.iter().enumerate() {
-            let (list, is_filled) = Ranked::of_key(key);
-            self.rank_of[usize::from(list)] = rank as u16;
-            self.list_at.push(list);
-            self.filled[rank / 64] |= u64::from(is_filled) << (rank % 64);
-            self.words |= u64::from(is_filled) << (rank / 64);
-        }
+    /// Worth by class and age.
+    pub fn values(&self) -> &Values {
+        &self.values
     }
 
-    /// Whether a list can have blocks.
-    pub fn has(&self, list: usize) -> bool {
-        self.rank_of[list] != NONE
+    /// To change what blocks are worth from the end of the epoch on.
+    pub fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     /// A list got a block.
-    pub fn fill(&mut self, list: usize) {
-        let rank = usize::from(self.rank_of[list]);
-        self.filled[rank / 64] |= 1 << (rank % 64);
-        self.words |= 1 << (rank / 64);
-    }
-
-    /// The lists that may have a block, in order of rank.
-    pub fn filled(&self) -> impl Iterator<Item = usize> + '_ {
-        let ranks = self.filled.iter().enumerate().flat_map(|(i, &word)| {
-            let rest = |&word: &u64| Some(word & (word - 1)).filter(|&rest| rest != 0);
-            let words = std::iter::successors(Some(word).filter(|&word| word != 0), rest);
-            words.map(move |word| i * 64 + word.trailing_zeros() as usize)
-        });
-        ranks.map(|rank| usize::from(self.list_at[rank]))
-    }
-
-    /// The lowest ranked list that may have a block.
-    pub fn first(&self) -> Option<usize> {
-        if self.words == 0 {
-            return None;
+    #[inline]
+    pub fn fill(&mut self, list: Ranked) {
+        if self.kinds[list.kind].filled >> list.age & 1 == 0 {
+            self.start_to_fill(list);
         }
-        let word = self.words.trailing_zeros() as usize;
-        let rank = word * 64 + self.filled[word].trailing_zeros() as usize;
-        Some(usize::from(self.list_at[rank]))
     }
 
-    /// The lowest ranked list has none.
+    #[inline(never)]
+    fn start_to_fill(&mut self, Ranked { kind: index, age }: Ranked) {
+        let filled = self.kinds[index].filled | 1 << age;
+        let kind = Kind { filled, age: age as u32, worth: self.worth(index, age) };
+        if kind.goes_before(&self.kinds[index]) {
+            self.kinds[index] = kind;
+        }
+        self.kinds[index].filled = filled;
+        self.filled |= 1 << index;
+        if kind.goes_before(&self.kinds[self.first]) {
+            self.first = index;
+        }
+    }
+
+    fn worth(&self, kind: usize, age: usize) -> f32 {
+        let num_grades = self.scales.len();
+        self.values[kind / num_grades][age] * self.scales[kind % num_grades]
+    }
+
+    /// The list that goes first of those that may have a block: of equals the older.
+    #[inline]
+    pub fn first(&self) -> Option<Ranked> {
+        let kind = &self.kinds[self.first];
+        (kind.filled != 0).then_some(Ranked { kind: self.first, age: kind.age as usize })
+    }
+
+    /// The list that goes first has no block.
     pub fn empty_first(&mut self) {
-        let word = self.words.trailing_zeros() as usize;
-        if word < 64 {
-            self.filled[word] &= self.filled[word] - 1;
-            if self.filled[word] == 0 {
-                self.words &= self.words - 1;
+        let kind = &mut self.kinds[self.first];
+        kind.filled &= !(1 << kind.age);
+        self.find_least(self.first);
+        self.find_first();
+    }
+
+    /// An epoch ends: every list is a step older, and the oldest join the next.
+    pub fn end_epoch(&mut self) {
+        for kind in bits(self.filled) {
+            let filled = self.kinds[kind].filled;
+            self.kinds[kind].filled = filled << 1 | filled & 1 << (AGES - 1);
+            self.find_least(kind);
+        }
+        self.find_first();
+    }
+
+    /// No list has a block.
+    pub fn clear(&mut self) {
+        self.kinds.fill(Kind::EMPTY);
+        self.filled = 0;
+    }
+
+    /// The kinds whose oldest list may have blocks.
+    pub fn oldest(&self) -> impl Iterator<Item = usize> + '_ {
+        bits(self.filled).filter(|&kind| self.kinds[kind].filled >> (AGES - 1) != 0)
+    }
+
+    fn find_least(&mut self, index: usize) {
+        let (class, grade) = (index / self.scales.len(), index % self.scales.len());
+        let (values, scale) = (&self.values[class], self.scales[grade]);
+        let kind = &mut self.kinds[index];
+        let mut least = Kind { filled: kind.filled, ..Kind::EMPTY };
+        let mut rest = kind.filled;
+        while rest != 0 {
+            let age = rest.ilog2();
+            rest ^= 1 << age;
+            let worth = values[age as usize] * scale;
+            if worth < least.worth {
+                (least.age, least.worth) = (age, worth);
+            }
+        }
+        *kind = least;
+    }
+
+    fn find_first(&mut self) {
+        let mut first = Kind::EMPTY;
+        for kind in bits(self.filled) {
+            let of = self.kinds[kind];
+            if of.filled == 0 {
+                self.filled ^= 1 << kind;
+            } else if of.goes_before(&first) {
+                (first, self.first) = (of, kind);
             }
         }
     }
+}
+
+/// The positions of the bits that are set.
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ranked(lists: &[u16]) -> Ranks {
-        let mut ranks = Ranks::new(256);
-        order(&mut ranks, lists);
-        ranks
+    const SCALES: [f32; 2] = [1.0, 0.0];
+
+    /// Worth 3, 2 and 1 at the ages 0, 1 and 2, and 0.5 beyond; 10 times as much in the last class.
+    fn ranks() -> Ranks {
+        let of = |most: f32| std::array::from_fn(|age| (most - age as f32).max(most / 6.0));
+        let mut values = [of(3.0); CLASSES];
+        values[CLASSES - 1] = of(3.0).map(|worth| worth * 10.0);
+        Ranks::new(&SCALES, &values)
     }
 
-    fn order(ranks: &mut Ranks, lists: &[u16]) {
-        ranks.rank(lists.iter().enumerate().map(|(i, &list)| Ranked {
-            list: usize::from(list),
-            worth: i as f32,
-            age: 0,
-            is_filled: false,
-        }));
+    fn kind(class: usize, grade: usize) -> usize {
+        class * SCALES.len() + grade
     }
 
-    #[test]
-    fn of_equals_the_older_comes_first_and_filled_ones_are_known() {
-        let mut ranks = Ranks::new(256);
-        let lists =
-            [(1, 0.5, 3, true), (2, 0.5, 63, true), (255, 0.0, 0, true), (4, 0.1, 0, false)];
-        let ranked = |(list, worth, age, is_filled)| Ranked { list, worth, age, is_filled };
-        ranks.rank(lists.map(ranked));
-        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 2, 1]);
-        ranks.fill(4);
-        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 4, 2, 1]);
-    }
-
-    #[test]
-    fn the_lowest_ranked_list_that_is_filled_is_found() {
-        let lists: Vec<u16> = (0..256).rev().collect();
-        let mut ranks = ranked(&lists);
-        assert_eq!(ranks.first(), None);
-        // Ranks of the last word, the first and the second, in this order.
-        for (list, first) in [(3, 3), (250, 250), (130, 250), (255, 255)] {
-            ranks.fill(list);
-            assert_eq!(ranks.first(), Some(first));
-        }
-        assert_eq!(ranks.filled().collect::<Vec<_>>(), [255, 250, 130, 3]);
-        let order: Vec<_> = std::iter::from_fn(|| {
+    fn popped(ranks: &mut Ranks) -> Vec<(usize, usize)> {
+        let pop = || {
             let first = ranks.first();
             ranks.empty_first();
-            first
-        })
-        .collect();
-        assert_eq!(order, [255, 250, 130, 3]);
-        ranks.empty_first();
-        assert_eq!(ranks.filled().count(), 0);
-        assert_eq!(ranks.first(), None);
+            first.map(|Ranked { kind, age }| (kind, age))
+        };
+        std::iter::from_fn(pop).collect()
     }
 
     #[test]
-    fn a_new_order_starts_without_blocks_and_leaves_lists_out() {
-        let mut ranks = ranked(&[7, 9]);
-        ranks.fill(9);
-        order(&mut ranks, &[200, 9]);
+    fn what_is_worth_least_goes_first_and_of_equals_the_older() {
+        let mut ranks = ranks();
         assert_eq!(ranks.first(), None);
-        assert_eq!([200, 9, 7].map(|list| ranks.has(list)), [true, true, false]);
-        ranks.fill(9);
-        ranks.fill(200);
-        assert_eq!(ranks.first(), Some(200));
+        ranks.empty_first();
+        let [best, worst, last] = [kind(0, 0), kind(1, 1), kind(CLASSES - 1, 0)];
+        let lists =
+            [(last, 2), (best, 0), (best, 63), (worst, 0), (best, 1), (worst, 7), (best, 5)];
+        for (kind, age) in lists {
+            ranks.fill(Ranked { kind, age });
+            ranks.fill(Ranked { kind, age });
+        }
+        let expected =
+            [(worst, 7), (worst, 0), (best, 63), (best, 5), (best, 1), (best, 0), (last, 2)];
+        assert_eq!(popped(&mut ranks.clone()), expected);
+        ranks.clear();
+        assert_eq!(popped(&mut ranks), []);
+    }
+
+    #[test]
+    fn an_emptied_list_can_be_filled_again() {
+        let mut ranks = ranks();
+        ranks.fill(Ranked { kind: 0, age: 1 });
+        ranks.empty_first();
+        ranks.fill(Ranked { kind: 0, age: 0 });
+        ranks.fill(Ranked { kind: 0, age: 1 });
+        assert_eq!(popped(&mut ranks), [(0, 1), (0, 0)]);
+    }
+
+    #[test]
+    fn an_epoch_makes_all_older_and_joins_the_oldest() {
+        let mut ranks = ranks();
+        for age in [0, 1, 62, 63] {
+            ranks.fill(Ranked { kind: 0, age });
+        }
+        assert_eq!(ranks.oldest().collect::<Vec<_>>(), [0]);
+        ranks.end_epoch();
+        assert_eq!(popped(&mut ranks.clone()), [(0, 63), (0, 2), (0, 1)]);
+        let of_class = &mut ranks.values_mut()[0];
+        (of_class[1], of_class[2]) = (0.25, 0.125);
+        ranks.end_epoch();
+        assert_eq!(popped(&mut ranks), [(0, 2), (0, 63), (0, 3)]);
+        assert_eq!(ranks.oldest().count(), 0);
     }
 }

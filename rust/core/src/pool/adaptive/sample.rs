@@ -6,32 +6,12 @@
 //! each bucket.
 
 use super::ages::{AGES, Values};
+use super::bucket::{Bucket, ORDERINGS};
+use super::names::{Entry, Name, Names};
 use super::orderings::Ordering;
 use super::profile::Profile;
 use super::ranks::{Ranked, Ranks};
 use super::tags::CLASSES;
-use crate::pool::index::Fingerprint;
-
-const ORDERINGS: usize = Ordering::ALL.len();
-const BUCKETS: usize = CLASSES * AGES;
-/// The bucket of a name that somebody uses.
-const IN_USE: u16 = u16::MAX;
-
-type Names = hashbrown::HashMap<Name, Entry, foldhash::fast::FixedState>;
-
-/// The name of a block in the sample: its fingerprint, of the prefix that it stands for in its
-/// group. That two blocks have one is rare, and moves the counts of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Name(u32);
-
-impl Name {
-    /// No name.
-    const GONE: Self = Self(0);
-
-    pub fn of(fingerprint: Fingerprint) -> Self {
-        Self(fingerprint.0.max(1))
-    }
-}
 
 /// How a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,42 +39,26 @@ pub struct SampleCounts {
 pub(super) struct Sample {
     /// A block is sampled if so many of the highest bits of its fingerprint are zero.
     num_zeros: u32,
-    max_names: usize,
     names: Names,
+    /// By class, and of each class by epoch.
     buckets: Vec<Bucket>,
     shadows: [Shadow; ORDERINGS],
     profile: Profile,
     epoch: usize,
     in_force: usize,
     counts: SampleCounts,
-    /// Worth by class and age, under the ordering in force.
-    values: Values,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    bucket: u16,
-    /// Of its last use, in epochs; wraps.
-    epoch: u16,
-    position: u32,
-}
-
-#[derive(Debug, Default)]
-struct Bucket {
-    /// [`Name::GONE`] where somebody uses the name again.
-    names: Vec<Name>,
-    /// Names that are still free since.
+    /// Names that are free, all of which stand in a bucket.
     num_free: usize,
-    /// How many from the front each ordering has evicted.
-    evicted: [u32; ORDERINGS],
+    /// A bit for each class of which names became free since the orderings evicted.
+    just_freed: u32,
 }
 
 /// What an ordering would have done.
 #[derive(Debug)]
 struct Shadow {
     ranks: Ranks,
-    /// Free names that it would still have.
-    len: usize,
+    /// Free names that it would not have any more.
+    num_evicted: usize,
     hits: f32,
 }
 
@@ -104,6 +68,11 @@ const TAKE_OVER: f32 = 1.02;
 const FADE: f32 = 0.9892;
 /// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
 const LARGE_POOL: usize = 1 << 19;
+/// After so many epochs the averages are looked at again, by which classes are judged of which
+/// nothing was seen.
+const EPOCHS_OF_UNSEEN: usize = 4;
+/// Grades are not told apart.
+const SCALES: [f32; 1] = [1.0];
 
 impl Sample {
     /// For a pool of `num_blocks`.
@@ -113,27 +82,30 @@ impl Sample {
             n if n >= LARGE_POOL => 5,
             _ => 4,
         };
-        let shadow = || Shadow { ranks: Ranks::new(BUCKETS), len: 0, hits: 0.0 };
-        let mut sample = Self {
+        let profile = Profile::new();
+        let shadows = Ordering::ALL.map(|ordering| Shadow {
+            ranks: Ranks::new(&SCALES, &ordering.values(&profile)),
+            num_evicted: 0,
+            hits: 0.0,
+        });
+        Self {
             num_zeros,
-            max_names: (num_blocks >> num_zeros) * 5 + 64,
-            names: Names::default(),
-            buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
-            shadows: [shadow(), shadow(), shadow()],
-            profile: Profile::new(),
+            names: Names::new((num_blocks >> num_zeros) * 5 + 64),
+            buckets: (0..CLASSES * AGES).map(|_| Bucket::default()).collect(),
+            shadows,
+            profile,
             epoch: 0,
             in_force: 1,
             counts: SampleCounts::default(),
-            values: [[0.0; AGES]; CLASSES],
-        };
-        sample.rank();
-        sample
+            num_free: 0,
+            just_freed: 0,
+        }
     }
 
-    /// Whether the blocks of a fingerprint are sampled.
+    /// Blocks are sampled whose fingerprints are below this.
     #[inline]
-    pub fn takes(&self, fingerprint: Fingerprint) -> bool {
-        u64::from(fingerprint.0) < 1 << (32 - self.num_zeros)
+    pub fn limit(&self) -> u32 {
+        1 << (u32::BITS - self.num_zeros)
     }
 
     /// The ordering in force.
@@ -143,7 +115,7 @@ impl Sample {
 
     /// Worth by class and age, under the ordering in force.
     pub fn values(&self) -> &Values {
-        &self.values
+        self.shadows[self.in_force].ranks.values()
     }
 
     /// What was counted.
@@ -155,113 +127,132 @@ impl Sample {
         class * AGES + epoch % AGES
     }
 
-    fn age(&self, bucket: usize) -> usize {
-        (self.epoch + AGES - bucket % AGES) % AGES
-    }
-
     /// Reads what is known of names, so that the waits for memory overlap.
     pub fn warm_up(&self, names: impl Iterator<Item = Name>) {
-        std::hint::black_box(names.filter(|name| self.names.contains_key(name)).count());
+        self.names.warm_up(names);
     }
 
     /// A name is used.
     pub fn used(&mut self, name: Name, how: Use) {
         self.counts.asked += 1;
         self.counts.hit += u64::from(how == Use::Hit);
-        let is_full = self.names.len() >= self.max_names;
-        let epoch = self.epoch as u16;
-        let Some(entry) = self.names.get_mut(&name) else {
-            if !is_full {
-                self.names.insert(name, Entry { bucket: IN_USE, epoch, position: 0 });
-            }
-            return;
-        };
-        let was = std::mem::replace(entry, Entry { bucket: IN_USE, epoch, position: 0 });
-        if was.bucket == IN_USE {
-            self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
-            return;
+        let Some(entry) = self.names.enter(name) else { return };
+        entry.epoch = self.epoch as u16;
+        let Entry { bucket: index, position, .. } = *entry;
+        entry.bucket = Entry::IN_USE;
+        match index {
+            Entry::NEW => {}
+            Entry::IN_USE => self.counts.kept.iter_mut().for_each(|kept| *kept += 1),
+            _ => self.leave(usize::from(index), position),
         }
-        let index = usize::from(was.bucket);
-        let bucket = &mut self.buckets[index];
-        bucket.num_free -= 1;
-        bucket.names[was.position as usize] = Name::GONE;
-        for (i, shadow) in self.shadows.iter_mut().enumerate() {
-            if was.position >= bucket.evicted[i] {
-                shadow.len -= 1;
-                shadow.hits += 1.0;
-                self.counts.kept[i] += 1;
-            }
-        }
-        self.profile.note_reuse(index / AGES, self.age(index));
     }
 
-    /// A name of a class becomes free, and the pool has so many free blocks like it.
-    pub fn freed(&mut self, name: Name, class: usize, num_free_blocks: usize) {
-        let Some(entry) = self.names.get_mut(&name) else { return };
-        if entry.bucket != IN_USE {
+    /// A name leaves its bucket: a hit for those orderings that would still have it.
+    fn leave(&mut self, index: usize, position: u32) {
+        let bucket = &mut self.buckets[index];
+        let is_there = bucket.take(position);
+        self.num_free -= 1;
+        for (i, shadow) in self.shadows.iter_mut().enumerate() {
+            if is_there[i] {
+                shadow.hits += 1.0;
+                self.counts.kept[i] += 1;
+            } else {
+                shadow.num_evicted -= 1;
+            }
+        }
+        let age = (self.epoch + AGES - index % AGES) % AGES;
+        self.profile.note_reuse(index / AGES, age);
+    }
+
+    /// A name of a class becomes free. What the orderings evict for it, [`Self::fit`] tells.
+    pub fn freed(&mut self, name: Name, class: usize) {
+        let Some(entry) = self.names.get_mut(name) else { return };
+        if entry.bucket != Entry::IN_USE {
             return;
         }
         let index = Self::bucket(class, self.epoch);
-        let bucket = &mut self.buckets[index];
         entry.bucket = index as u16;
-        entry.position = bucket.names.len() as u32;
-        bucket.names.push(name);
-        bucket.num_free += 1;
-        let capacity = num_free_blocks >> self.num_zeros;
-        for ordering in 0..ORDERINGS {
-            self.shadows[ordering].len += 1;
-            self.shadows[ordering].ranks.fill(index);
-            self.evict(ordering, capacity);
+        entry.position = self.buckets[index].push(name);
+        self.profile.note_free(class);
+        self.num_free += 1;
+        self.just_freed |= 1 << class;
+        if self.buckets[index].is_sparse() {
+            self.pack(index);
         }
+    }
+
+    /// Closes the gaps of a bucket whose names come and go.
+    #[cold]
+    fn pack(&mut self, index: usize) {
+        for (position, name) in self.buckets[index].pack() {
+            if let Some(entry) = self.names.get_mut(name) {
+                entry.position = position;
+            }
+        }
+    }
+
+    /// Each ordering evicts what is beyond its share of so many free blocks like those of the
+    /// sample.
+    pub fn fit(&mut self, num_free_blocks: usize) {
+        if self.just_freed == 0 {
+            return;
+        }
+        let capacity = num_free_blocks >> self.num_zeros;
+        for class in (0..CLASSES).filter(|class| self.just_freed >> class & 1 != 0) {
+            let list = Ranked { kind: class, age: 0 };
+            self.shadows.iter_mut().for_each(|shadow| shadow.ranks.fill(list));
+        }
+        self.just_freed = 0;
+        (0..ORDERINGS).for_each(|ordering| self.evict(ordering, capacity));
     }
 
     fn evict(&mut self, ordering: usize, capacity: usize) {
         let shadow = &mut self.shadows[ordering];
-        while shadow.len > capacity {
-            let Some(index) = shadow.ranks.first() else { return };
-            let bucket = &mut self.buckets[index];
-            let position = bucket.evicted[ordering];
-            let Some(&name) = bucket.names.get(position as usize) else {
+        while self.num_free > capacity + shadow.num_evicted {
+            let Some(Ranked { kind, age }) = shadow.ranks.first() else { return };
+            let bucket = &mut self.buckets[Self::bucket(kind, self.epoch + AGES - age)];
+            let most = self.num_free - shadow.num_evicted - capacity;
+            shadow.num_evicted += bucket.evict(ordering, most);
+            if bucket.is_evicted(ordering) {
                 shadow.ranks.empty_first();
-                continue;
-            };
-            bucket.evicted[ordering] += 1;
-            shadow.len -= usize::from(name != Name::GONE);
+            }
         }
     }
 
     /// An epoch ends: what was seen in it counts, and the orderings are ranked anew.
     pub fn end_epoch(&mut self) {
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            self.profile.note_free(index / AGES, self.age(index), bucket.num_free);
-        }
-        self.profile.fade();
+        self.profile.end_epoch();
         self.epoch += 1;
         (0..CLASSES).for_each(|class| self.forget(Self::bucket(class, self.epoch)));
-        if self.epoch.is_multiple_of(AGES) {
-            self.forget_lost_names();
-        }
+        self.forget_lost_names();
         self.choose();
-        self.rank();
+        for (ordering, shadow) in Ordering::ALL.iter().zip(&mut self.shadows) {
+            if ordering.learns() {
+                let are_all = self.epoch.is_multiple_of(EPOCHS_OF_UNSEEN);
+                self.profile.learn(shadow.ranks.values_mut(), are_all);
+            }
+            shadow.ranks.end_epoch();
+        }
     }
 
     /// Forgets the names of the oldest bucket.
     fn forget(&mut self, index: usize) {
         let bucket = std::mem::take(&mut self.buckets[index]);
-        let there = bucket.names.iter().enumerate().filter(|&(_, &name)| name != Name::GONE);
-        for (position, name) in there {
+        for (name, is_there) in bucket.names() {
             self.names.remove(name);
-            for (shadow, &evicted) in self.shadows.iter_mut().zip(&bucket.evicted) {
-                shadow.len -= usize::from(position >= evicted as usize);
+            self.num_free -= 1;
+            for (shadow, is_there) in self.shadows.iter_mut().zip(is_there) {
+                shadow.num_evicted -= usize::from(!is_there);
             }
         }
     }
 
-    /// Forgets names in use of which nothing was heard for long: blocks may lose their names.
+    /// Forgets names in use of which nothing was heard for long: blocks may lose their names. A
+    /// part of them each epoch.
     fn forget_lost_names(&mut self) {
         let now = self.epoch as u16;
-        self.names.retain(|_, entry| {
-            entry.bucket != IN_USE || usize::from(now.wrapping_sub(entry.epoch)) < 2 * AGES
+        self.names.sweep(self.epoch % AGES, AGES, |entry| {
+            entry.bucket != Entry::IN_USE || usize::from(now.wrapping_sub(entry.epoch)) < 2 * AGES
         });
     }
 
@@ -274,48 +265,41 @@ impl Sample {
         self.shadows.iter_mut().for_each(|shadow| shadow.hits *= FADE);
     }
 
-    fn rank(&mut self) {
-        let (epoch, buckets) = (self.epoch, &self.buckets);
-        for (i, (ordering, shadow)) in Ordering::ALL.iter().zip(&mut self.shadows).enumerate() {
-            let values = ordering.values(&self.profile);
-            let ranked = buckets.iter().enumerate().map(|(list, bucket)| {
-                let age = (epoch + AGES - list % AGES) % AGES;
-                let worth = values[list / AGES][age];
-                Ranked { list, worth, age, is_filled: bucket.num_free > 0 }
-            });
-            // Names become free in the epoch that runs, and in no other.
-            shadow.ranks.rank(ranked.filter(|list| list.age == 0 || list.is_filled));
-            if i == self.in_force {
-                self.values = values;
-            }
-        }
-    }
-
     /// Free names that each ordering would still have.
     #[cfg(test)]
     pub fn num_free(&self) -> [usize; ORDERINGS] {
-        self.shadows.each_ref().map(|shadow| shadow.len)
+        self.shadows.each_ref().map(|shadow| self.num_free - shadow.num_evicted)
     }
 
     /// Forgets every name; what was learnt stays.
     pub fn forget_all(&mut self) {
         self.names.clear();
         self.buckets.iter_mut().for_each(|bucket| *bucket = Bucket::default());
-        self.shadows.iter_mut().for_each(|shadow| shadow.len = 0);
-        self.rank();
+        self.profile.forget_waiting();
+        (self.num_free, self.just_freed) = (0, 0);
+        for shadow in &mut self.shadows {
+            shadow.num_evicted = 0;
+            shadow.ranks.clear();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::index::Fingerprint;
+
+    fn name(n: u32) -> Name {
+        Name::of(Fingerprint(n))
+    }
 
     /// The names of a pass of traffic, each used and free again, in a pool that has `capacity` of
     /// the sample.
     fn pass(sample: &mut Sample, names: std::ops::Range<u32>, capacity: usize) {
-        for name in names.map(|name| Name(name + 1)) {
+        for name in names.map(|n| name(n + 1)) {
             sample.used(name, Use::Computed);
-            sample.freed(name, 0, capacity << sample.num_zeros);
+            sample.freed(name, 0);
+            sample.fit(capacity << sample.num_zeros);
         }
     }
 
@@ -323,10 +307,7 @@ mod tests {
     fn one_name_in_16_is_taken_and_fewer_in_large_pools() {
         for (num_blocks, share) in [(100, 16), (LARGE_POOL, 32), (4 * LARGE_POOL, 64)] {
             let sample = Sample::new(num_blocks);
-            assert_eq!(
-                (0..1024).filter(|&n| sample.takes(Fingerprint(n << 22))).count(),
-                1024 / share
-            );
+            assert_eq!((0..1024).filter(|&n| n << 22 < sample.limit()).count(), 1024 / share);
         }
     }
 
@@ -334,7 +315,7 @@ mod tests {
     fn each_ordering_has_as_many_names_as_the_pool() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..50, 20);
-        assert!(sample.shadows.iter().all(|shadow| shadow.len == 20));
+        assert!(sample.num_free() == [20; 3]);
         // The oldest 30 are gone.
         pass(&mut sample, 29..30, 20);
         assert!(sample.shadows.iter().all(|shadow| shadow.hits == 0.0));
@@ -349,11 +330,11 @@ mod tests {
         assert_eq!(*sample.counts(), SampleCounts { asked: 50, ..SampleCounts::default() });
         pass(&mut sample, 29..30, 20); // gone
         pass(&mut sample, 48..49, 20);
-        sample.used(Name(50), Use::Hit);
-        sample.used(Name(50), Use::Computed); // somebody uses it
+        sample.used(name(50), Use::Hit);
+        sample.used(name(50), Use::Computed); // somebody uses it
         assert_eq!(*sample.counts(), SampleCounts { asked: 54, hit: 1, kept: [3; 3] });
         sample.forget_all();
-        sample.used(Name(50), Use::Computed);
+        sample.used(name(50), Use::Computed);
         assert_eq!(*sample.counts(), SampleCounts { asked: 55, hit: 1, kept: [3; 3] });
     }
 
@@ -361,8 +342,10 @@ mod tests {
     fn a_name_in_use_is_no_hit() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..1, 20);
-        (0..3).for_each(|_| sample.used(Name(1), Use::Hit));
-        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (1.0, 0)));
+        (0..3).for_each(|_| sample.used(name(1), Use::Hit));
+        assert!(
+            sample.shadows.iter().all(|shadow| shadow.hits == 1.0) && sample.num_free() == [0; 3]
+        );
     }
 
     #[test]
@@ -397,13 +380,13 @@ mod tests {
     fn names_are_forgotten_after_all_ages() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
-        sample.used(Name(77), Use::Computed);
+        sample.used(name(77), Use::Computed);
         (1..AGES).for_each(|_| sample.end_epoch());
-        assert_eq!((sample.names.len(), sample.shadows[0].len), (6, 5));
+        assert_eq!((sample.names.len(), sample.num_free()[0]), (6, 5));
         sample.end_epoch();
-        assert_eq!((sample.names.len(), sample.shadows[0].len), (1, 0));
+        assert_eq!((sample.names.len(), sample.num_free()[0]), (1, 0));
         (0..2 * AGES).for_each(|_| sample.end_epoch());
-        assert!(sample.names.is_empty(), "one in use of which nothing was heard");
+        assert!(sample.names.len() == 0, "one in use of which nothing was heard");
     }
 
     #[test]
@@ -413,9 +396,29 @@ mod tests {
         pass(&mut sample, 0..5, 20);
         let values = *sample.values();
         sample.forget_all();
-        assert!(sample.names.is_empty() && *sample.values() == values);
-        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 0)));
+        assert!(sample.names.len() == 0 && *sample.values() == values);
+        assert!(
+            sample.shadows.iter().all(|shadow| shadow.hits == 5.0) && sample.num_free() == [0; 3]
+        );
         pass(&mut sample, 0..5, 20);
-        assert!(sample.shadows.iter().all(|shadow| (shadow.hits, shadow.len) == (5.0, 5)));
+        assert!(
+            sample.shadows.iter().all(|shadow| shadow.hits == 5.0) && sample.num_free() == [5; 3]
+        );
+    }
+
+    #[test]
+    fn names_that_come_and_go_within_an_epoch_leave_no_gaps_behind() {
+        let mut sample = Sample::new(1000);
+        pass(&mut sample, 0..50, 20);
+        for _ in 0..100 {
+            pass(&mut sample, 45..50, 20);
+        }
+        let bucket = &sample.buckets[0];
+        assert_eq!((bucket.names().count(), sample.num_free()), (50, [20; 3]));
+        assert!(bucket.len() < 200, "{} places for 50 names", bucket.len());
+        assert_eq!(sample.counts().kept, [500; 3]);
+        pass(&mut sample, 29..30, 20);
+        pass(&mut sample, 31..32, 20);
+        assert_eq!(sample.counts().kept, [501; 3], "the 20 last used are there");
     }
 }

@@ -1,6 +1,8 @@
 //! What the order of eviction knows of each block: four bytes.
 
+use super::tag_writer::TagWriter;
 use crate::block::BlockId;
+use crate::pool::present;
 
 /// How much less a unit of the pool that a window tail or a state takes is worth than one that a
 /// full block takes, in halvings. See [`crate::group::Worth`].
@@ -55,12 +57,15 @@ pub(super) enum Place {
     Ladder,
 }
 
-mod bit {
+pub(super) mod bit {
     pub const USES: u32 = 0xf;
     pub const GRADE_SHIFT: u32 = 4;
     pub const GRADE: u32 = 0x7 << GRADE_SHIFT;
+    /// Grades beyond those worth holding have one of these.
+    pub const POOR: u32 = 0x6 << GRADE_SHIFT;
     pub const TAIL: u32 = 1 << 7;
-    pub const WATCHED: u32 = 1 << 8;
+    pub const WATCHED_SHIFT: u32 = 8;
+    pub const WATCHED: u32 = 1 << WATCHED_SHIFT;
     pub const LISTED: u32 = 1 << 9;
     pub const HELD: u32 = 1 << 10;
     pub const SAMPLED: u32 = 1 << 11;
@@ -69,15 +74,15 @@ mod bit {
     pub const EPOCH_SHIFT: u32 = 16;
     pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
     pub const PLACE: u32 = LISTED | HELD | LADDER;
-    /// What decides where a block waits, and whether it is watched there.
-    pub const WAITING: u32 = USES | GRADE | TAIL | WATCHED | CLAIMED;
+    /// What decides where a block waits.
+    pub const WAITING: u32 = USES | GRADE | TAIL | CLAIMED;
     /// What somebody wants to know of who hits the block.
     pub const NOTED: u32 = SAMPLED | CLAIMED;
 }
 
 /// What is known of one block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tag(u32);
+pub(super) struct Tag(pub(super) u32);
 
 impl Tag {
     pub fn waiting(self) -> Waiting {
@@ -88,19 +93,37 @@ impl Tag {
         self.0 & bit::SAMPLED != 0
     }
 
+    /// The same, of a block of the sample.
+    pub fn sampled(self) -> Self {
+        Self(self.0 | bit::SAMPLED)
+    }
+
+    pub fn uses(self) -> Uses {
+        Uses(self.0 & bit::USES)
+    }
+
     /// Whether a request claimed another priority for it.
     pub fn is_claimed(self) -> bool {
         self.0 & bit::CLAIMED != 0
     }
 
-    /// Whether somebody wants to know of a hit: the sample, or whoever claimed the block.
-    pub fn is_noted(self) -> bool {
-        self.0 & bit::NOTED != 0
+    /// 1 if it is watched, else 0.
+    #[inline]
+    pub fn num_watched(self) -> usize {
+        (self.0 >> bit::WATCHED_SHIFT) as usize & 1
     }
 
-    /// 1 if it is watched, else 0.
-    pub fn num_watched(self) -> usize {
-        usize::from(self.0 & bit::WATCHED != 0)
+    /// Whether it is part of a window's tail or a state that is held while its request runs.
+    #[inline]
+    pub fn is_held_tail(self) -> bool {
+        self.waiting().is_held_tail()
+    }
+
+    /// A block that becomes cached is used for the first time.
+    pub fn first(mark: Mark) -> Self {
+        let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
+        let flags = flag(mark.is_tail, bit::TAIL) | flag(mark.is_watched, bit::WATCHED);
+        Self(1 | u32::from(mark.grade.0) << bit::GRADE_SHIFT | flags)
     }
 
     pub fn place(self) -> Place {
@@ -121,7 +144,7 @@ impl Tag {
 pub(super) struct Stamp {
     mask: u32,
     waiting: u32,
-    place: u32,
+    pub(super) place: u32,
 }
 
 impl Stamp {
@@ -135,15 +158,20 @@ impl Stamp {
         Self { mask, waiting: waiting.0 & mask, place }
     }
 
-    /// Whether the blocks are watched, if any waits.
-    pub fn is_watched(self) -> bool {
-        self.mask & self.waiting & bit::WATCHED != 0
-    }
-
     /// The class of the blocks.
     pub fn class(self) -> usize {
         Waiting(self.waiting).class()
     }
+}
+
+/// How often a block has been used, as far as it is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Uses(pub(super) u32);
+
+/// The bits of a block that is used once more: the best grade.
+#[inline]
+pub(super) fn used(was: u32) -> u32 {
+    (was + u32::from(was & bit::USES != bit::USES)) & !bit::GRADE
 }
 
 /// The tags of all blocks.
@@ -173,9 +201,10 @@ impl Waiting {
         self.0 & bit::TAIL != 0
     }
 
-    /// Whether it is a tail that is held while its request runs.
+    /// Whether it is a tail that is held while its request runs: see [`Grade::is_worth_holding`].
+    #[inline]
     pub fn is_held_tail(self) -> bool {
-        self.is_tail() && self.grade().is_worth_holding()
+        self.0 & (bit::TAIL | bit::POOR) == bit::TAIL
     }
 }
 
@@ -184,7 +213,7 @@ pub(super) const CLASSES: usize = 4;
 
 impl Tags {
     pub fn new(num_blocks: usize) -> Self {
-        Self(vec![0; num_blocks])
+        Self(present::zeros(0, num_blocks))
     }
 
     fn get(&self, block: BlockId) -> u32 {
@@ -199,16 +228,10 @@ impl Tags {
         &mut self.0[block as usize]
     }
 
-    /// A block that becomes cached is used for the first time.
+    /// To change the tags of many blocks.
     #[inline]
-    pub fn start(&mut self, block: BlockId, mark: Mark, is_sampled: bool) {
-        let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
-        let flags = flag(mark.is_tail, bit::TAIL)
-            | flag(mark.is_watched, bit::WATCHED)
-            | flag(is_sampled, bit::SAMPLED);
-        let grade = u32::from(mark.grade.0) << bit::GRADE_SHIFT;
-        let tag = self.get_mut(block);
-        *tag = *tag & bit::PLACE | 1 | grade | flags;
+    pub fn writer(&mut self) -> TagWriter<'_> {
+        TagWriter::new(&mut self.0)
     }
 
     /// All but the place.
@@ -224,21 +247,20 @@ impl Tags {
     pub fn hit(&mut self, block: BlockId, is_free: bool) -> Tag {
         let tag = self.get_mut(block);
         let was = *tag;
-        let used = was + u32::from(was & bit::USES != bit::USES);
-        let place = if is_free { bit::PLACE } else { 0 };
-        *tag = used & !(bit::GRADE | place);
+        *tag = used(was) & !if is_free { bit::PLACE } else { 0 };
         Tag(was)
     }
 
-    /// A block waits in a list from an epoch on, if it waits as others do; what it is then.
+    /// A block waits in a list from an epoch on, if it waits as others do; what it was.
     #[inline]
     pub fn wait_alike(&mut self, block: BlockId, stamp: Stamp) -> Option<Tag> {
         let tag = self.get_mut(block);
-        if *tag & stamp.mask != stamp.waiting {
+        let was = *tag;
+        if was & stamp.mask != stamp.waiting {
             return None;
         }
-        *tag = *tag & !(bit::PLACE | bit::EPOCH) | stamp.place;
-        Some(Tag(*tag))
+        *tag = was & !(bit::PLACE | bit::EPOCH) | stamp.place;
+        Some(Tag(was))
     }
 
     /// A block leaves its place; what it was.
@@ -251,12 +273,14 @@ impl Tags {
     }
 
     /// A block has been used at least as often as another.
+    #[inline]
     pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
-        let uses = (self.get(block) & bit::USES).max(self.get(from) & bit::USES);
+        let from = self.get(from) & bit::USES;
         let tag = self.get_mut(block);
-        *tag = *tag & !bit::USES | uses;
+        *tag = *tag & !bit::USES | from.max(*tag & bit::USES);
     }
 
+    #[inline]
     pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
         let tag = self.get_mut(block);
         *tag = *tag & !bit::GRADE | u32::from(grade.0) << bit::GRADE_SHIFT;
@@ -299,7 +323,7 @@ mod tests {
 
     fn tags(mark: Mark) -> Tags {
         let mut tags = Tags::new(8);
-        tags.start(BLOCK, mark, false);
+        tags.writer().start(BLOCK, Tag::first(mark));
         tags
     }
 
@@ -365,6 +389,16 @@ mod tests {
         assert_eq!(class(&tags, 5), 2);
         tags.inherit_uses(BLOCK, 6);
         assert_eq!(class(&tags, BLOCK), 2);
+    }
+
+    #[test]
+    fn tails_are_held_whose_grade_is_worth_it() {
+        for halvings in 0..Grade::COUNT {
+            let grade = Grade::new(halvings);
+            let is_held =
+                |is_tail| tags(Mark { grade, is_tail, is_watched: true }).of(BLOCK).is_held_tail();
+            assert_eq!((is_held(true), is_held(false)), (grade.is_worth_holding(), false));
+        }
     }
 
     #[test]

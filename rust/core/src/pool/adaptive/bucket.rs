@@ -1,0 +1,86 @@
+//! Free names of the sample of one class and epoch, in the order in which they became free.
+
+use super::names::Name;
+use super::orderings::Ordering;
+
+/// Orderings that compete.
+pub(super) const ORDERINGS: usize = Ordering::ALL.len();
+
+/// The names, and how many of them each ordering has evicted.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// [`Name::GONE`] where somebody uses the name again.
+    names: Vec<Name>,
+    num_free: usize,
+    /// How many from the front each ordering has evicted.
+    evicted: [u32; ORDERINGS],
+}
+
+impl Bucket {
+    /// Gaps that do not matter.
+    const MIN_GAPS: usize = 64;
+
+    /// Adds a name: its position.
+    #[inline]
+    pub fn push(&mut self, name: Name) -> u32 {
+        self.names.push(name);
+        self.num_free += 1;
+        self.names.len() as u32 - 1
+    }
+
+    /// Takes a name out: whether each ordering would still have it.
+    #[inline]
+    pub fn take(&mut self, position: u32) -> [bool; ORDERINGS] {
+        self.names[position as usize] = Name::GONE;
+        self.num_free -= 1;
+        self.evicted.map(|evicted| position >= evicted)
+    }
+
+    /// An ordering evicts up to so many names: how many it did.
+    pub fn evict(&mut self, ordering: usize, most: usize) -> usize {
+        let evicted = &mut self.evicted[ordering];
+        let mut num_evicted = 0;
+        for &name in &self.names[*evicted as usize..] {
+            if num_evicted == most {
+                break;
+            }
+            num_evicted += usize::from(name != Name::GONE);
+            *evicted += 1;
+        }
+        num_evicted
+    }
+
+    /// Whether an ordering has evicted every name.
+    pub fn is_evicted(&self, ordering: usize) -> bool {
+        self.evicted[ordering] as usize == self.names.len()
+    }
+
+    /// Whether most of its places are gaps.
+    #[inline]
+    pub fn is_sparse(&self) -> bool {
+        self.names.len() > 2 * self.num_free + Self::MIN_GAPS
+    }
+
+    /// Closes the gaps: the names and their new positions.
+    pub fn pack(&mut self) -> impl Iterator<Item = (u32, Name)> + '_ {
+        for evicted in &mut self.evicted {
+            let there = self.names[..*evicted as usize].iter();
+            *evicted = there.filter(|&&name| name != Name::GONE).count() as u32;
+        }
+        self.names.retain(|&name| name != Name::GONE);
+        (0..).zip(self.names.iter().copied())
+    }
+
+    /// The names, and whether each ordering would still have them.
+    pub fn names(&self) -> impl Iterator<Item = (Name, [bool; ORDERINGS])> + '_ {
+        let is_there = |position: u32| self.evicted.map(|evicted| position >= evicted);
+        let there = (0..).zip(&self.names).filter(|&(_, &name)| name != Name::GONE);
+        there.map(move |(position, &name)| (name, is_there(position)))
+    }
+
+    /// Names and gaps.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+}

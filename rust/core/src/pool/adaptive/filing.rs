@@ -1,0 +1,145 @@
+//! Blocks that nobody uses any more are put into the lists, those that wait alike one after the
+//! other.
+
+use super::Adaptive;
+use super::names::Name;
+use super::tags::{Place, Stamp, Tag, Waiting};
+use crate::block::BlockId;
+use crate::pool::states::BlockStates;
+
+/// Blocks that are being put into one list, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Filing {
+    stamp: Stamp,
+    /// The last of them, if there is one.
+    like: Option<Tag>,
+    sentinel: u32,
+    last: u32,
+    num_listed: usize,
+    num_watched: usize,
+}
+
+impl Default for Filing {
+    fn default() -> Self {
+        Self { stamp: Stamp::NONE, like: None, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
+    }
+}
+
+impl Adaptive {
+    /// Cached blocks lose their last holder, the last of them first, and wait as those before them
+    /// do: what is left of them from the first on of which that is not so. The first of all is always
+    /// left.
+    #[inline]
+    pub fn file_alike<'b>(
+        &mut self,
+        states: &mut BlockStates,
+        blocks: &'b [BlockId],
+        filing: &mut Filing,
+    ) -> &'b [BlockId] {
+        let Some(like) = filing.like else { return blocks };
+        let mut last = filing.last;
+        let (stamp, mut tags) = (filing.stamp, self.tags.writer());
+        let mut records = states.record_writer(tags.len());
+        let stop = blocks.windows(2).rposition(|pair| {
+            // As if the next one were filed too: its own link is written then, or by who is.
+            let (block, next) = (pair[1], pair[0]);
+            let Some(tag) =
+                tags.wait_as(block, like, stamp, || records.drop_between(last, block, next))
+            else {
+                return true;
+            };
+            last = block;
+            if tag.is_sampled() {
+                let name = Name::of(records.fingerprint(block));
+                self.sightings.freed(&mut self.sample, name, stamp.class());
+            }
+            false
+        });
+        let num_left = stop.map_or(1, |pair| pair + 2).min(blocks.len());
+        let num_filed = blocks.len() - num_left;
+        if num_filed > 0 {
+            states.append(filing.last, blocks[blocks.len() - 1]);
+            filing.last = last;
+            filing.num_listed += num_filed;
+            filing.num_watched += num_filed * like.num_watched();
+        }
+        &blocks[..num_left]
+    }
+
+    /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
+    #[inline]
+    pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+        let alike = self.tags.wait_alike(block, filing.stamp);
+        let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
+        states.append(filing.last, block);
+        (filing.last, filing.like) = (block, Some(tag));
+        filing.num_listed += 1;
+        filing.num_watched += tag.num_watched();
+        if tag.is_sampled() {
+            let name = Name::of(states.fingerprint(block));
+            self.sightings.freed(&mut self.sample, name, filing.stamp.class());
+        }
+    }
+
+    /// A block waits in another list than those before it, from now on; `None` if it is held.
+    #[inline(never)]
+    fn start_filing(
+        &mut self,
+        states: &mut BlockStates,
+        block: BlockId,
+        filing: &mut Filing,
+    ) -> Option<Tag> {
+        self.close_list(states, filing);
+        if self.tags.of(block).is_claimed() && self.wait_on_ladder(states, block) {
+            return None;
+        }
+        let waiting = self.tags.of(block).waiting();
+        if waiting.is_held_tail()
+            && let Some(newly_held) = &mut self.newly_held
+        {
+            newly_held.push(block);
+            self.tags.set_place(block, Place::Held);
+            self.held.push_back(states, block);
+            return None;
+        }
+        *filing = self.open(states, waiting);
+        self.tags.wait_alike(block, filing.stamp)
+    }
+
+    fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
+        let sentinel = self.lists.open(waiting.class(), waiting.grade());
+        let stamp = Stamp::new(waiting, self.lists.epoch() as u16, self.newly_held.is_some());
+        let last = states.last_of_ring(sentinel);
+        Filing { stamp, sentinel, last, ..Filing::default() }
+    }
+
+    /// The blocks that were filed are in their list, and none will be for now.
+    pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+        self.close_list(states, filing);
+        self.sightings.tell(&mut self.sample);
+        self.sample.fit(self.num_watched);
+    }
+
+    fn close_list(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+        let filed = std::mem::take(filing);
+        if filed.num_listed > 0 {
+            states.append(filed.last, filed.sentinel);
+            self.num_listed += filed.num_listed;
+            self.num_watched += filed.num_watched;
+        }
+    }
+
+    /// A block that nobody uses waits, by itself.
+    pub(super) fn file_one(&mut self, states: &mut BlockStates, block: BlockId) {
+        let mut filing = self.open(states, self.tags.of(block).waiting());
+        self.file(states, block, &mut filing);
+        self.close(states, &mut filing);
+    }
+
+    /// A held block waits in the lists from now on.
+    #[inline(never)]
+    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+        self.held.remove(states, block);
+        self.file(states, block, filing);
+    }
+}

@@ -1,0 +1,91 @@
+//! Hits: blocks are used again, and free ones leave the order of eviction.
+
+use super::Adaptive;
+use super::names::Name;
+use super::sample::Use;
+use super::tags::{Place, Tag};
+use crate::block::BlockId;
+use crate::pool::free_queue::Run;
+use crate::pool::records::RecordWriter;
+use crate::pool::states::BlockStates;
+
+/// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
+/// stand side by side do so at once.
+#[derive(Debug, Default)]
+pub struct Leaving {
+    run: Run,
+    num_listed: usize,
+    num_watched: usize,
+}
+
+impl Leaving {
+    #[inline]
+    fn add(&mut self, records: &mut RecordWriter<'_>, block: BlockId, was: Tag) {
+        if !self.run.grow_in(records, block) {
+            let run = std::mem::replace(&mut self.run, Run::of(block));
+            records.unlink_run(&run);
+        }
+        self.num_listed += 1;
+        self.num_watched += was.num_watched();
+    }
+}
+
+impl Adaptive {
+    /// A hit is the first to use blocks that wait in the lists, and of which nobody wants to know:
+    /// how many there are before the first of which that is not so.
+    #[inline]
+    pub fn hit_listed(
+        &mut self,
+        states: &mut BlockStates,
+        blocks: &[BlockId],
+        leaving: &mut Leaving,
+    ) -> usize {
+        let mut left = std::mem::take(leaving);
+        let num_records = states.num_records();
+        let (mut records, mut tags) = (states.record_writer(num_records), self.tags.writer());
+        let num_hit = blocks.iter().position(|&block| {
+            let was = tags.hit_listed(block, || records.add_first_reference(block));
+            was.map(|was| left.add(&mut records, block, was)).is_none()
+        });
+        *leaving = left;
+        num_hit.unwrap_or(blocks.len())
+    }
+
+    /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
+    /// It may do so later, with others: see [`Self::leave`].
+    pub fn hit(
+        &mut self,
+        states: &mut BlockStates,
+        block: BlockId,
+        is_free: bool,
+        leaving: &mut Leaving,
+    ) -> bool {
+        let was = self.tags.hit(block, is_free);
+        if was.is_sampled() {
+            let name = Name::of(states.fingerprint(block));
+            self.sightings.used(&mut self.sample, name, Use::Hit);
+        }
+        if was.is_claimed() {
+            self.note_hit_of_claimed(block);
+        }
+        let place = if is_free { was.place() } else { Place::Elsewhere };
+        match place {
+            Place::Elsewhere => return false,
+            Place::Held => self.held.remove(states, block),
+            Place::Ladder => self.leave_ladder(states, block),
+            Place::Listed => {
+                let num_records = states.num_records();
+                leaving.add(&mut states.record_writer(num_records), block, was);
+            }
+        }
+        true
+    }
+
+    /// The blocks that were hit leave the lists.
+    pub fn leave(&mut self, states: &mut BlockStates, leaving: Leaving) {
+        states.unlink_run(&leaving.run);
+        self.num_listed -= leaving.num_listed;
+        self.num_watched -= leaving.num_watched;
+        self.sightings.tell(&mut self.sample);
+    }
+}

@@ -1,0 +1,76 @@
+//! Changes to the tags of many blocks, one after the other.
+
+use super::tags::{Stamp, Tag, Uses, bit, used};
+use crate::block::BlockId;
+
+/// Changes the tags of blocks.
+pub(super) struct TagWriter<'a>(&'a mut [u32]);
+
+impl<'a> TagWriter<'a> {
+    /// The tags of all blocks.
+    pub fn new(tags: &'a mut [u32]) -> Self {
+        Self(tags)
+    }
+
+    /// A block becomes cached.
+    #[inline]
+    pub fn start(&mut self, block: BlockId, first: Tag) {
+        let tag = &mut self.0[block as usize];
+        *tag = *tag & bit::PLACE | first.0;
+    }
+
+    /// As [`Tags::hit`], of a block that is in a list, if nobody wants to know of it and `is_free`;
+    /// what it was.
+    #[inline]
+    pub fn hit_listed(&mut self, block: BlockId, is_free: impl FnOnce() -> bool) -> Option<Tag> {
+        let tag = &mut self.0[block as usize];
+        let was = *tag;
+        if was & (bit::PLACE | bit::NOTED) != bit::LISTED || !is_free() {
+            return None;
+        }
+        *tag = used(was) & !bit::PLACE;
+        Some(Tag(was))
+    }
+
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// As [`Tags::wait_alike`], of a block that is watched as another is that waits so, if `is_so`.
+    #[inline]
+    pub fn wait_as(
+        &mut self,
+        block: BlockId,
+        other: Tag,
+        stamp: Stamp,
+        is_so: impl FnOnce() -> bool,
+    ) -> Option<Tag> {
+        let tag = &mut self.0[block as usize];
+        let was = *tag;
+        if (was ^ other.0) & (bit::WAITING | bit::WATCHED) != 0 || !is_so() {
+            return None;
+        }
+        *tag = was & !(bit::PLACE | bit::EPOCH) | stamp.place;
+        Some(Tag(was))
+    }
+
+    /// As [`Tags::leave`], if it is no tail that is held while its request runs.
+    #[inline]
+    pub fn leave_unless_held_tail(&mut self, block: BlockId) -> Option<Tag> {
+        let tag = &mut self.0[block as usize];
+        let was = Tag(*tag);
+        if was.is_held_tail() {
+            return None;
+        }
+        *tag = was.0 & !bit::PLACE;
+        Some(was)
+    }
+
+    /// A sequence ends at a tail that has been used as often as a block of its prefix.
+    #[inline]
+    pub fn promote(&mut self, tail: BlockId, uses: Uses) {
+        let tag = &mut self.0[tail as usize];
+        *tag = *tag & !(bit::USES | bit::GRADE) | uses.0.max(*tag & bit::USES);
+    }
+}
