@@ -6,8 +6,8 @@ import sys
 
 NUM_BLOCKS = 1_500_000
 BYTES_PER_BLOCK = 71
-"""640 MB for the 9.1 million blocks of a large accelerator. 16 of them are two slots of the hash table
-a block: with fewer, chunks take twice as long once the pool is full."""
+"""640 MB for the 9.1 million blocks of a large accelerator. 16 bytes are two slots of the hash
+table: with fewer, chunks take twice as long once the pool is full."""
 
 FILL_A_POOL = f"""
 import gc, json
