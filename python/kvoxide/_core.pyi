@@ -732,8 +732,9 @@ class Trace:
 
     def __new__(cls, tokens_per_id: int | None = None) -> Self: ...
     def push_line(self, line: bytes) -> None:
-        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids``) or
-        ``prompt_token_ids`` with ``output_length``. Raises :class:`TraceError`, also for as many
+        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids``), with
+        ``output_hash_ids`` where a server recorded it, or ``prompt_token_ids`` with
+        ``output_length``. Raises :class:`TraceError`, also for as many
         ids as do not go with the lines before; the trace is then as before."""
     def push_prompt(
         self,
@@ -758,6 +759,13 @@ class Trace:
     @property
     def may_be_mooncakes(self) -> bool:
         """Whether 512 tokens per id go with every request."""
+    def start_part(self, delay: float = 0.0) -> None:
+        """Lines and prompts from now on came ``delay`` seconds later than they say, and their
+        ``hash_ids`` are others than equal ones before, as of another server. Raises
+        :class:`ConfigError` for less than 0."""
+    def sort_by_arrival(self) -> None:
+        """Put the requests in the order of their arrival; equal ones, and those without one, keep
+        theirs."""
     def truncate(self, num_requests: int) -> None: ...
 
 @final

@@ -5,7 +5,7 @@ counts and positions are in tokens, block counts and ids in blocks. Block id 0 i
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,23 @@ class VllmBlocks:
     def __add__(self, other: Any, /) -> VllmBlocks: ...
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
+
+@final
+class VllmBlockNumbers:
+    """Numbers for block hashes from 0 on, in the order in which the hashes first appear.
+
+    Kept are the hashes seen last, at least ``per_generation`` and at most twice as many, in 20 to
+    40 bytes each; one that comes back later has another number. Raises ``ValueError`` for 0."""
+
+    def __new__(cls, per_generation: int = 3_670_016) -> Self: ...
+    def __len__(self) -> int:
+        """Hashes that are known."""
+    def of_request(
+        self, hashes: list[bytes], num_known: int, num_prompt: int
+    ) -> tuple[bytes, bytes]:
+        """The numbers of a prompt of ``num_prompt`` blocks and of those behind it, as two arrays in
+        JSON: those of the first ``num_known`` hashes, then, for blocks of the prompt that are left,
+        numbers of their own."""
 
 @final
 class VllmBlockHasher:

@@ -2,7 +2,7 @@
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::scheduler::{Control, Settings, run as play};
-use kvoxide_replay::trace::{MAX_LENGTH, Prompt, Trace, TraceRequest};
+use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Trace, TraceRequest};
 use serde_json::{Value, json};
 
 /// Requests and tokens of a trace that is short enough to be played.
@@ -32,28 +32,47 @@ pub fn run(data: &[u8]) {
     check_play(&trace);
 }
 
-/// Tokens and ids of a prompt that has ids.
-fn lengths(request: &TraceRequest) -> Option<(usize, i64, usize)> {
-    match &request.prompt {
-        Prompt::HashIds { length, hash_ids } => {
-            Some((*length, hash_ids.iter().copied().max()?, hash_ids.len()))
-        }
-        Prompt::Tokens(_) => None,
-    }
+/// A prompt that has ids.
+struct Lengths {
+    tokens: usize,
+    generated: usize,
+    num_ids: usize,
+    num_output_ids: usize,
+    largest_id: i64,
+    width: Option<usize>,
+}
+
+fn lengths(request: &TraceRequest) -> Option<Lengths> {
+    let Prompt::HashIds { length, hash_ids, num_output_ids } = &request.prompt else { return None };
+    let num_output_ids = num_output_ids.unwrap_or(0);
+    Some(Lengths {
+        tokens: *length,
+        generated: request.output_length,
+        num_ids: hash_ids.len() - num_output_ids,
+        num_output_ids,
+        largest_id: hash_ids.iter().max()?,
+        width: request.tokens_per_id,
+    })
 }
 
 /// Whether some number of tokens per id fits all prompts: if any does, the least that each of them
 /// allows by itself, and the largest of these, is one.
-fn is_possible(prompts: &[(usize, i64, usize)]) -> bool {
-    let least = prompts.iter().map(|&(length, _, num_ids)| length.div_ceil(num_ids)).max();
-    let Some(width) = least else { return true };
-    let fits = |&(length, id, num_ids): &(usize, i64, usize)| {
-        length.div_ceil(width) == num_ids && id < i64::MAX / width as i64
+fn is_possible(prompts: &[Lengths]) -> bool {
+    let said = prompts.iter().find_map(|prompt| prompt.width);
+    let least = prompts.iter().map(|prompt| prompt.tokens.div_ceil(prompt.num_ids)).max();
+    let Some(width) = said.or(least) else { return true };
+    let fits = |prompt: &Lengths| {
+        prompt.tokens.div_ceil(width) == prompt.num_ids
+            && prompt.largest_id < i64::MAX / width as i64
+            && (prompt.num_output_ids == 0
+                || prompt.num_ids + prompt.num_output_ids
+                    <= (prompt.tokens + prompt.generated).div_ceil(width))
     };
     prompts.iter().all(fits)
 }
 
-const FIELDS: [&str; 5] = ["", "input_length", "output_length", "hash_ids", "prompt_token_ids"];
+const FIELDS: [&str; 6] =
+    ["", "input_length", "output_length", "hash_ids", "output_hash_ids", "prompt_token_ids"];
 
 /// The format, written down once more.
 fn is_request(line: &[u8]) -> bool {
@@ -65,11 +84,20 @@ fn is_request(line: &[u8]) -> bool {
     let integers = |name: &str| -> Option<Vec<i64>> {
         fields.get(name)?.as_array()?.iter().map(Value::as_i64).collect()
     };
+    let has_output_ids = || match fields.get("output_hash_ids") {
+        None | Some(Value::Null) => true,
+        Some(_) => integers("output_hash_ids").is_some_and(|ids| {
+            let generated = length("output_length", 0).unwrap_or(0);
+            ids.len() as u64 <= generated && ids.iter().all(|&id| id >= 0)
+        }),
+    };
     let has_prompt = match fields.contains_key("prompt_token_ids") {
         true => integers("prompt_token_ids").is_some_and(|tokens| !tokens.is_empty()),
         false => match (length("input_length", 1), integers("hash_ids")) {
             (Some(length), Some(ids)) => {
-                (1..=length).contains(&(ids.len() as u64)) && ids.iter().all(|&id| id >= 0)
+                (1..=length).contains(&(ids.len() as u64))
+                    && ids.iter().all(|&id| id >= 0)
+                    && has_output_ids()
             }
             _ => false,
         },
@@ -85,20 +113,25 @@ fn check_request(request: &TraceRequest) {
             assert_eq!(request.prompt.token(length - 1, 1), tokens[length - 1]);
             json!({"prompt_token_ids": tokens, "output_length": request.output_length})
         }
-        Prompt::HashIds { length, hash_ids } => {
-            let width = length.div_ceil(hash_ids.len());
-            let (last, id) = ((length - 1) % width, hash_ids[(length - 1) / width]);
+        Prompt::HashIds { length, hash_ids, num_output_ids } => {
+            let num_ids = request.prompt.num_ids();
+            let width = length.div_ceil(num_ids);
+            let (last, id) = ((length - 1) % width, hash_ids.at((length - 1) / width));
             if id < i64::MAX / width as i64 {
                 let token = id * width as i64 + last as i64;
                 assert_eq!(request.prompt.token(length - 1, width), token);
             }
+            let ids: Vec<_> = hash_ids.iter().collect();
+            assert_eq!(&ids.iter().copied().collect::<HashIds>(), hash_ids);
             json!({
-                "input_length": length, "hash_ids": hash_ids,
+                "input_length": length, "hash_ids": ids[..num_ids],
                 "output_length": request.output_length,
+                "output_hash_ids": num_output_ids.map(|_| &ids[num_ids..]),
             })
         }
     };
     let again = TraceRequest::from_line(line.to_string().as_bytes());
+    let again = again.map(|again| TraceRequest { tokens_per_id: request.tokens_per_id, ..again });
     assert_eq!(again.as_ref(), Ok(request));
 }
 

@@ -48,6 +48,7 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlock>()?;
     module.add_class::<vllm::VllmBlocks>()?;
     module.add_class::<vllm::VllmBlockHasher>()?;
+    module.add_class::<vllm::VllmBlockNumbers>()?;
     module.add_class::<vllm::StoredEvent>()?;
     module.add_class::<vllm::RemovedEvent>()?;
     module.add_class::<vllm::ClearedEvent>()?;

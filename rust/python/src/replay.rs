@@ -73,7 +73,7 @@ impl PyTrace {
             let message = format!("output_length is {output_length}; at most {MAX_LENGTH} tokens");
             return Err(to_py(py, &Error::Config(message)));
         }
-        let arrival = arrival.map(|seconds| microseconds(py, seconds)).transpose()?;
+        let arrival = arrival.map(|seconds| microseconds(py, "arrival", seconds)).transpose()?;
         let claim = retention.map(|retention| retention.claim);
         let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
         let request = TraceRequest { arrival, claim, ..request };
@@ -106,6 +106,17 @@ impl PyTrace {
         (least..=most).contains(&MOONCAKE)
     }
 
+    #[pyo3(signature = (delay=0.0))]
+    fn start_part(&mut self, py: Python<'_>, delay: f64) -> PyResult<()> {
+        let delay = microseconds(py, "delay", delay)?;
+        Arc::make_mut(&mut self.trace).start_part(delay);
+        Ok(())
+    }
+
+    fn sort_by_arrival(&mut self) {
+        Arc::make_mut(&mut self.trace).sort_by_arrival();
+    }
+
     fn truncate(&mut self, py: Python<'_>, num_requests: i64) -> PyResult<()> {
         let num_requests = size(py, "num_requests", num_requests)?;
         Arc::make_mut(&mut self.trace).truncate(num_requests);
@@ -113,13 +124,13 @@ impl PyTrace {
     }
 }
 
-/// A moment that Python gives in seconds.
-fn microseconds(py: Python<'_>, seconds: f64) -> PyResult<u64> {
+/// A moment or a duration that Python gives in seconds.
+fn microseconds(py: Python<'_>, name: &str, seconds: f64) -> PyResult<u64> {
     let microseconds = (seconds * 1e6).round();
     if (0.0..u64::MAX as f64).contains(&microseconds) {
         return Ok(microseconds as u64);
     }
-    let message = format!("arrival is {seconds} s; it must be a number of at least 0");
+    let message = format!("{name} is {seconds} s; it must be a number of at least 0");
     Err(to_py(py, &Error::Config(message)))
 }
 

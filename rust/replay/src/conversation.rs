@@ -1,10 +1,11 @@
 //! The conversation that a request of a trace belongs to.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What a line says of its conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
     /// Stands for the line's `session_id`, or for its `chat_id`.
     pub id: u64,

@@ -1,8 +1,10 @@
 //! How many tokens an id of a trace stands for. A prompt of so many tokens with so many ids leaves
 //! few numbers possible, and all prompts of a trace together mostly one.
 
+use serde::{Deserialize, Serialize};
+
 /// The numbers of tokens per id that are possible, from `least` to `most`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdWidths {
     /// The smallest.
     pub least: usize,
@@ -12,6 +14,9 @@ pub struct IdWidths {
 
 /// Tokens per id of Mooncake's traces: taken wherever it is possible.
 pub const MOONCAKE: usize = 512;
+
+/// Tokens per id of Qwen-Bailian's traces, as they are published.
+pub const QWEN_BAILIAN: usize = 16;
 
 /// The most tokens that an id can stand for.
 pub const MAX_WIDTH: usize = 1 << 28;

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod conversation;
 pub mod id_width;
 pub mod losses;
+mod prompt_tree;
 pub mod quiet;
 pub mod report;
 pub mod router;

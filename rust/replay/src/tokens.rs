@@ -31,13 +31,18 @@ const TOKEN_LEN: usize = 8;
 impl HashChain {
     /// The chain of a prompt.
     pub fn new(sizes: HashSizes, prompt: &Prompt) -> Self {
+        Self::of_first(sizes, prompt, prompt.len())
+    }
+
+    /// The chain of so many tokens that are known, those of the prompt first.
+    pub fn of_first(sizes: HashSizes, prompt: &Prompt, num_tokens: usize) -> Self {
         let HashSizes { block_size, tokens_per_id } = sizes;
         let mut chain = Self {
             block_size,
-            hashes: Vec::with_capacity(prompt.len() / block_size),
+            hashes: Vec::with_capacity(num_tokens / block_size),
             block: vec![0; PARENT_LEN],
         };
-        (0..prompt.len()).for_each(|position| chain.push(prompt.token(position, tokens_per_id)));
+        prompt.each(num_tokens, tokens_per_id, |token| chain.push(token));
         chain
     }
 

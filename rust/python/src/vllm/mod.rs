@@ -21,9 +21,11 @@ mod request;
 
 mod reading;
 
+mod block_numbers;
 mod errors;
 mod hasher;
 
+pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::{VllmBlock, VllmBlocks};
 pub(crate) use events::{ClearedEvent, RemovedEvent, StoredEvent};
 pub(crate) use hasher::VllmBlockHasher;

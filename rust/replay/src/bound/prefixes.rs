@@ -1,4 +1,4 @@
-//! Prefixes of prompts by number: equal prefixes have the same one.
+//! Prefixes of prompts, and of what is known behind them, by number: equal prefixes have the same one.
 //!
 //! The numbers of a prompt that begins as no other count up, so that most prefixes are found beside
 //! the one before; only where prompts part, they are looked up.
@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::tokens::{HashChain, HashSizes};
-use crate::trace::Prompt;
+use crate::trace::TraceRequest;
 
 /// Hashes of a run have 16 bytes, and each stands for all tokens up to it.
 type Name = [u64; 2];
@@ -34,10 +34,11 @@ impl Prefixes {
         self.names.len()
     }
 
-    /// The numbers of the prefixes of a prompt, of one unit, two and so on.
-    pub fn of_prompt(&mut self, prompt: &Prompt) -> Vec<u32> {
+    /// The numbers of the prefixes of a request's known tokens, of one unit, two and so on.
+    pub fn of_request(&mut self, request: &TraceRequest) -> Vec<u32> {
         let per_unit = self.unit / self.sizes.block_size;
-        let chain = HashChain::new(self.sizes, prompt);
+        let num_known = request.num_known_tokens(self.sizes.tokens_per_id);
+        let chain = HashChain::of_first(self.sizes, &request.prompt, num_known);
         let mut before = None;
         let ends = chain.hashes.iter().skip(per_unit - 1).step_by(per_unit);
         ends.map(|hash| {
@@ -75,7 +76,8 @@ mod tests {
         let sizes = HashSizes { block_size: 2, tokens_per_id: 1 };
         let mut prefixes = Prefixes::new(sizes, 4);
         let mut numbers = |tokens: std::ops::Range<i64>, tail: &[i64]| -> Vec<u32> {
-            prefixes.of_prompt(&Prompt::Tokens(tokens.chain(tail.iter().copied()).collect()))
+            let tokens = tokens.chain(tail.iter().copied()).collect();
+            prefixes.of_request(&TraceRequest::of_tokens(tokens, 1))
         };
         assert_eq!(numbers(0..13, &[]), [0, 1, 2]);
         assert_eq!(numbers(0..8, &[50, 51, 52, 53, 54, 55, 56, 57]), [0, 1, 3, 4]);

@@ -58,10 +58,18 @@ impl Schedule {
     }
 
     /// A running request gets slots for these tokens. While it decodes, only steps into another
-    /// block are kept.
-    pub fn extend(&mut self, request: usize, num_prompt_tokens: usize, tokens: Range<usize>) {
-        let num_blocks = |num_tokens: usize| num_tokens.div_ceil(self.hash_block_size);
-        if tokens.start < num_prompt_tokens || num_blocks(tokens.start) < num_blocks(tokens.end) {
+    /// block are kept, and those that fill a block with known tokens.
+    pub fn extend(
+        &mut self,
+        request: usize,
+        num_prompt_tokens: usize,
+        num_known_tokens: usize,
+        tokens: Range<usize>,
+    ) {
+        let size = self.hash_block_size;
+        let begins = tokens.start.div_ceil(size) < tokens.end.div_ceil(size);
+        let fills = tokens.start < num_known_tokens && tokens.start / size < tokens.end / size;
+        if tokens.start < num_prompt_tokens || begins || fills {
             let (request, num_tokens) = (request as u32, tokens.end as u32);
             self.events.push(Event::Extended { request, num_tokens });
         }
@@ -95,7 +103,7 @@ mod tests {
         schedule.admit(7, 6);
         schedule.step_allocated();
         for num_tokens in 6..13 {
-            schedule.extend(7, 6, num_tokens..num_tokens + 1);
+            schedule.extend(7, 6, 6, num_tokens..num_tokens + 1);
             schedule.step_allocated();
         }
         let extended = |num_tokens| Event::Extended { request: 7, num_tokens };
@@ -113,10 +121,18 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_fill_a_block_with_known_tokens_are_kept() {
+        let mut schedule = Schedule::new(4);
+        (6..13).for_each(|end| schedule.extend(7, 6, 8, end..end + 1));
+        let extended = |num_tokens| Event::Extended { request: 7, num_tokens };
+        assert_eq!(schedule.events(), [8, 9, 13].map(extended));
+    }
+
+    #[test]
     fn every_chunk_of_a_prompt_is_kept() {
         let mut schedule = Schedule::new(4);
         schedule.admit(0, 1);
-        schedule.extend(0, 4, 1..2);
+        schedule.extend(0, 4, 4, 1..2);
         assert_eq!(schedule.events().len(), 2);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::prefixes::Prefixes;
 use super::rules::HitRules;
 use super::schedule::{Event, Schedule};
-use super::tables::Table;
-use super::usage::{Holding, Progress, Usage};
+use super::tables::{Progress, Table};
+use super::usage::{Holding, Usage};
 use super::waits::Wait;
 use crate::tokens::HashSizes;
 use crate::trace::Trace;
@@ -68,7 +68,8 @@ struct Unit {
 struct Active {
     prefixes: Vec<u32>,
     num_prompt_tokens: usize,
-    /// Units of its prompt that it has computed.
+    num_known_tokens: usize,
+    /// Units of its known tokens that it has computed.
     num_units: usize,
     holding: Holding,
 }
@@ -128,16 +129,18 @@ impl<'a> Sweep<'a> {
 
     /// A request is admitted for the first time.
     fn arrive(&mut self, request: usize) {
-        let prompt = &self.plan.trace.requests()[request].prompt;
-        let prefixes = self.prefixes.of_prompt(prompt);
+        let known = &self.plan.trace.requests()[request];
+        let prefixes = self.prefixes.of_request(known);
+        let num_prompt_tokens = known.prompt.len();
         self.units.resize(self.prefixes.len(), Unit::default());
         self.usage.learn(self.prefixes.len());
         if self.plan.counts[request] && self.plan.rules.is_cacheable {
-            self.look_up(request, &prefixes, prompt.len() - 1);
+            self.look_up(request, &prefixes, num_prompt_tokens - 1);
         }
         self.requests[request] = Some(Active {
             prefixes,
-            num_prompt_tokens: prompt.len(),
+            num_prompt_tokens,
+            num_known_tokens: known.num_known_tokens(self.plan.hash_sizes.tokens_per_id),
             num_units: 0,
             holding: Holding::new(),
         });
@@ -189,7 +192,7 @@ impl<'a> Sweep<'a> {
     fn extend(&mut self, request: usize, num_tokens: usize) {
         let Some(active) = &mut self.requests[request] else { return };
         let rules = &self.plan.rules;
-        let num_units = num_tokens.min(active.num_prompt_tokens) / rules.unit;
+        let num_units = num_tokens.min(active.num_known_tokens) / rules.unit;
         for &prefix in &active.prefixes[active.num_units.min(num_units)..num_units] {
             let unit = &mut self.units[prefix as usize];
             unit.num_users += 1;
@@ -201,13 +204,13 @@ impl<'a> Sweep<'a> {
             self.units[active.prefixes[num_units - 1] as usize].has_state = true;
         }
         if rules.cost.is_some() {
-            let num_prompt_tokens = active.num_prompt_tokens;
+            let Active { num_prompt_tokens, num_known_tokens, .. } = *active;
             // Decode steps inside a hash block are not in the schedule.
             let at_most = match num_tokens < num_prompt_tokens {
                 true => num_tokens,
                 false => num_tokens.next_multiple_of(self.plan.hash_sizes.block_size),
             };
-            let progress = Progress { num_tokens, at_most, num_prompt_tokens };
+            let progress = Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens };
             self.usage.hold(&mut active.holding, &active.prefixes, progress);
         }
     }

@@ -39,6 +39,19 @@ pub struct Held {
     pub num_own: usize,
 }
 
+/// How far a request is, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Tokens with slots.
+    pub num_tokens: usize,
+    /// Tokens that may have slots.
+    pub at_most: usize,
+    /// Tokens of its prompt.
+    pub num_prompt_tokens: usize,
+    /// Of these and what it generates, those that others can have too.
+    pub num_known_tokens: usize,
+}
+
 /// The tables of a manager's groups.
 pub fn tables(manager: &Manager) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
@@ -73,8 +86,9 @@ impl Table {
         self.is_shared && matches!(self.shape, Shape::Whole | Shape::Prompt)
     }
 
-    /// What a request holds at least that has slots for `num_tokens`, or for at most `at_most`.
-    pub fn held(&self, num_tokens: usize, at_most: usize, num_prompt_tokens: usize) -> Held {
+    /// What a request holds at least.
+    pub fn held(&self, progress: Progress) -> Held {
+        let Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens } = progress;
         let size = self.block_size;
         let end = num_tokens.div_ceil(size);
         let start = match self.shape {
@@ -82,7 +96,11 @@ impl Table {
             Shape::Whole | Shape::Prompt => 0,
             Shape::Tail(head) => (head.num_skipped_tokens(at_most) / size).min(end),
         };
-        let num_shared = if self.is_shared { num_tokens.min(num_prompt_tokens) / size } else { 0 };
+        let num_sharable = match self.shape {
+            Shape::Prompt => num_prompt_tokens,
+            _ => num_known_tokens,
+        };
+        let num_shared = if self.is_shared { num_tokens.min(num_sharable) / size } else { 0 };
         let shared = start..num_shared.max(start);
         let num_own = match self.shape {
             Shape::Prompt => (end - shared.end).min(1),
@@ -107,6 +125,11 @@ mod tests {
         tables(&Manager::new(config).expect("a manager"))
     }
 
+    fn held(table: &Table, num_tokens: usize, at_most: usize, num_prompt_tokens: usize) -> Held {
+        let num_known_tokens = num_prompt_tokens;
+        table.held(Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens })
+    }
+
     #[test]
     fn groups_that_are_alike_have_one_table() {
         let window = GroupSpec::sliding_window(16, 40);
@@ -118,33 +141,33 @@ mod tests {
     #[test]
     fn full_blocks_of_the_prompt_are_shared() {
         let full = &tables_of(&[GroupSpec::full(16)])[0];
-        assert_eq!(full.held(40, 40, 100), Held { shared: 0..2, num_own: 1 });
-        assert_eq!(full.held(96, 96, 100), Held { shared: 0..6, num_own: 0 });
+        assert_eq!(held(full, 40, 40, 100), Held { shared: 0..2, num_own: 1 });
+        assert_eq!(held(full, 96, 96, 100), Held { shared: 0..6, num_own: 0 });
         // The block in which the prompt ends is the request's own, and those behind it.
-        assert_eq!(full.held(120, 128, 100), Held { shared: 0..6, num_own: 2 });
+        assert_eq!(held(full, 120, 128, 100), Held { shared: 0..6, num_own: 2 });
     }
 
     #[test]
     fn a_window_moves_on() {
         let window = &tables_of(&[GroupSpec::sliding_window(16, 33)])[0];
-        assert_eq!(window.held(32, 32, 200), Held { shared: 0..2, num_own: 0 });
-        assert_eq!(window.held(100, 100, 200), Held { shared: 4..6, num_own: 1 });
-        assert_eq!(window.held(240, 240, 200), Held { shared: 13..13, num_own: 2 });
+        assert_eq!(held(window, 32, 32, 200), Held { shared: 0..2, num_own: 0 });
+        assert_eq!(held(window, 100, 100, 200), Held { shared: 4..6, num_own: 1 });
+        assert_eq!(held(window, 240, 240, 200), Held { shared: 13..13, num_own: 2 });
         // Up to 256 tokens may have slots, and the window begins as late as there.
-        assert_eq!(window.held(241, 256, 200), Held { shared: 14..14, num_own: 2 });
+        assert_eq!(held(window, 241, 256, 200), Held { shared: 14..14, num_own: 2 });
     }
 
     #[test]
     fn what_a_window_retains_beyond_its_reach_does_not_count() {
         let window = GroupSpec::sliding_window(16, 33).with(Size::ExtraRetainedTokens, 32);
         let window = &tables_of(&[window])[0];
-        assert_eq!(window.held(100, 100, 200), Held { shared: 4..6, num_own: 1 });
+        assert_eq!(held(window, 100, 100, 200), Held { shared: 4..6, num_own: 1 });
     }
 
     #[test]
     fn a_state_is_the_requests_own() {
         let found = tables_of(&[GroupSpec::full(16), GroupSpec::new("mamba", 16)]);
-        assert_eq!(found[1].held(100, 112, 90), Held { shared: 0..0, num_own: 1 });
+        assert_eq!(held(&found[1], 100, 112, 90), Held { shared: 0..0, num_own: 1 });
     }
 
     #[test]
@@ -152,6 +175,6 @@ mod tests {
         let groups = [GroupSpec::new("rswa", 16).with(Size::RswaWindow, 32)];
         let found = tables_of(&groups);
         assert!(found[0].holds_prefixes());
-        assert_eq!(found[0].held(500, 512, 64), Held { shared: 0..4, num_own: 1 });
+        assert_eq!(held(&found[0], 500, 512, 64), Held { shared: 0..4, num_own: 1 });
     }
 }

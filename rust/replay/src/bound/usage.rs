@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tables::{Held, Table};
+use super::tables::{Held, Progress, Table};
 
 /// The blocks in use by running requests, each counted once.
 #[derive(Debug)]
@@ -21,17 +21,6 @@ struct SharedTable {
     units_per_block: Option<usize>,
     /// Requests that hold the block in which each prefix ends.
     num_holders: Vec<u32>,
-}
-
-/// How far a request is, in tokens.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Tokens with slots.
-    pub num_tokens: usize,
-    /// Tokens that may have slots.
-    pub at_most: usize,
-    /// Tokens of its prompt.
-    pub num_prompt_tokens: usize,
 }
 
 impl Usage {
@@ -60,8 +49,7 @@ impl Usage {
     pub fn hold(&mut self, holding: &mut Holding, prefixes: &[u32], progress: Progress) {
         holding.resize(self.tables.len(), Held::default());
         for (table, held) in self.tables.iter_mut().zip(holding) {
-            let Progress { num_tokens, at_most, num_prompt_tokens } = progress;
-            let next = table.table.held(num_tokens, at_most, num_prompt_tokens);
+            let next = table.table.held(progress);
             let taken = held.shared.end.max(next.shared.start)..next.shared.end;
             let given = held.shared.start..held.shared.end.min(next.shared.start);
             let num_taken = table.take(prefixes, taken) + next.num_own;
@@ -126,7 +114,7 @@ mod tests {
     }
 
     fn progress(num_tokens: usize) -> Progress {
-        Progress { num_tokens, at_most: num_tokens, num_prompt_tokens: 64 }
+        Progress { num_tokens, at_most: num_tokens, num_prompt_tokens: 64, num_known_tokens: 64 }
     }
 
     #[test]

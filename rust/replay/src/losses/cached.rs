@@ -61,7 +61,7 @@ impl EverCached {
     }
 
     /// Notes what is cached of the blocks and states of a request that got slots for its tokens from
-    /// `start` to `end`, all of its prompt.
+    /// `start` to `end`, all of them known.
     pub fn note(
         &mut self,
         manager: &Manager,
@@ -75,7 +75,7 @@ impl EverCached {
         for tail in &mut self.tails {
             tail.note(manager, held, path, (start, end));
         }
-        if manager.has_partial_hits() {
+        if manager.has_partial_hits() && start < request.num_prompt_tokens {
             self.note_prompt_end(manager, request, path, end);
         }
     }

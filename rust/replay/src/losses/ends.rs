@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::prompt_tree::PromptTree;
+use crate::prompt_tree::PromptTree;
 
 /// The nodes of one prompt, the first first.
 #[derive(Debug)]

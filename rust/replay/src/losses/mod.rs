@@ -7,15 +7,14 @@
 
 mod cached;
 mod ends;
-mod prompt_tree;
 mod tails;
 
 use kvoxide_core::{Error, Manager, PrefixHit, RequestView};
 
+use crate::prompt_tree::PromptTree;
 use crate::trace::Trace;
 use cached::{EverCached, FullGroup};
 use ends::Path;
-use prompt_tree::PromptTree;
 
 /// Prompt tokens of one request, or of several, that were computed before and not hit, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,8 +71,10 @@ impl Ledger {
         start: usize,
         end: usize,
     ) {
-        let end = end.min(request.num_prompt_tokens);
-        if start >= end {
+        let end = end.min(self.prompts.num_known(request.id as usize));
+        let in_prompt = start < request.num_prompt_tokens;
+        let unit = manager.hash_block_size();
+        if start >= end || !in_prompt && start / unit == end / unit {
             return;
         }
         let path = Path::of(&self.prompts, request.id as usize);

@@ -32,17 +32,16 @@ pub fn sessions(trace: &Trace) -> Vec<u64> {
 /// Ids, or tokens, that all prompts begin with.
 fn num_common(requests: &[TraceRequest]) -> usize {
     let Some(first) = requests.first() else { return 0 };
-    let ids = ids(&first.prompt);
-    requests.iter().fold(ids.len(), |common, request| {
-        let pairs = ids[..common].iter().zip(self::ids(&request.prompt));
+    requests.iter().fold(ids(&first.prompt).count(), |common, request| {
+        let pairs = ids(&first.prompt).take(common).zip(ids(&request.prompt));
         pairs.take_while(|(a, b)| a == b).count()
     })
 }
 
-fn ids(prompt: &Prompt) -> &[i64] {
+fn ids(prompt: &Prompt) -> Box<dyn Iterator<Item = i64> + '_> {
     match prompt {
-        Prompt::HashIds { hash_ids, .. } => hash_ids,
-        Prompt::Tokens(tokens) => tokens,
+        Prompt::HashIds { hash_ids, .. } => Box::new(hash_ids.iter().take(prompt.num_ids())),
+        Prompt::Tokens(tokens) => Box::new(tokens.iter().copied()),
     }
 }
 
@@ -51,7 +50,7 @@ fn beginning(prompt: &Prompt, common: usize) -> Vec<u8> {
         Prompt::HashIds { .. } => 1,
         Prompt::Tokens(_) => NUM_TOKENS,
     };
-    ids(prompt).iter().skip(common).take(count).flat_map(|id| id.to_le_bytes()).collect()
+    ids(prompt).skip(common).take(count).flat_map(|id| id.to_le_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ impl<'a> Plan<'a> {
 
     /// What a run has instead of a pool.
     pub fn unlimited(&self) -> Result<UnlimitedCache, Error> {
-        Ok(ManagedCache::new(self.config.clone())?.unlimited())
+        let tokens_per_id = self.hash_sizes.tokens_per_id;
+        Ok(ManagedCache::new(self.config.clone())?.unlimited(self.trace, tokens_per_id))
     }
 
     /// What a bound for a run in this pool is found from, if it is asked for.

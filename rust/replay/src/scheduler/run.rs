@@ -197,12 +197,17 @@ impl<'a, C: Cache> Run<'a, C> {
             if fits {
                 self.cache.note_computed(&view, start, start + num_new);
                 self.work.add(&view, start, num_new);
-                let (index, num_prompt) = (request.index, request.num_prompt_tokens);
-                if start >= num_prompt && start + 1 == request.num_tokens {
+                let index = request.index;
+                if start >= request.num_prompt_tokens && start + 1 == request.num_tokens {
                     let next_call = self.cache.next_call(start + 1);
                     self.running[self.scheduled.len()].next_call = next_call;
                 }
-                self.record(|schedule| schedule.extend(index, num_prompt, start..start + num_new));
+                let tokens_per_id = self.hash_sizes.tokens_per_id;
+                let known = &self.trace.requests()[index];
+                self.record(|schedule| {
+                    let num_known = known.num_known_tokens(tokens_per_id);
+                    schedule.extend(index, known.prompt.len(), num_known, start..start + num_new);
+                });
                 self.scheduled.push(num_new);
                 *budget -= num_new;
             } else if self.running.len() == 1 {
@@ -323,8 +328,14 @@ impl<'a, C: Cache> Run<'a, C> {
             if !is_complete {
                 position += 1;
             } else if request.num_generated() < wanted {
-                request.chain.push(self.next_unique_token);
-                self.next_unique_token -= 1;
+                let prompt = &self.trace.requests()[request.index].prompt;
+                if request.num_tokens < prompt.num_known(self.hash_sizes.tokens_per_id) {
+                    let width = self.hash_sizes.tokens_per_id;
+                    request.chain.push(prompt.token(request.num_tokens, width));
+                } else {
+                    request.chain.push(self.next_unique_token);
+                    self.next_unique_token -= 1;
+                }
                 request.num_tokens += 1;
                 position += 1;
                 if let Some(times) = &mut self.times {

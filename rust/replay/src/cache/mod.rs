@@ -1,16 +1,17 @@
 //! What a scheduler asks for blocks: the manager, or a cache that never evicts.
 
-use std::collections::{HashMap, HashSet};
+mod unlimited;
 
-use foldhash::fast::RandomState;
+use std::collections::HashMap;
+
 use kvoxide_core::{
-    AllocateArgs, BlockHash, Claim, Manager, ManagerConfig, PrefixHit, RequestId, RequestView,
-    RetentionReport,
+    AllocateArgs, Claim, Manager, ManagerConfig, PrefixHit, RequestId, RequestView, RetentionReport,
 };
 
 use crate::losses::{Ledger, Losses};
 use crate::quiet::QuietSteps;
 use crate::trace::Trace;
+pub use unlimited::UnlimitedCache;
 
 /// A cache as the scheduler uses it. Lengths in tokens.
 pub trait Cache {
@@ -125,8 +126,8 @@ impl ManagedCache {
     }
 
     /// A cache for the same groups that never evicts.
-    pub fn unlimited(&self) -> UnlimitedCache {
-        UnlimitedCache::new(self.manager.scheduler_block_size(), self.hash_block_size())
+    pub fn unlimited(&self, trace: &Trace, tokens_per_id: usize) -> UnlimitedCache {
+        UnlimitedCache::new(trace, tokens_per_id, self.manager.scheduler_block_size())
     }
 }
 
@@ -227,69 +228,5 @@ impl Cache for ManagedCache {
     fn next_call(&self, num_computed_tokens: usize) -> usize {
         let quiet = self.quiet.as_ref();
         quiet.map_or(num_computed_tokens, |quiet| quiet.next_call(num_computed_tokens))
-    }
-}
-
-/// A cache with room for everything: what the best policy could hit. Remembers every aligned
-/// prefix that was computed.
-#[derive(Debug)]
-pub struct UnlimitedCache {
-    seen: HashSet<BlockHash, RandomState>,
-    alignment: usize,
-    hashes_per_boundary: usize,
-}
-
-impl UnlimitedCache {
-    /// A cache for groups whose hits are multiples of `alignment`, with a hash every
-    /// `hash_block_size` tokens.
-    pub fn new(alignment: usize, hash_block_size: usize) -> Self {
-        Self {
-            seen: HashSet::default(),
-            alignment,
-            hashes_per_boundary: alignment / hash_block_size,
-        }
-    }
-
-    fn boundary(&self, request: &RequestView<'_>, index: usize) -> BlockHash {
-        request.hashes.of_block(index, self.hashes_per_boundary)
-    }
-}
-
-impl Cache for UnlimitedCache {
-    fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
-        let length = self.cached_length(request)?;
-        Ok(Hit { length, shared_prefix_boundary: 0, full_length: length, blocks: None })
-    }
-
-    fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error> {
-        let max_boundaries = (request.num_tokens - 1) / self.alignment;
-        let is_seen = |&index: &usize| self.seen.contains(&self.boundary(request, index));
-        Ok((0..max_boundaries).take_while(is_seen).count() * self.alignment)
-    }
-
-    /// Where another boundary is computed.
-    fn next_call(&self, num_computed_tokens: usize) -> usize {
-        (num_computed_tokens + 1).next_multiple_of(self.alignment) - 1
-    }
-
-    fn allocate(
-        &mut self,
-        request: &RequestView<'_>,
-        num_new_tokens: usize,
-        hit: Option<&Hit>,
-    ) -> Result<bool, kvoxide_core::Error> {
-        let start = request.num_computed_tokens + hit.map_or(0, |hit| hit.length);
-        // Generated tokens are unique, so only prompts can be hit.
-        let end = (start + num_new_tokens).min(request.num_prompt_tokens);
-        let new = start / self.alignment..end / self.alignment;
-        let boundaries: Vec<_> = new.map(|index| self.boundary(request, index)).collect();
-        self.seen.extend(boundaries);
-        Ok(true)
-    }
-
-    fn free(&mut self, _request: RequestId) {}
-
-    fn occupancy(&self) -> Occupancy {
-        Occupancy { cached: self.seen.len(), ..Occupancy::default() }
     }
 }

@@ -1,0 +1,126 @@
+//! Ids of hash blocks, kept as runs: a trace numbers what is new in the order in which it appears,
+//! so that most ids follow the one before.
+
+use serde::{Deserialize, Serialize};
+
+/// Ids that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Run {
+    /// The first of them.
+    first: i64,
+    /// How many ids there are up to its end, those of the runs before included.
+    end: u32,
+}
+
+/// A sequence of ids. Its size follows the number of runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashIds {
+    runs: Box<[Run]>,
+}
+
+impl HashIds {
+    /// Number of ids.
+    pub fn len(&self) -> usize {
+        self.runs.last().map_or(0, |run| run.end as usize)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The id at a position below the length.
+    pub fn at(&self, position: usize) -> i64 {
+        let run = self.run_at(position);
+        self.runs[run].first + (position - self.start(run)) as i64
+    }
+
+    /// All ids in their order.
+    pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
+        (0..self.runs.len()).flat_map(|run| {
+            let Run { first, end } = self.runs[run];
+            first..first + (end as usize - self.start(run)) as i64
+        })
+    }
+
+    /// The largest id.
+    pub fn max(&self) -> Option<i64> {
+        let last = |run: usize| self.at(self.runs[run].end as usize - 1);
+        (0..self.runs.len()).map(last).max()
+    }
+
+    /// How many ids from `position` on are those of another sequence at the same positions.
+    pub fn num_equal(&self, other: &Self, position: usize) -> usize {
+        let most = self.len().min(other.len());
+        let mut at = position;
+        while at < most && self.at(at) == other.at(at) {
+            // Both count up until the first of their runs ends.
+            let ends = [self, other].map(|ids| ids.runs[ids.run_at(at)].end as usize);
+            at = ends[0].min(ends[1]);
+        }
+        at.min(most).saturating_sub(position)
+    }
+
+    /// The ids that are each `by` higher.
+    pub fn shifted(mut self, by: i64) -> Self {
+        self.runs.iter_mut().for_each(|run| run.first += by);
+        self
+    }
+
+    fn start(&self, run: usize) -> usize {
+        run.checked_sub(1).map_or(0, |before| self.runs[before].end as usize)
+    }
+
+    fn run_at(&self, position: usize) -> usize {
+        self.runs.partition_point(|run| run.end as usize <= position)
+    }
+}
+
+impl FromIterator<i64> for HashIds {
+    fn from_iter<T: IntoIterator<Item = i64>>(ids: T) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        let (mut next, mut len) = (None, 0);
+        for id in ids {
+            len += 1;
+            match runs.last_mut() {
+                Some(run) if next == Some(id) => run.end = len,
+                _ => runs.push(Run { first: id, end: len }),
+            }
+            next = id.checked_add(1);
+        }
+        Self { runs: runs.into_boxed_slice() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn runs() -> impl Strategy<Value = Vec<i64>> {
+        let run = (0..40_i64, 1..6_i64).prop_map(|(first, len)| first..first + len);
+        prop::collection::vec(run, 0..8).prop_map(|runs| runs.into_iter().flatten().collect())
+    }
+
+    #[test]
+    fn what_counts_up_is_one_run() {
+        let ids: HashIds = (7..700).chain([3, 4, i64::MAX]).collect();
+        assert_eq!((ids.len(), ids.runs.len(), ids.max()), (696, 3, Some(i64::MAX)));
+        assert_eq!([ids.at(0), ids.at(692), ids.at(693), ids.at(695)], [7, 699, 3, i64::MAX]);
+        assert_eq!(HashIds::default().max(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_the_ids_that_they_were_made_of(a in runs(), b in runs(), from in 0..50_usize) {
+            let [packed, other] = [&a, &b].map(|ids| ids.iter().copied().collect::<HashIds>());
+            prop_assert_eq!(packed.iter().collect::<Vec<_>>(), a.clone());
+            prop_assert_eq!(packed.len(), a.len());
+            prop_assert!((0..a.len()).all(|i| packed.at(i) == a[i]));
+            let equal = a.iter().zip(&b).skip(from).take_while(|(a, b)| a == b).count();
+            prop_assert_eq!(packed.num_equal(&other, from), equal);
+            let shifted: Vec<_> = a.iter().map(|id| id + 100).collect();
+            prop_assert_eq!(packed.shifted(100).iter().collect::<Vec<_>>(), shifted);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Lines of traces: Mooncake's JSONL (FAST'25), Qwen-Bailian's, what a server records, and JSONL with
+//! token ids.
+
+use kvoxide_core::Claim;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::ids::HashIds;
+use super::prompt::Prompt;
+use super::request::{MAX_LENGTH, TraceRequest};
+use crate::conversation::Conversation;
+use crate::id_width::{MOONCAKE, QWEN_BAILIAN};
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}': ") })]
+pub struct LineError {
+    /// The field at fault; empty for the line itself.
+    pub field: String,
+    /// What is wrong and what is expected.
+    pub message: String,
+}
+
+impl TraceRequest {
+    /// Reads one line: a JSON object with `output_length` and either `input_length` and
+    /// `hash_ids`, or `prompt_token_ids`; `output_hash_ids`, `priority`, `ttl` and `timestamp` are
+    /// optional. Other fields are passed over.
+    pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
+        let value: Value = serde_json::from_slice(line)
+            .map_err(|error| wrong("", format!("not a JSON object: {error}")))?;
+        let Value::Object(fields) = value else {
+            return Err(wrong("", "not a JSON object".into()));
+        };
+        let output_length = length(&fields, "output_length", 0);
+        let prompt = match fields.contains_key("prompt_token_ids") {
+            true => tokens_prompt(&fields)?,
+            false => hash_ids_prompt(&fields, output_length.as_ref().copied().unwrap_or(0))?,
+        };
+        let has_ids = matches!(prompt, Prompt::HashIds { .. });
+        Ok(Self {
+            arrival: arrival(&fields),
+            conversation: Conversation::of_line(&fields),
+            claim: claim(&fields)?,
+            prompt,
+            output_length: output_length?,
+            tokens_per_id: (has_ids && is_qwen_bailians(&fields)).then_some(QWEN_BAILIAN),
+        })
+    }
+}
+
+fn is_qwen_bailians(fields: &Map<String, Value>) -> bool {
+    fields.contains_key("chat_id")
+}
+
+/// In microseconds, from milliseconds; in Qwen-Bailian's lines from seconds.
+fn arrival(fields: &Map<String, Value>) -> Option<u64> {
+    let unit = if is_qwen_bailians(fields) { 1e6 } else { 1e3 };
+    let timestamp = fields.get("timestamp")?.as_f64()?;
+    (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
+}
+
+/// What a line asks for the blocks of its request, if for anything.
+fn claim(fields: &Map<String, Value>) -> Result<Option<Claim>, LineError> {
+    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let (priority, ttl) = (given("priority"), given("ttl"));
+    if priority.is_none() && ttl.is_none() {
+        return Ok(None);
+    }
+    let default = Value::from(Claim::DEFAULT_PRIORITY);
+    let priority = priority.unwrap_or(&default);
+    let Some(priority) = priority.as_i64() else {
+        return Err(wrong("priority", format!("is {priority}; expected an integer from 0 to 100")));
+    };
+    let seconds = ttl.map(|ttl| {
+        ttl.as_f64().ok_or_else(|| wrong("ttl", format!("is {ttl}; expected a number of seconds")))
+    });
+    let seconds = seconds.transpose()?;
+    let field = if Claim::new(priority, None).is_err() { "priority" } else { "ttl" };
+    Claim::new(priority, seconds).map(Some).map_err(|error| wrong(field, error.to_string()))
+}
+
+fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
+    let tokens = integers(fields, "prompt_token_ids")?;
+    if tokens.is_empty() {
+        return Err(wrong("prompt_token_ids", "is empty; a prompt has at least one token".into()));
+    }
+    Ok(Prompt::Tokens(tokens))
+}
+
+fn hash_ids_prompt(fields: &Map<String, Value>, output_length: usize) -> Result<Prompt, LineError> {
+    let length = length(fields, "input_length", 1)?;
+    let ids = ids(fields, "hash_ids")?;
+    if ids.is_empty() || ids.len() > length {
+        let message = format!("has {} ids; {length} tokens need 1 to {length}", ids.len());
+        return Err(wrong("hash_ids", message));
+    }
+    let output = match fields.get("output_hash_ids").filter(|value| !value.is_null()) {
+        Some(_) => Some(self::ids(fields, "output_hash_ids")?),
+        None => None,
+    };
+    let num_output_ids = output.as_ref().map(Vec::len);
+    if let Some(count) = num_output_ids.filter(|&count| count > output_length) {
+        let message = format!("has {count} ids; {output_length} tokens have 0 to {output_length}");
+        return Err(wrong("output_hash_ids", message));
+    }
+    let hash_ids: HashIds = ids.into_iter().chain(output.into_iter().flatten()).collect();
+    Ok(Prompt::HashIds { length, hash_ids, num_output_ids })
+}
+
+fn ids(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineError> {
+    let ids = integers(fields, name)?;
+    if let Some(id) = ids.iter().find(|&&id| id < 0) {
+        let limit = i64::MAX / MOONCAKE as i64;
+        return Err(wrong(name, format!("has the id {id}; ids are 0 to {}", limit - 1)));
+    }
+    Ok(ids)
+}
+
+fn length(fields: &Map<String, Value>, name: &str, least: usize) -> Result<usize, LineError> {
+    let value = field(fields, name)?;
+    match value.as_u64().and_then(|length| usize::try_from(length).ok()) {
+        Some(length) if (least..=MAX_LENGTH).contains(&length) => Ok(length),
+        _ => {
+            let message = format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
+            Err(wrong(name, message))
+        }
+    }
+}
+
+fn integers(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineError> {
+    let Value::Array(values) = field(fields, name)? else {
+        return Err(wrong(name, "is not an array of integers".into()));
+    };
+    let integer = |value: &Value| {
+        value.as_i64().ok_or_else(|| wrong(name, format!("has {value}; expected integers")))
+    };
+    values.iter().map(integer).collect()
+}
+
+fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a Value, LineError> {
+    fields.get(name).ok_or_else(|| wrong(name, "is missing".into()))
+}
+
+pub(super) fn wrong(field: &str, message: String) -> LineError {
+    LineError { field: field.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field_at_fault(line: &str) -> String {
+        TraceRequest::from_line(line.as_bytes()).expect_err("a damaged line").field
+    }
+
+    fn read(line: &str) -> TraceRequest {
+        TraceRequest::from_line(line.as_bytes()).expect("a good line")
+    }
+
+    #[test]
+    fn a_mooncake_line_gives_the_tokens_of_its_ids() {
+        let line =
+            r#"{"timestamp": 3, "input_length": 600, "output_length": 7, "hash_ids": [2, 5]}"#;
+        let request = TraceRequest::from_line(line.as_bytes()).expect("a good line");
+        assert_eq!(request.output_length, 7);
+        assert_eq!(request.prompt.len(), 600);
+        let tokens = [0, 511, 512, 599].map(|t| request.prompt.token(t, 512));
+        assert_eq!(tokens, [1024, 1535, 2560, 2647]);
+        let tokens = [0, 299, 300, 599].map(|t| request.prompt.token(t, 300));
+        assert_eq!(tokens, [600, 899, 1500, 1799]);
+    }
+
+    #[test]
+    fn a_line_may_claim_a_priority_for_a_time() {
+        let claimed = |fields: &str| {
+            let line = format!(r#"{{"prompt_token_ids": [1], "output_length": 1{fields}}}"#);
+            TraceRequest::from_line(line.as_bytes()).map(|request| (request.claim, request.arrival))
+        };
+        assert_eq!(claimed(""), Ok((None, None)));
+        let claim = |priority, ttl| Claim::new(priority, ttl).ok();
+        assert_eq!(
+            claimed(r#", "priority": 80, "ttl": 1.5, "timestamp": 7"#),
+            Ok((claim(80, Some(1.5)), Some(7_000)))
+        );
+        assert_eq!(claimed(r#", "priority": 0, "ttl": null"#), Ok((claim(0, None), None)));
+        for (fields, field) in [
+            (r#", "priority": 101"#, "priority"),
+            (r#", "priority": 50.5"#, "priority"),
+            (r#", "priority": "high""#, "priority"),
+            (r#", "priority": 80, "ttl": 0"#, "ttl"),
+            (r#", "ttl": "long""#, "ttl"),
+        ] {
+            assert_eq!(claimed(fields).expect_err(fields).field, field);
+        }
+    }
+
+    #[test]
+    fn a_token_line_gives_its_tokens() {
+        let line = br#"{"prompt_token_ids": [5, -1], "output_length": 0}"#;
+        let request = TraceRequest::from_line(line).expect("a good line");
+        assert_eq!(request.prompt, Prompt::Tokens(vec![5, -1]));
+    }
+
+    #[test]
+    fn a_damaged_line_names_its_field() {
+        assert_eq!(field_at_fault("{"), "");
+        assert_eq!(field_at_fault("[1]"), "");
+        assert_eq!(field_at_fault(r#"{"output_length": 1}"#), "input_length");
+        assert_eq!(
+            field_at_fault(r#"{"input_length": 0, "output_length": 1, "hash_ids": []}"#),
+            "input_length"
+        );
+        assert_eq!(
+            field_at_fault(r#"{"input_length": 513, "output_length": 1, "hash_ids": []}"#),
+            "hash_ids"
+        );
+        assert_eq!(
+            field_at_fault(r#"{"input_length": 3, "output_length": 1, "hash_ids": [-1]}"#),
+            "hash_ids"
+        );
+        assert_eq!(field_at_fault(r#"{"input_length": 3, "hash_ids": [1]}"#), "output_length");
+        assert_eq!(
+            field_at_fault(r#"{"prompt_token_ids": [1.5], "output_length": 1}"#),
+            "prompt_token_ids"
+        );
+        assert_eq!(
+            field_at_fault(r#"{"prompt_token_ids": [1], "output_length": -1}"#),
+            "output_length"
+        );
+    }
+
+    #[test]
+    fn a_recorded_line_has_ids_of_what_was_generated() {
+        let request = read(
+            r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1],
+                "output_hash_ids": [2]}"#,
+        );
+        assert_eq!((request.arrival, request.tokens_per_id), (Some(3_250), None));
+        assert_eq!((request.prompt.num_ids(), request.num_known_tokens(16)), (2, 48));
+        let hash_ids = |ids| format!(r#""input_length": 9, "output_length": 1, "hash_ids": {ids}"#);
+        let none = read(&format!("{{{}, \"output_hash_ids\": []}}", hash_ids("[7]")));
+        assert_eq!(none.num_known_tokens(16), 10, "the prompt's last id goes on behind it");
+        assert_eq!(read(&format!("{{{}}}", hash_ids("[7]"))).num_known_tokens(16), 9);
+        for ids in ["[1, 2]", "[-1]", "5", "[1.5]"] {
+            let line = format!("{{{}, \"output_hash_ids\": {ids}}}", hash_ids("[7]"));
+            assert_eq!(field_at_fault(&line), "output_hash_ids", "{ids}");
+        }
+    }
+
+    #[test]
+    fn qwen_bailians_lines_are_known_by_their_chat() {
+        let request = read(
+            r#"{"chat_id": 5, "parent_chat_id": -1, "timestamp": 2.5, "input_length": 20,
+                "output_length": 3, "type": "text", "turn": 1, "hash_ids": [0, 1]}"#,
+        );
+        assert_eq!((request.arrival, request.tokens_per_id), (Some(2_500_000), Some(16)));
+    }
+}

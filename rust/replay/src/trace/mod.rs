@@ -1,0 +1,272 @@
+//! Traces of requests.
+
+mod ids;
+mod line;
+mod prompt;
+mod request;
+
+use serde::{Deserialize, Serialize};
+
+pub use ids::HashIds;
+pub use line::LineError;
+pub use prompt::Prompt;
+pub use request::{MAX_LENGTH, TraceRequest};
+
+use crate::id_width::{IdWidths, MAX_WIDTH};
+use line::wrong;
+
+/// Requests in arrival order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Trace {
+    requests: Vec<TraceRequest>,
+    id_widths: IdWidths,
+    /// Whether somebody said what an id stands for.
+    is_width_given: bool,
+    largest_id: i64,
+    part: Part,
+}
+
+/// What is added to the ids (all of them at least 0) and times of the requests that are pushed now.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Part {
+    first_id: i64,
+    delay: u64,
+}
+
+impl Trace {
+    /// A trace whose ids stand for so many tokens each.
+    pub fn with_tokens_per_id(tokens_per_id: usize) -> Self {
+        let id_widths = IdWidths::only(tokens_per_id);
+        Self { id_widths, is_width_given: true, ..Self::default() }
+    }
+
+    /// The requests.
+    pub fn requests(&self) -> &[TraceRequest] {
+        &self.requests
+    }
+
+    /// Adds a request. One that does not go with those before it is refused.
+    pub fn push(&mut self, mut request: TraceRequest) -> Result<(), LineError> {
+        let Part { first_id, delay } = self.part;
+        if matches!(request.prompt, Prompt::HashIds { .. }) {
+            let widths = self.widths_with(&request)?;
+            let largest = largest_id(&request).saturating_add(first_id).max(self.largest_id);
+            check_id(largest, widths.least)?;
+            (self.id_widths, self.largest_id) = (widths, largest);
+        }
+        if let Prompt::HashIds { length, hash_ids, num_output_ids } = request.prompt {
+            let hash_ids = hash_ids.shifted(first_id);
+            request.prompt = Prompt::HashIds { length, hash_ids, num_output_ids };
+        }
+        request.arrival = request.arrival.map(|arrival| arrival.saturating_add(delay));
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// What is pushed from now on has ids of its own, and came `delay` microseconds later than it
+    /// says.
+    pub fn start_part(&mut self, delay: u64) {
+        let has_ids = |request: &TraceRequest| request.prompt.num_ids() > 0;
+        let first_id = match self.requests.iter().any(has_ids) {
+            true => self.largest_id + 1,
+            false => 0,
+        };
+        self.part = Part { first_id, delay };
+    }
+
+    /// Puts the requests in the order of their arrival; those that arrived at the same time, or at
+    /// none, keep theirs.
+    pub fn sort_by_arrival(&mut self) {
+        self.requests.sort_by_key(|request| request.arrival);
+    }
+
+    /// Forgets all requests but the first.
+    pub fn truncate(&mut self, num_requests: usize) {
+        self.requests.truncate(num_requests);
+    }
+
+    /// How many tokens an id can stand for, as far as the requests tell.
+    pub fn id_widths(&self) -> IdWidths {
+        self.id_widths
+    }
+
+    /// How many tokens an id stands for; Mooncake's number where no request has ids.
+    pub fn tokens_per_id(&self) -> Result<usize, LineError> {
+        let IdWidths { least, most } = self.id_widths;
+        let Some(width) = self.id_widths.chosen() else {
+            let range = match most {
+                MAX_WIDTH => format!("{least} or more"),
+                _ => format!("{least} to {most}"),
+            };
+            let message = format!("ids stand for {range} tokens each; say how many");
+            return Err(wrong("hash_ids", message));
+        };
+        check_id(self.largest_id, width)?;
+        Ok(width)
+    }
+
+    /// The widths that are possible with a request that has ids.
+    fn widths_with(&self, request: &TraceRequest) -> Result<IdWidths, LineError> {
+        let (length, num_ids) = (request.prompt.len(), request.prompt.num_ids());
+        let of_format = request.tokens_per_id.filter(|_| !self.is_width_given);
+        let before = match of_format.map(IdWidths::only) {
+            Some(width) => self.id_widths.and(width).unwrap_or(width),
+            None => self.id_widths,
+        };
+        let widths = before.and(IdWidths::of_prompt(length, num_ids));
+        let possible = widths.filter(|&widths| self.id_widths.and(widths).is_some());
+        let contradiction = || wrong("hash_ids", contradiction(before, length, num_ids));
+        let widths = possible.ok_or_else(contradiction)?;
+        check_output_ids(request, widths)?;
+        Ok(widths)
+    }
+}
+
+fn contradiction(widths: IdWidths, length: usize, num_ids: usize) -> String {
+    let IdWidths { least, most } = widths;
+    let (fewest, expected) = (length.div_ceil(most), length.div_ceil(least));
+    let range = |from: usize, to: usize| match from == to {
+        true => from.to_string(),
+        false => format!("{from} to {to}"),
+    };
+    let widths = format!("{}, one for each {}", range(fewest, expected), range(least, most));
+    format!("has {num_ids} ids; {length} tokens need {widths}")
+}
+
+/// Ids of the output begin where those of the prompt end, and end with it.
+fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), LineError> {
+    let Prompt::HashIds { length, num_output_ids: Some(count), .. } = request.prompt else {
+        return Ok(());
+    };
+    let end = (length + request.output_length).div_ceil(widths.least);
+    let most = end - request.prompt.num_ids().min(end);
+    if count <= most {
+        return Ok(());
+    }
+    let generated = request.output_length;
+    let message =
+        format!("has {count} ids; {generated} tokens behind the prompt's have 0 to {most}");
+    Err(wrong("output_hash_ids", message))
+}
+
+fn largest_id(request: &TraceRequest) -> i64 {
+    match &request.prompt {
+        Prompt::HashIds { hash_ids, .. } => hash_ids.max().unwrap_or(0),
+        Prompt::Tokens(_) => 0,
+    }
+}
+
+/// Tokens are numbers of 64 bits.
+fn check_id(id: i64, width: usize) -> Result<(), LineError> {
+    let limit = i64::MAX / width as i64;
+    match id < limit {
+        true => Ok(()),
+        false => Err(wrong("hash_ids", format!("has the id {id}; ids are 0 to {}", limit - 1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_ids(length: usize, ids: std::ops::Range<i64>) -> TraceRequest {
+        TraceRequest::of_prompt(Prompt::of_ids(length, ids), 1)
+    }
+
+    #[test]
+    fn the_requests_of_a_trace_tell_how_many_tokens_an_id_stands_for() {
+        let mut trace = Trace::default();
+        assert_eq!(trace.tokens_per_id(), Ok(512));
+        trace.push(of_ids(300, 0..5)).expect("the first");
+        assert_eq!(trace.tokens_per_id(), Ok(64));
+        trace.push(of_ids(300, 5..10)).expect("ids of 60 to 74 tokens too");
+        let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
+        assert_eq!(refused.message, "has 2 ids; 600 tokens need 9 to 10, one for each 60 to 74");
+        assert_eq!(trace.requests().len(), 2);
+        let mut trace = Trace::with_tokens_per_id(100);
+        trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");
+        let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
+        assert_eq!(refused.message, "has 2 ids; 600 tokens need 6, one for each 100");
+    }
+
+    #[test]
+    fn what_the_requests_do_not_tell_has_to_be_said() {
+        let mut trace = Trace::default();
+        trace.push(of_ids(600, 0..1)).expect("one id");
+        let unknown = trace.tokens_per_id().expect_err("600 or more");
+        assert_eq!(unknown.message, "ids stand for 600 or more tokens each; say how many");
+        trace.push(of_ids(1100, 0..2)).expect("ids of 600 to 1,099 tokens");
+        assert_eq!(trace.tokens_per_id(), Ok(1024));
+        trace.push(of_ids(1300, 0..2)).expect("ids of 650 to 1,099 tokens");
+        trace.push(of_ids(1000, 0..2)).expect("ids of 650 to 999 tokens");
+        let unknown = trace.tokens_per_id().expect_err("no power of two");
+        assert_eq!(unknown.message, "ids stand for 650 to 999 tokens each; say how many");
+    }
+
+    #[test]
+    fn an_id_whose_tokens_are_beyond_64_bits_is_refused() {
+        let mut trace = Trace::with_tokens_per_id(512);
+        let last = i64::MAX / 512 - 1;
+        assert!(trace.push(of_ids(1, last..last + 1)).is_ok());
+        assert!(trace.push(of_ids(1, last + 1..last + 2)).is_err());
+        let mut trace = Trace::default();
+        trace.push(of_ids(1, last + 1..last + 2)).expect("with 511 tokens per id");
+        assert!(trace.tokens_per_id().is_err());
+    }
+
+    #[test]
+    fn a_format_may_say_what_ids_stand_for() {
+        let of_format = || TraceRequest { tokens_per_id: Some(16), ..of_ids(20, 0..2) };
+        let mut trace = Trace::default();
+        trace.push(of_format()).expect("ids of 16 tokens");
+        assert_eq!(trace.tokens_per_id(), Ok(16));
+        let wrong = TraceRequest { tokens_per_id: Some(16), ..of_ids(40, 0..2) };
+        let refused = trace.push(wrong.clone()).expect_err("40 tokens");
+        assert_eq!(refused.message, "has 2 ids; 40 tokens need 3, one for each 16");
+        let mut given = Trace::with_tokens_per_id(20);
+        given.push(wrong).expect("as somebody said");
+        let mut others = Trace::with_tokens_per_id(512);
+        assert!(others.push(of_format()).is_err());
+        let mut others = Trace::default();
+        others.push(of_ids(1000, 0..2)).expect("ids of 500 to 999 tokens");
+        let refused = others.push(of_format()).expect_err("ids of 16 tokens");
+        assert_eq!(refused.field, "hash_ids");
+    }
+
+    #[test]
+    fn parts_have_ids_and_times_of_their_own() {
+        let mut trace = Trace::with_tokens_per_id(16);
+        let at = |arrival| TraceRequest { arrival: Some(arrival), ..of_ids(40, 0..3) };
+        trace.start_part(0);
+        trace.push(at(50)).expect("a request");
+        trace.start_part(20);
+        trace.push(at(10)).expect("a request");
+        trace.push(at(60)).expect("a request");
+        trace.sort_by_arrival();
+        let tokens = |request: &TraceRequest| request.prompt.token(39, 16);
+        let seen: Vec<_> = trace.requests().iter().map(|r| (r.arrival, tokens(r))).collect();
+        assert_eq!(seen, [(Some(30), 87), (Some(50), 39), (Some(80), 87)]);
+        let again: Trace =
+            serde_json::from_value(serde_json::to_value(&trace).expect("JSON")).expect("a trace");
+        assert_eq!(again.requests(), trace.requests());
+    }
+
+    #[test]
+    fn ids_of_the_output_end_with_it() {
+        let request = |output_length, count: i64| TraceRequest {
+            prompt: Prompt::HashIds {
+                length: 20,
+                hash_ids: (0..2 + count).collect(),
+                num_output_ids: Some(count as usize),
+            },
+            output_length,
+            ..of_ids(20, 0..2)
+        };
+        let mut trace = Trace::with_tokens_per_id(16);
+        for (output_length, most) in [(0, 0), (12, 0), (13, 1), (28, 1), (29, 2)] {
+            trace.push(request(output_length, most)).expect("as many as fit");
+            let refused = trace.push(request(output_length, most + 1)).expect_err("too many");
+            assert_eq!(refused.field, "output_hash_ids");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The prompt of a request, and what is known of the tokens that it generates.
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::HashIds;
+
+/// A prompt, as the trace gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prompt {
+    /// Token `t` is `hash_ids[t / w] * w + t % w`, where an id stands for `w` tokens, so that equal
+    /// ids are equal tokens at every block size.
+    HashIds {
+        /// Number of tokens.
+        length: usize,
+        /// One id per `w` tokens of the prompt, then those of the output, where they are known.
+        hash_ids: HashIds,
+        /// How many of them stand for generated tokens alone, if the trace tells these at all.
+        /// Generated tokens in the last block of the prompt have its id then.
+        num_output_ids: Option<usize>,
+    },
+    /// The token ids themselves.
+    Tokens(Vec<i64>),
+}
+
+impl Prompt {
+    /// Of ids that say nothing of the output.
+    pub fn of_ids(length: usize, hash_ids: impl IntoIterator<Item = i64>) -> Self {
+        Self::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids: None }
+    }
+
+    /// Number of tokens of the prompt.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::HashIds { length, .. } => *length,
+            Self::Tokens(tokens) => tokens.len(),
+        }
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of ids that its tokens have.
+    pub fn num_ids(&self) -> usize {
+        match self {
+            Self::HashIds { hash_ids, num_output_ids, .. } => {
+                hash_ids.len() - num_output_ids.unwrap_or(0)
+            }
+            Self::Tokens(_) => 0,
+        }
+    }
+
+    /// Tokens that are known, those of the prompt and what is generated behind them, where an id
+    /// stands for `tokens_per_id`.
+    pub fn num_known(&self, tokens_per_id: usize) -> usize {
+        match self {
+            Self::HashIds { length, hash_ids, num_output_ids: Some(_) } => {
+                (hash_ids.len() * tokens_per_id).max(*length)
+            }
+            _ => self.len(),
+        }
+    }
+
+    /// The token at a position that is known, where an id stands for `tokens_per_id`.
+    pub fn token(&self, position: usize, tokens_per_id: usize) -> i64 {
+        match self {
+            Self::HashIds { hash_ids, .. } => {
+                let first = hash_ids.at(position / tokens_per_id) * tokens_per_id as i64;
+                first + (position % tokens_per_id) as i64
+            }
+            Self::Tokens(tokens) => tokens[position],
+        }
+    }
+
+    /// Calls `take` with each of the first `num_tokens` tokens, which are known.
+    pub fn each(&self, num_tokens: usize, tokens_per_id: usize, mut take: impl FnMut(i64)) {
+        match self {
+            Self::Tokens(tokens) => tokens[..num_tokens].iter().copied().for_each(take),
+            Self::HashIds { hash_ids, .. } => {
+                let mut left = num_tokens;
+                for id in hash_ids.iter().take(num_tokens.div_ceil(tokens_per_id)) {
+                    let first = id * tokens_per_id as i64;
+                    let count = left.min(tokens_per_id);
+                    (first..first + count as i64).for_each(&mut take);
+                    left -= count;
+                }
+            }
+        }
+    }
+
+    /// How many tokens from `start` on, and before `end`, are those of another prompt.
+    pub fn common_end(
+        &self,
+        other: &Self,
+        start: usize,
+        end: usize,
+        tokens_per_id: usize,
+    ) -> usize {
+        match (self, other) {
+            (Self::HashIds { hash_ids: a, .. }, Self::HashIds { hash_ids: b, .. }) => {
+                let first = start / tokens_per_id;
+                ((first + a.num_equal(b, first)) * tokens_per_id).clamp(start, end)
+            }
+            (Self::Tokens(a), Self::Tokens(b)) => {
+                let pairs = a[start..end].iter().zip(&b[start..end]);
+                start + pairs.take_while(|(a, b)| a == b).count()
+            }
+            _ => {
+                let differ = |&position: &usize| {
+                    self.token(position, tokens_per_id) != other.token(position, tokens_per_id)
+                };
+                (start..end).find(differ).unwrap_or(end)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_behind_the_prompt_are_those_of_what_is_generated() {
+        let hash_ids = [4, 5, 9].into_iter().collect();
+        let prompt = Prompt::HashIds { length: 6, hash_ids, num_output_ids: Some(1) };
+        assert_eq!((prompt.len(), prompt.num_ids(), prompt.num_known(4)), (6, 2, 12));
+        let mut tokens = Vec::new();
+        prompt.each(10, 4, |token| tokens.push(token));
+        assert_eq!(tokens, [16, 17, 18, 19, 20, 21, 22, 23, 36, 37]);
+        assert!((0..10).all(|position| prompt.token(position, 4) == tokens[position]));
+        assert_eq!(Prompt::of_ids(6, [4, 5]).num_known(4), 6);
+    }
+}
