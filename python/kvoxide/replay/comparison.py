@@ -158,4 +158,5 @@ def _trace_record(file: TraceFile) -> dict[str, Any]:
         "skip_bad": file.skip_bad,
         "bad_lines": file.bad_lines,
         "first_bad_line": file.first_bad_line,
+        "cut_off_files": file.cut_off_files,
     }

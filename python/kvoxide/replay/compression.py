@@ -18,7 +18,11 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class CompressedStreamError(Exception):
-    """A gzip or zstd stream is damaged or ends too early."""
+    """A gzip or zstd stream is damaged, or ends too early."""
+
+
+class CutOffError(CompressedStreamError):
+    """A gzip or zstd stream ends too early."""
 
 
 def decompressed(source: IO[bytes]) -> io.BufferedReader:
@@ -116,7 +120,7 @@ class _Frames(io.RawIOBase):
             self._compressed = self._source.read(_CHUNK_BYTES) or b""
         if not self._compressed:
             if not self._frame.eof:
-                raise CompressedStreamError(f"the {self._name} stream ends too early")
+                raise CutOffError(f"the {self._name} stream ends too early")
             return False
         if self._frame.eof:
             self._frame = self._new_frame()

@@ -6,34 +6,30 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final
 
-from kvoxide._core import KvoxideError, Trace, TraceError
+from kvoxide._core import Trace, TraceError
 from kvoxide.replay.compression import CompressedStreamError, decompressed
+from kvoxide.replay.recording import (
+    Deployment,
+    read_recording,
+    recorded_deployment,
+    recorded_files,
+)
+from kvoxide.replay.trace_file import Lines, TraceFile, TraceFileError
+
+__all__ = [
+    "SAMPLE",
+    "STANDARD_INPUT",
+    "TraceFile",
+    "TraceFileError",
+    "read_deployment",
+    "read_trace",
+]
 
 SAMPLE: Final = "sample"
 STANDARD_INPUT: Final = "-"
-
-
-class TraceFileError(KvoxideError, ValueError):
-    """A trace that cannot be read; the message names the file, and the line and field at fault."""
-
-
-@dataclass(frozen=True)
-class TraceFile:
-    """A trace that was read, how it was read, and what came of the reading.
-
-    ``limit`` is the most requests asked for; ``first_bad_line`` says where and why.
-    """
-
-    name: str
-    trace: Trace
-    limit: int | None
-    skip_bad: bool
-    bad_lines: int
-    first_bad_line: str | None
-    read_seconds: float
 
 
 def read_trace(
@@ -43,7 +39,8 @@ def read_trace(
     skip_bad: bool = False,
     tokens_per_id: int | None = None,
 ) -> TraceFile:
-    """Read the JSONL trace ``name``: a path, ``-`` for standard input, or ``sample``.
+    """Read the JSONL trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
+    server recorded, a folder or one of its files.
 
     gzip and zstd are recognised by content. Blank lines are skipped. Reading stops after
     ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
@@ -53,6 +50,8 @@ def read_trace(
     """
     shown = _shown(name)
     started = time.perf_counter()
+    if files := _recorded_files(name):
+        return read_recording(shown, files, limit, skip_bad, tokens_per_id)
     lines = _Lines(shown, skip_bad, Trace(tokens_per_id))
     try:
         with _opened(name) as source:
@@ -72,6 +71,16 @@ def read_trace(
         first_bad_line=lines.first_bad_line,
         read_seconds=time.perf_counter() - started,
     )
+
+
+def read_deployment(name: str) -> Deployment | None:
+    """What the server had whose recording ``name`` is; None where it is none. Raises
+    :class:`TraceFileError`."""
+    return recorded_deployment(_recorded_files(name))
+
+
+def _recorded_files(name: str) -> list[Path]:
+    return [] if name in (STANDARD_INPUT, SAMPLE) else recorded_files(name, _shown(name))
 
 
 def _shown(name: str) -> str:
@@ -94,15 +103,12 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield file
 
 
-class _Lines:
-    """Feeds lines to a trace and keeps count of the damaged ones."""
+class _Lines(Lines):
+    """The lines of one file."""
 
     def __init__(self, name: str, skip_bad: bool, trace: Trace) -> None:
-        self.trace = trace
-        self.bad_lines = 0
-        self.first_bad_line: str | None = None
+        super().__init__(skip_bad, trace)
         self._name = name
-        self._skip_bad = skip_bad
         self._first_other_line: int | None = None
 
     def read(self, lines: Iterable[bytes], limit: int | None) -> None:
@@ -112,7 +118,7 @@ class _Lines:
             try:
                 self.trace.push_line(line.strip())
             except TraceError as error:
-                self._bad(number, error)
+                self.bad(self._name, number, error)
             if self._first_other_line is None and not self.trace.may_be_mooncakes:
                 self._first_other_line = number
             if len(self.trace) == limit:
@@ -125,10 +131,3 @@ class _Lines:
         except TraceError as error:
             where = f"{self._name}, line {self._first_other_line}"
             raise TraceFileError(f"{where}: {error} with --tokens-per-id") from error
-
-    def _bad(self, number: int, error: TraceError) -> None:
-        message = f"{self._name}, line {number}: {error}"
-        if not self._skip_bad:
-            raise TraceFileError(message) from error
-        self.bad_lines += 1
-        self.first_bad_line = self.first_bad_line or message

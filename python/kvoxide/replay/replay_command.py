@@ -23,7 +23,8 @@ from kvoxide.replay.outputs import check_distinct, replacing
 from kvoxide.replay.page import html_option, replay_page
 from kvoxide.replay.plots import draw_hit_shares, draw_trace, save
 from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
-from kvoxide.replay.reader import SAMPLE, read_trace
+from kvoxide.replay.reader import SAMPLE, read_deployment, read_trace
+from kvoxide.replay.recording import Deployment
 from kvoxide.replay.records import json_document, request_lines
 from kvoxide.replay.report import print_hit_shares, print_outcomes
 from kvoxide.replay.served_model import ServedModel
@@ -150,7 +151,8 @@ def replay(
 
     TRACE is JSONL in Mooncake's format or with prompt_token_ids and output_length; plain, gzip
     or zstd. A single - is standard input; without TRACE, or with the word sample, it is the
-    trace that comes with kvoxide.
+    trace that comes with kvoxide. The folder that a server recorded to is played on what that
+    server had, as far as no option says otherwise.
 
     There is one run for every policy and pool size. The line "unlimited" is what a pool that
     never evicts would hit.
@@ -158,9 +160,17 @@ def replay(
     check_distinct(trace, [json_path, per_request_path, plot_path, html_path])
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
+    recorded = read_deployment(trace)
+    if recorded is not None:
+        if _is_default(context, "concurrency"):
+            concurrency = recorded.max_running_requests
+        if _is_default(context, "max_batched_tokens"):
+            max_batched_tokens = recorded.max_batched_tokens
+        if _is_default(context, "pool_sizes") and served is None:
+            pool_sizes = (recorded.num_blocks,)
     time = ServingOptions(arrivals, speed, step_time, fit, instances, router)
     settings = Settings(
-        _choose_groups(groups, preset, served),
+        _choose_groups(groups, preset, served, recorded),
         _choose_pool_sizes(context, pool_sizes, served),
         policies,
         concurrency,
@@ -172,8 +182,8 @@ def replay(
     )
     settings.check()
     trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
-    if trace_file.bad_lines and not quiet:
-        click.echo(f"bad lines: {trace_file.bad_lines}; {trace_file.first_bad_line}", err=True)
+    for warning in () if quiet else trace_file.warnings:
+        click.echo(warning, err=True)
     comparison = compare(settings, trace_file, quiet=quiet)
     try:
         _write(comparison, json_path, per_request_path, plot_path, html_path)
@@ -182,13 +192,28 @@ def replay(
             _print(comparison)
 
 
-def _choose_groups(groups: Groups | None, preset: str | None, served: ServedModel | None) -> Groups:
+def _is_default(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.DEFAULT
+
+
+def _choose_groups(
+    groups: Groups | None,
+    preset: str | None,
+    served: ServedModel | None,
+    recorded: Deployment | None,
+) -> Groups:
     options = {"--groups": groups, "--preset": preset, "--model": served}
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
     if served is not None:
         return served.groups
+    if recorded is not None and not given:
+        if recorded.groups is None:
+            raise click.UsageError(
+                "the recording does not tell its groups; give --groups, --preset or --model"
+            )
+        return recorded.groups
     return groups or preset_groups(preset or DEFAULT_PRESET)
 
 
@@ -197,7 +222,7 @@ def _choose_pool_sizes(
 ) -> tuple[int, ...]:
     if served is None:
         return blocks
-    are_given = context.get_parameter_source("pool_sizes") is not ParameterSource.DEFAULT
+    are_given = not _is_default(context, "pool_sizes")
     if are_given and served.memories:
         raise click.UsageError("--blocks and --memory exclude each other")
     if not are_given and not served.memories:

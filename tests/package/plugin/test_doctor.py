@@ -1,6 +1,7 @@
 """What the doctor says, for what a probe may have found; whole processes are in test_processes."""
 
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ STOCK = "vllm.v1.core.kv_cache_manager.KVCacheManager"
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KVOXIDE", "VLLM_PLUGINS", *settings.POLICY_VARIABLES):
+    for name in ("KVOXIDE", "KVOXIDE_RECORD", "VLLM_PLUGINS", *settings.POLICY_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(importlib.metadata, "entry_points", _entry_points)
 
@@ -105,3 +106,22 @@ def test_probes(
 def test_missing_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
     assert "vllm.general_plugins" in problems(diagnose(monkeypatch))["entry point"]
+
+
+def test_a_recording_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(check.name == "recording" for check in diagnose(monkeypatch).checks)
+    for folder in (tmp_path, tmp_path / "new" / "one"):
+        monkeypatch.setenv("KVOXIDE_RECORD", str(folder))
+        (check,) = [c for c in diagnose(monkeypatch).checks if c.name == "recording"]
+        assert (check.ok, check.found) == (True, f"on, to {folder}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KVOXIDE_RECORD", str(tmp_path / "file" / "below"))
+    diagnosis = diagnose(monkeypatch)
+    assert "cannot be written: Not a directory" in problems(diagnosis)["recording"]
+    assert diagnosis.ok, "the server runs on kvoxide all the same"

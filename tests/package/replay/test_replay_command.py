@@ -152,6 +152,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "skip_bad": False,
         "bad_lines": 0,
         "first_bad_line": None,
+        "cut_off_files": 0,
     }
     pool, unlimited = record["results"]
     assert list(pool) == list(unlimited)

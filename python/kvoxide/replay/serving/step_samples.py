@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvoxide._core import ConfigError
-from kvoxide.replay.compression import CompressedStreamError, decompressed
+from kvoxide.recording_format import FORMAT_FIELD, STEPS, pattern
+from kvoxide.replay.compression import CompressedStreamError, CutOffError, decompressed
 
 # As a server records them.
-_FILES: Final = "steps-*.jsonl*"
+_FILES: Final = pattern(STEPS)
 _COLUMNS: Final = ("duration", "prefill_tokens", "context_tokens", "running")
 
 
@@ -21,8 +22,9 @@ def read_steps(path: Path) -> NDArray[np.float64]:
 
     Shape (steps, 4): duration in seconds; prefilled tokens, tokens of context, requests. A line is
     what a server records (durations in milliseconds) or has the names ``duration`` (seconds),
-    ``prefill_tokens``, ``context_tokens`` and ``running``. A last line that was cut off is passed
-    over. Raises :class:`~kvoxide._core.ConfigError` that names file, line and field.
+    ``prefill_tokens``, ``context_tokens`` and ``running``. Headers of recordings are passed over,
+    and what was cut off at a file's end. Raises :class:`~kvoxide._core.ConfigError` that names
+    file, line and field.
     """
     files = sorted(path.glob(_FILES)) if path.is_dir() else [path]
     if not files:
@@ -37,12 +39,16 @@ def _rows(path: Path) -> Iterator[tuple[float, ...]]:
                 if line.isspace():
                     continue
                 try:
-                    yield _row(json.loads(line))
+                    record = json.loads(line)
+                    if not (isinstance(record, dict) and FORMAT_FIELD in record):
+                        yield _row(record)
                 except ValueError as error:
                     if not line.endswith(b"\n"):
                         return
                     where = f"{path.name}, line {number}"
                     raise ConfigError(f"{where}: {error}; {_EXPECTED}") from error
+    except CutOffError:
+        return
     except (OSError, CompressedStreamError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(f"cannot read {str(path)!r}: {reason}") from error

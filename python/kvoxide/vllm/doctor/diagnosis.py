@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from kvoxide.vllm.doctor.model_groups import ModelGroup, read_model_groups
@@ -24,12 +25,14 @@ NATIVE_CLASS: Final = "kvoxide.vllm.adapter.manager.KVCacheManager"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; ``remedy`` says what to do if it is not ``ok``."""
+    """One thing that was looked at; ``remedy`` says what to do if it is not ``ok``. What does not
+    ``decide`` says nothing of whether a server runs on kvoxide."""
 
     name: str
     ok: bool
     found: str
     remedy: str = ""
+    decides: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Diagnosis:
     @property
     def ok(self) -> bool:
         """Whether a server that is started here would run on kvoxide."""
-        return all(check.ok for check in self.checks)
+        return all(check.ok for check in self.checks if check.decides)
 
     def as_json(self) -> dict[str, Any]:
         """The diagnosis as JSON values."""
@@ -67,6 +70,7 @@ def diagnose(model: Path | None = None) -> Diagnosis:
     groups = None if model is None else read_model_groups(model)
     found = run_probe()
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
+    checks += _recording()
     checks += _takes_over(found)
     checks += [] if groups is None else [_model(groups)]
     return Diagnosis(_versions(found), _settings_values(), checks, groups)
@@ -176,6 +180,25 @@ def _mode() -> Check:
     why = {"off": "kvoxide is switched off", "shadow": "vLLM's manager decides, kvoxide's compares"}
     remedy = "unset KVOXIDE, or set it to auto or require"
     return Check("mode", False, f"{mode}: {why[mode]}", remedy)
+
+
+def _recording() -> Iterator[Check]:
+    folder = variables.recording_folder()
+    if folder is None:
+        return
+    name = "recording"
+    try:
+        with TemporaryFile(dir=_nearest_folder(folder)):
+            yield Check(name, True, f"on, to {folder}", decides=False)
+    except OSError as error:
+        found = f"{folder} cannot be written: {error.strerror}"
+        remedy = f"set {variables.RECORD_VARIABLE} to a folder that can be, or unset it"
+        yield Check(name, False, found, remedy, decides=False)
+
+
+def _nearest_folder(folder: Path) -> Path:
+    """What is there of a folder that may have to be made."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def _takes_over(found: Mapping[str, Any]) -> Iterator[Check]:

@@ -7,9 +7,10 @@
   configuration is followed.
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
 - ``VLLM_PIN_MIN_DROP_SIZE``: blocks, 1 or more; ``kvoxide.DEFAULT_PIN_MIN_DROP_SIZE`` if unset.
+- ``KVOXIDE_RECORD``: the folder that the traffic is recorded to, in every mode; unset, nothing is.
 - ``KVOXIDE_CHECK``: calls from one check of all invariants to the next, 0 (default) for none.
 
-An empty value counts as unset; letter case does not matter.
+An empty value counts as unset; letter case does not matter, but in a folder.
 """
 
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
@@ -29,6 +31,7 @@ AUTO_RETENTION_INTERVAL: Final = 32_768
 
 MODE_VARIABLE: Final = "KVOXIDE"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
+RECORD_VARIABLE: Final = "KVOXIDE_RECORD"
 POLICY_VARIABLE: Final = "KVOXIDE_POLICY"
 INTERVAL_VARIABLE: Final = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
@@ -147,6 +150,12 @@ def using(settings: Settings) -> Iterator[None]:
 def parse_mode(environ: Mapping[str, str]) -> Mode:
     """The mode alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
     return _choice(environ, MODE_VARIABLE, MODES)
+
+
+def recording_folder() -> Path | None:
+    """The folder that the traffic of a server is recorded to; None where it is not."""
+    value = os.environ.get(RECORD_VARIABLE, "").strip()
+    return Path(value) if value else None
 
 
 def lost_policies() -> str:

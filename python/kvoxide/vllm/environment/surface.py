@@ -39,6 +39,28 @@ CLASSES: Final = {
     "v1.metrics.stats": ("PrefixCacheStats",),
 }
 
+# These methods.
+METHODS: Final = {
+    "v1.core.sched.scheduler": {
+        "Scheduler": ("_free_request", "schedule", "shutdown", "update_from_output"),
+    },
+}
+
+# Of these, the fields that are read.
+FIELDS: Final = {
+    "v1.core.sched.output": {
+        "CachedRequestData": ("num_computed_tokens",),
+        "NewRequestData": ("num_computed_tokens",),
+        "SchedulerOutput": (
+            "num_scheduled_tokens",
+            "scheduled_cached_reqs",
+            "scheduled_new_reqs",
+            "scheduled_spec_decode_tokens",
+            "total_num_scheduled_tokens",
+        ),
+    },
+}
+
 # The fields of these, as their constructors take them, or the members of an enumeration.
 RECORDS: Final = {
     "v1.core.kv_cache_manager": ("KVCacheBlocks",),
@@ -84,6 +106,7 @@ FUNCTIONS: Final = {
 
 REQUEST_ATTRIBUTES: Final = (
     "all_token_ids",
+    "arrival_time",
     "block_hashes",
     "cache_salt",
     "kv_cache_report_mode",
@@ -96,6 +119,7 @@ REQUEST_ATTRIBUTES: Final = (
     "num_tokens",
     "prompt_embeds",
     "request_id",
+    "sampling_params",
     "session_id",
     "shared_prefix_boundary",
     "skip_reading_prefix_cache",
@@ -109,6 +133,15 @@ def installed_surface() -> dict[str, str]:
     for module, names in CLASSES.items():
         for name in names:
             surface.update(_methods(module, name))
+    for module, classes in METHODS.items():
+        for name, methods in classes.items():
+            cls = _find(module, name)
+            for method in methods:
+                surface[f"{module}:{name}.{method}"] = _signature(getattr(cls, method, None))
+    for module, records in FIELDS.items():
+        for name, fields in records.items():
+            found = getattr(_find(module, name), "__dataclass_fields__", {})
+            surface[f"{module}:{name}"] = ", ".join(f for f in fields if f in found) or MISSING
     for module, names in RECORDS.items():
         for name in names:
             surface[f"{module}:{name}"] = _record(_find(module, name))

@@ -15,13 +15,15 @@ from kvoxide.vllm.environment import Settings, SettingsError, settings
 from kvoxide.vllm.plugin import hashing
 from kvoxide.vllm.plugin.decision import choose, refuse
 from kvoxide.vllm.plugin.on_import import when_imported
+from kvoxide.vllm.recording import take_over as record
 
 MANAGER_MODULE: Final = "vllm.v1.core.kv_cache_manager"
 SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
 
 
 def register() -> None:
-    """Arrange for kvoxide's manager in this process; cheap, and the same if called again.
+    """Arrange for kvoxide's manager in this process, and for a recording in every mode; cheap, and
+    the same if called again.
 
     Raises :class:`~kvoxide.vllm.environment.SettingsError` for a wrong retention interval or
     pinning value, whatever the mode is, unless it is ``off``. Everything else is decided when a
@@ -31,6 +33,8 @@ def register() -> None:
         mode = settings.parse_mode(os.environ)
     except SettingsError:
         mode = "auto"  # choose() says so, in the process that it matters to
+    if settings.recording_folder() is not None:
+        when_imported(SCHEDULER_MODULE, record)
     if mode == "off":
         return
     _check_policies()

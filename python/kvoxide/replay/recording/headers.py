@@ -1,0 +1,137 @@
+"""The first lines of recorded files: what the ids stand for, and the deployment."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kvoxide._core import KVCacheGroupSpec
+from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
+from kvoxide.replay.compression import CompressedStreamError, CutOffError, decompressed
+from kvoxide.replay.groups import Groups, groups_text
+from kvoxide.replay.trace_file import TraceFileError
+
+_MAX_TOKENS_PER_ID: Final = 2**28
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a server was recorded on. ``groups`` are None where they are of kinds that only vLLM
+    knows; ``num_blocks`` is the size of the pool."""
+
+    vllm: str
+    groups: Groups | None
+    num_blocks: int
+    max_running_requests: int
+    max_batched_tokens: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a recorded file; ``started`` in seconds since the epoch."""
+
+    path: Path
+    recording: str
+    started: float
+    tokens_per_id: int
+    fields: dict[str, Any]
+
+
+def fields_of(line: bytes) -> dict[str, Any] | None:
+    """The header that a line is; None for another line."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) and FORMAT_FIELD in fields else None
+
+
+def read_header(path: Path) -> Header | None:
+    """The header of a file; None where the file was cut off before its end.
+
+    Raises :class:`TraceFileError` for a file without one, or with one of another format.
+    """
+    try:
+        line = first_line(path)
+    except CutOffError:
+        return None
+    except (OSError, CompressedStreamError) as error:
+        raise cannot_read(path, error) from error
+    fields = fields_of(line)
+    if fields is None:
+        if not line.endswith(b"\n"):
+            return None
+        raise TraceFileError(
+            f"{path}: the first line is no header of a recording (an object with"
+            f" {FORMAT_FIELD!r}); a trace of another kind is replayed by the name of its file"
+        )
+    if fields[FORMAT_FIELD] != FORMAT:
+        raise TraceFileError(
+            f"{path}: the recording has format {fields[FORMAT_FIELD]!r}; this kvoxide reads format"
+            f" {FORMAT}"
+        )
+    return _checked(path, fields)
+
+
+def _checked(path: Path, fields: dict[str, Any]) -> Header:
+    recording, started = fields.get(RECORDING_FIELD), fields.get("started")
+    width = fields.get("tokens_per_id")
+    if not isinstance(recording, str):
+        raise _wrong_field(path, RECORDING_FIELD, recording)
+    if isinstance(started, bool) or not isinstance(started, int | float) or started < 0:
+        raise _wrong_field(path, "started", started)
+    if type(width) is not int or not 1 <= width <= _MAX_TOKENS_PER_ID:
+        raise _wrong_field(path, "tokens_per_id", width)
+    return Header(path, recording, float(started), width, fields)
+
+
+def deployment_of(header: Header) -> Deployment:
+    """What a header tells of its server. Raises :class:`TraceFileError`."""
+    fields, path = header.fields, header.path
+    groups = fields.get("groups")
+    try:
+        specs = None if groups is None else tuple(_spec(group) for group in groups)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise _wrong_field(path, "groups", groups) from error
+    return Deployment(
+        vllm=str(fields.get("vllm")),
+        groups=Groups(groups_text(specs), specs) if specs else None,
+        num_blocks=_count(header, "num_blocks"),
+        max_running_requests=_count(header, "max_running_requests"),
+        max_batched_tokens=_count(header, "max_batched_tokens"),
+    )
+
+
+def _count(header: Header, name: str) -> int:
+    count = header.fields.get(name)
+    if type(count) is not int or not 1 <= count < 2**31:
+        raise _wrong_field(header.path, name, count)
+    return count
+
+
+def _spec(group: dict[str, Any]) -> KVCacheGroupSpec:
+    sizes = {name: size for name, size in group.items() if name not in ("kind", "cached")}
+    return KVCacheGroupSpec(group["kind"], **sizes, prefix_cacheable=group["cached"])
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The plain lines of a file, numbered from 1."""
+    with path.open("rb") as source:
+        yield from enumerate(decompressed(source), start=1)
+
+
+def first_line(path: Path) -> bytes:
+    """The first line of a file, empty if there is none."""
+    return next((line for _, line in lines_of(path)), b"")
+
+
+def cannot_read(path: Path, error: Exception) -> TraceFileError:
+    """Why a file cannot be read, as an error."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return TraceFileError(f"cannot read {os.fspath(path)}: {reason}")
+
+
+def _wrong_field(path: Path, name: str, value: Any) -> TraceFileError:  # noqa: ANN401
+    return TraceFileError(f"{path}: the header's field {name!r} is {value!r}")

@@ -1,0 +1,57 @@
+"""A trace that was read, and what came of the reading."""
+
+from dataclasses import dataclass
+
+from kvoxide._core import KvoxideError, Trace
+
+
+class TraceFileError(KvoxideError, ValueError):
+    """A trace that cannot be read; the message names the file, and the line and field at fault."""
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A trace that was read, how it was read, and what came of the reading.
+
+    ``limit`` is the most requests asked for; ``first_bad_line`` says where and why. Of the files of
+    a recording, ``cut_off_files`` end too early.
+    """
+
+    name: str
+    trace: Trace
+    limit: int | None
+    skip_bad: bool
+    bad_lines: int
+    first_bad_line: str | None
+    read_seconds: float
+    cut_off_files: int = 0
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out, a line for each reason."""
+        texts = []
+        if self.bad_lines:
+            texts.append(f"bad lines: {self.bad_lines}; {self.first_bad_line}")
+        if self.cut_off_files:
+            files = "file ends" if self.cut_off_files == 1 else "files end"
+            texts.append(f"{self.cut_off_files} {files} too early; all whole lines are played")
+        return texts
+
+
+class Lines:
+    """Feeds lines to a trace and keeps count of the damaged ones."""
+
+    def __init__(self, skip_bad: bool, trace: Trace) -> None:
+        """Damaged lines are counted with ``skip_bad``, else an error."""
+        self.trace = trace
+        self.bad_lines = 0
+        self.first_bad_line: str | None = None
+        self._skip_bad = skip_bad
+
+    def bad(self, name: str, number: int, error: Exception) -> None:
+        """Line ``number`` of a file is damaged. Raises :class:`TraceFileError`, or counts it."""
+        message = f"{name}, line {number}: {error}"
+        if not self._skip_bad:
+            raise TraceFileError(message) from error
+        self.bad_lines += 1
+        self.first_bad_line = self.first_bad_line or message

@@ -1,0 +1,55 @@
+"""The first line of a recorded file: what it is, and the deployment that a replay plays it on."""
+
+import json
+import secrets
+from typing import Any
+
+from kvoxide._core import KVCacheGroupSpec, __version__
+from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
+from kvoxide.vllm.environment import releases
+
+
+def header_of(scheduler: Any, started: float) -> dict[str, Any]:
+    """What is known of a scheduler; ``started`` in seconds since the epoch. Sizes are in tokens;
+    ``groups`` are None where they are of kinds that only vLLM knows."""
+    config = scheduler.kv_cache_config
+    return {
+        FORMAT_FIELD: FORMAT,
+        RECORDING_FIELD: secrets.token_hex(8),
+        "started": started,
+        "rank": rank_of(scheduler),
+        "tokens_per_id": scheduler.hash_block_size,
+        "kvoxide": __version__,
+        "vllm": releases.installed_version(),
+        "block_size": scheduler.block_size,
+        "num_blocks": config.num_blocks,
+        "max_running_requests": scheduler.max_num_running_reqs,
+        "max_batched_tokens": scheduler.max_num_scheduled_tokens,
+        "groups": _groups(config),
+    }
+
+
+def header_line(header: dict[str, Any], kind: str) -> bytes:
+    """The line for a file of a kind."""
+    return json.dumps({**header, "kind": kind}).encode() + b"\n"
+
+
+def rank_of(scheduler: Any) -> int:
+    """The data-parallel rank of a scheduler."""
+    return int(scheduler.parallel_config.data_parallel_index)
+
+
+def _groups(config: Any) -> list[dict[str, Any]] | None:
+    from kvoxide.vllm.adapter import group_specs
+
+    try:
+        specs = group_specs(config.kv_cache_groups)
+    except Exception:
+        return None
+    return [_group(spec) for spec in specs]
+
+
+def _group(spec: KVCacheGroupSpec) -> dict[str, Any]:
+    sizes = {name: size for name, size in spec.sizes.items() if size is not None}
+    cacheable = spec.prefix_cacheable
+    return {"kind": spec.kind, "block_size": spec.block_size, "cached": cacheable, **sizes}

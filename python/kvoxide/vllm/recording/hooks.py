@@ -1,0 +1,122 @@
+"""Where vLLM's scheduler tells a recorder what happens."""
+
+import time
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any, Final
+
+from kvoxide.vllm.environment import environment_reasons, logger, settings
+
+_RECORDER: Final = "_kvoxide_recorder"
+
+
+def take_over(module: ModuleType) -> None:
+    """Wrap the methods of vLLM's scheduler that tell what happens; once."""
+    scheduler = getattr(module, "Scheduler", None)
+    if scheduler is None or hasattr(scheduler, _RECORDER):
+        return
+    setattr(scheduler, _RECORDER, None)
+    for name, wrapper in _WRAPPERS.items():
+        original = getattr(scheduler, name, None)
+        if original is not None:  # a vLLM without it is not recorded: _start() says so
+            setattr(scheduler, name, wrapper(original))
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        setattr(self, _RECORDER, _start(self))
+
+    return init
+
+
+def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._kvoxide_recorder
+        if recorder is None or not recorder.is_on:
+            return original(self, *args, **kwargs)
+        started = time.perf_counter()
+        output = original(self, *args, **kwargs)
+        recorder.step_scheduled(started, output)
+        return output
+
+    return schedule
+
+
+def _update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def update_from_output(
+        self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
+        recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on:
+            recorder.step_ends(scheduler_output)
+        return result
+
+    return update_from_output
+
+
+def _free_request(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def free_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on:
+            recorder.request_ends(request)
+        return original(self, request, *args, **kwargs)
+
+    return free_request
+
+
+def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._kvoxide_recorder
+        if recorder is not None:
+            recorder.close()
+        return original(self, *args, **kwargs)
+
+    return shutdown
+
+
+_WRAPPERS: Final = {
+    "__init__": _init,
+    "schedule": _schedule,
+    "update_from_output": _update_from_output,
+    "_free_request": _free_request,
+    "shutdown": _shutdown,
+}
+
+
+def _start(scheduler: Any) -> Any:
+    """A recorder for a scheduler; None, and one line in the log, where there cannot be one."""
+    folder = settings.recording_folder()
+    if folder is None:
+        return None
+    if reasons := _reasons(scheduler):
+        logger.warning("kvoxide does not record to %s: %s", folder, "; ".join(reasons))
+        return None
+    from kvoxide.vllm.recording.header import header_of
+    from kvoxide.vllm.recording.recorder import Recorder
+
+    try:
+        recorder = Recorder(folder, header_of(scheduler, time.time()))
+    except Exception as error:
+        reason = error if isinstance(error, OSError) else repr(error)
+        logger.warning("kvoxide does not record to %s: %s", folder, reason)
+        return None
+    weakref.finalize(scheduler, recorder.close)
+    logger.info("kvoxide records the requests and steps of this server to %s", folder)
+    return recorder
+
+
+def _reasons(scheduler: Any) -> list[str]:
+    if reasons := environment_reasons():
+        return reasons
+    if scheduler.connector is None and not scheduler.cache_config.enable_prefix_caching:
+        return ["prefix caching is off, so that no block has a hash by which it is known"]
+    return []

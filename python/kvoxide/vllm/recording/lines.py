@@ -1,0 +1,82 @@
+"""What happened as lines of JSON. Of a request only lengths, times and numbers of blocks remain."""
+
+from typing import Any, NamedTuple
+
+from kvoxide._core_vllm import VllmBlockNumbers
+
+
+class EndedRequest(NamedTuple):
+    """What a line is made of; lengths in tokens, ``arrival_time`` in seconds since the epoch.
+
+    ``block_hashes`` is the request's own list, which nobody changes any more.
+    """
+
+    arrival_time: float
+    num_prompt_tokens: int
+    num_tokens: int
+    block_hashes: list[bytes]
+    status: Any
+    sampling_params: Any
+
+
+class Step(NamedTuple):
+    """One step of a scheduler; the duration is in seconds, the others are counts."""
+
+    duration: float
+    prefill_tokens: int
+    context_tokens: int
+    running: int
+
+
+def step_line(step: Step) -> bytes:
+    """The line of a step."""
+    return b'{"duration":%.7f,"prefill_tokens":%d,"context_tokens":%d,"running":%d}\n' % step
+
+
+class RequestLines:
+    """Makes lines of requests, in whose ids equal blocks are equal."""
+
+    def __init__(self, tokens_per_id: int, started: float) -> None:
+        """``started`` is in seconds since the epoch."""
+        self._width = tokens_per_id
+        self._started = started
+        self._numbers = VllmBlockNumbers()
+
+    def line(self, ended: EndedRequest) -> bytes:
+        """The line of a request. Blocks that were cached have the number of their hash; the last
+        block of a prompt that was not filled has one of its own."""
+        num_generated = ended.num_tokens - ended.num_prompt_tokens
+        # The last generated token is never computed, so that its block is never cached.
+        num_cached = (ended.num_tokens - (num_generated > 0)) // self._width
+        prompt_ids, output_ids = self._numbers.of_request(
+            ended.block_hashes,
+            min(num_cached, len(ended.block_hashes)),
+            -(-ended.num_prompt_tokens // self._width),
+        )
+        timestamp = max(0.0, (ended.arrival_time - self._started) * 1e3)
+        return (
+            b'{"timestamp":%.3f,"input_length":%d,"output_length":%d,"hash_ids":%b,'
+            b'"output_hash_ids":%b,"status":"%b"%b}\n'
+        ) % (
+            timestamp,
+            ended.num_prompt_tokens,
+            num_generated,
+            prompt_ids,
+            output_ids,
+            ended.status.name.removeprefix("FINISHED_").lower().encode(),
+            _claim(ended.sampling_params),
+        )
+
+
+def _claim(sampling_params: Any) -> bytes:
+    """What a request asked for its blocks, as further fields; what is not allowed was ignored."""
+    asked = getattr(sampling_params, "extra_args", None)
+    if not asked:
+        return b""
+    fields = b""
+    priority, ttl = asked.get("kvoxide_priority"), asked.get("kvoxide_ttl")
+    if type(priority) is int and 0 <= priority <= 100:
+        fields += b',"priority":%d' % priority
+    if type(ttl) in (int, float) and 0 < ttl < float("inf"):
+        fields += b',"ttl":%.3f' % max(ttl, 0.001)
+    return fields
