@@ -61,8 +61,9 @@ class VllmBlocks:
 class VllmBlockNumbers:
     """Numbers for block hashes from 0 on, in the order in which the hashes first appear.
 
-    Kept are the hashes seen last, at least ``per_generation`` (3,670,016) and at most twice as many, in 20 to
-    40 bytes each; one that comes back later has another number. Raises ``ValueError`` for 0."""
+    Kept are the hashes seen last, at least ``per_generation`` (3,670,016) and at most twice as
+    many, in 20 to 40 bytes each; one that comes back later has another number. Raises
+    ``ValueError`` for 0."""
 
     def __new__(cls, per_generation: int = ...) -> Self: ...
     def __len__(self) -> int:

@@ -79,9 +79,14 @@ class Server:
 
 @contextmanager
 def serving(
-    model: str, mode: str, models: Path, log: Path, options: dict[str, Any]
+    model: str,
+    mode: str,
+    models: Path,
+    log: Path,
+    options: dict[str, Any],
+    variables: dict[str, str] | None = None,
 ) -> Iterator[Server]:
-    """A server, started but perhaps not yet ready."""
+    """A server, started but perhaps not yet ready, with more variables in its environment."""
     num_ranks = options["data_parallel_size"]
     with ExitStack() as stack:
         port = free_ports(1)
@@ -96,6 +101,7 @@ def serving(
         ]
         write_metadata(models)
         environment = engine_environment(mode, models) | {"VLLM_SERVER_DEV_MODE": "1"}
+        environment |= variables or {}
         started = running(command, log, directory=models, environment=environment)
         yield Server(stack.enter_context(started), f"http://{HOST}:{port}", events)
 

@@ -24,6 +24,7 @@ from kvoxide.cli import main  # noqa: E402
 from kvoxide.replay.reader import read_deployment, read_trace  # noqa: E402
 from kvoxide.vllm.environment import releases  # noqa: E402
 from kvoxide.vllm.recording import recorder as recorder_module  # noqa: E402
+from vllm.v1.request import RequestStatus  # noqa: E402
 
 from tests.testing.small_world import window  # noqa: E402
 from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
@@ -151,6 +152,20 @@ def test_aborted_requests_tell_what_they_generated(folder: Path) -> None:
     a, b = lines(folder)  # the third was never computed
     assert (a["output_length"], a["status"], len(ids(a))) == (21, "aborted", 3)
     assert (b["output_length"], b["status"], b["input_length"]) == (19, "aborted", 100)
+
+
+def test_a_server_that_stops_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 3)
+    world.add("b", prompt(2, 40), 50)
+    world.step()
+    assert lines(folder) == []
+    # vLLM's engine does so when it is told to stop; it may be killed right after.
+    world.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    assert [line["status"] for line in lines(folder)] == ["length_capped", "aborted"]
+    assert len(lines(folder, "steps")) == 4
+    closed(world)
 
 
 def test_preempted_requests_are_recorded_once(folder: Path) -> None:

@@ -42,7 +42,13 @@ CLASSES: Final = {
 # These methods.
 METHODS: Final = {
     "v1.core.sched.scheduler": {
-        "Scheduler": ("_free_request", "schedule", "shutdown", "update_from_output"),
+        "Scheduler": (
+            "_free_request",
+            "finish_requests",
+            "schedule",
+            "shutdown",
+            "update_from_output",
+        ),
     },
 }
 

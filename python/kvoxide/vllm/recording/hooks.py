@@ -72,6 +72,21 @@ def _free_request(original: Callable[..., Any]) -> Callable[..., Any]:
     return free_request
 
 
+def _finish_requests(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def finish_requests(
+        self: Any, request_ids: Any, finished_status: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(self, request_ids, finished_status, *args, **kwargs)
+        recorder = self._kvoxide_recorder
+        if request_ids is None and recorder is not None:
+            # All at once: so a server begins to stop, and may be killed before it shuts down.
+            recorder.flush()
+        return result
+
+    return finish_requests
+
+
 def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,6 +103,7 @@ _WRAPPERS: Final = {
     "schedule": _schedule,
     "update_from_output": _update_from_output,
     "_free_request": _free_request,
+    "finish_requests": _finish_requests,
     "shutdown": _shutdown,
 }
 

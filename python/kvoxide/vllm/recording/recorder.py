@@ -22,6 +22,7 @@ MAX_WAITING: Final = 200_000
 _MAX_SCHEDULED: Final = 1_000
 _MEMBER_BYTES: Final = 1 << 20
 _JOIN_SECONDS: Final = 10
+_FLUSHED_SECONDS: Final = 1
 
 _Entry = TypeVar("_Entry")
 
@@ -39,7 +40,11 @@ class Recorder:
         self._last_end = 0.0
         self._lines = RequestLines(header["tokens_per_id"], header["started"])
         self._is_on = True
-        self._closing = threading.Event()
+        self._wake = threading.Event()
+        self._flushes = threading.Condition()
+        self._num_asked = 0
+        self._num_flushed = 0
+        self._is_closing = False
         folder.mkdir(parents=True, exist_ok=True)
         self._files = {
             kind: GzipFiles(
@@ -99,28 +104,47 @@ class Recorder:
         """Whether anything is still recorded."""
         return self._is_on
 
+    def flush(self) -> None:
+        """Wait until what is there is written, but not for long."""
+        with self._flushes:
+            self._num_asked += 1
+            ticket = self._num_asked
+            self._wake.set()
+            self._flushes.wait_for(
+                lambda: self._num_flushed >= ticket or not self._is_on, _FLUSHED_SECONDS
+            )
+
     def close(self) -> None:
         """Write what is there, and end."""
-        self._closing.set()
+        self._is_closing = True
+        self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         try:
-            while self._is_on and not self._closing.wait(FLUSH_SECONDS):
-                self._flush()
-            if self._is_on:
-                self._flush()
+            while self._is_on:
+                self._wake.wait(FLUSH_SECONDS)
+                self._wake.clear()
+                is_last, asked = self._is_closing, self._num_asked
+                self._write_all()
+                with self._flushes:
+                    self._num_flushed = asked
+                    self._flushes.notify_all()
+                if is_last:
+                    break
         except Exception as error:
             self._fail(error)
         finally:
-            self._is_on = False
+            with self._flushes:
+                self._is_on = False
+                self._flushes.notify_all()
             for files in self._files.values():
                 files.close()
             self._requests.clear()
             self._steps.clear()
 
-    def _flush(self) -> None:
+    def _write_all(self) -> None:
         if max(len(self._requests), len(self._steps)) > MAX_WAITING:
             raise OSError(f"more than {MAX_WAITING} lines wait to be written")
         self._write(REQUESTS, self._requests, self._lines.line)
