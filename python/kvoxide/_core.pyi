@@ -137,6 +137,7 @@ class KVCacheGroupSpec:
     def num_blocks_at_end(self, num_tokens: int) -> int:
         """Blocks of this group that a request of ``num_tokens`` tokens, all of them prompt, holds
         at its end."""
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class GroupDeclaration:
@@ -220,6 +221,7 @@ class KVCacheConfig:
     def kv_cache_groups(self) -> list[KVCacheGroupSpec]: ...
     @property
     def needs_kv_cache_zeroing(self) -> bool: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class Policy:
@@ -273,6 +275,7 @@ class Policy:
     @property
     def protected_share(self) -> float:
         """From 0.0 to 1.0; without adaptive retention it has no meaning."""
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 DEFAULT_PIN_MIN_DROP_SIZE: int
 
@@ -331,6 +334,7 @@ class Retention:
     def priority(self) -> int: ...
     @property
     def ttl(self) -> float | None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class Request:
@@ -720,6 +724,9 @@ class KVCacheBlockCopy:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+class PickleError(KvoxideError, ValueError):
+    """The bytes of a pickled trace or result are damaged, or of another kvoxide."""
+
 class TraceError(KvoxideError, ValueError):
     """A damaged line of a trace. ``field`` is the JSON field at fault ("" for the line)."""
 
@@ -728,7 +735,8 @@ class TraceError(KvoxideError, ValueError):
 @final
 class Trace:
     """Requests of a trace in arrival order, held in Rust. ``tokens_per_id`` is what each of their
-    ``hash_ids`` stands for; ``None`` to find out from the lengths."""
+    ``hash_ids`` stands for; ``None`` to find out from the lengths. Traces can be pickled for
+    processes of the same kvoxide; :class:`PickleError` says that the bytes are damaged."""
 
     def __new__(cls, tokens_per_id: int | None = None) -> Self: ...
     def push_line(self, line: bytes) -> None:
@@ -767,6 +775,9 @@ class Trace:
         """Put the requests in the order of their arrival; equal ones, and those without one, keep
         theirs."""
     def truncate(self, num_requests: int) -> None: ...
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
+    @classmethod
+    def _from_bytes(cls, bytes: bytes) -> Self: ...
 
 @final
 class Simulation:
@@ -827,6 +838,7 @@ class StepTime:
     prefill: float
     context: float
     running: float
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class Serving:
@@ -856,6 +868,7 @@ class Serving:
     instances: int
     router: str
     weights: dict[str, float]
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class ServingResult:
@@ -867,6 +880,9 @@ class ServingResult:
     moments: NDArray[np.float64]
     """Shape (requests in the trace, 3): when each arrived, had its first token and its last, in
     seconds since the first arrival; nan where there is no token."""
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
+    @classmethod
+    def _from_bytes(cls, bytes: bytes) -> Self: ...
 
 @final
 class InstanceResult:
@@ -891,6 +907,9 @@ class InstanceResult:
     time_between_tokens: tuple[float, float, float] | None
     """The same of the time from one token of a request to its next, of all of them, at most 0.1 %
     too long; None where no request has two tokens."""
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
+    @classmethod
+    def _from_bytes(cls, bytes: bytes) -> Self: ...
 
 @final
 class SimulationResult:
@@ -944,3 +963,6 @@ class SimulationResult:
     the pool that never evicts where no group has states."""
     orderings: list[str | None]
     """The ordering in force at each of those points; None but for adaptive retention."""
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
+    @classmethod
+    def _from_bytes(cls, bytes: bytes) -> Self: ...

@@ -7,7 +7,8 @@ use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray1, PyArray2};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyType};
+use serde::{Deserialize, Serialize};
 
 use kvoxide_core::Error;
 use kvoxide_replay::bound::Bound as HitBound;
@@ -20,8 +21,8 @@ use kvoxide_replay::trace::{LineError, MAX_LENGTH, Trace, TraceRequest};
 use crate::serving::{PyServing, ServingResult};
 
 use crate::crossing::{
-    Exceptions, PyGroupSpec, PyPolicy, contained, optional_size, request_error, size, to_py,
-    token_ids,
+    Exceptions, PyGroupSpec, PyPolicy, Reduced, contained, optional_size, reduced, request_error,
+    restored, size, to_py, token_ids,
 };
 use crate::standalone::PyRetention;
 
@@ -122,6 +123,15 @@ impl PyTrace {
         Arc::make_mut(&mut self.trace).truncate(num_requests);
         Ok(())
     }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        reduced(&slf.get_type(), "Trace", &*slf.borrow().trace)
+    }
+
+    #[classmethod]
+    fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
+        Ok(Self { trace: Arc::new(restored(class.py(), "Trace", bytes)?) })
+    }
 }
 
 /// A moment or a duration that Python gives in seconds.
@@ -217,6 +227,7 @@ impl PySimulation {
 
 /// What a run counted.
 #[pyclass(module = "kvoxide", frozen)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct SimulationResult {
     report: Report,
     served: Option<Served>,
@@ -224,6 +235,15 @@ pub(crate) struct SimulationResult {
 
 #[pymethods]
 impl SimulationResult {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        reduced(&slf.get_type(), "SimulationResult", slf.get())
+    }
+
+    #[classmethod]
+    fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
+        restored(class.py(), "SimulationResult", bytes)
+    }
+
     #[getter]
     fn serving(&self) -> Option<ServingResult> {
         self.served.clone().map(|served| ServingResult { served })

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray1, PyArray2};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyType};
 
 use kvoxide_core::Error;
 use kvoxide_replay::clock::{Quantiles, RequestTimes, StepTime, seconds};
 use kvoxide_replay::router::Routing;
 use kvoxide_replay::serving::{Arrivals, InstanceReport, Served, Serving};
 
-use crate::crossing::{size, to_py};
+use crate::crossing::{NewArgs, Reduced, new_args, reduced, restored, size, to_py};
 
 /// How long a step takes.
 #[pyclass(module = "kvoxide", name = "StepTime", frozen, eq, from_py_object)]
@@ -60,6 +62,12 @@ impl PyStepTime {
     #[getter]
     fn running(&self) -> f64 {
         self.time.running
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
+        let StepTime { base, prefill, context, running } = self.time;
+        let parts = StepTime::NAMES.into_iter().zip([base, prefill, context, running]);
+        Ok(((), parts.into_py_dict(py)?))
     }
 
     fn __repr__(&self) -> String {
@@ -126,6 +134,20 @@ impl PyServing {
     fn weights(&self) -> BTreeMap<&'static str, f64> {
         self.serving.routing.weights().into_iter().collect()
     }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
+        new_args(
+            py,
+            (),
+            [
+                ("step_time", self.step_time().into_bound_py_any(py)?),
+                ("speed", self.speed().into_bound_py_any(py)?),
+                ("instances", self.instances().into_bound_py_any(py)?),
+                ("router", self.router().into_bound_py_any(py)?),
+                ("weights", self.weights().into_bound_py_any(py)?),
+            ],
+        )
+    }
 }
 
 /// What the clock showed.
@@ -166,6 +188,15 @@ impl ServingResult {
             }
         });
         rows.into_pyarray(py)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        reduced(&slf.get_type(), "ServingResult", &slf.get().served)
+    }
+
+    #[classmethod]
+    fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
+        Ok(Self { served: restored(class.py(), "ServingResult", bytes)? })
     }
 }
 
@@ -235,6 +266,15 @@ impl InstanceResult {
     #[getter]
     fn time_between_tokens(&self) -> Option<(f64, f64, f64)> {
         self.report.latencies.time_between_tokens.map(of_quantiles)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        reduced(&slf.get_type(), "InstanceResult", &slf.get().report)
+    }
+
+    #[classmethod]
+    fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
+        Ok(Self { report: restored(class.py(), "InstanceResult", bytes)? })
     }
 }
 

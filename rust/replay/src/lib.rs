@@ -5,7 +5,7 @@
 //! what came of it. [`losses`] says why what had been computed was not hit, and [`bound`] finds what
 //! could have come of it.
 //! In [`serving`] requests arrive at their times and go to several instances, as a [`router`]
-//! says, while a [`clock`] runs.
+//! says, while a [`clock`] runs. Traces and reports travel between processes [`packed`].
 
 mod active;
 pub mod bound;
@@ -13,8 +13,10 @@ pub mod cache;
 pub mod chunks;
 pub mod clock;
 pub mod conversation;
+mod counts;
 pub mod id_width;
 pub mod losses;
+pub mod packed;
 mod prompt_tree;
 pub mod quiet;
 pub mod report;

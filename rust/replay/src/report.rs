@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{Histogram, RecordError};
+use serde::{Deserialize, Serialize};
 
 use crate::bound::Bound;
 use kvoxide_core::RetentionReport;
 
 use crate::cache::Occupancy;
+use crate::counts::Counts;
 use crate::losses::Losses;
 
 /// Most points of a timeline.
@@ -16,7 +18,7 @@ pub const TIMELINE_POINTS: usize = 1000;
 pub const RETENTION_POINTS: usize = 100;
 
 /// What came of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestReport {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
@@ -40,7 +42,7 @@ impl RequestReport {
 }
 
 /// The pool at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TimelinePoint {
     /// Requests finished.
     pub finished: usize,
@@ -49,7 +51,7 @@ pub struct TimelinePoint {
 }
 
 /// What was hit and retained up to one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RetentionPoint {
     /// Requests finished.
     pub finished: usize,
@@ -62,9 +64,26 @@ pub struct RetentionPoint {
 }
 
 /// The distribution of a duration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Counts", into = "Counts")]
 pub struct Durations {
     nanoseconds: Histogram<u64>,
+}
+
+impl From<Durations> for Counts {
+    fn from(durations: Durations) -> Self {
+        Self::of(&durations.nanoseconds)
+    }
+}
+
+impl TryFrom<Counts> for Durations {
+    type Error = RecordError;
+
+    fn try_from(counts: Counts) -> Result<Self, RecordError> {
+        let mut durations = Self::default();
+        counts.record(&mut durations.nanoseconds)?;
+        Ok(durations)
+    }
 }
 
 impl Default for Durations {
@@ -99,7 +118,7 @@ impl Durations {
 }
 
 /// The whole run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// One entry per request of the trace.
     pub requests: Vec<RequestReport>,

@@ -14,7 +14,14 @@ from kvoxide import (
 
 
 def test_the_classes_of_errors() -> None:
-    for error in (ConfigError, RequestError, BlockHashError, BlockError, kvoxide.TraceError):
+    for error in (
+        ConfigError,
+        RequestError,
+        BlockHashError,
+        BlockError,
+        kvoxide.TraceError,
+        kvoxide.PickleError,
+    ):
         assert issubclass(error, KvoxideError)
         assert issubclass(error, ValueError)
     assert issubclass(UnsupportedGroupError, ConfigError)

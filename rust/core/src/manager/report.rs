@@ -9,6 +9,7 @@ use crate::request::RequestView;
 
 /// Counts of cached blocks, or of evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ByKind {
     /// Of groups that need all of a prefix for a hit.
     pub full: u64,
@@ -18,6 +19,7 @@ pub struct ByKind {
 
 /// Prompt tokens of requests when they were admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Admitted {
     /// All of them.
     pub prompt_tokens: u64,
@@ -38,6 +40,7 @@ impl Admitted {
 
 /// What retention came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionReport {
     /// The ordering in force; `None` without adaptive retention.
     pub ordering: Option<Ordering>,

@@ -1,5 +1,6 @@
 //! Configuration and policy, as Python describes them.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -8,6 +9,7 @@ use kvoxide_core::{Policy, ProtectedShare, RecycleOrder, Retention};
 use super::errors::{IntoPyResult, config_error};
 use super::groups::PyGroupSpec;
 use super::numbers::{optional_size, size};
+use super::pickling::{NewArgs, new_args};
 
 /// The pool and its groups.
 #[pyclass(module = "kvoxide", name = "KVCacheConfig", frozen, eq, from_py_object)]
@@ -48,6 +50,15 @@ impl PyConfig {
     #[getter]
     fn needs_kv_cache_zeroing(&self) -> bool {
         self.needs_zeroing
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<NewArgs<'py, (usize, Vec<PyGroupSpec>)>> {
+        let zeroing = self.needs_zeroing.into_bound_py_any(py)?;
+        let arguments = (self.num_blocks, self.groups.clone());
+        new_args(py, arguments, [("needs_kv_cache_zeroing", zeroing)])
     }
 
     fn __repr__(&self) -> String {
@@ -122,6 +133,21 @@ impl PyPolicy {
     #[getter]
     fn protected_share(&self) -> f64 {
         self.policy.protected_share.as_f64()
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
+        new_args(
+            py,
+            (),
+            [
+                ("retention", self.retention().into_bound_py_any(py)?),
+                ("recycle_order", self.recycle_order().into_bound_py_any(py)?),
+                ("reachable_block_mask", self.reachable_block_mask().into_bound_py_any(py)?),
+                ("retention_interval", self.retention_interval().into_bound_py_any(py)?),
+                ("pin_min_drop_size", self.pin_min_drop_size().into_bound_py_any(py)?),
+                ("protected_share", self.protected_share().into_bound_py_any(py)?),
+            ],
+        )
     }
 
     fn __repr__(&self) -> String {

@@ -23,6 +23,7 @@ pub(crate) struct Exceptions {
     busy: Py<PyType>,
     internal: Py<PyType>,
     poisoned: Py<PyType>,
+    pub(crate) pickle: Py<PyType>,
     pub(crate) trace: Py<PyType>,
 }
 
@@ -53,6 +54,7 @@ impl Exceptions {
             busy: new_type(py, "BusyError", &[base.bind(py), &runtime_error])?,
             poisoned: new_type(py, "PoisonedError", &[internal.bind(py)])?,
             internal,
+            pickle: of_value("PickleError")?,
             trace: of_value("TraceError")?,
             config,
             request,
@@ -76,6 +78,7 @@ impl Exceptions {
             &all.busy,
             &all.internal,
             &all.poisoned,
+            &all.pickle,
             &all.trace,
         ] {
             let exception = exception.bind(py);

@@ -1,5 +1,6 @@
 //! KV cache groups and their kinds, as Python describes and lists them.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -9,6 +10,7 @@ use kvoxide_core::{GroupSpec, Size};
 
 use super::errors::{IntoPyResult, config_error};
 use super::numbers::size;
+use super::pickling::{NewArgs, new_args};
 
 /// One KV cache group.
 #[pyclass(module = "kvoxide", name = "KVCacheGroupSpec", frozen, eq, from_py_object)]
@@ -101,6 +103,22 @@ impl PyGroupSpec {
     fn num_blocks_at_end(&self, py: Python<'_>, num_tokens: i64) -> PyResult<usize> {
         let num_tokens = size(py, "num_tokens", num_tokens)?;
         Ok(kind_of(&self.spec).into_py(py)?.num_blocks_at_end(self.spec.block_size, num_tokens))
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, (&str, usize)>> {
+        let GroupSpec { kind, block_size, .. } = &self.spec;
+        let (args, keywords) = new_args(
+            py,
+            (&**kind, *block_size),
+            [
+                ("is_eagle_group", self.spec.is_eagle_group.into_bound_py_any(py)?),
+                ("prefix_cacheable", self.spec.prefix_cacheable.into_bound_py_any(py)?),
+                ("dcp_sharded", self.spec.dcp_sharded.into_bound_py_any(py)?),
+                ("layout", self.spec.layout.into_bound_py_any(py)?),
+            ],
+        )?;
+        keywords.update(self.sizes(py)?.as_mapping())?;
+        Ok((args, keywords))
     }
 
     pub(super) fn __repr__(&self) -> String {

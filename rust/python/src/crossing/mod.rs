@@ -8,6 +8,8 @@ mod config;
 mod groups;
 mod retention;
 
+mod pickling;
+
 mod block_ids;
 mod hashes;
 mod numbers;
@@ -38,5 +40,6 @@ pub(crate) use hashes::{
 pub(crate) use numbers::{block_size_in_tokens, count, not_negative, optional_size, size};
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports};
+pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};
 pub(crate) use retention::PyRetentionReport;
 pub(crate) use tokens::{one_or_more_token_ids, token_ids};

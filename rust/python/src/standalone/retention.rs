@@ -1,10 +1,11 @@
 //! What a request asks for its blocks.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use kvoxide_core::Claim;
 
-use crate::crossing::IntoPyResult;
+use crate::crossing::{IntoPyResult, NewArgs, new_args};
 
 /// A retention priority and a time to live.
 #[pyclass(module = "kvoxide", name = "Retention", frozen, eq, from_py_object)]
@@ -26,6 +27,11 @@ impl PyRetention {
     #[getter]
     fn priority(&self) -> u8 {
         self.claim.priority()
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
+        let priority = self.priority().into_bound_py_any(py)?;
+        new_args(py, (), [("priority", priority), ("ttl", self.ttl.into_bound_py_any(py)?)])
     }
 
     fn __repr__(&self) -> String {

@@ -22,6 +22,8 @@ mod waits;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use kvoxide_core::Manager;
 
 use crate::tokens::HashSizes;
@@ -32,7 +34,7 @@ use sweep::Plan;
 use tables::{Table, tables};
 
 /// The bound for one run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Bound {
     /// Prompt tokens that each request of the trace could hit when it is first admitted; `None`
     /// where its hits do not count. One request may hit less so that others hit more: only the sum

@@ -8,6 +8,8 @@ use kvoxide_core::{
     AllocateArgs, Claim, Manager, ManagerConfig, PrefixHit, RequestId, RequestView, RetentionReport,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::losses::{Ledger, Losses};
 use crate::quiet::QuietSteps;
 use crate::trace::Trace;
@@ -78,7 +80,7 @@ pub struct Hit {
 }
 
 /// How a pool is used, in blocks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Occupancy {
     /// Blocks that can be used at all.
     pub capacity: usize,

@@ -1,11 +1,12 @@
 //! What requests waited, in figures.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::{Nanoseconds, Times, seconds};
 
 /// Quantiles of a duration in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// The median.
     pub p50: f64,
@@ -16,7 +17,7 @@ pub struct Quantiles {
 }
 
 /// What requests waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the arrival of a request to its first token; `None` if none has any.
     pub time_to_first_token: Option<Quantiles>,

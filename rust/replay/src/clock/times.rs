@@ -1,11 +1,12 @@
 //! What the clock shows for each request of a run.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::Nanoseconds;
 
 /// Moments of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestTimes {
     /// When it arrived.
     pub arrived: Nanoseconds,
@@ -16,7 +17,7 @@ pub struct RequestTimes {
 }
 
 /// The moments of one run, or of all instances together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Times {
     /// The end of the latest step.
     pub now: Nanoseconds,
@@ -27,20 +28,19 @@ pub struct Times {
     /// Of each request of the trace.
     pub requests: Vec<RequestTimes>,
     /// Times between the tokens of a request, of all requests.
+    #[serde(with = "gaps")]
     gaps: Histogram<u64>,
 }
 
 impl Times {
     /// Of so many requests of which nothing is known.
     pub fn new(num_requests: usize) -> Self {
-        // Three digits of up to 584 years: what it counts decides how much memory it takes.
-        let gaps = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"));
         Self {
             now: 0,
             busy: 0,
             request_time: 0,
             requests: vec![RequestTimes::default(); num_requests],
-            gaps,
+            gaps: no_gaps(),
         }
     }
 
@@ -77,5 +77,29 @@ impl Times {
         requests.for_each(|request| self.requests[request] = other.requests[request]);
         // Both grow as far as they have to.
         self.gaps.add(&other.gaps).unwrap_or_else(|_| unreachable!("both grow"));
+    }
+}
+
+/// Three digits of up to 584 years: what it counts decides how much memory it takes.
+fn no_gaps() -> Histogram<u64> {
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))
+}
+
+/// How the gaps are serialized.
+mod gaps {
+    use hdrhistogram::Histogram;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::counts::Counts;
+
+    pub fn serialize<S: Serializer>(gaps: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {
+        Counts::of(gaps).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
+        let mut gaps = super::no_gaps();
+        Counts::deserialize(from)?.record(&mut gaps).map_err(D::Error::custom)?;
+        Ok(gaps)
     }
 }

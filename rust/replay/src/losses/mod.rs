@@ -9,6 +9,8 @@ mod cached;
 mod ends;
 mod tails;
 
+use serde::{Deserialize, Serialize};
+
 use kvoxide_core::{Error, Manager, PrefixHit, RequestView};
 
 use crate::prompt_tree::PromptTree;
@@ -17,7 +19,7 @@ use cached::{EverCached, FullGroup};
 use ends::Path;
 
 /// Prompt tokens of one request, or of several, that were computed before and not hit, by why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// A block of full attention at or before them was evicted.
     pub evicted_full: usize,

@@ -1,10 +1,12 @@
 //! What came of serving.
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::{Latencies, Nanoseconds, Times, seconds};
 use crate::report::Report;
 
 /// What the clock showed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Served {
     /// Of all requests.
     pub times: Times,
@@ -17,7 +19,7 @@ pub struct Served {
 }
 
 /// What one instance did, or all of them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstanceReport {
     /// Requests that it served; those that it rejected are no part of any figure.
     pub requests: usize,

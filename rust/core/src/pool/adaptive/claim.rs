@@ -1,12 +1,11 @@
 //! What a request asks for: how its blocks are to be kept beside those of others.
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 
 /// A retention priority, and for how long it holds. Both are those of TensorRT-LLM's
 /// `KvCacheRetentionConfig`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
     priority: u8,
     lifetime: Option<u64>,

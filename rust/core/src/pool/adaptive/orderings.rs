@@ -7,6 +7,7 @@ use super::tags::CLASSES;
 
 /// A rank of free cached blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Ordering {
     /// The longest unused goes first.
     Recency,

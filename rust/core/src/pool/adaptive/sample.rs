@@ -24,6 +24,7 @@ pub(super) enum Use {
 
 /// What was asked of the sampled blocks since the pool was made, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SampleCounts {
     /// Blocks that requests asked for: those that they hit and those that they computed.
     pub asked: u64,

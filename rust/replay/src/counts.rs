@@ -1,0 +1,48 @@
+//! The counts of a histogram, as they travel between processes.
+
+use hdrhistogram::{Histogram, RecordError};
+use serde::{Deserialize, Serialize};
+
+/// Values that occurred, as exact as the histogram has them, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts(Vec<(u64, u64)>);
+
+impl Counts {
+    /// Of a histogram.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let values = histogram.iter_recorded();
+        Self(values.map(|at| (at.value_iterated_to(), at.count_at_value())).collect())
+    }
+
+    /// Counts them in a histogram of the same bounds and digits. Refuses values beyond its bounds.
+    pub fn record(&self, histogram: &mut Histogram<u64>) -> Result<(), RecordError> {
+        self.0.iter().try_for_each(|&(value, count)| histogram.record_n(value, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_of_the_counts_of_another_is_equal_to_it() {
+        let bounded = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).expect("bounds");
+        let grows = Histogram::<u64>::new(3).expect("digits");
+        for empty in [bounded, grows] {
+            let mut counted = empty.clone();
+            for value in [1, 999, 1_000, 123_456_789, 123_456_789, 99_999_999_999] {
+                counted.saturating_record(value);
+            }
+            let mut copied = empty.clone();
+            Counts::of(&counted).record(&mut copied).expect("the same bounds");
+            assert_eq!((copied.max(), &copied), (counted.max(), &counted));
+            assert_eq!(Counts::of(&empty), Counts(Vec::new()));
+        }
+    }
+
+    #[test]
+    fn a_value_beyond_the_bounds_is_refused() {
+        let mut bounded = Histogram::<u64>::new_with_bounds(1, 1_000, 3).expect("bounds");
+        assert!(Counts(vec![(u64::MAX, 1)]).record(&mut bounded).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Traces and reports as bytes, to travel between processes of the same kvoxide.
+//!
+//! The bytes are a mark, the hash of what follows, the kind and the version as text, and the value
+//! in [postcard](https://postcard.jamesmunns.com/wire-format.html). The fields of a type are whatever
+//! the type has, so bytes of another version are refused, never guessed at.
+
+use postcard::{take_from_bytes, to_extend};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+const MARK: &[u8] = b"kvoxide\x01";
+const HASH_LEN: usize = 8;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Why bytes are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// Not what [`pack`] made, or not all of it.
+    #[error("the bytes of a {kind} are damaged: {reason}")]
+    Damaged {
+        /// What they should be.
+        kind: &'static str,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// Made elsewhere.
+    #[error(
+        "the bytes are a {found} of kvoxide {version}; a {kind} of kvoxide {VERSION} is expected"
+    )]
+    Foreign {
+        /// What they should be.
+        kind: &'static str,
+        /// What they are.
+        found: String,
+        /// Who made them.
+        version: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    kind: String,
+    version: String,
+}
+
+/// A value of a kind as bytes.
+pub fn pack<T: Serialize>(kind: &'static str, value: &T) -> Result<Vec<u8>, postcard::Error> {
+    let head = Head { kind: kind.into(), version: VERSION.into() };
+    let mut bytes = [MARK, &[0; HASH_LEN]].concat();
+    bytes = to_extend(&head, bytes)?;
+    bytes = to_extend(value, bytes)?;
+    let (start, content) = bytes.split_at_mut(MARK.len() + HASH_LEN);
+    start[MARK.len()..].copy_from_slice(&xxh3_64(content).to_le_bytes());
+    Ok(bytes)
+}
+
+/// The value of a kind that [`pack`] made these bytes of.
+pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T, Refused> {
+    let damaged = |reason: String| Refused::Damaged { kind, reason };
+    let content = intact(bytes).map_err(|reason| damaged(reason.into()))?;
+    let unread = |error: postcard::Error| damaged(error.to_string());
+    let (head, rest) = take_from_bytes::<Head>(content).map_err(unread)?;
+    if (&*head.kind, &*head.version) != (kind, VERSION) {
+        return Err(Refused::Foreign { kind, found: head.kind, version: head.version });
+    }
+    match take_from_bytes(rest).map_err(unread)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(damaged(format!("{} bytes too many", rest.len()))),
+    }
+}
+
+/// What follows mark and hash, if it has this hash.
+fn intact(bytes: &[u8]) -> Result<&[u8], &'static str> {
+    let Some(marked) = bytes.strip_prefix(MARK) else {
+        return Err("they do not begin as such bytes do");
+    };
+    let Some((hash, content)) = marked.split_first_chunk::<HASH_LEN>() else {
+        return Err("they end too early");
+    };
+    match xxh3_64(content) == u64::from_le_bytes(*hash) {
+        true => Ok(content),
+        false => Err("they are not as they were made"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KIND: &str = "list";
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_unpacked(value: Vec<(i64, Option<u32>, String)>) {
+            let bytes = pack(KIND, &value).expect("a list");
+            prop_assert_eq!(unpack(KIND, &bytes), Ok(value));
+        }
+
+        #[test]
+        fn any_change_is_noticed(value: Vec<u64>, at: prop::sample::Index, flipped in 1..=u8::MAX) {
+            let mut bytes = pack(KIND, &value).expect("a list");
+            let at = at.index(bytes.len());
+            prop_assert!(unpack::<Vec<u64>>(KIND, &bytes[..at]).is_err());
+            bytes[at] ^= flipped;
+            let unpacked = unpack::<Vec<u64>>(KIND, &bytes);
+            let is_noticed = matches!(unpacked, Err(Refused::Damaged { .. }));
+            prop_assert!(is_noticed);
+        }
+
+        #[test]
+        fn no_bytes_panic(content: Vec<u8>) {
+            let sealed = [MARK, &xxh3_64(&content).to_le_bytes()[..], &content].concat();
+            let unpacked = unpack::<Vec<String>>(KIND, &sealed);
+            prop_assert!(unpacked.is_err());
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_kind_or_version_are_named() {
+        let bytes = pack("report", &1_u64).expect("a number");
+        let refused = unpack::<u64>(KIND, &bytes).expect_err("another kind").to_string();
+        assert!(refused.starts_with("the bytes are a report of kvoxide "), "{refused}");
+        let bytes = pack(KIND, &1_u64).expect("a number");
+        let refused = unpack::<u8>(KIND, &[&bytes[..], &[0]].concat()).expect_err("longer");
+        assert!(refused.to_string().contains("they are not as they were made"), "{refused}");
+    }
+}
