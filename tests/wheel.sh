@@ -61,7 +61,7 @@ run_tests() { # PYTHON
     step "tests with $("$1" --version)"
     local venv=$PWD/target/wheel-env
     "$1" -m venv --clear "$venv"
-    "$venv/bin/python" -m pip install --quiet -c tests/requirements.txt "$wheel[cli,html]" pytest
+    "$venv/bin/python" -m pip install --quiet -c tests/requirements.txt "$wheel[html,ray]" pytest
     "$venv/bin/kvoxide" --version
     "$venv/bin/python" -c 'import kvoxide, sys; sys.exit(not kvoxide.__file__.startswith(sys.prefix))' \
         || fail 'this is not the kvoxide of the wheel'

@@ -14,6 +14,7 @@ COMMANDS = {
     "bench": "kvoxide.bench.command",
     "doctor": "kvoxide.vllm.commands",
     "experiment": "kvoxide.replay.experiment_command",
+    "plan": "kvoxide.plan.command",
     "replay": "kvoxide.replay.replay_command",
     "shadow": "kvoxide.vllm.commands",
 }

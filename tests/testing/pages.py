@@ -56,7 +56,7 @@ class PageText(HTMLParser):
         """What is drawn, by its title."""
         numbers = [a["data-plot"] for _, a in self.elements if "data-plot" in a]
         titles = [a["aria-label"] for _, a in self.elements if "data-plot" in a]
-        plots = json.loads(self.scripts[0])["plots"]
+        plots = json.loads(self.scripts[0], parse_constant=_refuse)["plots"]
         assert [int(number or -1) for number in numbers] == list(range(len(plots)))
         return dict(zip(map(str, titles), plots, strict=True))
 
@@ -65,6 +65,10 @@ class PageText(HTMLParser):
         (found,) = [table for table in self.tables if first in table[0]]
         head, *rows = found
         return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
 
 
 def traces_of(plot: Plot) -> dict[str, Plot]:

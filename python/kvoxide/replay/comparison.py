@@ -6,6 +6,8 @@ from typing import Any
 
 from kvoxide._core import Serving, Trace, __version__
 from kvoxide.replay.bound import clairvoyant_outcomes
+from kvoxide.replay.curves import HitShares, over_pool_size
+from kvoxide.replay.execution import Incomplete, Place
 from kvoxide.replay.groups import Groups
 from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
@@ -42,9 +44,8 @@ class Settings:
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
-        shared = SharedTrace(len(trace), lambda: trace)
         return Workload(
-            shared,
+            SharedTrace.of(trace),
             self.groups.specs,
             self.concurrency,
             self.max_batched_tokens,
@@ -61,17 +62,25 @@ class Settings:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A trace that was played; ``run_seconds`` is the wall time of all ``num_runs`` together."""
+    """A trace that was played; ``run_seconds`` is the wall time of all ``num_runs`` together, and
+    ``failure`` why ``num_missing`` more could not be done."""
 
     settings: Settings
     trace_file: TraceFile
     outcomes: list[Outcome]
     run_seconds: float
+    num_missing: int = 0
+    failure: Incomplete | None = None
 
     @property
     def num_runs(self) -> int:
         """How many runs there were; a bound is none."""
         return sum(not outcome.is_bound for outcome in self.outcomes)
+
+    @property
+    def hit_shares(self) -> HitShares:
+        """Hit share over the pool size."""
+        return over_pool_size(self.outcomes, self.settings.pool_sizes)
 
     @property
     def title(self) -> str:
@@ -99,11 +108,12 @@ class Comparison:
         return {
             "kvoxide": __version__,
             "settings": _settings_record(self.settings),
-            "trace": _trace_record(self.trace_file),
+            "trace": trace_record(self.trace_file),
             "timing": {
                 "read_seconds": self.trace_file.read_seconds,
                 "run_seconds": self.run_seconds,
             },
+            "missing_runs": self.num_missing,
             "timeline_columns": TIMELINE_COLUMNS,
             "retention_columns": RETENTION_COLUMNS,
             "results": [
@@ -118,19 +128,31 @@ class Comparison:
         }
 
 
-def compare(settings: Settings, trace_file: TraceFile, *, quiet: bool) -> Comparison:
+def compare(
+    settings: Settings, trace_file: TraceFile, place: Place | None = None, *, quiet: bool
+) -> Comparison:
     """Play the trace with every policy in every pool, and in the pool that never evicts.
 
-    What could have been hit, if that is wanted, stands before the latter.
+    What could have been hit, if that is wanted, stands before the latter. If a cluster fails,
+    there is what was done before; raises :class:`~kvoxide.replay.execution.Incomplete` if that is
+    nothing.
     """
     started = time.perf_counter()
     workload = settings.workload(trace_file.trace)
     runs = plan_runs(workload, settings.policies, settings.pool_sizes)
-    outcomes = execute_watched(runs, quiet=quiet)
+    failure = None
+    try:
+        outcomes = execute_watched(runs, place, quiet=quiet)
+    except Incomplete as error:
+        if not error.finished:
+            raise
+        outcomes, failure = error.finished, error
+    num_missing = len(runs) - len(outcomes)
     if settings.has_bound:
-        *outcomes, unlimited = outcomes
-        outcomes += [*clairvoyant_outcomes(outcomes), unlimited]
-    return Comparison(settings, trace_file, outcomes, time.perf_counter() - started)
+        in_pools = [outcome for outcome in outcomes if not outcome.is_unlimited]
+        outcomes[len(in_pools) :] = [*clairvoyant_outcomes(in_pools), *outcomes[len(in_pools) :]]
+    seconds = time.perf_counter() - started
+    return Comparison(settings, trace_file, outcomes, seconds, num_missing, failure)
 
 
 def _settings_record(settings: Settings) -> dict[str, Any]:
@@ -147,7 +169,8 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _trace_record(file: TraceFile) -> dict[str, Any]:
+def trace_record(file: TraceFile) -> dict[str, Any]:
+    """What was read, as a JSON value."""
     return {
         "name": file.name,
         "requests": len(file.trace),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Final
 
 import numpy as np
@@ -16,23 +17,23 @@ _MOVING_SHARE: Final = 0.05
 
 @dataclass(frozen=True)
 class HitShares:
-    """Hit shares (0 to 1) per policy, in the order of ``xs``; ``x_name`` says what those are."""
+    """Hit shares (0 to 1) per policy, in the order of ``xs``; ``x_name`` says what those are. nan
+    stands for runs that were not done."""
 
     x_name: str
     xs: list[int]
     by_policy: dict[str, list[float]]
 
 
-def over_pool_size(outcomes: Sequence[Outcome]) -> HitShares:
-    """Hit share over the pool size in blocks; the unlimited pool's is the same for all sizes."""
-    sizes = sorted({o.run.blocks for o in outcomes if o.run.blocks is not None})
+def over_pool_size(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> HitShares:
+    """Hit share over pool sizes in blocks; the unlimited pool's is the same for all sizes."""
     shares = {(o.run.policy.name, o.run.blocks): o.hit_share for o in outcomes}
     names = dict.fromkeys(o.run.policy.name for o in outcomes)
     by_policy = {
-        name: [shares[name, None if name == UNLIMITED else size] for size in sizes]
+        name: [shares.get((name, None if name == UNLIMITED else size), nan) for size in sizes]
         for name in names
     }
-    return HitShares("pool size in blocks", sizes, by_policy)
+    return HitShares("pool size in blocks", list(sizes), by_policy)
 
 
 def over_quantity(
@@ -42,7 +43,7 @@ def over_quantity(
     xs = list(dict.fromkeys(map(quantity, outcomes)))
     by_policy: dict[str, list[float]] = {}
     for outcome in outcomes:
-        shares = by_policy.setdefault(outcome.run.policy.name, [0.0] * len(xs))
+        shares = by_policy.setdefault(outcome.run.policy.name, [nan] * len(xs))
         shares[xs.index(quantity(outcome))] = outcome.hit_share
     return HitShares(x_name, xs, by_policy)
 

@@ -1,9 +1,13 @@
 """``kvoxide experiment``: the two published experiments."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from kvoxide.replay.curves import HitShares
+from kvoxide.replay.execution import Incomplete, Place, on_option
 from kvoxide.replay.experiments import (
     Experiment,
     LongContexts,
@@ -20,7 +24,7 @@ from kvoxide.replay.policies import NamedPolicy
 from kvoxide.replay.progress import execute_watched
 from kvoxide.replay.records import json_document
 from kvoxide.replay.report import print_hit_shares
-from kvoxide.replay.runner import check_run
+from kvoxide.replay.runner import Outcome, Run, check_run
 
 PREFIXES = Prefixes()
 LONG_CONTEXTS = LongContexts()
@@ -39,12 +43,14 @@ def experiment() -> None:
 @_json_option
 @_plot_option
 @html_option
+@on_option
 @quiet_option
 def prefixes(
     policies: tuple[NamedPolicy, ...],
     json_path: Path | None,
     plot_path: Path | None,
     html_path: Path | None,
+    place: Place | None,
     quiet: bool,
 ) -> None:
     """Hit share over the number of shared prefixes that take turns.
@@ -52,7 +58,7 @@ def prefixes(
     Gemma-3-like groups and 189,245 blocks; 15, 20, 30 and 60 shared prefixes of 28,000 tokens
     with 200 tokens of its own behind each; two passes, of which the second counts.
     """
-    _run(PREFIXES, policies, json_path, plot_path, html_path, quiet)
+    _run(PREFIXES, policies, json_path, plot_path, html_path, place, quiet)
 
 
 @experiment.command("long-contexts")
@@ -60,12 +66,14 @@ def prefixes(
 @_json_option
 @_plot_option
 @html_option
+@on_option
 @quiet_option
 def long_contexts(
     policies: tuple[NamedPolicy, ...],
     json_path: Path | None,
     plot_path: Path | None,
     html_path: Path | None,
+    place: Place | None,
     quiet: bool,
 ) -> None:
     """Hit share of long prompts that come back at 100, 90, ... 10 % of their length.
@@ -73,7 +81,7 @@ def long_contexts(
     DeepSeek-V4-like groups; 14 prompts of 1,000,000 tokens; a pool of 14.5 times what vLLM
     reserves for one of them; the second asking counts.
     """
-    _run(LONG_CONTEXTS, policies, json_path, plot_path, html_path, quiet)
+    _run(LONG_CONTEXTS, policies, json_path, plot_path, html_path, place, quiet)
 
 
 def _run(
@@ -82,25 +90,60 @@ def _run(
     json_path: Path | None,
     plot_path: Path | None,
     html_path: Path | None,
+    place: Place | None,
     quiet: bool,
 ) -> None:
     check_distinct("", [json_path, plot_path, html_path])
     runs = plan_experiment(which, policies)
     for run in runs[: len(policies)]:
         check_run(run)
-    outcomes = execute_watched(runs, quiet=quiet)
-    title = f"{which.groups.text}, {which.pool_blocks:,} blocks"
-    shares = experiment_shares(which, outcomes)
+    played = _play(which, runs, place, quiet=quiet)
     try:
-        if json_path is not None:
-            with replacing(json_path) as stream:
-                stream.write(json_document({"rows": experiment_rows(which, outcomes)}))
-        if plot_path is not None:
-            with replacing(plot_path) as stream:
-                save(draw_hit_shares(shares, title), stream, plot_path.suffix)
-        if html_path is not None:
-            with replacing(html_path) as stream:
-                stream.write(experiment_page(shares, title))
+        _write(played, json_path, plot_path, html_path)
     finally:
         if not quiet:
-            print_hit_shares(shares, title)
+            print_hit_shares(played.shares, played.title)
+    if played.failure is not None:
+        raise played.failure
+
+
+@dataclass(frozen=True)
+class _Played:
+    """An experiment that was done; ``failure`` is why ``num_missing`` more runs could not be."""
+
+    which: Experiment
+    outcomes: list[Outcome]
+    num_missing: int = 0
+    failure: Incomplete | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.which.groups.text}, {self.which.pool_blocks:,} blocks"
+
+    @property
+    def shares(self) -> HitShares:
+        return experiment_shares(self.which, self.outcomes)
+
+
+def _play(which: Experiment, runs: Sequence[Run], place: Place | None, *, quiet: bool) -> _Played:
+    try:
+        return _Played(which, execute_watched(runs, place, quiet=quiet))
+    except Incomplete as error:
+        if not error.finished:
+            raise
+        return _Played(which, error.finished, len(runs) - len(error.finished), error)
+
+
+def _write(
+    played: _Played, json_path: Path | None, plot_path: Path | None, html_path: Path | None
+) -> None:
+    if json_path is not None:
+        with replacing(json_path) as stream:
+            stream.write(json_document({"rows": experiment_rows(played.which, played.outcomes)}))
+    if plot_path is not None:
+        with replacing(plot_path) as stream:
+            save(draw_hit_shares(played.shares, played.title), stream, plot_path.suffix)
+    if html_path is not None:
+        page = experiment_page(played.shares, played.title, played.num_missing, played.failure)
+        with replacing(html_path) as stream:
+            stream.write(page)

@@ -9,7 +9,7 @@ import click
 
 from kvoxide._core import ConfigError
 from kvoxide.model import CACHE_DTYPES, Deployment, plan_model
-from kvoxide.replay.options import Command, parsed_with
+from kvoxide.replay.options import Command, parsed_with, positive
 from kvoxide.replay.served_model import ServedModel
 
 _UNITS: Final = {
@@ -25,8 +25,6 @@ _SERVING: Final = (
     "block_size",
     "max_model_len",
 )
-
-_positive = click.IntRange(min=1, max=2**31 - 1)
 
 
 def model_options(command: Command) -> Command:
@@ -90,11 +88,9 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         callback=parsed_with(_parse_memories),
         help="Memory that each rank has for its KV cache, such as 60GiB, instead of blocks.",
     ),
+    click.option("--tensor-parallel", type=positive, metavar="N", help="Ranks that share a layer."),
     click.option(
-        "--tensor-parallel", type=_positive, metavar="N", help="Ranks that share a layer."
-    ),
-    click.option(
-        "--pipeline-parallel", type=_positive, metavar="N", help="Ranks that share the layers."
+        "--pipeline-parallel", type=positive, metavar="N", help="Ranks that share the layers."
     ),
     click.option(
         "--kv-cache-dtype",
@@ -103,9 +99,9 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         help="Precision of the KV cache.  [default: auto]",
     ),
     click.option(
-        "--block-size", type=_positive, metavar="N", help="Tokens of a block, where vLLM is told."
+        "--block-size", type=positive, metavar="N", help="Tokens of a block, where vLLM is told."
     ),
     click.option(
-        "--max-model-len", type=_positive, metavar="N", help="The longest request in tokens."
+        "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."
     ),
 ]

@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -11,9 +11,16 @@ from kvoxide._core import ConfigError
 from kvoxide.replay.outputs import OutputError, check_writable
 from kvoxide.replay.plots import FORMATS
 from kvoxide.replay.policies import NamedPolicy, check_names_differ, parse_policy
+from kvoxide.replay.reader import SAMPLE, TraceFile, read_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
+
+MAX_INTEGER: Final = 2**31 - 1
+# No prompt is longer.
+_MAX_TOKENS_PER_ID: Final = 2**28
+
+positive = click.IntRange(min=1, max=MAX_INTEGER)
 
 
 def policies_option(*default: str) -> Callable[[Command], Command]:
@@ -29,6 +36,31 @@ def policies_option(*default: str) -> Callable[[Command], Command]:
         help="fifo, uncached-first, interval=N, interval=auto, pin, pin=MIN_DROP, or several of"
         " them joined by commas. Repeat it to compare policies.",
     )
+
+
+def trace_options(command: Command) -> Command:
+    """The argument TRACE and what is read of it: ``trace``, ``requests``, ``tokens_per_id``,
+    ``skip_bad``."""
+    for option in reversed(_TRACE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def scheduler_options(command: Command) -> Command:
+    """``--concurrency`` and ``--max-batched-tokens``."""
+    for option in reversed(_SCHEDULER_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_told(
+    name: str, *, requests: int | None, skip_bad: bool, tokens_per_id: int | None, quiet: bool
+) -> TraceFile:
+    """The trace that these options name; what of it was left out is told."""
+    file = read_trace(name, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
+    for warning in () if quiet else file.warnings:
+        click.echo(warning, err=True)
+    return file
 
 
 def output_option(name: str, metavar: str, text: str) -> Callable[[Command], Command]:
@@ -91,3 +123,32 @@ def _checked_plot(text: str) -> Path:
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("plots need matplotlib; pip install 'kvoxide[cli]'")
     return checked_output(text)
+
+
+_TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
+    click.argument("trace", default=SAMPLE),
+    click.option("--requests", type=positive, metavar="N", help="Play only the first N requests."),
+    click.option(
+        "--tokens-per-id",
+        type=click.IntRange(min=1, max=_MAX_TOKENS_PER_ID),
+        metavar="N",
+        help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
+    ),
+    click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping."),
+]
+_SCHEDULER_OPTIONS: Final[list[Callable[..., Any]]] = [
+    click.option(
+        "--concurrency",
+        type=positive,
+        default=256,
+        show_default=True,
+        help="Most requests that run at a time.",
+    ),
+    click.option(
+        "--max-batched-tokens",
+        type=positive,
+        default=8192,
+        show_default=True,
+        help="Most tokens scheduled in one step.",
+    ),
+]

@@ -15,14 +15,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from kvoxide.replay.runner import Outcome, Run, execute
+from kvoxide.replay.execution import Place, execute, executor_at
+from kvoxide.replay.runner import Outcome, Run
 
 
-def execute_watched(runs: Sequence[Run], *, quiet: bool) -> list[Outcome]:
-    """:func:`~kvoxide.replay.runner.execute` with a progress bar over the requests of all runs."""
-    num_requests = sum(run.workload.trace.num_requests for run in runs)
-    with _progress_bar(num_requests, quiet=quiet) as update:
-        return execute(runs, update)
+def execute_watched(runs: Sequence[Run], place: Place | None, *, quiet: bool) -> list[Outcome]:
+    """:func:`~kvoxide.replay.execution.execute` at a place, with a progress bar over the requests
+    of all runs."""
+    with executor_at(place) as executor, progress_bar(runs, quiet=quiet) as update:
+        return execute(runs, update, executor)
 
 
 class RateColumn(ProgressColumn):
@@ -41,11 +42,13 @@ def _overall_speed(task: Task) -> float | None:
 
 
 @contextmanager
-def _progress_bar(num_requests: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar over ``num_requests``; the block gets a function that takes the number finished.
+def progress_bar(runs: Sequence[Run], *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over the requests of all runs; the block gets a function that takes the number
+    finished.
 
     Nothing is shown when ``quiet`` or when standard error is no terminal.
     """
+    num_requests = sum(run.workload.trace.num_requests for run in runs)
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("replaying"),

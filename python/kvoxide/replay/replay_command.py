@@ -9,26 +9,37 @@ from click.core import ParameterSource
 
 from kvoxide._core import ConfigError, StepTime
 from kvoxide.replay.comparison import Comparison, Settings, compare
-from kvoxide.replay.curves import over_pool_size
+from kvoxide.replay.execution import Place, on_option
 from kvoxide.replay.groups import PRESETS, Groups, parse_groups, preset_groups
 from kvoxide.replay.model_options import model_options
 from kvoxide.replay.options import (
+    MAX_INTEGER,
     output_option,
     parsed_with,
     plot_option,
     policies_option,
     quiet_option,
+    read_told,
+    scheduler_options,
+    trace_options,
 )
 from kvoxide.replay.outputs import check_distinct, replacing
 from kvoxide.replay.page import html_option, replay_page
 from kvoxide.replay.plots import draw_hit_shares, draw_trace, save
 from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
-from kvoxide.replay.reader import SAMPLE, read_deployment, read_trace
+from kvoxide.replay.reader import read_deployment
 from kvoxide.replay.recording import Deployment
 from kvoxide.replay.records import json_document, request_lines
 from kvoxide.replay.report import print_hit_shares, print_outcomes
 from kvoxide.replay.served_model import ServedModel
-from kvoxide.replay.serving import Router, ServingOptions, StepFit, print_serving, serving_options
+from kvoxide.replay.serving import (
+    Router,
+    StepFit,
+    TimeOptions,
+    instance_options,
+    print_serving,
+    time_options,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,11 +48,6 @@ DEFAULT_PRESET = "llama"
 DEFAULT_BLOCKS = "50000"
 # The null block, and one that can be used.
 MIN_BLOCKS = 2
-MAX_INTEGER = 2**31 - 1
-# No prompt is longer.
-MAX_TOKENS_PER_ID = 2**28
-
-_positive = click.IntRange(min=1, max=MAX_INTEGER)
 
 
 def _parse_pool_sizes(text: str) -> tuple[int, ...]:
@@ -62,7 +68,7 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
 
 
 @click.command()
-@click.argument("trace", default=SAMPLE)
+@trace_options
 @click.option(
     "--groups",
     metavar="GROUPS",
@@ -86,35 +92,16 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     help="Size of the pool in blocks. Several sizes give hit share over pool size.",
 )
 @policies_option(DEFAULT_POLICY)
-@click.option(
-    "--concurrency",
-    type=_positive,
-    default=256,
-    show_default=True,
-    help="Most requests that run at a time.",
-)
-@click.option(
-    "--max-batched-tokens",
-    type=_positive,
-    default=8192,
-    show_default=True,
-    help="Most tokens scheduled in one step.",
-)
-@click.option("--requests", type=_positive, metavar="N", help="Play only the first N requests.")
-@click.option(
-    "--tokens-per-id",
-    type=click.IntRange(min=1, max=MAX_TOKENS_PER_ID),
-    metavar="N",
-    help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
-)
+@scheduler_options
 @click.option(
     "--bound",
     "has_bound",
     is_flag=True,
     help='Add the line "clairvoyant": what a policy that knows the future could hit.',
 )
-@serving_options
-@click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping.")
+@time_options()
+@instance_options
+@on_option
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
 @output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
 @plot_option("Draw hit share and occupancy over the trace, or hit share over several pool sizes.")
@@ -139,6 +126,7 @@ def replay(
     fit: StepFit | None,
     instances: int,
     router: Router | None,
+    place: Place | None,
     skip_bad: bool,
     json_path: Path | None,
     per_request_path: Path | None,
@@ -168,7 +156,7 @@ def replay(
             max_batched_tokens = recorded.max_batched_tokens
         if _is_default(context, "pool_sizes") and served is None:
             pool_sizes = (recorded.num_blocks,)
-    time = ServingOptions(arrivals, speed, step_time, fit, instances, router)
+    time = TimeOptions(arrivals, speed, step_time, fit)
     settings = Settings(
         _choose_groups(groups, preset, served, recorded),
         _choose_pool_sizes(context, pool_sizes, served),
@@ -177,19 +165,21 @@ def replay(
         max_batched_tokens,
         has_bound=has_bound,
         served=served,
-        serving=time.serving(),
+        serving=time.serving(instances, router),
         fit=fit,
     )
     settings.check()
-    trace_file = read_trace(trace, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
-    for warning in () if quiet else trace_file.warnings:
-        click.echo(warning, err=True)
-    comparison = compare(settings, trace_file, quiet=quiet)
+    trace_file = read_told(
+        trace, requests=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id, quiet=quiet
+    )
+    comparison = compare(settings, trace_file, place, quiet=quiet)
     try:
         _write(comparison, json_path, per_request_path, plot_path, html_path)
     finally:
         if not quiet:
             _print(comparison)
+    if comparison.failure is not None:
+        raise comparison.failure
 
 
 def _is_default(context: click.Context, name: str) -> bool:
@@ -254,7 +244,7 @@ def _write(
 def _print(comparison: Comparison) -> None:
     print_outcomes(comparison.outcomes, comparison.title)
     if len(comparison.settings.pool_sizes) > 1:
-        print_hit_shares(over_pool_size(comparison.outcomes))
+        print_hit_shares(comparison.hit_shares)
     print_serving(comparison.outcomes)
     if comparison.settings.fit is not None:
         click.echo(comparison.settings.fit.text)
@@ -263,5 +253,5 @@ def _print(comparison: Comparison) -> None:
 
 def _draw(comparison: Comparison) -> "Figure":
     if len(comparison.settings.pool_sizes) > 1:
-        return draw_hit_shares(over_pool_size(comparison.outcomes), comparison.title)
+        return draw_hit_shares(comparison.hit_shares, comparison.title)
     return draw_trace(comparison.outcomes, comparison.title)

@@ -1,5 +1,6 @@
 """What the tables of replays and experiments show."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from kvoxide.replay.curves import HitShares
@@ -82,8 +83,12 @@ def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
 def hit_share_table(shares: HitShares, title: str = "") -> Table:
     """Hit shares with a line per policy and a column per value of the quantity."""
     columns = [
-        Column(f"{x:,}", [f"{row[index]:.1%}" for row in shares.by_policy.values()])
+        Column(f"{x:,}", [_share(row[index]) for row in shares.by_policy.values()])
         for index, x in enumerate(shares.xs)
     ]
     title = f"{title}\nHit share over {shares.x_name}".lstrip()
     return Table(title, [Column("policy", list(shares.by_policy), is_name=True)], columns)
+
+
+def _share(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.1%}"

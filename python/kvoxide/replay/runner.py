@@ -1,9 +1,7 @@
-"""Independent simulations, side by side on all cores."""
+"""Independent simulations: what is played, and what came of it."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,11 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_POLL_SECONDS = 0.2
-
 
 class SharedTrace:
-    """A trace that is built when the first of its users needs it and let go after the last one."""
+    """A trace that is built when the first of its users needs it and let go after the last one.
+
+    Pickled, it takes the trace along and has no users.
+    """
 
     def __init__(self, num_requests: int, build: Callable[[], Trace]) -> None:
         """``num_requests`` is the length of what ``build`` will return."""
@@ -51,10 +50,24 @@ class SharedTrace:
         try:
             yield trace
         finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    self._trace = None
+            self.drop_user()
+
+    def drop_user(self) -> None:
+        """One user that was announced needs it no more."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._trace = None
+
+    @classmethod
+    def of(cls, trace: Trace) -> "SharedTrace":
+        """A trace that is there."""
+        return cls(len(trace), lambda: trace)
+
+    def __reduce__(self) -> tuple[Callable[[Trace], "SharedTrace"], tuple[Trace]]:
+        """The trace, built if it is not there."""
+        with self._lock:
+            return SharedTrace.of, (self._trace or self._build(),)
 
 
 @dataclass(frozen=True)
@@ -188,73 +201,3 @@ def check_run(run: Run) -> None:
         run.workload.simulation(trace, run.policy.policy, run.blocks).run()
     except (ConfigError, OverflowError) as error:
         raise ConfigError(f"policy {run.policy.name!r}: {error}") from error
-
-
-def execute(runs: Sequence[Run], on_progress: Callable[[int], None]) -> list[Outcome]:
-    """Do all runs, as many at a time as there are cores; the outcomes are in the runs' order.
-
-    ``on_progress`` is called about five times a second with the requests finished by all runs.
-    KeyboardInterrupt, or an error in one run, stops all of them at their next step and is raised.
-    """
-    tasks = [_Task(run) for run in runs]
-    with ThreadPoolExecutor(_num_cores()) as threads:
-        futures = [threads.submit(task) for task in tasks]
-        try:
-            pending = set(futures)
-            while pending:
-                done, pending = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                on_progress(sum(task.num_finished() for task in tasks))
-        except BaseException:
-            _stop(tasks, futures)
-            raise
-    return [Outcome(run, future.result()) for run, future in zip(runs, futures, strict=True)]
-
-
-class _Task:
-    """One run in a worker thread, watched and stopped from the main thread."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._simulation: Simulation | None = None
-        self._num_finished = 0
-        self._stopped = False
-
-    def __call__(self) -> SimulationResult:
-        run = self._run
-        with run.workload.trace.borrowed() as trace:
-            simulation = run.workload.simulation(trace, run.policy.policy, run.blocks)
-            self._simulation = simulation
-            if self._stopped:
-                raise KeyboardInterrupt
-            result = simulation.run()
-        self._num_finished = run.workload.trace.num_requests
-        self._simulation = None
-        return result
-
-    def num_finished(self) -> int:
-        simulation = self._simulation
-        return self._num_finished if simulation is None else simulation.progress()
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._simulation is not None:
-            self._simulation.cancel()
-
-
-def _stop(tasks: Sequence[_Task], futures: Sequence[Future[SimulationResult]]) -> None:
-    for future in futures:
-        future.cancel()
-    pending = {future for future in futures if not future.done()}
-    # Again and again, for a simulation that was being set up when it was told the first time.
-    while pending:
-        for task in tasks:
-            task.stop()
-        pending = wait(pending, _POLL_SECONDS).not_done
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

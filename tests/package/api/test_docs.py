@@ -11,6 +11,8 @@ import kvoxide
 import pytest
 from kvoxide import KvoxideError
 from kvoxide.model import FAMILIES
+from kvoxide.plan.command import plan
+from kvoxide.plan.target import METRICS
 from kvoxide.replay.groups import KINDS, PRESETS
 from kvoxide.replay.replay_command import DEFAULT_PRESET, replay
 
@@ -59,6 +61,27 @@ def test_options_of_replay() -> None:
     said = {SPAN.findall(name)[0]: SPAN.findall(default) for name, default, _ in rows}
     options = [option for option in replay.params if isinstance(option, click.Option)]
     assert said == {option.opts[0]: default(option) for option in options}
+
+
+def test_options_of_plan() -> None:
+    rows = table("plan.md", "option")
+    said = {SPAN.findall(name)[0]: SPAN.findall(default) for name, default, _ in rows}
+    options = [option for option in plan.params if isinstance(option, click.Option)]
+    own = {option.opts[0]: default(option) for option in options if option.opts[0] in said}
+    assert said == own
+    of_replay = {option.opts[0] for option in replay.params}
+    assert {option.opts[0] for option in options} - of_replay <= said.keys()
+
+
+def test_targets_of_plan() -> None:
+    rows = [
+        (SPAN.findall(name), SPAN.findall(units))
+        for name, _, _, units in table("plan.md", "figure")
+    ]
+    assert [name for names, _ in rows for name in names] == list(METRICS)
+    for names, units in rows:
+        for name in names:
+            assert set(units) <= METRICS[name].units.keys()
 
 
 def default(option: click.Option) -> list[str]:

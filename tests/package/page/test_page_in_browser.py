@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
-from tests.testing.traces import line, prompt, succeed, write_trace
+from tests.testing.failing_cluster import fail_after
+from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
 BROWSER: Final = "KVOXIDE_BROWSER"
 POLICIES: Final = ("--policy", "fifo", "--policy", "adaptive")
@@ -69,7 +70,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The pages of all :data:`RUNS`."""
+    """The pages of all :data:`RUNS`, of an experiment, and of a replay with missing runs."""
     folder = tmp_path_factory.mktemp("pages")
     records = [
         {**json.loads(line(prompt(0 if n % 2 else n % 10), 20)), "timestamp": 400 * n}
@@ -82,6 +83,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         succeed("replay", trace, *arguments, "--html", paths[name])
     paths["experiment"] = folder / "experiment.html"
     succeed("experiment", "prefixes", "--policy", "fifo", "--html", paths["experiment"])
+    paths["missing runs"] = folder / "missing.html"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        fail_after(monkeypatch, lambda run: (run.policy.name, run.blocks) != ("adaptive", 150))
+        some = (*RUNS["several sizes"], "--arrivals", "trace")
+        result = kvoxide("replay", trace, *some, "--html", paths["missing runs"])
+        assert result.exit_code == 1
     return paths
 
 
@@ -129,7 +136,7 @@ def opened(
         context.close()
 
 
-@pytest.mark.parametrize("name", [*RUNS, "experiment"])
+@pytest.mark.parametrize("name", [*RUNS, "experiment", "missing runs"])
 def test_every_plot_is_drawn_without_a_complaint(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "settings",
         "trace",
         "timing",
+        "missing_runs",
         "timeline_columns",
         "retention_columns",
         "results",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from kvoxide.replay import experiment_command
+from kvoxide.replay.execution import Local, execute
 from kvoxide.replay.experiments import (
     Experiment,
     LongContexts,
@@ -16,7 +17,6 @@ from kvoxide.replay.experiments import (
 )
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.runner import execute
 
 from tests.testing.traces import succeed
 
@@ -47,7 +47,7 @@ def test_published_long_contexts() -> None:
 
 def shares(experiment: Experiment, *policies: str) -> dict[str, list[float]]:
     runs = plan_experiment(experiment, [parse_policy(policy) for policy in policies])
-    return experiment_shares(experiment, execute(runs, lambda finished: None)).by_policy
+    return experiment_shares(experiment, execute(runs, lambda finished: None, Local())).by_policy
 
 
 def test_prefixes_counts_the_second_pass() -> None:
@@ -79,7 +79,9 @@ def test_interval_zero_forgets_what_interval_n_keeps() -> None:
 
 def test_rows_name_policy_quantity_and_share() -> None:
     small = Prefixes(xs=(2, 3), prefix_tokens=144, own_tokens=16, groups=FULL, pool_blocks=100)
-    outcomes = execute(plan_experiment(small, [parse_policy("pin")]), lambda finished: None)
+    outcomes = execute(
+        plan_experiment(small, [parse_policy("pin")]), lambda finished: None, Local()
+    )
     rows = experiment_rows(small, outcomes)
     assert [(row["policy"], row["prefixes"], row["hit_share"]) for row in rows] == [
         ("pin", 2, 0.9),

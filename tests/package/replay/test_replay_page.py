@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kvoxide.replay.page import colours
 
+from tests.testing.failing_cluster import MESSAGE, fail_after
 from tests.testing.pages import PageText, replay_page, traces_of
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
@@ -130,6 +131,72 @@ def test_times_over_pool_sizes(tmp_path: Path, trace: str) -> None:
             by_policy(record, blocks)[name]["serving"]["time_between_tokens"]["p90"]
             for blocks in (150, 300)
         ]
+
+
+def test_runs_that_are_missing(tmp_path: Path, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_after(monkeypatch, lambda run: (run.policy.name, run.blocks) != ("adaptive", 150))
+    page, record = partial_page(
+        tmp_path, trace, "--blocks", "150,300", "--bound", "--arrivals", "trace", *POLICIES
+    )
+    assert record["missing_runs"] == 1
+    assert page.texts["dd"][-2:] == ["1 run", MESSAGE]
+    shares = traces_of(page.plots["Hit share over the pool size"])
+    times = traces_of(page.plots["Time to the first token, p90"])
+    result = by_policy(record, 300)["adaptive"]
+    assert shares["adaptive"]["y"] == [None, result["hit_share"]]
+    assert times["adaptive"]["y"] == [None, result["serving"]["time_to_first_token"]["p90"]]
+    assert None not in shares["fifo"]["y"] + shares["unlimited"]["y"] + times["fifo"]["y"]
+    (row,) = [row for row in page.table("150") if row["policy"] == "adaptive"]
+    assert row == {"policy": "adaptive", "150": "-", "300": f"{result['hit_share']:.1%}"}
+    drawn = [page.plots[f"What became of the prompt tokens, {n} blocks"] for n in (150, 300)]
+    assert [plot["data"][0]["y"] for plot in drawn] == [["fifo"], ["fifo", "adaptive"]]
+
+
+@pytest.mark.parametrize("blocks", ["150", "150,300"])
+def test_all_runs_of_a_size_are_missing(
+    tmp_path: Path, trace: str, monkeypatch: pytest.MonkeyPatch, blocks: str
+) -> None:
+    fail_after(monkeypatch, lambda run: run.blocks in (300, None))
+    arguments = ("--blocks", blocks, "--bound", "--arrivals", "trace", *POLICIES)
+    page, record = partial_page(tmp_path, trace, *arguments)
+    assert record["missing_runs"] == 2
+    assert "Unlimited" in page.texts["span"]
+    assert ("Highest hit share" in page.texts["span"]) == (blocks == "150,300")
+    summaries = ["300 blocks", "300 blocks"] if blocks == "150,300" else []
+    assert [text.strip() for text in page.texts.get("summary", [])] == summaries
+    assert "What became of the prompt tokens, 150 blocks" not in page.plots
+
+
+def test_no_pool_was_played(tmp_path: Path, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_after(monkeypatch, lambda run: run.blocks is None)
+    page, record = partial_page(tmp_path, trace, "--blocks", "150,300", "--arrivals", "trace")
+    shares = traces_of(page.plots["Hit share over the pool size"])
+    assert shares["unlimited"]["y"] == [record["results"][0]["hit_share"]] * 2
+    assert list(shares) == ["unlimited"]
+
+
+def test_runs_of_an_experiment_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_after(monkeypatch, lambda run: run.blocks is None or run.workload.quantity != 20)
+    page, rows = partial_page(tmp_path, command=("experiment", "prefixes", "--policy", "fifo"))
+    assert len(rows["rows"]) == 7
+    assert page.texts["dd"][-2:] == ["1 run", MESSAGE]
+    (plot,) = page.plots.values()
+    shares = traces_of(plot)
+    assert [share is None for share in shares["fifo"]["y"]] == [False, True, False, False]
+    assert None not in shares["unlimited"]["y"]
+
+
+def partial_page(
+    folder: Path, *arguments: str, command: tuple[str, ...] = ("replay",)
+) -> tuple[PageText, dict[str, Any]]:
+    """The page and the JSON of a command whose cluster fails; it draws a plot too."""
+    page, record, plot = (folder / name for name in ("page.html", "page.json", "plot.png"))
+    outputs = ("--html", page, "--json", record, "--plot", plot)
+    result = kvoxide(*command, *arguments, *outputs)
+    assert result.exit_code == 1
+    assert result.output.endswith(f"Error: {MESSAGE}\n")
+    assert plot.stat().st_size > 0
+    return PageText(page.read_text(encoding="utf-8")), json.loads(record.read_bytes())
 
 
 def test_settings_stand_at_the_head(tmp_path: Path, trace: str) -> None:

@@ -6,9 +6,10 @@ from typing import NoReturn
 
 import pytest
 from kvoxide._core import ConfigError, Trace
+from kvoxide.replay.execution import Local, execute
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.runner import SharedTrace, Workload, check_run, execute, plan_runs
+from kvoxide.replay.runner import SharedTrace, Workload, check_run, plan_runs
 
 from tests.testing.traces import prompt
 
@@ -32,7 +33,7 @@ def workload_of(trace: SharedTrace, groups: str = "full:16") -> Workload:
 def test_outcomes_are_in_order_and_the_last_one_is_unlimited() -> None:
     workload = workload_of(SharedTrace(3, lambda: trace_of(3)))
     runs = plan_runs(workload, [parse_policy("fifo"), parse_policy("pin")], [100, 200])
-    outcomes = execute(runs, lambda finished: None)
+    outcomes = execute(runs, lambda finished: None, Local())
     assert [(o.run.policy.name, o.run.blocks) for o in outcomes] == [
         ("fifo", 100),
         ("fifo", 200),
@@ -51,7 +52,9 @@ def test_a_shared_trace_is_built_once_and_let_go() -> None:
         return built[-1]
 
     trace = SharedTrace(3, build)
-    execute(plan_runs(workload_of(trace), [parse_policy("fifo")], [100, 200]), lambda _: None)
+    execute(
+        plan_runs(workload_of(trace), [parse_policy("fifo")], [100, 200]), lambda _: None, Local()
+    )
     assert len(built) == 1
     assert trace._trace is None
 
@@ -61,7 +64,7 @@ def test_progress_ends_with_all_requests_of_all_runs() -> None:
     runs = plan_runs(
         workload_of(SharedTrace(3, lambda: trace_of(3))), [parse_policy("fifo")], [100]
     )
-    execute(runs, seen.append)
+    execute(runs, seen.append, Local())
     assert seen == sorted(seen)
     assert seen[-1] == 6
 
@@ -76,7 +79,7 @@ def test_an_interrupt_stops_every_run() -> None:
     threads = threading.enumerate()
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        execute(runs, interrupt)
+        execute(runs, interrupt, Local())
     assert time.perf_counter() - started < 5
     assert threading.enumerate() == threads
 
@@ -89,7 +92,7 @@ def test_an_error_in_one_run_stops_the_others() -> None:
     ]
     started = time.perf_counter()
     with pytest.raises(ConfigError):
-        execute(runs[::-1], lambda finished: None)
+        execute(runs[::-1], lambda finished: None, Local())
     assert time.perf_counter() - started < 5
 
 

@@ -1,19 +1,20 @@
 """Which plots and tables are on a page."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from kvoxide._core import __version__
 from kvoxide.replay.comparison import Comparison
-from kvoxide.replay.curves import HitShares, over_pool_size
+from kvoxide.replay.curves import HitShares
+from kvoxide.replay.execution import Incomplete
 from kvoxide.replay.page import figures
 from kvoxide.replay.page.document import Figure, Group, Page, Section
-from kvoxide.replay.page.facts import facts, tiles
+from kvoxide.replay.page.facts import facts, missing, tiles
 from kvoxide.replay.page.figures import Styles
 from kvoxide.replay.report import hit_share_table, outcome_table
 from kvoxide.replay.runner import Outcome
 from kvoxide.replay.serving import serving_tables, timed_outcomes
-from kvoxide.tables import Table
 
 _CALL = "A call is one scheduling call: the look-up and allocation of one request in one step."
 
@@ -32,7 +33,9 @@ def replay_contents(comparison: Comparison) -> Page:
     )
 
 
-def experiment_contents(shares: HitShares, settings: str) -> Page:
+def experiment_contents(
+    shares: HitShares, settings: str, num_missing: int, failure: Incomplete | None
+) -> Page:
     """The page of a published experiment."""
     styles = Styles(list(shares.by_policy))
     section = Section(
@@ -41,7 +44,8 @@ def experiment_contents(shares: HitShares, settings: str) -> Page:
         tables=[hit_share_table(shares)],
     )
     title = f"kvoxide experiment: hit share over {shares.x_name}"
-    return Page(title, {"Settings": [settings]}, (), [section], f"kvoxide {__version__}")
+    told = {"Settings": [settings], **missing(num_missing, failure)}
+    return Page(title, told, (), [section], f"kvoxide {__version__}")
 
 
 def _hits(comparison: Comparison, styles: Styles) -> Section:
@@ -53,12 +57,12 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
             f"What became of the prompt tokens, {size:,} blocks",
             "whole" if len(sizes) == 1 else "half",
         )
-        for size in sizes
+        for size in _played(comparison)
     ]
     tables = [outcome_table(outcomes, f"All runs\n{_CALL}")]
     if len(sizes) == 1:
         return Section("Hits", figures=bars, tables=tables)
-    shares = over_pool_size(outcomes)
+    shares = comparison.hit_shares
     curve = figures.hit_shares(shares, styles, "Hit share over the pool size")
     return Section("Hits", figures=[curve, *bars], tables=[hit_share_table(shares), *tables])
 
@@ -72,9 +76,13 @@ def _times(comparison: Comparison, styles: Styles) -> Section | None:
         if len(sizes) == 1:
             drawn.append(figures.quantiles(timed, styles, which))
         else:
-            drawn += [figures.over_pools(timed, styles, which, at) for at in range(3)]
-    for_size = {size: list(_over_time(_at(comparison.outcomes, size), styles)) for size in sizes}
-    return _section("Times", drawn, for_size, list(serving_tables(comparison.outcomes)))
+            drawn += [figures.over_pools(timed, styles, sizes, which, at) for at in range(3)]
+    for_size = {
+        size: list(_over_time(_at(comparison.outcomes, size), styles))
+        for size in _played(comparison)
+    }
+    drawn, groups = _with_each_size(comparison, drawn, for_size)
+    return Section("Times", drawn, list(serving_tables(comparison.outcomes)), groups)
 
 
 def _over_time(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
@@ -84,24 +92,25 @@ def _over_time(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
         yield from figures.by_instance(timed, styles)
 
 
-def _course(comparison: Comparison, styles: Styles) -> Section:
-    sizes = comparison.settings.pool_sizes
-    for_size = {size: list(_of_pool(_at(comparison.outcomes, size), styles)) for size in sizes}
-    return _section("Over the trace", [], for_size, [])
+def _course(comparison: Comparison, styles: Styles) -> Section | None:
+    for_size = {
+        size: list(_of_pool(_at(comparison.outcomes, size), styles)) for size in _played(comparison)
+    }
+    drawn, groups = _with_each_size(comparison, [], for_size)
+    return Section("Over the trace", drawn, groups=groups) if for_size else None
 
 
-def _section(
-    title: str, drawn: list[Figure], for_size: dict[int, list[Figure]], tables: Sequence[Table]
-) -> Section:
-    """A section with figures for each pool size: in groups, of which the first is open, where
-    there are several."""
-    if len(for_size) == 1:
-        return Section(title, [*drawn, *next(iter(for_size.values()))], tables)
-    groups = [
+def _with_each_size(
+    comparison: Comparison, drawn: list[Figure], for_size: dict[int, list[Figure]]
+) -> tuple[list[Figure], list[Group]]:
+    """The figures of a section with those for each pool size: in groups, of which the first is
+    open, where several sizes were asked for."""
+    if len(comparison.settings.pool_sizes) == 1:
+        return [*drawn, *itertools.chain.from_iterable(for_size.values())], []
+    return drawn, [
         Group(f"{size:,} blocks", found, is_open=size == min(for_size))
         for size, found in for_size.items()
     ]
-    return Section(title, drawn, tables, groups)
 
 
 def _of_pool(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
@@ -111,6 +120,12 @@ def _of_pool(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
         yield figures.evictions(told, styles)
     for outcome in told:
         yield figures.blocks(outcome)
+
+
+def _played(comparison: Comparison) -> list[int]:
+    """The pool sizes in blocks that there are runs of: all, unless runs are missing."""
+    sizes = {outcome.run.blocks for outcome in comparison.outcomes}
+    return [size for size in comparison.settings.pool_sizes if size in sizes]
 
 
 def _at(outcomes: Sequence[Outcome], size: int) -> list[Outcome]:

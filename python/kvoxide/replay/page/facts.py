@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from kvoxide._core import Serving
 from kvoxide.replay.comparison import Comparison
+from kvoxide.replay.execution import Incomplete
 from kvoxide.replay.page.document import Tile
 from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
 from kvoxide.replay.runner import Outcome
@@ -26,6 +27,8 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
         found["Limit"] = [f"the first {file.limit:,} requests"]
     if file.bad_lines:
         found["Bad lines"] = [f"{file.bad_lines:,}; {file.first_bad_line}"]
+    if file.cut_off_files:
+        found["Files that end too early"] = [f"{file.cut_off_files:,}"]
     if settings.served is not None:
         found["Model"] = settings.served.title.splitlines()
     found["Groups"] = [settings.groups.text]
@@ -40,16 +43,24 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
             found["Instances"] = [f"{settings.serving.instances:,}, {_router(settings.serving)}"]
     if settings.fit is not None:
         found["Fit"] = settings.fit.text.splitlines()
-    return found
+    return {**found, **missing(comparison.num_missing, comparison.failure)}
+
+
+def missing(num_runs: int, failure: Incomplete | None) -> dict[str, Sequence[str]]:
+    """That runs are missing from a page, and why; empty where none is."""
+    if failure is None:
+        return {}
+    return {"Missing": [f"{num_runs:,} run{'s' if num_runs > 1 else ''}", str(failure)]}
 
 
 def tiles(comparison: Comparison) -> Iterator[Tile]:
     """The highest hit share, what it is compared with, and the shortest wait where a clock runs."""
     pools = [outcome for outcome in comparison.outcomes if outcome.has_pool]
-    best = max(pools, key=lambda outcome: outcome.hit_share)
-    yield Tile("Highest hit share", f"{best.hit_share:.2%}", _where(best))
+    best = max(pools, key=lambda outcome: outcome.hit_share, default=None)
+    if best is not None:
+        yield Tile("Highest hit share", f"{best.hit_share:.2%}", _where(best))
     for outcome in comparison.outcomes:
-        if outcome.is_bound and outcome.run.blocks == best.run.blocks:
+        if best is not None and outcome.is_bound and outcome.run.blocks == best.run.blocks:
             yield Tile(CLAIRVOYANT.capitalize(), f"{outcome.hit_share:.2%}", "bound, in that pool")
         if outcome.is_unlimited:
             yield Tile(

@@ -2,6 +2,7 @@
 
 from kvoxide.replay.comparison import Comparison
 from kvoxide.replay.curves import HitShares
+from kvoxide.replay.execution import Incomplete
 
 
 def replay_page(comparison: Comparison) -> bytes:
@@ -13,9 +14,12 @@ def replay_page(comparison: Comparison) -> bytes:
     return html_document(replay_contents(comparison))
 
 
-def experiment_page(shares: HitShares, settings: str) -> bytes:
-    """Hit shares of an experiment, as HTML; ``settings`` are its groups and its pool."""
+def experiment_page(
+    shares: HitShares, settings: str, num_missing: int = 0, failure: Incomplete | None = None
+) -> bytes:
+    """Hit shares of an experiment, as HTML; ``settings`` are its groups and its pool, and
+    ``failure`` is why ``num_missing`` runs could not be done."""
     from kvoxide.replay.page.contents import experiment_contents
     from kvoxide.replay.page.template import html_document
 
-    return html_document(experiment_contents(shares, settings))
+    return html_document(experiment_contents(shares, settings, num_missing, failure))

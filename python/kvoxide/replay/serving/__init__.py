@@ -1,19 +1,29 @@
 """Replays over time: when requests arrive, how long steps take, and several instances."""
 
-from kvoxide.replay.serving.options import Router, ServingOptions, serving_options
+from kvoxide.replay.serving.notation import parse_router
+from kvoxide.replay.serving.options import (
+    MAX_INSTANCES,
+    Router,
+    TimeOptions,
+    instance_options,
+    time_options,
+)
 from kvoxide.replay.serving.records import request_moments, serving_record, serving_settings_record
 from kvoxide.replay.serving.step_fit import StepFit
 from kvoxide.replay.serving.tables import print_serving, serving_tables, timed_outcomes
 
 __all__ = [
+    "MAX_INSTANCES",
     "Router",
-    "ServingOptions",
     "StepFit",
+    "TimeOptions",
+    "instance_options",
+    "parse_router",
     "print_serving",
     "request_moments",
-    "serving_options",
     "serving_record",
     "serving_settings_record",
     "serving_tables",
+    "time_options",
     "timed_outcomes",
 ]

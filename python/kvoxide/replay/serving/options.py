@@ -24,42 +24,77 @@ MAX_INSTANCES: Final = 1024
 
 
 @dataclass(frozen=True)
-class ServingOptions:
+class TimeOptions:
     """What was given on the command line; ``None`` where nothing was."""
 
     arrivals: str
     speed: float | None
     step_time: StepTime | None
     fit: StepFit | None
-    instances: int
-    router: Router | None
 
-    def serving(self) -> Serving | None:
+    def serving(self, instances: int, router: Router | None) -> Serving | None:
         """How time passes; None where nothing asks for it.
 
         Raises :class:`click.UsageError` for options that do not go together.
         """
+        if router is not None and instances == 1:
+            raise click.UsageError("--router needs --instances of 2 or more")
+        self.check()
+        if self.arrivals == FULL and instances == 1 and self._step_time is None:
+            return None
+        return self.timed(instances, router)
+
+    def timed(self, instances: int, router: Router | None) -> Serving:
+        """How time passes, with instances behind a router."""
+        name, weights = router or ("round-robin", {})
+        speed = (self.speed or 1.0) if self.arrivals == TRACE else None
+        return Serving(
+            step_time=self._step_time,
+            speed=speed,
+            instances=instances,
+            router=name,
+            weights=weights,
+        )
+
+    def check(self) -> None:
+        """Raise :class:`click.UsageError` for options that do not go together."""
         if self.speed is not None and self.arrivals != TRACE:
             raise click.UsageError("--speed needs --arrivals trace")
         if self.step_time is not None and self.fit is not None:
             raise click.UsageError("--step-time and --fit exclude each other")
-        if self.router is not None and self.instances == 1:
-            raise click.UsageError("--router needs --instances of 2 or more")
-        given = self.step_time or (self.fit.step_time if self.fit else None)
-        if self.arrivals == FULL and self.instances == 1 and given is None:
-            return None
-        name, weights = self.router or ("round-robin", {})
-        speed = (self.speed or 1.0) if self.arrivals == TRACE else None
-        return Serving(
-            step_time=given, speed=speed, instances=self.instances, router=name, weights=weights
-        )
+
+    @property
+    def _step_time(self) -> StepTime | None:
+        return self.step_time or (self.fit.step_time if self.fit else None)
 
 
-def serving_options(command: Command) -> Command:
-    """``--arrivals`` and all that goes with it, as the argument ``serving_options``."""
-    for option in reversed(_OPTIONS):
+def time_options(arrivals: str = FULL) -> Callable[[Command], Command]:
+    """``--arrivals``, with the default that is given, ``--speed``, ``--step-time`` and ``--fit``:
+    the parts of :class:`TimeOptions`."""
+
+    def with_options(command: Command) -> Command:
+        for option in reversed((_arrivals_option(arrivals), *_TIME_OPTIONS)):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def instance_options(command: Command) -> Command:
+    """``--instances`` and ``--router``, one of each."""
+    for option in reversed(_INSTANCE_OPTIONS):
         command = option(command)
     return command
+
+
+def _arrivals_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--arrivals",
+        type=click.Choice([FULL, TRACE]),
+        default=default,
+        show_default=True,
+        help="When requests arrive: as many as may run at any time, or at the trace's times.",
+    )
 
 
 def _checked_speed(speed: float) -> float:
@@ -74,14 +109,7 @@ def _fit(path: str) -> StepFit:
         raise ConfigError(f"{path!r}: {error}") from error
 
 
-_OPTIONS: Final = (
-    click.option(
-        "--arrivals",
-        type=click.Choice([FULL, TRACE]),
-        default=FULL,
-        show_default=True,
-        help="When requests arrive: as many as may run at any time, or at the trace's times.",
-    ),
+_TIME_OPTIONS: Final = (
     click.option(
         "--speed",
         type=float,
@@ -102,6 +130,8 @@ _OPTIONS: Final = (
         callback=parsed_with(_fit),
         help="Find the step times from steps that were recorded.",
     ),
+)
+_INSTANCE_OPTIONS: Final = (
     click.option(
         "--instances",
         type=click.IntRange(min=1, max=MAX_INSTANCES),

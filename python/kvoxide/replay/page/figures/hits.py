@@ -1,5 +1,6 @@
 """Hits: their share under each policy and why it is not more, over pool sizes, over the trace."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,13 +82,13 @@ def _add_upright(figure: go.Figure, outcome: Outcome, styles: Styles, num_bars: 
 
 
 def hit_shares(shares: HitShares, styles: Styles, title: str) -> Figure:
-    """Hit share over a quantity, a line per policy."""
+    """Hit share over a quantity, a line per policy, with a gap where a run is missing."""
     figure = go.Figure()
     for name, row in shares.by_policy.items():
         is_policy = "dash" not in (line := styles.line(name)) or line["dash"] == "solid"
         figure.add_scatter(
             x=shares.xs,
-            y=row,
+            y=[None if math.isnan(share) else share for share in row],
             mode="lines+markers" if is_policy else "lines",
             name=name,
             legendgroup=name,

@@ -68,9 +68,10 @@ def quantiles(timed: Sequence[Timed], styles: Styles, which: TimeName) -> Figure
     return Figure(TIMES[which], note, figure.to_plotly_json())
 
 
-def over_pools(timed: Sequence[Timed], styles: Styles, which: TimeName, at: int) -> Figure:
-    """One quantile over the pool size, a line per policy."""
-    sizes = sorted({o.run.blocks for o, _ in timed if o.run.blocks is not None})
+def over_pools(
+    timed: Sequence[Timed], styles: Styles, sizes: Sequence[int], which: TimeName, at: int
+) -> Figure:
+    """One quantile over pool sizes in blocks, a line per policy."""
     figure = go.Figure()
     for name in dict.fromkeys(o.run.policy.name for o, _ in timed):
         seconds = {
@@ -78,7 +79,7 @@ def over_pools(timed: Sequence[Timed], styles: Styles, which: TimeName, at: int)
         }
         rows = [seconds.get(size, seconds.get(None)) for size in sizes]
         figure.add_scatter(
-            x=sizes,
+            x=list(sizes),
             y=[None if row is None else row[at] for row in rows],
             mode="lines" if None in seconds else "lines+markers",
             name=name,

@@ -1,0 +1,91 @@
+"""What could be bought: memory, instances, a router and a policy, and what that costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from kvoxide._core import ConfigError
+from kvoxide.replay.policies import NamedPolicy
+from kvoxide.replay.served_model import ServedModel
+from kvoxide.replay.serving import Router
+
+ONE_INSTANCE: Final[Router] = ("round-robin", {})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A combination. ``gpus`` are those of all instances, ``memory`` is in bytes for each of them,
+    ``blocks`` what it holds in each instance; ``router`` is as it was written, "-" for one
+    instance."""
+
+    gpus: int
+    memory: int
+    blocks: int
+    instances: int
+    router: str
+    routing: Router
+    policy: NamedPolicy
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """GPUs first, then the memory of each: what costs less is less."""
+        return (self.gpus, self.memory)
+
+    @property
+    def but_memory(self) -> tuple[int, str, str]:
+        """What it has in common with those that differ in memory alone."""
+        return (self.instances, self.router, self.policy.name)
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        instances = "1 instance"
+        if self.instances > 1:
+            instances = f"{self.instances} instances behind {self.router}"
+        return f"{instances}, {gib(self.memory)} on each GPU, {self.policy.name}"
+
+
+def candidates(
+    pools: Sequence[tuple[int, int]],
+    instances: Sequence[int],
+    routers: Sequence[tuple[str, Router]],
+    policies: Sequence[NamedPolicy],
+    gpus_per_instance: int,
+) -> list[Candidate]:
+    """All combinations, those that cost less first. ``pools`` are memories in bytes, and the
+    blocks that each holds. One instance has no router."""
+    one: Sequence[tuple[str, Router]] = [("-", ONE_INSTANCE)]
+    found = [
+        Candidate(gpus_per_instance * count, memory, blocks, count, name, routing, policy)
+        for count, (memory, blocks) in product(instances, pools)
+        for name, routing in (routers if count > 1 else one)
+        for policy in policies
+    ]
+    # Stable: of the same cost, those named first come first.
+    return sorted(found, key=lambda candidate: candidate.cost)
+
+
+def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
+    """The memories of a model in bytes with the blocks that each holds, and those too small for
+    one request of the model's length. Raises :class:`~kvoxide._core.ConfigError` if all are."""
+    pools, too_small = [], []
+    for memory in served.memories:
+        try:
+            pools.append((memory, served.plan.num_blocks(memory)))
+        except ConfigError:
+            if memory == served.memories[-1]:
+                raise
+            too_small.append(memory)
+    return pools, tuple(too_small)
+
+
+def gpus_of(served: ServedModel) -> int:
+    """The GPUs of one instance."""
+    deployment = served.plan.deployment
+    return deployment.tensor_parallel * deployment.pipeline_parallel
+
+
+def gib(memory: int) -> str:
+    """Bytes as GiB."""
+    return f"{memory / 2**30:,.2f}".rstrip("0").rstrip(".") + " GiB"

@@ -1,0 +1,181 @@
+"""``kvoxide plan``: the cheapest combination that meets targets on a trace."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import click
+
+from kvoxide._core import ConfigError, StepTime, Trace
+from kvoxide.plan.candidate import candidates, gpus_of, pools_of
+from kvoxide.plan.report import Report
+from kvoxide.plan.search import Found, Search, search_cheapest
+from kvoxide.plan.target import Target, parse_targets
+from kvoxide.replay.execution import Place, executor_at, on_option
+from kvoxide.replay.model_options import model_options
+from kvoxide.replay.options import (
+    output_option,
+    parsed_with,
+    policies_option,
+    quiet_option,
+    read_told,
+    scheduler_options,
+    trace_options,
+)
+from kvoxide.replay.outputs import check_distinct, replacing
+from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
+from kvoxide.replay.progress import progress_bar
+from kvoxide.replay.records import json_document
+from kvoxide.replay.runner import Run, SharedTrace, Workload, check_run
+from kvoxide.replay.served_model import ServedModel
+from kvoxide.replay.serving import (
+    MAX_INSTANCES,
+    Router,
+    StepFit,
+    TimeOptions,
+    parse_router,
+    time_options,
+)
+
+Routers = tuple[tuple[str, Router], ...]
+
+
+def _parse_instances(text: str) -> tuple[int, ...]:
+    """Numbers of instances, comma separated; smallest first."""
+    try:
+        counts = {int(count) for count in text.split(",")}
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a number of instances, or several with commas"
+        ) from None
+    for count in counts:
+        if not 1 <= count <= MAX_INSTANCES:
+            raise ConfigError(f"{count} instances; there can be 1 to {MAX_INSTANCES:,}")
+    return tuple(sorted(counts))
+
+
+def _parse_routers(texts: tuple[str, ...]) -> Routers:
+    for text in texts:
+        if texts.count(text) > 1:
+            raise ConfigError(f"the router {text!r} is given twice")
+    return tuple((text, parse_router(text)) for text in texts)
+
+
+@click.command()
+@trace_options
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    metavar="TARGET",
+    callback=parsed_with(parse_targets),
+    help="What has to be met, such as 'ttft_p99<2s', 'itl_p90<50ms', 'hit_share>30%' or"
+    " 'throughput>5000tok/s'. Repeat it for several.",
+)
+@model_options
+@click.option(
+    "--instances",
+    default="1,2,4,8",
+    show_default=True,
+    metavar="N[,N...]",
+    callback=parsed_with(_parse_instances),
+    help="Instances to try, each with a pool and a scheduler of its own.",
+)
+@click.option(
+    "--router",
+    "routers",
+    multiple=True,
+    default=("round-robin", "prefix"),
+    show_default="round-robin, prefix",
+    metavar="ROUTER",
+    callback=parsed_with(_parse_routers),
+    help="Where requests go if there are several instances; repeat it to try several.",
+)
+@policies_option(DEFAULT_POLICY, "adaptive")
+@scheduler_options
+@time_options("trace")
+@on_option
+@click.option("--all", "plays_all", is_flag=True, help="Play the combinations that cost more, too.")
+@output_option("--json", "FILE", "Write settings, figures and margins of all combinations.")
+@quiet_option
+def plan(
+    trace: str,
+    targets: tuple[Target, ...],
+    served: ServedModel | None,
+    instances: tuple[int, ...],
+    routers: Routers,
+    policies: tuple[NamedPolicy, ...],
+    concurrency: int,
+    max_batched_tokens: int,
+    requests: int | None,
+    tokens_per_id: int | None,
+    skip_bad: bool,
+    arrivals: str,
+    speed: float | None,
+    step_time: StepTime | None,
+    fit: StepFit | None,
+    place: Place | None,
+    plays_all: bool,
+    json_path: Path | None,
+    quiet: bool,
+) -> None:
+    """Find the cheapest way to serve TRACE within targets.
+
+    Plays combinations of memory, instances, routers and policies, those that cost less first:
+    fewest GPUs, then least memory. Ends with 1 if none meets all targets.
+    """
+    check_distinct(trace, [json_path])
+    times = TimeOptions(arrivals, speed, step_time, fit)
+    times.check()
+    served = _required(served)
+    pools, too_small = pools_of(served)
+    scheduled = partial(
+        Workload,
+        groups=served.groups.specs,
+        concurrency=concurrency,
+        max_batched_tokens=max_batched_tokens,
+    )
+    _check(scheduled(SharedTrace.of(Trace())), policies, pools)
+    file = read_told(
+        trace, requests=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id, quiet=quiet
+    )
+    combinations = candidates(pools, instances, routers, policies, gpus_of(served))
+    workload = scheduled(SharedTrace.of(file.trace))
+    search = Search(combinations, targets, workload, times, plays_all)
+    started = time.perf_counter()
+    found = _played(search, place, quiet=quiet)
+    seconds = time.perf_counter() - started
+    report = Report(search, found, file, served, too_small, fit, seconds)
+    try:
+        if json_path is not None:
+            with replacing(json_path) as stream:
+                stream.write(json_document(report.record()))
+    finally:
+        if not quiet:
+            report.print()
+    report.require_met()
+
+
+def _required(served: ServedModel | None) -> ServedModel:
+    if served is None:
+        raise click.UsageError("plan needs --model, and --memory")
+    if not served.memories:
+        raise click.UsageError("plan needs --memory, such as 40GiB,60GiB,80GiB")
+    return served
+
+
+def _check(
+    nothing: Workload, policies: Sequence[NamedPolicy], pools: Sequence[tuple[int, int]]
+) -> None:
+    """Raise :class:`~kvoxide._core.ConfigError` if policies and pools cannot work together."""
+    for policy, (_, blocks) in product(policies, pools):
+        check_run(Run(nothing, policy, blocks))
+
+
+def _played(search: Search, place: Place | None, *, quiet: bool) -> Found:
+    runs = search.runs()
+    with executor_at(place) as executor, progress_bar(runs, quiet=quiet) as update:
+        return search_cheapest(search, runs, executor, update)

@@ -1,0 +1,160 @@
+"""What a search found, as a table and as a JSON value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvoxide._core import KvoxideError, __version__
+from kvoxide.plan.candidate import Candidate, gib
+from kvoxide.plan.search import Found, Search
+from kvoxide.plan.target import Target
+from kvoxide.plan.verdict import Verdict, cheapest, ranked, shortfall
+from kvoxide.replay.comparison import trace_record
+from kvoxide.replay.reader import TraceFile
+from kvoxide.replay.served_model import ServedModel
+from kvoxide.replay.serving import StepFit, serving_settings_record
+from kvoxide.tables import Column, print_table
+
+
+class UnmetTargetsError(KvoxideError):
+    """No combination meets all targets; the message says how far the best one is."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A search that is done; times are in seconds. ``too_small`` are memories in which one request
+    of the model's length does not fit."""
+
+    search: Search
+    found: Found
+    trace_file: TraceFile
+    served: ServedModel
+    too_small: tuple[int, ...]
+    fit: StepFit | None
+    run_seconds: float
+
+    def require_met(self) -> None:
+        """Raise :class:`UnmetTargetsError` unless a combination meets all targets, and what kept
+        the search from its end if it was not."""
+        if self.found.failure is not None:
+            raise self.found.failure
+        best = ranked(self.found.verdicts)[0]
+        if not best.is_met:
+            raise UnmetTargetsError(
+                f"no combination meets all targets; the closest is {best.candidate.title}:"
+                f" {shortfall(best)}"
+            )
+
+    def print(self) -> None:
+        """The table, best first, and what it comes to."""
+        verdicts = ranked(self.found.verdicts)
+        print_table(self._title, _keys(verdicts), _columns(self.search.targets, verdicts))
+        print("\n".join(self._summary()))
+
+    def record(self) -> dict[str, Any]:
+        """Everything, as a JSON value. Figures are in seconds, shares and tokens per second."""
+        verdicts = ranked(self.found.verdicts)
+        return {
+            "kvoxide": __version__,
+            "settings": self._settings_record(),
+            "trace": trace_record(self.trace_file),
+            "timing": {
+                "read_seconds": self.trace_file.read_seconds,
+                "run_seconds": self.run_seconds,
+            },
+            "is_complete": self.found.failure is None,
+            "combinations": len(self.search.candidates),
+            "played": self.found.num_played,
+            "cheapest": [_candidate_record(v.candidate) for v in cheapest(verdicts)],
+            "verdicts": [_verdict_record(verdict) for verdict in verdicts],
+        }
+
+    @property
+    def _title(self) -> str:
+        trace, workload = self.trace_file.trace, self.search.workload
+        return (
+            f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
+            f" tokens, {trace.num_output_tokens:,} output tokens\n"
+            f"{self.served.title}\nconcurrency {workload.concurrency:,};"
+            f" {workload.max_batched_tokens:,} tokens per step; targets"
+            f" {', '.join(target.text for target in self.search.targets)}"
+        )
+
+    def _summary(self) -> list[str]:
+        found, search = self.found, self.search
+        lines = [f"cheapest: {verdict.candidate.title}" for verdict in cheapest(found.verdicts)]
+        for memory in self.too_small:
+            lines.append(f"{gib(memory)} is too small for one request of the model's length")
+        num_same = len(found.verdicts) - found.num_played
+        num_left = len(search.candidates) - len(found.verdicts)
+        lines.append(
+            f"{len(search.candidates)} combinations, {found.num_played} played in"
+            f" {self.run_seconds:.2f} s; {num_same} are as one with less memory that had room to"
+            f" spare (=); {num_left} cost more than the cheapest, or were not reached"
+        )
+        return lines
+
+    def _settings_record(self) -> dict[str, Any]:
+        search, workload = self.search, self.search.workload
+        serving = serving_settings_record(search.time.timed(1, None), self.fit) or {}
+        one_each = ("instances", "router", "weights")
+        return {
+            "targets": [target.text for target in search.targets],
+            "model": self.served.record(),
+            "too_small": list(self.too_small),
+            "concurrency": workload.concurrency,
+            "max_batched_tokens": workload.max_batched_tokens,
+            "all": search.plays_all,
+            "serving": {name: value for name, value in serving.items() if name not in one_each},
+        }
+
+
+def _keys(verdicts: Sequence[Verdict]) -> list[Column]:
+    candidates = [verdict.candidate for verdict in verdicts]
+    return [
+        Column("met", ["yes" if verdict.is_met else "no" for verdict in verdicts], is_name=True),
+        Column("GPUs", [f"{candidate.gpus:,}" for candidate in candidates]),
+        Column("memory\nof each", [gib(candidate.memory) for candidate in candidates]),
+        Column("instances", [f"{candidate.instances:,}" for candidate in candidates]),
+        Column("router", [candidate.router for candidate in candidates], is_name=True),
+        Column("policy", [candidate.policy.name for candidate in candidates], is_name=True),
+        Column("", ["=" if verdict.same_as else "" for verdict in verdicts], is_name=True),
+    ]
+
+
+def _columns(targets: Sequence[Target], verdicts: Sequence[Verdict]) -> list[Column]:
+    columns = []
+    for which, target in enumerate(targets):
+        values = [verdict.figures[which] for verdict in verdicts]
+        shown = ["-" if value is None else target.metric.show(value) for value in values]
+        margins = [target.margin(value) for value in values]
+        columns.append(Column(target.name, shown))
+        columns.append(Column("margin", ["-" if m is None else f"{m:+.1%}" for m in margins]))
+    if any(verdict.num_rejected for verdict in verdicts):
+        columns.append(Column("rejected", [f"{verdict.num_rejected:,}" for verdict in verdicts]))
+    return columns
+
+
+def _candidate_record(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "gpus": candidate.gpus,
+        "memory": candidate.memory,
+        "blocks": candidate.blocks,
+        "instances": candidate.instances,
+        "router": None if candidate.instances == 1 else candidate.router,
+        "policy": candidate.policy.name,
+    }
+
+
+def _verdict_record(verdict: Verdict) -> dict[str, Any]:
+    parts = zip(verdict.targets, verdict.figures, verdict.margins, strict=True)
+    same_as = verdict.same_as
+    return {
+        **_candidate_record(verdict.candidate),
+        "is_met": verdict.is_met,
+        "rejected_requests": verdict.num_rejected,
+        "same_as_memory": same_as and same_as.memory,
+        "figures": {
+            target.name: {"value": value, "margin": margin} for target, value, margin in parts
+        },
+    }

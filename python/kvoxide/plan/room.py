@@ -1,0 +1,32 @@
+"""When a larger pool cannot matter: nothing was ever short of blocks in a smaller one."""
+
+from typing import Final
+
+from kvoxide._core import SimulationResult
+from kvoxide.plan.candidate import Candidate
+from kvoxide.replay.runner import Workload
+
+# These look at requests alone; others also at the share of the pool that is in use.
+_BLIND_ROUTERS: Final = ("round-robin", "session", "prefix")
+# Of a request and group, more than any call asks for beside the tokens' own blocks.
+_SPARE_BLOCKS: Final = 64
+
+
+def has_room_to_spare(candidate: Candidate, result: SimulationResult, workload: Workload) -> bool:
+    """Whether the same run in any larger pool gives the same figures.
+
+    So it is if no cached block was evicted, no request preempted or rejected, the largest request
+    would have found room for all of its tokens at any moment, and neither policy nor router looks
+    at the size of the pool.
+    """
+    policy = candidate.policy.policy
+    if policy.retention != "standard" or policy.pin_min_drop_size is not None:
+        return False
+    if candidate.routing[0] not in _BLIND_ROUTERS:
+        return False
+    if result.evictions or result.preemptions or result.rejected_requests:
+        return False
+    longest = int(result.per_request[:, :2].sum(axis=1).max(initial=0))
+    per_request = sum(longest // spec.block_size + _SPARE_BLOCKS for spec in workload.groups)
+    usable = candidate.blocks - 1
+    return result.peak_used_blocks + result.cached_blocks + per_request <= usable

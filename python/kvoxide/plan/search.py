@@ -1,0 +1,126 @@
+"""Playing candidates, those that cost less first, until nothing that is left can matter."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from kvoxide._core import SimulationResult
+from kvoxide.plan.candidate import Candidate
+from kvoxide.plan.room import has_room_to_spare
+from kvoxide.plan.target import Target
+from kvoxide.plan.verdict import Verdict
+from kvoxide.replay.execution import Executor, Incomplete
+from kvoxide.replay.runner import Run, Workload
+from kvoxide.replay.serving import TimeOptions
+
+
+@dataclass(frozen=True)
+class Search:
+    """Candidates in the order of their cost, and the targets that they should meet.
+
+    ``workload`` is the trace as each of them would schedule it, but for instances and router.
+    ``plays_all`` is whether also those are of interest that cost more than one that meets all
+    targets.
+    """
+
+    candidates: Sequence[Candidate]
+    targets: tuple[Target, ...]
+    workload: Workload
+    time: TimeOptions
+    plays_all: bool = False
+
+    def runs(self) -> list[Run]:
+        """A run for each candidate."""
+        return [self._run(candidate) for candidate in self.candidates]
+
+    def _run(self, candidate: Candidate) -> Run:
+        serving = self.time.timed(candidate.instances, candidate.routing)
+        workload = replace(self.workload, serving=serving)
+        workload.trace.add_user()
+        return Run(workload, candidate.policy, candidate.blocks)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The verdicts in the order of cost, up to the cheapest that meet all targets; ``num_played``
+    runs were needed for them, and ``failure`` is why there are not more."""
+
+    verdicts: list[Verdict]
+    num_played: int
+    failure: Incomplete | None = None
+
+
+class Results:
+    """The results of the candidates that were played, and what they tell of others."""
+
+    def __init__(self, search: Search) -> None:
+        """Nothing was played yet."""
+        self._search = search
+        self._played: dict[int, SimulationResult] = {}
+        self._roomy: set[int] = set()
+        self._least_cost: tuple[int, int] | None = None
+        alike: dict[tuple[int, str, str], list[int]] = {}
+        for at, candidate in enumerate(search.candidates):
+            alike.setdefault(candidate.but_memory, []).append(at)
+        # Those with all in common but memory, the smallest first.
+        self._smaller = {at: ats[:place] for ats in alike.values() for place, at in enumerate(ats)}
+
+    def add(self, at: int, result: SimulationResult) -> None:
+        """A candidate was played."""
+        search = self._search
+        if has_room_to_spare(search.candidates[at], result, search.workload):
+            self._roomy.add(at)
+        candidate = search.candidates[at]
+        if Verdict(candidate, result, search.targets).is_met:
+            self._least_cost = min(candidate.cost, self._least_cost or candidate.cost)
+        self._played[at] = result
+
+    def matters(self, at: int) -> bool:
+        """Whether a candidate has to be played to know the cheapest. May be asked in any thread."""
+        if at in self._played or not self._roomy.isdisjoint(self._smaller[at]):
+            return False
+        return self._is_of_interest(self._search.candidates[at])
+
+    def found(self, failure: Incomplete | None) -> Found:
+        """What is known. It does not depend on the order in which runs ended."""
+        known = map(self._verdict, range(len(self._search.candidates)))
+        verdicts = [v for v in known if v is not None and self._is_of_interest(v.candidate)]
+        return Found(verdicts, sum(v.same_as is None for v in verdicts), failure)
+
+    def __len__(self) -> int:
+        """How many were played."""
+        return len(self._played)
+
+    def _is_of_interest(self, candidate: Candidate) -> bool:
+        """Whether it costs no more than the cheapest that is known to meet all targets."""
+        least = None if self._search.plays_all else self._least_cost
+        return least is None or candidate.cost <= least
+
+    def _verdict(self, at: int) -> Verdict | None:
+        """What is known of a candidate, None if neither it nor one that stands for it was
+        played."""
+        search, candidate = self._search, self._search.candidates[at]
+        for other in self._smaller[at]:
+            if other in self._roomy:
+                smaller = search.candidates[other]
+                return Verdict(candidate, self._played[other], search.targets, same_as=smaller)
+        result = self._played.get(at)
+        return None if result is None else Verdict(candidate, result, search.targets)
+
+
+def search_cheapest(
+    search: Search, runs: Sequence[Run], executor: Executor, on_progress: Callable[[int], None]
+) -> Found:
+    """Play the runs of a search that matter. Raises :class:`Incomplete` if nothing was played."""
+    results = Results(search)
+    try:
+        with closing(executor.outcomes(runs, on_progress, results.matters)) as outcomes:
+            for at, outcome in outcomes:
+                results.add(at, outcome.result)
+                if not any(map(results.matters, range(len(runs)))):
+                    break
+    except Incomplete as error:
+        if not len(results):
+            raise
+        return results.found(error)
+    return results.found(None)

@@ -1,0 +1,88 @@
+"""How far a candidate is from the targets."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvoxide._core import SimulationResult
+from kvoxide.plan.candidate import Candidate
+from kvoxide.plan.target import Target
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A candidate, what came of playing it, and what was asked for.
+
+    ``same_as`` is the smaller candidate whose run stands for this one's, if one does.
+    """
+
+    candidate: Candidate
+    result: SimulationResult
+    targets: tuple[Target, ...]
+    same_as: Candidate | None = None
+
+    @property
+    def figures(self) -> list[float | None]:
+        """What the targets limit, in their order."""
+        return [target.metric.of(self.result) for target in self.targets]
+
+    @property
+    def margins(self) -> list[float | None]:
+        """How far each figure is on the right side of its limit, as a share of the limit."""
+        pairs = zip(self.targets, self.figures, strict=True)
+        return [target.margin(value) for target, value in pairs]
+
+    @property
+    def num_rejected(self) -> int:
+        """Requests that can never fit the pool: no figure counts them."""
+        return self.result.rejected_requests
+
+    @property
+    def is_met(self) -> bool:
+        """Whether every target is met, for all requests."""
+        pairs = zip(self.targets, self.figures, strict=True)
+        return not self.num_rejected and all(target.is_met(value) for target, value in pairs)
+
+    @property
+    def worst_margin(self) -> float:
+        """The margin of the target that is met least, or missed most."""
+        return min((-1e9 if margin is None else margin) for margin in self.margins)
+
+    @property
+    def rank(self) -> tuple[bool, int, tuple[int, int], float]:
+        """Best first: what meets the targets by cost; what does not by how much is missing, those
+        that reject requests last."""
+        cost = self.candidate.cost
+        if self.is_met:
+            return (False, 0, cost, -self.worst_margin)
+        return (True, self.num_rejected, (0, 0), -self.worst_margin)
+
+
+def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Best first; of equal ones the cheapest first."""
+    return sorted(verdicts, key=lambda v: (v.rank, v.candidate.cost))
+
+
+def shortfall(verdict: Verdict) -> str:
+    """Which targets a candidate misses, and by how much."""
+    missed = [
+        _missed(target, value)
+        for target, value in zip(verdict.targets, verdict.figures, strict=True)
+        if not target.is_met(value)
+    ]
+    if verdict.num_rejected:
+        missed.append(f"{verdict.num_rejected:,} requests never fit its pool")
+    return "; ".join(missed)
+
+
+def _missed(target: Target, value: float | None) -> str:
+    margin = target.margin(value)
+    if value is None or margin is None:
+        return f"{target.name} has no figure"
+    where = "above" if target.metric.less_is_better else "below"
+    return f"{target.name} is {target.metric.show(value)}, {abs(margin):.1%} {where} its limit"
+
+
+def cheapest(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Those that meet all targets at the least cost, best first."""
+    met = [verdict for verdict in ranked(verdicts) if verdict.is_met]
+    return [verdict for verdict in met if verdict.candidate.cost == met[0].candidate.cost]

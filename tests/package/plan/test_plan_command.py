@@ -1,0 +1,131 @@
+"""``kvoxide plan``: what it prints and writes, and how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testing.paths import ROOT
+from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
+
+QWEN = ROOT / "tests/vllm/models/configs/qwen3-8b.json"
+MODEL: list[str | Path] = ["--model", QWEN, "--max-model-len", "8192", "--memory", "2GiB,3GiB,6GiB"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """Twelve conversations of up to 6,000 tokens, a request each half second."""
+    lines = []
+    for number in range(120):
+        record = json.loads(line(prompt(number % 12, 1000 + 40 * number), 20))
+        lines.append(json.dumps({**record, "timestamp": 500 * number}).encode() + b"\n")
+    return write_trace(tmp_path / "trace.jsonl", *lines)
+
+
+def planned(tmp_path: Path, trace: str, *arguments: str | Path) -> dict[str, Any]:
+    path = tmp_path / "plan.json"
+    succeed("plan", trace, *MODEL, *arguments, "--json", path, "--quiet")
+    record: dict[str, Any] = json.loads(path.read_bytes())
+    return record
+
+
+def test_the_cheapest_is_told_with_its_margins(trace: str) -> None:
+    targets = ["--target", "hit_share>80%", "--target", "ttft_p99<9s"]
+    output = succeed("plan", trace, *MODEL, *targets, "--instances", "1,2").output
+    table = output.split("\n \n", maxsplit=1)[0]
+    assert "targets hit_share>80%, ttft_p99<9s" in table
+    assert "hit_share  margin  ttft_p99  margin" in output
+    rows = [row.split() for row in output.splitlines() if row.startswith((" yes", " no"))]
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
+    assert rows[0][:5] == ["yes", "2", "6", "GiB", "2"]
+    assert "cheapest: 2 instances behind prefix, 6 GiB on each GPU, " in output
+    assert "18 combinations, " in output
+
+
+def test_the_file_holds_everything(tmp_path: Path, trace: str) -> None:
+    record = planned(tmp_path, trace, "--target", "hit_share>80%", "--instances", "1,2", "--all")
+    assert list(record) == [
+        "kvoxide",
+        "settings",
+        "trace",
+        "timing",
+        "is_complete",
+        "combinations",
+        "played",
+        "cheapest",
+        "verdicts",
+    ]
+    assert (record["is_complete"], record["combinations"]) == (True, 18)
+    assert len(record["verdicts"]) == 18
+    best = record["cheapest"][0]
+    assert {**record["verdicts"][0], **best} == record["verdicts"][0]
+    figure = record["verdicts"][0]["figures"]["hit_share"]
+    assert figure["margin"] == pytest.approx(figure["value"] / 0.8 - 1)
+    assert {v["router"] for v in record["verdicts"]} == {None, "round-robin", "prefix"}
+    assert {v["policy"] for v in record["verdicts"]} == {"uncached-first", "adaptive"}
+
+
+def test_figures_are_those_of_a_replay(tmp_path: Path, trace: str) -> None:
+    record = planned(tmp_path, trace, "--target", "hit_share>1%", "--instances", "2", "--all")
+    path = tmp_path / "replay.json"
+    memory = [*MODEL[:-1], "3GiB"]
+    time = ["--arrivals", "trace", "--instances", "2", "--router", "prefix"]
+    succeed("replay", trace, *memory, *time, "--json", path)
+    replayed = json.loads(path.read_bytes())["results"][0]
+    (verdict,) = [
+        v
+        for v in record["verdicts"]
+        if (v["memory"], v["router"], v["policy"]) == (3 * 2**30, "prefix", "uncached-first")
+    ]
+    assert verdict["blocks"] == replayed["blocks"]
+    assert verdict["figures"]["hit_share"]["value"] == replayed["hit_share"]
+
+
+def test_gpus_are_those_of_all_ranks_and_instances(tmp_path: Path, trace: str) -> None:
+    ranks = ["--tensor-parallel", "2", "--pipeline-parallel", "2"]
+    target = ["--target", "throughput>1"]
+    record = planned(tmp_path, trace, *target, "--instances", "1,3", "--all", *ranks)
+    assert {(v["instances"], v["gpus"]) for v in record["verdicts"]} == {(1, 4), (3, 12)}
+
+
+def test_targets_that_nothing_meets_end_with_how_far_the_best_was(
+    tmp_path: Path, trace: str
+) -> None:
+    path = tmp_path / "plan.json"
+    target = ["--target", "ttft_p50<1ms"]
+    result = kvoxide("plan", trace, *MODEL, *target, "--instances", "1,2", "--json", path)
+    assert result.exit_code == 1
+    (error,) = [row for row in result.output.splitlines() if row.startswith("Error: ")]
+    assert "no combination meets all targets; the closest is 2 instances behind " in error
+    assert ": ttft_p50 is " in error
+    assert error.endswith("% above its limit")
+    record = json.loads(path.read_bytes())
+    assert (record["cheapest"], len(record["verdicts"])) == ([], 18)
+
+
+def test_memory_that_is_too_small_is_named(tmp_path: Path, trace: str) -> None:
+    arguments = ["--target", "throughput>1", "--instances", "1"]
+    output = succeed("plan", trace, *MODEL[:-1], "1GiB,3GiB", *arguments).output
+    assert "1 GiB is too small for one request of the model's length" in output
+    refused = kvoxide("plan", trace, *MODEL[:-1], "1GiB", *arguments)
+    assert refused.exit_code == 1
+    assert "one request of max_model_len 8,192 needs" in refused.output
+
+
+def test_requests_that_never_fit_are_no_success(tmp_path: Path) -> None:
+    long = write_trace(tmp_path / "long", line(range(60_000)), line(range(100)))
+    arguments = ["--target", "throughput>1", "--instances", "1", "--arrivals", "full"]
+    result = kvoxide("plan", long, *MODEL, *arguments)
+    assert result.exit_code == 1
+    assert "1 requests never fit its pool" in result.output
+    assert "rejected" in result.output
+
+
+def test_the_sample_is_planned_for(tmp_path: Path) -> None:
+    time = ["--step-time", "base=8ms", "--speed", "2"]
+    arguments = ["--target", "ttft_p90<3s", "--instances", "1,2", "--requests", "200", *time]
+    record = planned(tmp_path, "sample", *arguments, "--router", "session", "--policy", "pin")
+    assert record["settings"]["serving"]["speed"] == 2.0
+    assert record["settings"]["serving"]["step_time"]["base"] == 0.008
+    assert {v["policy"] for v in record["verdicts"]} == {"pin"}

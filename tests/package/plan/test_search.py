@@ -1,0 +1,174 @@
+"""The search picks the cheapest, and leaves out only what cannot matter."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from kvoxide._core import SimulationResult, Trace
+from kvoxide.plan.candidate import Candidate, candidates
+from kvoxide.plan.room import has_room_to_spare
+from kvoxide.plan.search import Found, Search, search_cheapest
+from kvoxide.plan.target import parse_targets
+from kvoxide.plan.verdict import cheapest, ranked
+from kvoxide.replay.execution import Local
+from kvoxide.replay.execution.interface import Outcomes
+from kvoxide.replay.groups import parse_groups
+from kvoxide.replay.policies import parse_policy
+from kvoxide.replay.runner import Run, SharedTrace, Workload
+from kvoxide.replay.serving import TimeOptions
+from kvoxide.replay.serving.notation import parse_router
+
+from tests.testing.traces import prompt
+
+POOLS = [(blocks * 2**20, blocks) for blocks in (70, 140, 280, 2000, 4000)]
+ROUTERS = [(name, parse_router(name)) for name in ("round-robin", "prefix", "scored")]
+POLICIES = [parse_policy(text) for text in ("uncached-first", "fifo", "pin", "adaptive")]
+FULL = TimeOptions("full", None, None, None)
+
+
+def trace_of(seed: int, num_requests: int = 60) -> Trace:
+    """Conversations that come back and grow."""
+    draw = random.Random(seed)
+    trace = Trace()
+    for _ in range(num_requests):
+        tokens = list(prompt(draw.randrange(8), draw.randrange(50, 700)))
+        trace.push_prompt(tokens, draw.randrange(1, 30))
+    return trace
+
+
+def search_of(seed: int, *targets: str, plays_all: bool = False) -> Search:
+    workload = Workload(SharedTrace.of(trace_of(seed)), parse_groups("full:16").specs, 8, 512)
+    options = candidates(POOLS, [1, 2, 4], ROUTERS, POLICIES, gpus_per_instance=2)
+    return Search(options, parse_targets(targets), workload, FULL, plays_all)
+
+
+class Backwards:
+    """Does runs one after the other, the last first."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    def outcomes(
+        self,
+        runs: Sequence[Run],
+        on_progress: Callable[[int], None],
+        is_wanted: Callable[[int], bool] = lambda _: True,
+    ) -> Outcomes:
+        for at in reversed(range(len(runs))):
+            if is_wanted(at):
+                self.done.append(at)
+                for _, outcome in Local().outcomes([runs[at]], on_progress):
+                    yield at, outcome
+
+
+def found(search: Search) -> Found:
+    return search_cheapest(search, search.runs(), Local(), lambda _: None)
+
+
+def told(found: Found) -> list[tuple[Candidate, list[float | None], Candidate | None]]:
+    return [(v.candidate, v.figures, v.same_as) for v in ranked(found.verdicts)]
+
+
+def test_candidates_come_by_gpus_and_then_by_memory() -> None:
+    options = candidates(POOLS, [1, 2], ROUTERS, POLICIES, gpus_per_instance=2)
+    assert len(options) == len(POOLS) * (1 + 3) * len(POLICIES)
+    assert [c.cost for c in options] == sorted(c.cost for c in options)
+    assert {(c.instances, c.gpus) for c in options} == {(1, 2), (2, 4)}
+    assert {c.router for c in options if c.instances == 1} == {"-"}
+    assert options[0].title == "1 instance, 0.07 GiB on each GPU, uncached-first"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_cheapest_is_that_of_all_combinations(seed: int) -> None:
+    everything = found(search_of(seed, "hit_share>1%", plays_all=True))
+    shares = sorted(v.figures[0] or 0.0 for v in everything.verdicts)
+    for rank in (0.1, 0.5, 0.9, 0.99):
+        target = f"hit_share>={shares[int(rank * len(shares))]}"
+        expected = [v for v in everything.verdicts if (v.figures[0] or 0) >= float(target[11:])]
+        least = min(v.candidate.cost for v in expected)
+        search = search_of(seed, target)
+        by_cost = found(search)
+        best = [v.candidate.title for v in cheapest(by_cost.verdicts)]
+        assert sorted(best) == sorted(
+            v.candidate.title for v in expected if v.candidate.cost == least
+        )
+        assert [v.candidate for v in by_cost.verdicts] == [
+            candidate for candidate in search.candidates if candidate.cost <= least
+        ]
+
+
+def test_what_is_found_does_not_depend_on_the_order_of_the_runs() -> None:
+    for target in ("hit_share>60%", "hit_share>99%", "throughput>100"):
+        backwards = Backwards()
+        search = search_of(3, target)
+        last_first = search_cheapest(search, search.runs(), backwards, lambda _: None)
+        assert told(last_first) == told(found(search_of(3, target)))
+
+
+def test_what_costs_more_than_the_cheapest_is_not_played() -> None:
+    search, local = search_of(1, "throughput>1"), Local()
+    started: list[int] = []
+
+    class Counting:
+        def outcomes(
+            self,
+            runs: Sequence[Run],
+            on_progress: Callable[[int], None],
+            is_wanted: Callable[[int], bool] = lambda _: True,
+        ) -> Outcomes:
+            def is_counted(at: int) -> bool:
+                if is_wanted(at):
+                    started.append(at)
+                return at in started
+
+            return local.outcomes(runs, on_progress, is_counted)
+
+    result = search_cheapest(search, search.runs(), Counting(), lambda _: None)
+    # All of the first cost, and what other cores had begun before one of them was known.
+    assert len(result.verdicts) == len(POLICIES)
+    assert len(started) < len(search.candidates) / 2
+
+
+def test_nothing_meets_the_targets() -> None:
+    search = search_of(2, "ttft_p99<1us", "hit_share>=10%")
+    result = found(search)
+    assert len(result.verdicts) == len(search.candidates)
+    assert cheapest(result.verdicts) == []
+    worst = [v.worst_margin for v in ranked(result.verdicts)]
+    assert worst == sorted(worst, reverse=True)
+
+
+def figures(result: SimulationResult) -> str:
+    assert result.serving is not None
+    total = result.serving.total
+    names = [name for name in dir(total) if not name.startswith("_")]
+    return repr(
+        (
+            [getattr(total, name) for name in names],
+            result.per_request.tolist(),
+            result.serving.moments.tolist(),
+            result.serving.instance_of.tolist(),
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("groups", ["full:16", "full:16,swa:16:64*2", "mamba:64*2,full:64"])
+def test_a_pool_with_room_to_spare_stands_for_every_larger_one(seed: int, groups: str) -> None:
+    workload = Workload(SharedTrace.of(trace_of(seed, 25)), parse_groups(groups).specs, 8, 512)
+    pools = [(blocks, blocks) for blocks in (300, 700, 1200, 2500)]
+    options = candidates(pools, [1, 3], ROUTERS, POLICIES, gpus_per_instance=1)
+    search = Search(options, (), workload, FULL)
+    with_room = 0
+    results = dict(Local().outcomes(search.runs(), lambda _: None))
+    for at, candidate in enumerate(options):
+        if has_room_to_spare(candidate, results[at].result, workload):
+            with_room += 1
+            larger = [
+                other
+                for other, option in enumerate(options)
+                if option.but_memory == candidate.but_memory and option.memory > candidate.memory
+            ]
+            for other in larger:
+                assert figures(results[other].result) == figures(results[at].result)
+    assert with_room

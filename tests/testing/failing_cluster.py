@@ -1,0 +1,42 @@
+"""A cluster that fails in the middle of a sweep."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from kvoxide.replay import progress
+from kvoxide.replay.execution import Incomplete, Local, Place
+from kvoxide.replay.execution.interface import Outcomes
+from kvoxide.replay.runner import Run
+
+MESSAGE = "the cluster <is> gone"
+
+
+@dataclass(frozen=True)
+class _Failing:
+    """An executor that does some of the runs and then cannot go on."""
+
+    is_done: Callable[[Run], bool]
+
+    def outcomes(
+        self,
+        runs: Sequence[Run],
+        on_progress: Callable[[int], None],
+        is_wanted: Callable[[int], bool] = lambda _: True,
+    ) -> Outcomes:
+        done = Local().outcomes(
+            runs, on_progress, lambda at: is_wanted(at) and self.is_done(runs[at])
+        )
+        yield from done
+        raise Incomplete(MESSAGE)
+
+
+def fail_after(monkeypatch: pytest.MonkeyPatch, is_done: Callable[[Run], bool]) -> None:
+    """Have commands end with :data:`MESSAGE` when the runs are done of which this is true."""
+
+    @contextmanager
+    def executor_at(_: Place | None) -> Iterator[_Failing]:
+        yield _Failing(is_done)
+
+    monkeypatch.setattr(progress, "executor_at", executor_at)
