@@ -85,13 +85,13 @@ class Report:
         lines = [f"cheapest: {verdict.candidate.title}" for verdict in cheapest(found.verdicts)]
         for memory in self.too_small:
             lines.append(f"{gib(memory)} is too small for one request of the model's length")
-        num_same = len(found.verdicts) - found.num_played
-        num_left = len(search.candidates) - len(found.verdicts)
-        lines.append(
-            f"{len(search.candidates)} combinations, {found.num_played} played in"
-            f" {self.run_seconds:.2f} s; {num_same} are as one with less memory that had room to"
-            f" spare (=); {num_left} cost more than the cheapest, or were not reached"
-        )
+        num_all, num_same = len(search.candidates), len(found.verdicts) - found.num_played
+        counts = [f"{num_all:,} combinations, {found.num_played:,} played"]
+        if num_same:
+            counts.append(f"{num_same:,} as one with less memory that had room to spare (=)")
+        if num_left := num_all - len(found.verdicts):
+            counts.append(f"{num_left:,} {'not reached' if found.failure else 'cost more'}")
+        lines.append(f"{', '.join(counts)}; {self.run_seconds:.2f} s")
         return lines
 
     def _settings_record(self) -> dict[str, Any]:

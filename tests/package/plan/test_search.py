@@ -10,7 +10,7 @@ from kvoxide.plan.room import has_room_to_spare
 from kvoxide.plan.search import Found, Search, search_cheapest
 from kvoxide.plan.target import parse_targets
 from kvoxide.plan.verdict import cheapest, ranked
-from kvoxide.replay.execution import Local
+from kvoxide.replay.execution import Incomplete, Local
 from kvoxide.replay.execution.interface import Outcomes
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
@@ -136,6 +136,31 @@ def test_nothing_meets_the_targets() -> None:
     assert cheapest(result.verdicts) == []
     worst = [v.worst_margin for v in ranked(result.verdicts)]
     assert worst == sorted(worst, reverse=True)
+
+
+class Failing:
+    """Fails after so many runs."""
+
+    def __init__(self, num_runs: int) -> None:
+        self.num_runs = num_runs
+
+    def outcomes(
+        self,
+        runs: Sequence[Run],
+        on_progress: Callable[[int], None],
+        is_wanted: Callable[[int], bool] = lambda _: True,
+    ) -> Outcomes:
+        yield from Local().outcomes(runs[: self.num_runs], on_progress, is_wanted)
+        raise Incomplete("the cluster has gone")
+
+
+def test_what_was_played_before_a_failure_is_told() -> None:
+    search = search_of(4, "ttft_p99<1us")
+    result = search_cheapest(search, search.runs(), Failing(7), lambda _: None)
+    assert str(result.failure) == "the cluster has gone"
+    assert [v.candidate for v in result.verdicts] == list(search.candidates[:7])
+    with pytest.raises(Incomplete, match="the cluster has gone"):
+        search_cheapest(search, search.runs(), Failing(0), lambda _: None)
 
 
 def figures(result: SimulationResult) -> str:

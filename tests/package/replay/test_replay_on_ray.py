@@ -21,8 +21,10 @@ from kvoxide.replay.runner import Run, SharedTrace, Workload, plan_runs
 from ray.cluster_utils import Cluster
 
 from tests.testing.pages import PageText
+from tests.testing.paths import ROOT
 from tests.testing.traces import COMMAND, kvoxide, line, prompt, write_trace
 
+MODELS = ROOT / "tests/vllm/models/configs"
 TIMES = ("timing", "wall_seconds", "schedule_seconds", "step_seconds")
 SIZES = [100 + 25 * number for number in range(20)]
 # The command, which notices sooner that a cluster is gone, and tells when a run has ended.
@@ -160,6 +162,25 @@ def test_a_sweep_of_forty_runs_is_what_it_is_here(
     assert list(written["there"][1:]) == others
 
 
+def test_a_plan_is_what_it_is_here(two_nodes: str, tmp_path: Path) -> None:
+    model: list[str | Path] = ["--model", MODELS / "qwen3-8b.json", "--max-model-len", "32768"]
+    model += ["--memory", "5GiB,10GiB,20GiB", "--instances", "1,2", "--requests", "150"]
+    places: dict[str, list[str]] = {"here": [], "there": ["--on", two_nodes]}
+    for target in ("hit_share>25%", "ttft_p99<1ms"):
+        written = []
+        for name, where in places.items():
+            path = tmp_path / name
+            result = kvoxide("plan", "sample", *model, "--target", target, "--json", path, *where)
+            written.append((result.exit_code, path))
+        (here, _), (there, _) = written
+        assert here == there
+        records = [without_times(json.loads(path.read_bytes())) for _, path in written]
+        assert json.dumps(records[0]) == json.dumps(records[1])
+        assert records[0]["is_complete"]
+        assert bool(records[0]["cheapest"]) == (here == 0)
+    assert len(records[0]["verdicts"]) == 18
+
+
 def test_a_run_whose_worker_died_is_done_again(two_nodes: str) -> None:
     runs = long_runs(60_000, 6)
     killed: list[int] = []
@@ -242,11 +263,11 @@ def test_an_interrupt_ends_all_tasks(two_nodes: str, tmp_path: Path) -> None:
 def test_what_was_done_before_the_cluster_was_gone_is_written(tmp_path: Path) -> None:
     # A pool of one block rejects every request at once; in the others requests decode for minutes.
     trace = write_trace(tmp_path / "long", *(line(prompt(n), 700_000) for n in range(200)))
-    path = tmp_path / "some.json"
+    path, page = tmp_path / "some.json", tmp_path / "some.html"
     process = subprocess.Popen(
         [
             *[sys.executable, "-c", TELLING, "replay", trace, "--blocks", "2,60000"],
-            *["--concurrency", "1", "--json", str(path), "--on", "ray"],
+            *["--concurrency", "1", "--json", str(path), "--html", str(page), "--on", "ray"],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -265,6 +286,8 @@ def test_what_was_done_before_the_cluster_was_gone_is_written(tmp_path: Path) ->
     record = json.loads(path.read_bytes())
     assert [result["blocks"] for result in record["results"]] == [2]
     assert record["missing_runs"] == 2
+    told = PageText(page.read_text(encoding="utf-8")).texts["dd"]
+    assert told[-2:] == ["2 runs", errors.splitlines()[-1].removeprefix("Error: ")]
     assert "uncached-first" in output
 
 

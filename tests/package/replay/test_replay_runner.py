@@ -1,5 +1,6 @@
 """Running simulations side by side."""
 
+import pickle
 import threading
 import time
 from typing import NoReturn
@@ -94,6 +95,21 @@ def test_an_error_in_one_run_stops_the_others() -> None:
     with pytest.raises(ConfigError):
         execute(runs[::-1], lambda finished: None, Local())
     assert time.perf_counter() - started < 5
+
+
+def test_a_run_and_its_outcome_travel_between_processes() -> None:
+    runs = plan_runs(workload_of(SharedTrace(3, lambda: trace_of(3))), [parse_policy("pin")], [100])
+    copies = pickle.loads(pickle.dumps(runs))
+    assert [(run.policy, run.blocks, run.workload.groups) for run in copies] == [
+        (run.policy, run.blocks, run.workload.groups) for run in runs
+    ]
+    assert copies[0].workload.trace.num_requests == 3
+    for copy, outcome in zip(copies, execute(runs, lambda _: None, Local()), strict=True):
+        (again,) = execute([copy], lambda _: None, Local())
+        told = pickle.loads(pickle.dumps(outcome))
+        for other in (again, told):
+            assert other.per_request.tolist() == outcome.per_request.tolist()
+            assert other.hit_share == outcome.hit_share
 
 
 def test_a_check_names_the_policy() -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import grpc
 import ray
-from ray._private import worker
 
 from kvoxide.replay.execution.interface import Incomplete
 from kvoxide.replay.execution.local import num_cores
@@ -110,7 +109,7 @@ def _leave() -> None:
     thread.start()
     thread.join(_LEAVE_SECONDS)
     if thread.is_alive():
-        atexit.unregister(worker.shutdown)
+        atexit.unregister(ray.shutdown)
 
 
 def _num_cpus() -> int:

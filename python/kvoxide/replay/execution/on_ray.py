@@ -71,6 +71,7 @@ class _Tasks:
             if self._is_wanted(at):
                 self._pending[self._started(self._runs[at])] = at
             else:
+                self._runs[at].workload.trace.drop_user()
                 self._count_finished(at)
         return bool(self._pending)
 
