@@ -54,6 +54,8 @@ def client() -> str:
 def two_nodes(client: str) -> Iterator[str]:
     """The address of a cluster."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # The client server forks for each client, and gRPC's own handling of it crashes now and then.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     port = int(client.rpartition(":")[2])
     head = {**node(), "ray_client_server_port": port}
     made = Cluster(initialize_head=True, head_node_args=head)
