@@ -31,7 +31,7 @@ pub struct Reach<'a> {
 /// The blocks of a range that are worth caching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReachableBlocks {
-    /// All of them.
+    /// All of them, of the best grade.
     All,
     /// These, in ascending order and apart from each other.
     Runs(Vec<Range<usize>>),
@@ -60,6 +60,9 @@ impl Reach<'_> {
         let shift = usize::from(self.use_eagle);
         if let Some(worth) = self.tail_worth(block_size, need, shift) {
             let range = self.range.0..self.range.1;
+            if worth.is_near_end(&range) {
+                return ReachableBlocks::All;
+            }
             return ReachableBlocks::Graded(worth.of_window(range, self.boundaries));
         }
         let segment = match self.retention_interval {

@@ -56,12 +56,8 @@ impl TailWorth<'_> {
         range: Range<usize>,
         boundaries: &[usize],
     ) -> Vec<(Range<usize>, Grade)> {
-        let near_end = self.near_end();
-        if near_end.len() == 1 && near_end[0].start <= range.start && range.end <= near_end[0].end {
-            return vec![(range, Grade::BEST)];
-        }
         let mut grades = Grades::new(range.clone());
-        near_end.into_iter().for_each(|tail| grades.fill(tail, Grade::BEST));
+        self.fill_near_end(&mut grades);
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
         self.fill_inside(&mut grades, &range);
         // What is generated may end anywhere.
@@ -91,14 +87,29 @@ impl TailWorth<'_> {
         }
     }
 
-    /// The tails at every boundary near the prompt's end, which may be one piece.
-    fn near_end(&self) -> Vec<Range<usize>> {
-        let at = |before: usize| self.tail(self.num_prompt_tokens.saturating_sub(before));
-        if self.alignment > self.need * self.block_size {
-            return (0..NEAR_END_TOKENS).step_by(self.alignment).map(at).collect();
+    /// Grades the tails at every boundary near the prompt's end.
+    fn fill_near_end(&self, grades: &mut Grades) {
+        if let Some(piece) = self.piece_near_end() {
+            return grades.fill(piece, Grade::BEST);
         }
+        for before in (0..NEAR_END_TOKENS).step_by(self.alignment) {
+            let tail = self.tail(self.num_prompt_tokens.saturating_sub(before));
+            grades.fill(tail, Grade::BEST);
+        }
+    }
+
+    /// The tails at every boundary near the prompt's end, if they are one piece.
+    fn piece_near_end(&self) -> Option<Range<usize>> {
         let furthest = (NEAR_END_TOKENS - 1) / self.alignment * self.alignment;
-        std::iter::once(at(furthest).start..at(0).end).collect()
+        let first = self.tail(self.num_prompt_tokens.saturating_sub(furthest));
+        let is_one = self.alignment <= self.need * self.block_size;
+        is_one.then(|| first.start..self.tail(self.num_prompt_tokens).end)
+    }
+
+    /// Whether all of a range is worth as much as the prompt's end, of which it is a part.
+    pub fn is_near_end(&self, range: &Range<usize>) -> bool {
+        let piece = self.piece_near_end();
+        piece.is_some_and(|piece| piece.start <= range.start && range.end <= piece.end)
     }
 
     /// The blocks of the tail of a hit that ends at or below so many tokens.

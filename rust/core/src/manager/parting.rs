@@ -87,8 +87,20 @@ impl<'a> Ending<'a> {
         };
         for group in (0..self.groups.len()).filter(|&group| self.is_tail(group)) {
             let (size, table) = (self.groups[group].block_size, &self.states[group].blocks);
+            let (mut left, first) = (table.tail(), table.null_head());
+            if let Some((prefix_size, prefix)) = prefix
+                && prefix_size == size
+            {
+                let (first_prefix, prefixes) = prefix.tail_from(first);
+                let num_lone = (first_prefix - first).min(left.len());
+                let (lone, with_prefix) = left.split_at(num_lone);
+                let num_beside = with_prefix.len().min(prefixes.len());
+                pool.promote_beside(&with_prefix[..num_beside], prefixes);
+                pool.promote(&with_prefix[num_beside..], None);
+                left = lone;
+            }
             let prefix_size = prefix.map_or(usize::MAX, |(size, _)| size);
-            let (mut end, mut left) = ((table.null_head() + 1) * size, table.tail());
+            let mut end = (first + 1) * size;
             while !left.is_empty() {
                 let next_end = (end / prefix_size).saturating_add(1).saturating_mul(prefix_size);
                 let num_beside = (next_end - end).div_ceil(size).min(left.len());
@@ -105,15 +117,21 @@ impl<'a> Ending<'a> {
     }
 
     /// Gives back the blocks of every group and lets the tails go, those at the end of the sequence
-    /// first.
+    /// first. What lies in one block of the group with the largest is needed together, and in no
+    /// particular order.
     fn give_back(self, pool: &mut BlockPool, tails: &[Tail]) {
         let tables = self.groups.iter().zip(self.states);
         let mut left = Left {
             tables: tables.map(|(group, state)| Table::new(group, state)).collect(),
             tails,
-            turns: Vec::new(),
+            unit: self.groups.iter().map(|group| group.block_size).max().unwrap_or(1),
+            next: Vec::new(),
         };
-        pool.part_with(|parting| while left.give_back_last(parting) {});
+        left.next.reserve(left.num_beside());
+        pool.part_with(|parting| {
+            while left.give_back_last(parting) {}
+            left.give_back_next(parting);
+        });
     }
 }
 
@@ -121,84 +139,98 @@ impl<'a> Ending<'a> {
 struct Left<'a> {
     tables: Vec<Table<'a>>,
     tails: &'a [Tail],
-    /// Memory for blocks that are given back in turns.
-    turns: Vec<&'a [BlockId]>,
-}
-
-/// The tables that end last.
-struct Last {
-    /// Tokens before their end; 0 if there are none.
-    end: usize,
-    /// Tokens before the end of what comes behind them.
-    behind: usize,
-    /// The first of them.
-    first: usize,
-    num_tables: usize,
-    are_alike: bool,
+    /// Tokens of what is given back together.
+    unit: usize,
+    /// Blocks of the tables that come next.
+    next: Vec<BlockId>,
 }
 
 impl Left<'_> {
-    /// Gives back what ends last, of equals the tables first and in their order, as far as the same
-    /// tables end last; `false` if nothing is left.
-    #[inline]
+    /// Blocks of all tables but the longest.
+    fn num_beside(&self) -> usize {
+        let lens = || self.tables.iter().map(|table| table.blocks.len());
+        lens().sum::<usize>() - lens().max().unwrap_or(0)
+    }
+
+    /// Gives back the last unit, or as many as have blocks of one table alone; `false` if nothing is
+    /// left.
     fn give_back_last(&mut self, parting: &mut Parting<'_>) -> bool {
-        let mut last = self.last();
-        if let Some(&(tail_end, tail)) = self.tails.first() {
-            if tail_end > last.end {
-                parting.let_go(tail);
-                self.tails = &self.tails[1..];
-                return true;
-            }
-            last.behind = last.behind.max(tail_end);
-        }
-        if last.end == 0 {
-            return false;
-        }
-        if last.num_tables == 1 {
-            let table = &mut self.tables[last.first];
-            parting.give_all_back(table.take(table.num_beyond(last.behind)));
+        let (longest, behind) = self.longest();
+        let end = self.tables.get(longest).map_or(0, |table| table.end);
+        let tail_end = self.tails.first().map_or(0, |&(end, _)| end);
+        let shared = behind.max(tail_end).next_multiple_of(self.unit);
+        if end > shared {
+            self.give_back_next(parting);
+            parting.give_all_back(self.tables[longest].take_beyond(shared));
+        } else if end.max(tail_end) > 0 {
+            self.give_units_back((end.max(tail_end) - 1) / self.unit * self.unit, parting);
         } else {
-            self.give_back_in_turns(&last, parting);
+            return false;
         }
         true
     }
 
-    fn last(&self) -> Last {
-        let mut last = Last { end: 0, behind: 0, first: 0, num_tables: 0, are_alike: true };
+    /// The table that ends last, and where the next one ends.
+    fn longest(&self) -> (usize, usize) {
+        let (mut longest, mut end, mut behind) = (0, 0, 0);
         for (i, table) in self.tables.iter().enumerate() {
-            if table.end > last.end {
-                let (end, behind) = (table.end, last.end);
-                last = Last { end, behind, first: i, num_tables: 1, are_alike: true };
-            } else if table.end == last.end {
-                last.num_tables += 1;
-                last.are_alike &= table.block_size == self.tables[last.first].block_size;
+            if table.end > end {
+                (longest, end, behind) = (i, table.end, end);
             } else {
-                last.behind = last.behind.max(table.end);
+                behind = behind.max(table.end);
             }
         }
-        last
+        (longest, behind)
     }
 
-    /// Several tables end last: each gives back a block at a time.
-    fn give_back_in_turns(&mut self, last: &Last, parting: &mut Parting<'_>) {
-        let tables = self.tables.iter_mut().filter(|table| table.end == last.end);
-        let beyond = |table: &Table<'_>| table.num_beyond(last.behind);
-        if !last.are_alike {
-            return tables.for_each(|table| parting.give_all_back(table.take(1)));
+    /// Gives back what ends beyond so many tokens, and units before it as long as the same tables
+    /// have one block in each.
+    fn give_units_back(&mut self, start: usize, parting: &mut Parting<'_>) {
+        let Self { tables, tails, unit, next } = self;
+        let (mut turns, mut num_turns) = (Vec::with_capacity(tables.len()), usize::MAX);
+        for table in tables.iter_mut().filter(|table| table.end > start) {
+            num_turns = match table.block_size == *unit && tails.is_empty() {
+                true => num_turns.min(table.blocks.len()),
+                false => 1,
+            };
         }
-        let num_turns = tables.map(|table| beyond(table)).min().unwrap_or(1);
-        self.turns.clear();
-        let tables = self.tables.iter_mut().filter(|table| table.end == last.end);
-        self.turns.extend(tables.map(|table| table.take(num_turns)));
-        for turn in (0..num_turns).rev() {
-            self.turns.iter().for_each(|blocks| parting.give_back(blocks[turn]));
+        let others = tables.iter().map(|table| table.end).filter(|&end| end <= start);
+        num_turns = num_turns.min((start - others.max().unwrap_or(0)) / *unit + 1);
+        let start = start - (num_turns - 1) * *unit;
+        turns.extend(
+            tables
+                .iter_mut()
+                .filter(|table| table.end > start)
+                .map(|table| table.take_beyond(start)),
+        );
+        if num_turns == 1 {
+            turns.iter().for_each(|blocks| next.extend(blocks.iter().rev()));
+        } else {
+            for turn in (0..num_turns).rev() {
+                next.extend(turns.iter().map(|blocks| blocks[turn]));
+            }
+        }
+        while let Some((&(end, tail), rest)) = self.tails.split_first()
+            && end > start
+        {
+            self.give_back_next(parting);
+            parting.let_go(tail);
+            self.tails = rest;
+        }
+    }
+
+    /// Gives back what comes next.
+    fn give_back_next(&mut self, parting: &mut Parting<'_>) {
+        if !self.next.is_empty() {
+            self.next.reverse();
+            parting.give_all_back(&self.next);
+            self.next.clear();
         }
     }
 }
 
 /// What is left of a group's table, whose end is given back first.
 struct Table<'a> {
-    first: usize,
     blocks: &'a [BlockId],
     block_size: usize,
     /// Tokens before the end; 0 if nothing is left.
@@ -207,32 +239,17 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn new(group: &Group, state: &'a GroupState) -> Self {
-        let mut table = Self {
-            first: state.blocks.null_head(),
-            blocks: &[],
-            block_size: group.block_size,
-            end: 0,
-        };
-        table.keep(state.blocks.tail());
-        table
+        let (blocks, block_size) = (state.blocks.tail(), group.block_size);
+        let end = (state.blocks.null_head() + blocks.len()) * block_size;
+        Self { blocks, block_size, end: if blocks.is_empty() { 0 } else { end } }
     }
 
-    fn keep(&mut self, blocks: &'a [BlockId]) {
-        self.blocks = blocks;
-        let is_empty = blocks.is_empty();
-        self.end = if is_empty { 0 } else { (self.first + blocks.len()) * self.block_size };
-    }
-
-    /// The blocks that end beyond so many tokens, at most those before the table's end; and at least
-    /// the last one.
-    fn num_beyond(&self, num_tokens: usize) -> usize {
-        (self.end - num_tokens).div_ceil(self.block_size).clamp(1, self.blocks.len())
-    }
-
-    /// The last `n` blocks.
-    fn take(&mut self, n: usize) -> &'a [BlockId] {
+    /// The blocks that end beyond so many tokens.
+    fn take_beyond(&mut self, num_tokens: usize) -> &'a [BlockId] {
+        let n = (self.end - num_tokens).div_ceil(self.block_size).min(self.blocks.len());
         let (kept, taken) = self.blocks.split_at(self.blocks.len() - n);
-        self.keep(kept);
+        self.blocks = kept;
+        self.end = if kept.is_empty() { 0 } else { self.end - n * self.block_size };
         taken
     }
 }

@@ -25,29 +25,36 @@ impl Parting<'_> {
     /// Drops a reference to a block.
     #[inline(always)]
     pub fn give_back(&mut self, block: BlockId) {
+        self.give_one_back(block);
+    }
+
+    /// As [`Self::give_back`]: whether the block is free and cached now.
+    #[inline(always)]
+    fn give_one_back(&mut self, block: BlockId) -> bool {
         if block == NULL_BLOCK {
             self.num_null += 1;
-            return;
+            return false;
         }
-        match self.states.drop_reference(block) {
-            Dropped::Held => {}
-            Dropped::Cached => self.adaptive.file(self.states, block, &mut self.filing),
-            Dropped::Other if self.states.is_cached(block) => {
-                self.adaptive.file(self.states, block, &mut self.filing);
-            }
-            Dropped::Uncached | Dropped::Other => {
-                self.free.push_to_front_run(self.states, &mut self.front, block);
-            }
+        let is_cached = match self.states.drop_reference(block) {
+            Dropped::Held => return false,
+            Dropped::Cached => true,
+            Dropped::Uncached => false,
+            Dropped::Other => self.states.is_cached(block),
+        };
+        match is_cached {
+            true => self.adaptive.file(self.states, block, &mut self.filing),
+            false => self.free.push_to_front_run(self.states, &mut self.front, block),
         }
+        is_cached
     }
 
     /// Drops a reference to blocks, the last of them first.
     pub fn give_all_back(&mut self, mut blocks: &[BlockId]) {
-        loop {
-            blocks = self.adaptive.file_alike(self.states, blocks, &mut self.filing);
-            let Some((&block, before)) = blocks.split_last() else { return };
-            self.give_back(block);
+        while let Some((&block, before)) = blocks.split_last() {
             blocks = before;
+            if self.give_one_back(block) {
+                blocks = self.adaptive.file_alike(self.states, blocks, &mut self.filing);
+            }
         }
     }
 
@@ -72,6 +79,9 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn touch_graded(&mut self, blocks: &[BlockId]) {
+        if blocks.is_empty() {
+            return;
+        }
         let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut leaving = Leaving::default();
         let is_observed = self.is_observed();
@@ -197,7 +207,9 @@ impl BlockPool {
         let generated = Mark { is_watched: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
         adaptive.mark(&self.states, in_prompt, prompt);
-        adaptive.mark(&self.states, behind, generated);
+        if !behind.is_empty() {
+            adaptive.mark(&self.states, behind, generated);
+        }
         if adaptive.has_claims_to_mark() {
             adaptive.claim_marked(&self.states, batch.blocks);
         }
@@ -246,6 +258,15 @@ impl BlockPool {
     pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.promote(tails, prefix);
+        }
+    }
+
+    /// As [`Self::promote`], of tails and the blocks of their prefix one by one; of no tail null blocks
+    /// are passed over.
+    #[inline]
+    pub fn promote_beside(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.promote_beside(tails, prefix);
         }
     }
 

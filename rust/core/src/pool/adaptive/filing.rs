@@ -11,8 +11,6 @@ use crate::pool::states::BlockStates;
 #[derive(Clone, Copy, Debug)]
 pub struct Filing {
     stamp: Stamp,
-    /// The last of them, if there is one.
-    like: Option<Tag>,
     sentinel: u32,
     last: u32,
     num_listed: usize,
@@ -21,7 +19,7 @@ pub struct Filing {
 
 impl Default for Filing {
     fn default() -> Self {
-        Self { stamp: Stamp::NONE, like: None, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
+        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
     }
 }
 
@@ -36,19 +34,16 @@ impl Adaptive {
         blocks: &'b [BlockId],
         filing: &mut Filing,
     ) -> &'b [BlockId] {
-        let Some(like) = filing.like else { return blocks };
-        let mut last = filing.last;
+        let (mut last, mut num_watched) = (filing.last, 0);
         let (stamp, mut tags) = (filing.stamp, self.tags.writer());
         let mut records = states.record_writer(tags.len());
         let stop = blocks.windows(2).rposition(|pair| {
             // As if the next one were filed too: its own link is written then, or by who is.
             let (block, next) = (pair[1], pair[0]);
-            let Some(tag) =
-                tags.wait_as(block, like, stamp, || records.drop_between(last, block, next))
-            else {
-                return true;
-            };
+            let is_last = || records.drop_between(last, block, next);
+            let Some(tag) = tags.wait_alike_if(block, stamp, is_last) else { return true };
             last = block;
+            num_watched += tag.num_watched();
             if tag.is_sampled() {
                 let name = Name::of(records.fingerprint(block));
                 self.sightings.freed(&mut self.sample, name, stamp.class());
@@ -61,7 +56,7 @@ impl Adaptive {
             states.append(filing.last, blocks[blocks.len() - 1]);
             filing.last = last;
             filing.num_listed += num_filed;
-            filing.num_watched += num_filed * like.num_watched();
+            filing.num_watched += num_watched;
         }
         &blocks[..num_left]
     }
@@ -72,7 +67,7 @@ impl Adaptive {
         let alike = self.tags.wait_alike(block, filing.stamp);
         let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
         states.append(filing.last, block);
-        (filing.last, filing.like) = (block, Some(tag));
+        filing.last = block;
         filing.num_listed += 1;
         filing.num_watched += tag.num_watched();
         if tag.is_sampled() {

@@ -194,6 +194,16 @@ impl Adaptive {
         }
     }
 
+    /// As [`Self::promote`], of tails and the blocks of their prefix one by one.
+    #[inline]
+    pub fn promote_beside(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
+        let mut tags = self.tags.writer();
+        for (&tail, &prefix) in tails.iter().zip(prefix).filter(|&(&tail, _)| tail != NULL_BLOCK) {
+            // The null block is never used.
+            tags.promote(tail, tags.uses(prefix));
+        }
+    }
+
     /// Whether a block is in the lists, on the ladder or in the held tier.
     pub fn has(&self, block: BlockId) -> bool {
         self.tags.of(block).place() != Place::Elsewhere

@@ -37,22 +37,27 @@ impl<'a> TagWriter<'a> {
         self.0.len()
     }
 
-    /// As [`Tags::wait_alike`], of a block that is watched as another is that waits so, if `is_so`.
+    /// As [`Tags::wait_alike`], if `is_so`.
     #[inline]
-    pub fn wait_as(
+    pub fn wait_alike_if(
         &mut self,
         block: BlockId,
-        other: Tag,
         stamp: Stamp,
         is_so: impl FnOnce() -> bool,
     ) -> Option<Tag> {
         let tag = &mut self.0[block as usize];
         let was = *tag;
-        if (was ^ other.0) & (bit::WAITING | bit::WATCHED) != 0 || !is_so() {
+        if was & stamp.mask != stamp.waiting || !is_so() {
             return None;
         }
         *tag = was & !(bit::PLACE | bit::EPOCH) | stamp.place;
         Some(Tag(was))
+    }
+
+    /// How often a block has been used.
+    #[inline]
+    pub fn uses(&self, block: BlockId) -> Uses {
+        Tag(self.0[block as usize]).uses()
     }
 
     /// As [`Tags::leave`], if it is no tail that is held while its request runs.

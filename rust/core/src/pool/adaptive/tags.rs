@@ -142,8 +142,8 @@ impl Tag {
 /// How blocks of one list wait: what they have in common, and what becomes of their tags.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
-    mask: u32,
-    waiting: u32,
+    pub(super) mask: u32,
+    pub(super) waiting: u32,
     pub(super) place: u32,
 }
 
