@@ -1,5 +1,6 @@
 """Traces, settings and results travel between processes as they are."""
 
+import json
 import pickle
 import random
 import subprocess
@@ -131,6 +132,53 @@ def test_a_result_tells_the_same_afterwards(seed: int) -> None:
     for copy, instance in zip(serving.instances, timed.serving.instances, strict=True):
         assert figures(copy) == figures(instance)
         assert figures(pickle.loads(pickle.dumps(instance))) == figures(instance)
+
+
+def recorded_trace(*, has_output_ids: bool = True) -> Trace:
+    """Turns of conversations that begin with what was generated before; those of two servers."""
+    trace = Trace()
+    for server in range(2):
+        trace.start_part(delay=0.4 * server)
+        for turn in range(1, 5):
+            for chat in range(6):
+                # Six ids that follow each other, then six others that do.
+                known = [n + 1000 * chat + 500 * (n // 6 % 2) for n in range(6 * turn + 2)]
+                ids = known[: 6 * turn]
+                line = {
+                    "timestamp": turn + chat / 10,
+                    "chat_id": chat,
+                    "input_length": 16 * len(ids) - 3,
+                    "output_length": 35,
+                    "hash_ids": ids,
+                }
+                if has_output_ids:
+                    line["output_hash_ids"] = known[6 * turn :]
+                trace.push_line(json.dumps(line).encode())
+    trace.sort_by_arrival()
+    return trace
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_an_unpickled_recording_is_replayed_as_the_recording_was(is_timed: bool) -> None:
+    trace = recorded_trace()
+    copy = pickle.loads(pickle.dumps(trace))
+    assert (copy.tokens_per_id, len(copy)) == (16, 48)
+    expected, found = (replayed(each, 0, is_timed=is_timed) for each in (trace, copy))
+    assert repr(counted(found)) == repr(counted(expected))
+    prompts_only = replayed(recorded_trace(has_output_ids=False), 0, is_timed=is_timed)
+    assert found.hit_tokens > prompts_only.hit_tokens > 0
+
+
+def test_ids_go_on_after_those_that_were_pickled() -> None:
+    # The first blocks of the last chat, on the second server.
+    line = {"input_length": 96, "output_length": 1, "hash_ids": [*range(5000, 5006)]}
+    trace = recorded_trace()
+    copies = [trace, pickle.loads(pickle.dumps(trace))]
+    for each in copies:
+        each.push_line(json.dumps(line).encode())
+    expected, found = (replayed(each, 0, is_timed=False) for each in copies)
+    assert repr(counted(found)) == repr(counted(expected))
+    assert found.hit_tokens > replayed(recorded_trace(), 0, is_timed=False).hit_tokens
 
 
 def test_lines_go_on_after_what_was_pickled() -> None:

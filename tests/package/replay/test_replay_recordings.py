@@ -10,6 +10,8 @@ from kvoxide._core import TraceError
 from kvoxide.replay.reader import TraceFileError, read_deployment, read_trace
 from kvoxide.replay.serving.step_samples import read_steps
 
+from tests.testing.pages import replay_page
+from tests.testing.paths import ROOT
 from tests.testing.traces import kvoxide, replay_json, succeed
 
 HEADER: dict[str, Any] = {
@@ -67,6 +69,28 @@ def test_a_folder_is_played_on_what_its_server_had(tmp_path: Path) -> None:
     given = ["--groups", "full:32", "--blocks", "90", "--concurrency", "7"]
     settings = replay_json(tmp_path, str(tmp_path / "r"), *given)["settings"]
     assert (settings["groups"], settings["blocks"], settings["concurrency"]) == ("full:32", [90], 7)
+
+
+def test_a_recording_has_a_page(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS)
+    cut = write(tmp_path / "r", 1, *(request(i, [i + 9]) for i in range(50)))
+    cut.write_bytes(cut.read_bytes()[:-30])
+    page, record = replay_page(tmp_path, tmp_path / "r", "--arrivals", "trace")
+    told = page.texts["dd"]
+    assert {"60 blocks", "3 requests at a time, 64 tokens per step"} <= set(told)
+    assert "Files that end too early" in page.texts["dt"]
+    (row,) = [row for row in page.table("hit\ntokens") if row["policy"] == "unlimited"]
+    assert row["requests"] == str(record["trace"]["requests"]) == "51"
+
+
+def test_a_plan_for_a_recording(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS)
+    model = ("--model", ROOT / "tests/vllm/models/configs/qwen3-8b.json", "--memory", "10GiB")
+    path = tmp_path / "plan.json"
+    succeed("plan", tmp_path / "r", *model, "--target", "hit_share>30%", "--json", path)
+    record = json.loads(path.read_bytes())
+    assert [best["instances"] for best in record["cheapest"]] == [1, 1]
+    assert record["verdicts"][0]["figures"]["hit_share"]["value"] == 64 / 96
 
 
 def test_a_single_file_is_a_recording_too(tmp_path: Path) -> None:
