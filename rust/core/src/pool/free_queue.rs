@@ -4,9 +4,11 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use super::records::{self, Ends, Record, RecordWriter};
+use super::record::{self, next_of, prev_of};
+use super::records::{self, Ends};
+use super::run::Run;
 use super::states::BlockStates;
-use crate::block::{BlockId, NULL_BLOCK};
+use crate::block::BlockId;
 use crate::rows::Piece;
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
@@ -16,8 +18,7 @@ pub struct BlockList {
     len: usize,
 }
 
-/// The links of every list. They are stored as differences to the neighbouring id, so that zeroed
-/// memory already is the queue of a fresh pool, in order of block id.
+/// The links of every list.
 impl BlockStates {
     /// The list of all free blocks of a fresh pool (every block but number 0, in order) and an
     /// empty second list.
@@ -29,11 +30,11 @@ impl BlockStates {
     }
 
     fn next(&self, id: u32) -> u32 {
-        records::next_of(id, &self.records()[id as usize])
+        next_of(id, &self.records()[id as usize])
     }
 
     fn prev(&self, id: u32) -> u32 {
-        records::prev_of(id, &self.records()[id as usize])
+        prev_of(id, &self.records()[id as usize])
     }
 
     /// The blocks before and after one in its list; `None` beyond its ends.
@@ -49,8 +50,7 @@ impl BlockStates {
     }
 
     fn join(&mut self, left: u32, right: u32) {
-        self.set_next_distance(left, right.wrapping_sub(left).wrapping_sub(1));
-        self.set_prev_distance(right, left.wrapping_sub(right).wrapping_add(1));
+        record::join(self.records_mut(), left, right);
     }
 }
 
@@ -108,41 +108,6 @@ impl BlockStates {
         std::iter::successors(self.first_of_ring(sentinel), move |&block| {
             Some(self.next(block)).filter(|&next| next != sentinel)
         })
-    }
-}
-
-/// Links of many blocks, one after the other.
-impl RecordWriter<'_> {
-    #[inline]
-    pub(super) fn next(&self, id: u32) -> u32 {
-        self.distances(id).0.wrapping_add(id).wrapping_add(1)
-    }
-
-    #[inline]
-    pub(super) fn prev(&self, id: u32) -> u32 {
-        self.distances(id).1.wrapping_add(id).wrapping_sub(1)
-    }
-
-    #[inline]
-    pub(super) fn join(&mut self, left: u32, right: u32) {
-        self.set_next_distance(left, right.wrapping_sub(left).wrapping_sub(1));
-        self.set_prev_distance(right, left.wrapping_sub(right).wrapping_add(1));
-    }
-
-    /// Takes blocks that stand side by side out of the ring that they are in.
-    pub(super) fn unlink_run(&mut self, run: &Run) {
-        if run.len > 0 {
-            self.join(self.prev(run.front), self.next(run.back));
-        }
-    }
-
-    /// As [`BlockStates::drop_reference`], if the block becomes [`Dropped::Cached`]. Then it stands
-    /// between two others, which do not know it yet.
-    #[inline]
-    pub(super) fn drop_between(&mut self, prev: u32, block: BlockId, next: u32) -> bool {
-        let to_next = next.wrapping_sub(block).wrapping_sub(1);
-        let to_prev = prev.wrapping_sub(block).wrapping_add(1);
-        self.drop_last_reference(block, (to_next, to_prev))
     }
 }
 
@@ -288,99 +253,6 @@ impl BlockList {
         let last = links.prev(self.sentinel);
         std::iter::successors(Some(last), |&block| Some(links.prev(block)))
             .take_while(|&block| block != self.sentinel)
-    }
-}
-
-/// Blocks that stand side by side in a list.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Run {
-    pub(super) front: u32,
-    pub(super) back: u32,
-    pub(super) len: usize,
-}
-
-impl Run {
-    /// A run of one block.
-    pub fn of(block: BlockId) -> Self {
-        Self { front: block, back: block, len: 1 }
-    }
-
-    /// A block of the run, if it has one.
-    pub fn first(&self) -> Option<BlockId> {
-        (self.len > 0).then_some(self.front)
-    }
-
-    /// Number of blocks in the run.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Adds the block that stands right behind the run.
-    pub fn push(&mut self, block: BlockId) {
-        if self.len == 0 {
-            self.front = block;
-        }
-        self.back = block;
-        self.len += 1;
-    }
-
-    /// Adds a block to a run, if it stands right before or behind it.
-    #[inline]
-    pub(super) fn grow_in(&mut self, links: &RecordWriter<'_>, block: BlockId) -> bool {
-        if self.len == 0 {
-            return false;
-        } else if links.prev(self.front) == block {
-            self.front = block;
-        } else if links.next(self.back) == block {
-            self.back = block;
-        } else {
-            return false;
-        }
-        self.len += 1;
-        true
-    }
-
-    /// Adds a block if it stands right before or behind the run.
-    pub fn grow(&mut self, links: &BlockStates, block: BlockId) -> bool {
-        if self.len == 0 {
-            return false;
-        } else if links.prev(self.front) == block {
-            self.front = block;
-        } else if links.next(self.back) == block {
-            self.back = block;
-        } else {
-            return false;
-        }
-        self.len += 1;
-        true
-    }
-
-    /// Adds blocks that stand side by side if they stand right before or behind the run; whether
-    /// they do.
-    pub fn join(&mut self, links: &BlockStates, other: &Self) -> bool {
-        let [before, behind] = self.neighbours(links.records());
-        if self.len == 0 {
-            *self = *other;
-        } else if before == other.back {
-            self.front = other.front;
-            self.len += other.len;
-        } else if behind == other.front {
-            self.back = other.back;
-            self.len += other.len;
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// The blocks before and behind the run; the null block twice if there is no run.
-    pub(super) fn neighbours(&self, records: &[Record]) -> [u32; 2] {
-        let Self { front, back, len } = *self;
-        if len == 0 {
-            return [NULL_BLOCK; 2];
-        }
-        let record = |id: u32| &records[id as usize];
-        [records::prev_of(front, record(front)), records::next_of(back, record(back))]
     }
 }
 

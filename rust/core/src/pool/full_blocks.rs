@@ -1,7 +1,7 @@
 //! Full blocks that are to be cached.
 
-use super::adaptive::Grade;
 use super::chains::Slot;
+use super::grade::Grade;
 use crate::block::{BlockHash, BlockId, GroupId};
 
 /// Full blocks of one request in one group, side by side, that are to be cached.

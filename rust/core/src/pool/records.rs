@@ -1,63 +1,12 @@
-//! The record of each block, word by word, and the loops over many records that have to be short:
-//! each goes on as long as blocks are what most are, and leaves the others to its caller.
+//! The loops over many records that have to be short: each goes on as long as blocks are what most
+//! are, and leaves the others to its caller.
 
 use std::hint::black_box;
 
-use super::free_queue::Run;
 use super::index::{Fingerprint, Place};
+use super::record::{DOWN, KINDS, MAX_REFERENCES, Record, UP, flag, join, next_of, prev_of, word};
+use super::run::Run;
 use crate::block::{BlockId, NULL_BLOCK};
-
-/// What is known of a block and used together: it lies on one cache line.
-pub type Record = [u32; 4];
-
-/// Words of a record.
-pub mod word {
-    /// Distance to the next block in the queue; see [`super::super::free_queue`].
-    pub const NEXT: usize = 0;
-    /// Distance to the block before.
-    pub const PREV: usize = 1;
-    /// References and flags.
-    pub const USE: usize = 2;
-    /// Fingerprint of the key that the block has or had last: an eviction needs no more of it.
-    pub const FINGERPRINT: usize = 3;
-}
-
-/// Flags of a block, in the bits above its references.
-pub mod flag {
-    /// The block names a segment of a chain.
-    pub const LINKED: u32 = 1 << 27;
-    /// The block is in the prefix cache under its own hash.
-    pub const CACHED: u32 = 1 << 28;
-    /// An earlier block with the same key is served instead of this one.
-    pub const DUPLICATE: u32 = 1 << 29;
-    /// The block goes to the pinned tier when it loses its last reference.
-    pub const PINNED: u32 = 1 << 30;
-    /// The block has further keys beside its own hash.
-    pub const FURTHER_KEYS: u32 = 1 << 31;
-}
-
-/// The most references that a block can have.
-pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
-
-/// All flags but one that makes no difference to a block that is taken or given back.
-pub const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
-
-/// What stands for the next block in a queue if it is the one with the next id, or with the id
-/// before.
-const UP: u32 = 0;
-const DOWN: u32 = u32::MAX - 1;
-
-/// The block behind one in its list.
-#[inline]
-pub fn next_of(id: u32, record: &Record) -> u32 {
-    record[word::NEXT].wrapping_add(id).wrapping_add(1)
-}
-
-/// The block before one in its list.
-#[inline]
-pub fn prev_of(id: u32, record: &Record) -> u32 {
-    record[word::PREV].wrapping_add(id).wrapping_sub(1)
-}
 
 /// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
 pub fn follow(records: &[Record], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
@@ -184,11 +133,6 @@ pub fn drop_row_to_ends(records: &mut [Record], row: &[BlockId], ends: &mut Ends
     true
 }
 
-fn join(records: &mut [Record], last: u32, block: u32) {
-    records[block as usize][word::PREV] = last.wrapping_sub(block).wrapping_add(1);
-    records[last as usize][word::NEXT] = block.wrapping_sub(last).wrapping_sub(1);
-}
-
 /// Drops a reference to each block. Those that are free then go to one of the ends: to the back if
 /// they are cached under nothing but their own hash. Stops at a block that is neither so, nor in
 /// use still, nor to go to the front; how many come before it.
@@ -263,63 +207,4 @@ pub fn mark_cached(records: &mut [Record], blocks: &[BlockId], flags: u32) -> us
         is_new
     };
     blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
-}
-
-/// Changes the holders and neighbours of blocks.
-pub struct RecordWriter<'a> {
-    records: &'a mut [Record],
-}
-
-impl<'a> RecordWriter<'a> {
-    /// To change these records.
-    pub fn new(records: &'a mut [Record]) -> Self {
-        Self { records }
-    }
-
-    /// Adds a reference to a block that has none; whether it had none.
-    #[inline]
-    pub fn add_first_reference(&mut self, id: BlockId) -> bool {
-        let usage = &mut self.records[id as usize][word::USE];
-        if *usage & MAX_REFERENCES != 0 {
-            return false;
-        }
-        *usage += 1;
-        true
-    }
-
-    /// As `BlockStates::drop_reference`, if the block becomes cached; whether it did.
-    /// Then it gets these distances.
-    #[inline]
-    pub fn drop_last_reference(&mut self, id: BlockId, (next, prev): (u32, u32)) -> bool {
-        let record = &mut self.records[id as usize];
-        if record[word::USE] & !flag::LINKED != flag::CACHED + 1 {
-            return false;
-        }
-        record[word::USE] -= 1;
-        record[word::NEXT] = next;
-        record[word::PREV] = prev;
-        true
-    }
-
-    #[inline]
-    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
-        Fingerprint(self.records[id as usize][word::FINGERPRINT])
-    }
-
-    /// The distance words of a record.
-    #[inline]
-    pub fn distances(&self, id: u32) -> (u32, u32) {
-        let record = &self.records[id as usize];
-        (record[word::NEXT], record[word::PREV])
-    }
-
-    #[inline]
-    pub fn set_next_distance(&mut self, id: u32, distance: u32) {
-        self.records[id as usize][word::NEXT] = distance;
-    }
-
-    #[inline]
-    pub fn set_prev_distance(&mut self, id: u32, distance: u32) {
-        self.records[id as usize][word::PREV] = distance;
-    }
 }

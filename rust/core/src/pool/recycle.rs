@@ -2,11 +2,12 @@
 //! nobody holds them any more.
 
 use super::block_pool::BlockPool;
-use super::free_queue::{BackRun, FrontRun, Run};
+use super::free_queue::{BackRun, FrontRun};
 use super::index::{HashIndex, Place};
 use super::observation::Observation;
 use super::order::RecycleOrder;
 use super::records::{self, Taken};
+use super::run::Run;
 use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::{Piece, Pieces};
@@ -132,7 +133,7 @@ impl BlockPool {
         match records::touch_row(self.states.records_mut(), row) {
             None => self.touch_each(row, run),
             Some(free) => {
-                if free.len() > 0 && !run.join(&self.states, &free) {
+                if !free.is_empty() && !run.join(self.states.records(), &free) {
                     self.unlink(std::mem::replace(&mut run, free));
                 }
                 run

@@ -5,10 +5,12 @@ use super::chains::{NO_SEGMENT, Slot};
 use super::full_blocks::FullBlocks;
 use super::index::{Fingerprint, KeyLayout, Place};
 use super::present;
-use super::records::{self, KINDS, Record, RecordWriter, flag, word};
+use super::record::{KINDS, Record, flag, word};
+use super::record_writer::RecordWriter;
+use super::records;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
-pub use super::records::MAX_REFERENCES;
+pub use super::record::MAX_REFERENCES;
 
 /// What a block is once a holder less uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,14 +52,6 @@ impl BlockStates {
             hash_num_tokens: present::zeros(0, num_blocks),
             segments: present::zeros(NO_SEGMENT, num_blocks),
         }
-    }
-
-    pub(crate) fn set_next_distance(&mut self, id: u32, distance: u32) {
-        self.records[id as usize][word::NEXT] = distance;
-    }
-
-    pub(crate) fn set_prev_distance(&mut self, id: u32, distance: u32) {
-        self.records[id as usize][word::PREV] = distance;
     }
 
     pub(super) fn records(&self) -> &[Record] {

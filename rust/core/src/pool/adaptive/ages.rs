@@ -1,6 +1,6 @@
 //! How long a block has been free, in epochs, as far as it is told apart.
 
-use super::tags::CLASSES;
+use super::tag::CLASSES;
 
 /// Epochs that ages are told apart by: as many blocks become cached in them as four pools have.
 pub(super) const AGES: usize = 64;

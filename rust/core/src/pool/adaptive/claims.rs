@@ -2,7 +2,7 @@
 //! where blocks wait. Whoever asks for nothing comes by none of this.
 
 use super::claim::{Claim, Standing};
-use super::tags::{Place, Stamp, Tag};
+use super::tag::{Place, Stamp, Tag};
 use super::{Adaptive, Name};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::free_queue::BlockList;
@@ -233,7 +233,8 @@ mod tests {
     use super::*;
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
-    use crate::pool::adaptive::{Filing, Grade, Mark};
+    use crate::pool::adaptive::{Filing, Mark};
+    use crate::pool::grade::Grade;
     use crate::pool::index::{Fingerprint, KeyLayout};
 
     const BLOCK: BlockId = 3;

@@ -3,7 +3,7 @@
 
 use super::Adaptive;
 use super::names::Name;
-use super::tags::{Place, Stamp, Tag, Waiting};
+use super::tag::{Place, Stamp, Tag, Waiting};
 use crate::block::BlockId;
 use crate::pool::states::BlockStates;
 

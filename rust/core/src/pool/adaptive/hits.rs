@@ -3,10 +3,10 @@
 use super::Adaptive;
 use super::names::Name;
 use super::sample::Use;
-use super::tags::{Place, Tag};
+use super::tag::{Place, Tag};
 use crate::block::BlockId;
-use crate::pool::free_queue::Run;
-use crate::pool::records::RecordWriter;
+use crate::pool::record_writer::RecordWriter;
+use crate::pool::run::Run;
 use crate::pool::states::BlockStates;
 
 /// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
@@ -21,7 +21,7 @@ pub struct Leaving {
 impl Leaving {
     #[inline]
     fn add(&mut self, records: &mut RecordWriter<'_>, block: BlockId, was: Tag) {
-        if !self.run.grow_in(records, block) {
+        if !self.run.grow(records.records(), block) {
             let run = std::mem::replace(&mut self.run, Run::of(block));
             records.unlink_run(&run);
         }

@@ -3,8 +3,9 @@
 
 use super::ages::{AGES, Values};
 use super::ranks::{Ranked, Ranks};
-use super::tags::{CLASSES, Grade};
+use super::tag::CLASSES;
 use crate::block::BlockId;
+use crate::pool::grade::Grade;
 use crate::pool::states::BlockStates;
 
 /// The lists and their ranks.

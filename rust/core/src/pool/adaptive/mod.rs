@@ -25,6 +25,7 @@ mod profile;
 mod ranks;
 mod sample;
 mod sightings;
+mod tag;
 mod tag_writer;
 mod tags;
 
@@ -33,7 +34,7 @@ pub use filing::Filing;
 pub use hits::Leaving;
 pub use orderings::Ordering;
 pub use sample::SampleCounts;
-pub use tags::{Grade, Mark};
+pub use tag::Mark;
 
 use claims::Claims;
 use ladder::Ladder;
@@ -41,9 +42,12 @@ use lists::Lists;
 use names::Name;
 use sample::{Sample, Use};
 use sightings::Sightings;
-use tags::{Place, Stamp, Tag, Tags, Uses};
+use tag::{Place, Stamp, Tag, Uses};
+use tags::Tags;
 
-use super::free_queue::{BlockList, Run};
+use super::free_queue::BlockList;
+use super::grade::Grade;
+use super::run::Run;
 use super::states::BlockStates;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 

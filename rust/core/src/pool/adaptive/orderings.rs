@@ -3,7 +3,7 @@
 
 use super::ages::Values;
 use super::profile::Profile;
-use super::tags::CLASSES;
+use super::tag::CLASSES;
 
 /// A rank of free cached blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! How often free blocks are used again, by class and age, and what that says of each.
 
 use super::ages::{AGES, Values};
-use super::tags::CLASSES;
+use super::tag::CLASSES;
 
 /// What was seen of sampled blocks. Old observations fade.
 #[derive(Debug)]

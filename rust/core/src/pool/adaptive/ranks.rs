@@ -2,7 +2,7 @@
 //! least. Lists are told apart by class, grade and age; only what changes is looked at again.
 
 use super::ages::{AGES, Values};
-use super::tags::CLASSES;
+use super::tag::CLASSES;
 
 /// The lists of all classes, of so many grades, at all ages.
 #[derive(Clone, Debug)]

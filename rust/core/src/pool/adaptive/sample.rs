@@ -11,7 +11,7 @@ use super::names::{Entry, Name, Names};
 use super::orderings::Ordering;
 use super::profile::Profile;
 use super::ranks::{Ranked, Ranks};
-use super::tags::CLASSES;
+use super::tag::CLASSES;
 
 /// How a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

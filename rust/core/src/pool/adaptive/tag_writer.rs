@@ -1,6 +1,6 @@
 //! Changes to the tags of many blocks, one after the other.
 
-use super::tags::{Stamp, Tag, Uses, bit, used};
+use super::tag::{Stamp, Tag, Uses, bit, used};
 use crate::block::BlockId;
 
 /// Changes the tags of blocks.
