@@ -1,5 +1,6 @@
 //! The prefix cache's hash table: from a key to the blocks that have it.
 
+mod duplicates;
 mod fingerprint;
 mod line;
 mod lines;

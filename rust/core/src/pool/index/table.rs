@@ -10,8 +10,7 @@
 //! Between calls: each entry is either in exactly one slot or in the queue of duplicates behind
 //! the entry that is; each line counts the entries that passed it for want of room.
 
-use std::collections::VecDeque;
-
+use super::duplicates::Duplicates;
 use super::fingerprint::{Fingerprint, KeyLayout, LINE_LEN};
 use super::line::{Entry, Line, NONE};
 use super::lines::Lines;
@@ -29,15 +28,13 @@ pub struct HashIndex {
     passed: Vec<u8>,
     len: usize,
     max_len: usize,
-    /// Later entries with the key of the entry in a slot, in the order of insertion.
-    duplicates: hashbrown::HashMap<Entry, VecDeque<Entry>, foldhash::fast::FixedState>,
+    duplicates: Duplicates,
 }
 
 impl HashIndex {
     /// A table for up to `capacity` distinct keys without growth.
     pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
         let layout = if capacity < Self::LARGE { layout } else { layout.crowded() };
-
         let num_homes = Self::num_homes(capacity);
         let num_lines = num_homes + layout.more_lines();
         Self {
@@ -47,7 +44,7 @@ impl HashIndex {
             passed: vec![0; num_lines],
             len: 0,
             max_len: capacity + 1,
-            duplicates: hashbrown::HashMap::default(),
+            duplicates: Duplicates::default(),
         }
     }
 
@@ -165,8 +162,7 @@ impl HashIndex {
 
     /// Every entry with the key of `first`, which is in a slot: the first inserted first.
     pub fn entries_of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
-        let later = self.duplicates.get(&first).into_iter().flatten().copied();
-        std::iter::once(first).chain(later)
+        std::iter::once(first).chain(self.duplicates.behind(first))
     }
 
     /// Every entry that is served, in no particular order.
@@ -197,7 +193,7 @@ impl HashIndex {
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> bool {
         if let Some(first) = self.find(fp, is_match) {
-            self.duplicates.entry(first).or_default().push_back(entry);
+            self.duplicates.push(first, entry);
             return true;
         }
         if self.len == self.max_len {
@@ -233,7 +229,7 @@ impl HashIndex {
         if first == entry {
             return self.remove_first(self.place(fp), entry);
         }
-        self.remove_duplicate(first, entry);
+        self.duplicates.remove(first, entry);
         None
     }
 
@@ -248,7 +244,7 @@ impl HashIndex {
 
     fn remove_with_care(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
         let (line, slot) = self.place_of(fp, entry)?;
-        let heir = if self.duplicates.is_empty() { None } else { self.next_in_line(entry) };
+        let heir = if self.duplicates.is_empty() { None } else { self.duplicates.succeed(entry) };
         self.lines[line].entries[slot] = heir.unwrap_or(NONE);
         if heir.is_none() {
             self.len -= 1;
@@ -272,23 +268,6 @@ impl HashIndex {
             }
         }
         None
-    }
-
-    fn next_in_line(&mut self, first: Entry) -> Option<Entry> {
-        let mut line = self.duplicates.remove(&first)?;
-        let heir = line.pop_front();
-        if let (Some(heir), false) = (heir, line.is_empty()) {
-            self.duplicates.insert(heir, line);
-        }
-        heir
-    }
-
-    fn remove_duplicate(&mut self, first: Entry, entry: Entry) {
-        let Some(line) = self.duplicates.get_mut(&first) else { return };
-        line.retain(|&other| other != entry);
-        if line.is_empty() {
-            self.duplicates.remove(&first);
-        }
     }
 
     /// Forgets every entry.
