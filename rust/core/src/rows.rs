@@ -12,6 +12,52 @@ pub enum Piece<'a> {
     Scattered(&'a [u32]),
 }
 
+/// Numbers that go up by one, or down by one, from each to the next: at least two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The first of them.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+}
+
+impl Row {
+    /// Blocks in a row that are handled as one, at least.
+    pub const LEAST: usize = 64;
+
+    /// Of the numbers of a [`Piece::Row`].
+    #[inline]
+    pub fn of(numbers: &[u32]) -> Self {
+        Self { first: numbers[0], last: numbers[numbers.len() - 1] }
+    }
+
+    /// The last number first.
+    #[inline]
+    pub fn turned(self) -> Self {
+        Self { first: self.last, last: self.first }
+    }
+
+    /// How many numbers.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.first.abs_diff(self.last) as usize + 1
+    }
+
+    /// Whether they go up.
+    #[inline]
+    pub fn goes_up(self) -> bool {
+        self.first < self.last
+    }
+
+    /// The items of a list that have these numbers, in the list's order. None if one of them is
+    /// number 0, which stands for no item.
+    #[inline]
+    pub fn of_list<T>(self, list: &mut [T]) -> Option<&mut [T]> {
+        let low = self.first.min(self.last) as usize;
+        (low > 0).then(|| &mut list[low..low + self.len()])
+    }
+}
+
 /// The parts of a list in their order: rows of at least `least` numbers, and what is between them.
 /// Some rows of fewer than 63 are not seen.
 #[derive(Clone, Copy, Debug)]

@@ -223,7 +223,7 @@ impl Left<'_> {
     fn give_back_next(&mut self, parting: &mut Parting<'_>) {
         if !self.next.is_empty() {
             self.next.reverse();
-            parting.give_all_back(&self.next);
+            parting.give_each_back(&self.next);
             self.next.clear();
         }
     }

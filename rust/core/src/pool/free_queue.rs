@@ -9,7 +9,7 @@ use super::records::{self, Ends};
 use super::run::Run;
 use super::states::BlockStates;
 use crate::block::BlockId;
-use crate::rows::Piece;
+use crate::rows::{Piece, Row};
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
 #[derive(Clone, Debug)]
@@ -194,7 +194,9 @@ impl BlockList {
         };
         let records = links.records_mut();
         let num_dropped = match piece {
-            Piece::Row(row) if records::drop_row_to_ends(records, row, &mut ends) => row.len(),
+            Piece::Row(row) if records::drop_row_to_ends(records, Row::of(row), &mut ends) => {
+                row.len()
+            }
             Piece::Row(blocks) | Piece::Scattered(blocks) => {
                 records::drop_to_ends(records, blocks, &mut ends)
             }

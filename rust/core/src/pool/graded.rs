@@ -7,6 +7,11 @@ use super::full_blocks::FullBlocks;
 use super::observation::Observation;
 use super::states::{BlockStates, Dropped};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
+use crate::rows::{Piece, Pieces, Row};
+
+/// Blocks in a row that are handled as one, at least: fewer than elsewhere, as each by itself costs
+/// more here.
+const LEAST_ROW: usize = 32;
 
 /// Blocks are being given back.
 #[derive(Debug)]
@@ -49,11 +54,38 @@ impl Parting<'_> {
     }
 
     /// Drops a reference to blocks, the last of them first.
-    pub fn give_all_back(&mut self, mut blocks: &[BlockId]) {
+    pub fn give_all_back(&mut self, blocks: &[BlockId]) {
+        if blocks.len() < LEAST_ROW {
+            return self.give_each_back(blocks);
+        }
+        let pieces: Vec<_> = Pieces::of(blocks, LEAST_ROW).collect();
+        for piece in pieces.into_iter().rev() {
+            match piece {
+                Piece::Row(row) => self.give_row_back(row),
+                Piece::Scattered(blocks) => self.give_each_back(blocks),
+            }
+        }
+    }
+
+    /// As [`Self::give_all_back`], of blocks whose ids are hardly in a row.
+    pub fn give_each_back(&mut self, mut blocks: &[BlockId]) {
         while let Some((&block, before)) = blocks.split_last() {
             blocks = before;
             if self.give_one_back(block) {
                 blocks = self.adaptive.file_alike(self.states, blocks, &mut self.filing);
+            }
+        }
+    }
+
+    /// The first block given back may wait in another list than those before it, as do the others
+    /// then.
+    fn give_row_back(&mut self, row: &[BlockId]) {
+        let [others @ .., first] = row else { return };
+        let turned = |blocks| Row::of(blocks).turned();
+        if !self.adaptive.file_row(self.states, turned(row), &mut self.filing) {
+            self.give_one_back(*first);
+            if !self.adaptive.file_row(self.states, turned(others), &mut self.filing) {
+                self.give_each_back(others);
             }
         }
     }
@@ -84,22 +116,40 @@ impl BlockPool {
         }
         let Some(mut adaptive) = self.adaptive.take() else { return };
         let mut leaving = Leaving::default();
-        let is_observed = self.is_observed();
-        let mut rest = blocks;
-        loop {
-            let num_hit = match is_observed {
-                true => 0,
-                false => adaptive.hit_listed(&mut self.states, rest, &mut leaving),
-            };
-            let Some((&block, behind)) = rest[num_hit..].split_first() else { break };
-            self.touch_one(&mut adaptive, block, &mut leaving);
-            rest = behind;
+        if self.is_observed() {
+            for &block in blocks {
+                self.touch_one(&mut adaptive, block, &mut leaving);
+            }
+        } else if blocks.len() < LEAST_ROW {
+            self.touch_each_graded(&mut adaptive, blocks, &mut leaving);
+        } else {
+            for piece in Pieces::of(blocks, LEAST_ROW) {
+                let (Piece::Row(part) | Piece::Scattered(part)) = piece;
+                let is_row = matches!(piece, Piece::Row(_));
+                if !is_row || !adaptive.hit_row(&mut self.states, Row::of(part), &mut leaving) {
+                    self.touch_each_graded(&mut adaptive, part, &mut leaving);
+                }
+            }
         }
         adaptive.leave(&mut self.states, leaving);
         if adaptive.is_claiming() {
             adaptive.raise(&self.states, blocks.iter().copied());
         }
         self.adaptive = Some(adaptive);
+    }
+
+    fn touch_each_graded(
+        &mut self,
+        adaptive: &mut Adaptive,
+        mut blocks: &[BlockId],
+        leaving: &mut Leaving,
+    ) {
+        loop {
+            let num_hit = adaptive.hit_listed(&mut self.states, blocks, leaving);
+            let Some((&block, behind)) = blocks[num_hit..].split_first() else { break };
+            self.touch_one(adaptive, block, leaving);
+            blocks = behind;
+        }
     }
 
     fn touch_one(&mut self, adaptive: &mut Adaptive, block: BlockId, leaving: &mut Leaving) {

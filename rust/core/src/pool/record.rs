@@ -68,6 +68,6 @@ pub fn to_prev(id: u32, prev: u32) -> u32 {
 /// Lets one block stand behind another.
 #[inline]
 pub fn join(records: &mut [Record], left: u32, right: u32) {
-    records[left as usize][word::NEXT] = to_next(left, right);
     records[right as usize][word::PREV] = to_prev(right, left);
+    records[left as usize][word::NEXT] = to_next(left, right);
 }

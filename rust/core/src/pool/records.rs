@@ -7,6 +7,7 @@ use super::index::{Fingerprint, Place};
 use super::record::{DOWN, KINDS, MAX_REFERENCES, Record, UP, flag, join, next_of, prev_of, word};
 use super::run::Run;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::rows::Row;
 
 /// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
 pub fn follow(records: &[Record], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
@@ -53,30 +54,18 @@ pub fn touch_beside(records: &mut [Record], blocks: &[BlockId], run: &mut Run) -
     num_touched
 }
 
-/// Records of blocks whose ids are in a row, in the order of their ids. None if the null block is
-/// among them.
-fn row_of<'a>(records: &'a mut [Record], row: &[BlockId]) -> Option<&'a mut [Record]> {
-    let low = low_of(row) as usize;
-    (low > 0).then(|| &mut records[low..low + row.len()])
-}
-
-fn low_of(row: &[BlockId]) -> BlockId {
-    row[0].min(row[row.len() - 1])
-}
-
 /// Adds a reference to each of some blocks in a row, if all are in use, or all are free and stand
 /// in a row in their queue too. Then they are the run that is returned, without blocks in the
 /// first case.
-pub fn touch_row(records: &mut [Record], row: &[BlockId]) -> Option<Run> {
-    let records = row_of(records, row)?;
-    let (first, len) = (low_of(row), row.len());
-    let last = first + len as u32 - 1;
+pub fn touch_row(records: &mut [Record], row: Row) -> Option<Run> {
+    let records = row.of_list(records)?;
+    let (first, last, len) = (row.first.min(row.last), row.first.max(row.last), row.len());
     let all = records.iter().fold(0, |all, record| all | record[word::USE]);
     let run = if all & MAX_REFERENCES > 0 {
         let is_used = |record: &Record| record[word::USE] & MAX_REFERENCES > 0;
         records.iter().fold(true, |all, record| all & is_used(record)).then(Run::default)?
     } else if records[0][word::NEXT] == UP {
-        leads(&records[..row.len() - 1], UP).then_some(Run { front: first, back: last, len })?
+        leads(&records[..len - 1], UP).then_some(Run { front: first, back: last, len })?
     } else {
         leads(&records[1..], DOWN).then_some(Run { front: last, back: first, len })?
     };
@@ -104,8 +93,8 @@ pub struct Ends {
 
 /// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
 /// [`drop_to_ends`] would do; whether it was done.
-pub fn drop_row_to_ends(records: &mut [Record], row: &[BlockId], ends: &mut Ends) -> bool {
-    let Some(slice) = row_of(records, row) else { return false };
+pub fn drop_row_to_ends(records: &mut [Record], row: Row, ends: &mut Ends) -> bool {
+    let Some(slice) = row.of_list(records) else { return false };
     let usage = slice[0][word::USE] & !flag::LINKED;
     let other = |record: &Record| record[word::USE] & !flag::LINKED ^ usage;
     if slice.iter().fold(0, |any, record| any | other(record)) != 0 {
@@ -120,15 +109,14 @@ pub fn drop_row_to_ends(records: &mut [Record], row: &[BlockId], ends: &mut Ends
         }
         _ => return false,
     };
-    let (first, last) = (row[0], row[row.len() - 1]);
-    let [next, prev] = if first < last { [UP, 0] } else { [DOWN, 2] };
+    let [next, prev] = if row.goes_up() { [UP, 0] } else { [DOWN, 2] };
     for record in slice {
         record[word::NEXT] = next;
         record[word::PREV] = prev;
         record[word::USE] -= 1;
     }
-    join(records, *end, first);
-    *end = last;
+    join(records, *end, row.first);
+    *end = row.last;
     ends.num_free += row.len();
     true
 }
@@ -136,6 +124,7 @@ pub fn drop_row_to_ends(records: &mut [Record], row: &[BlockId], ends: &mut Ends
 /// Drops a reference to each block. Those that are free then go to one of the ends: to the back if
 /// they are cached under nothing but their own hash. Stops at a block that is neither so, nor in
 /// use still, nor to go to the front; how many come before it.
+#[inline(never)]
 pub fn drop_to_ends(records: &mut [Record], blocks: &[BlockId], ends: &mut Ends) -> usize {
     let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
     let uncached = if is_front_open { 1 } else { MAX_REFERENCES };

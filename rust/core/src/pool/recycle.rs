@@ -10,10 +10,7 @@ use super::records::{self, Taken};
 use super::run::Run;
 use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::rows::{Piece, Pieces};
-
-/// Blocks in a row that are handled as one, at least.
-const LEAST_ROW: usize = 64;
+use crate::rows::{Piece, Pieces, Row};
 
 /// Blocks of a table that are turned round at a time, to be given back.
 const TURNED_AT_ONCE: usize = 1 << 8;
@@ -115,11 +112,11 @@ impl BlockPool {
 
     fn touch_runs(&mut self, blocks: &[BlockId]) {
         let mut run = Run::default();
-        if blocks.len() < LEAST_ROW {
+        if blocks.len() < Row::LEAST {
             run = self.touch_each(blocks, run);
             return self.unlink(run);
         }
-        for piece in Pieces::of(blocks, LEAST_ROW) {
+        for piece in Pieces::of(blocks, Row::LEAST) {
             run = match piece {
                 Piece::Row(row) => self.touch_row(row, run),
                 Piece::Scattered(blocks) => self.touch_each(blocks, run),
@@ -130,7 +127,7 @@ impl BlockPool {
 
     /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
     fn touch_row(&mut self, row: &[BlockId], mut run: Run) -> Run {
-        match records::touch_row(self.states.records_mut(), row) {
+        match records::touch_row(self.states.records_mut(), Row::of(row)) {
             None => self.touch_each(row, run),
             Some(free) => {
                 if !free.is_empty() && !run.join(self.states.records(), &free) {
@@ -214,10 +211,10 @@ impl BlockPool {
     }
 
     fn release_to_runs(&mut self, blocks: &[BlockId], front: &mut FrontRun, back: &mut BackRun) {
-        if blocks.len() < LEAST_ROW {
+        if blocks.len() < Row::LEAST {
             return self.release_piece(Piece::Scattered(blocks), front, back);
         }
-        for piece in Pieces::of(blocks, LEAST_ROW) {
+        for piece in Pieces::of(blocks, Row::LEAST) {
             self.release_piece(piece, front, back);
         }
     }

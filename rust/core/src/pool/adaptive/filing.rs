@@ -5,7 +5,9 @@ use super::Adaptive;
 use super::names::Name;
 use super::tag::{Place, Stamp, Tag, Waiting};
 use crate::block::BlockId;
+use crate::pool::records::{self, Ends};
 use crate::pool::states::BlockStates;
+use crate::rows::Row;
 
 /// Blocks that are being put into one list, one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,30 @@ impl Adaptive {
             filing.num_watched += num_watched;
         }
         &blocks[..num_left]
+    }
+
+    /// Drops a reference to each of some blocks in a row, if all are in use still, or all are
+    /// cached, have no other holder and wait as those before them do; whether it is so.
+    pub fn file_row(&mut self, states: &mut BlockStates, row: Row, filing: &mut Filing) -> bool {
+        let stamp = filing.stamp;
+        let Some(mut tags) = self.tags.row(row).filter(|tags| tags.are_alike(stamp)) else {
+            return false;
+        };
+        let mut ends = Ends { front: 0, is_front_open: false, back: filing.last, num_free: 0 };
+        if !records::drop_row_to_ends(states.records_mut(), row, &mut ends) {
+            return false;
+        }
+        if ends.num_free > 0 {
+            filing.num_watched += tags.wait(stamp);
+            filing.num_listed += ends.num_free;
+            filing.last = ends.back;
+            let low = row.first.min(row.last);
+            tags.each_sampled(!row.goes_up(), |i| {
+                let name = Name::of(states.fingerprint(low + i as u32));
+                self.sightings.freed(&mut self.sample, name, stamp.class());
+            });
+        }
+        true
     }
 
     /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.

@@ -6,8 +6,10 @@ use super::sample::Use;
 use super::tag::{Place, Tag};
 use crate::block::BlockId;
 use crate::pool::record_writer::RecordWriter;
+use crate::pool::records;
 use crate::pool::run::Run;
 use crate::pool::states::BlockStates;
+use crate::rows::Row;
 
 /// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
 /// stand side by side do so at once.
@@ -27,6 +29,14 @@ impl Leaving {
         }
         self.num_listed += 1;
         self.num_watched += was.num_watched();
+    }
+
+    fn add_run(&mut self, states: &mut BlockStates, run: &Run) {
+        if !self.run.join(states.records(), run) {
+            let before = std::mem::replace(&mut self.run, *run);
+            states.unlink_run(&before);
+        }
+        self.num_listed += run.len();
     }
 }
 
@@ -49,6 +59,27 @@ impl Adaptive {
         });
         *leaving = left;
         num_hit.unwrap_or(blocks.len())
+    }
+
+    /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row
+    /// there too, and no request claimed any; whether it is so.
+    pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
+        let are_listed = states.ref_count(row.first) == 0;
+        let Some(mut tags) = self.tags.row(row).filter(|tags| tags.are_plain(are_listed)) else {
+            return false;
+        };
+        let Some(run) = records::touch_row(states.records_mut(), row) else { return false };
+        let num_watched = tags.hit();
+        if are_listed {
+            leaving.add_run(states, &run);
+            leaving.num_watched += num_watched;
+        }
+        let low = row.first.min(row.last);
+        tags.each_sampled(!row.goes_up(), |i| {
+            let name = Name::of(states.fingerprint(low + i as u32));
+            self.sightings.used(&mut self.sample, name, Use::Hit);
+        });
+        true
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.

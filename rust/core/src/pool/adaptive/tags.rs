@@ -1,10 +1,11 @@
 //! The tags of all blocks.
 
-use super::tag::{Place, Stamp, Tag, bit, used};
+use super::tag::{Place, Stamp, Tag, TagRow, bit, used};
 use super::tag_writer::TagWriter;
 use crate::block::BlockId;
 use crate::pool::grade::Grade;
 use crate::pool::present;
+use crate::rows::Row;
 
 /// The tags of all blocks.
 #[derive(Debug)]
@@ -31,6 +32,12 @@ impl Tags {
     #[inline]
     pub fn writer(&mut self) -> TagWriter<'_> {
         TagWriter::new(&mut self.0)
+    }
+
+    /// To change the tags of blocks in a row; none if the null block is among them.
+    #[inline]
+    pub fn row(&mut self, row: Row) -> Option<TagRow<'_>> {
+        row.of_list(&mut self.0).map(TagRow)
     }
 
     /// All but the place.

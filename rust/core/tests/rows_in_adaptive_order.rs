@@ -1,0 +1,146 @@
+//! In adaptive order, too, blocks whose ids are in a row are touched and given back as one. A pool
+//! to which they come in small parts must come out the same.
+
+use kvoxide_core::pool::{AdaptiveOrder, Grade, Mark};
+use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, RecycleOrder};
+use proptest::prelude::*;
+
+const NUM_BLOCKS: usize = 900;
+/// Fewer blocks than are ever handled as a row.
+const PART: usize = 13;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Takes so many blocks and caches all but each `uncached`-th in one of the groups.
+    Take { num: usize, uncached: usize, group: u16 },
+    /// Gives a holding back.
+    Release { holding: usize },
+    /// Holds the part of what was held once, first to last or last to first.
+    Touch { list: usize, first: usize, len: usize, is_turned: bool },
+    /// The same for a request with a priority.
+    Claim { list: usize, priority: i64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..400usize, 2..500usize, 0..2u16)
+            .prop_map(|(num, uncached, group)| Step::Take { num, uncached, group }),
+        4 => (0..9usize).prop_map(|holding| Step::Release { holding }),
+        4 => (0..20usize, 0..120usize, 1..400usize, any::<bool>()).prop_map(
+            |(list, first, len, is_turned)| Step::Touch { list, first, len, is_turned }
+        ),
+        1 => (0..20usize, 0..100i64).prop_map(|(list, priority)| Step::Claim { list, priority }),
+    ]
+}
+
+fn pool() -> BlockPool {
+    let whole = Mark { is_watched: true, ..Mark::default() };
+    let tail = Mark { grade: Grade::new(2), is_tail: true, is_watched: false };
+    let order = AdaptiveOrder { marks: vec![whole, tail], num_protected: 100 };
+    BlockPool::with_order(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order))
+        .expect("a pool")
+}
+
+/// Words that are no numbers in a row.
+fn hash(n: u64) -> BlockHash {
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    BlockHash([mixed ^ mixed >> 29, n, 0, 0])
+}
+
+/// A pool that gets whole lists beside one that gets them in parts.
+struct World {
+    whole: BlockPool,
+    parts: BlockPool,
+    holdings: Vec<Vec<BlockId>>,
+    lists: Vec<Vec<BlockId>>,
+    num_keys: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let (holdings, lists) = (Vec::new(), Vec::new());
+        Self { whole: pool(), parts: pool(), holdings, lists, num_keys: 0 }
+    }
+
+    fn play(&mut self, step: &Step) {
+        match *step {
+            Step::Take { num, uncached, group } => self.take(num, uncached, group),
+            Step::Release { holding } => self.release(holding),
+            Step::Touch { list, first, len, is_turned } => {
+                let list = self.lists.get(list).into_iter().flatten().copied();
+                let mut part: Vec<_> = list.skip(first).take(len).collect();
+                if is_turned {
+                    part.reverse();
+                }
+                self.touch(part);
+            }
+            Step::Claim { list, priority } => {
+                let claim = Claim::new(priority, None).expect("a claim");
+                self.each_pool(|pool| pool.start_claiming(claim));
+                self.touch(self.lists.get(list).cloned().unwrap_or_default());
+                self.each_pool(BlockPool::end_claiming);
+            }
+        }
+        self.compare();
+    }
+
+    fn each_pool(&mut self, change: impl Fn(&mut BlockPool)) {
+        change(&mut self.whole);
+        change(&mut self.parts);
+    }
+
+    fn take(&mut self, num: usize, uncached: usize, group: u16) {
+        let num = num.min(self.whole.num_free_blocks() as usize);
+        let (mut taken, mut other) = (Vec::new(), Vec::new());
+        self.whole.take(num, &mut taken);
+        self.parts.take(num, &mut other);
+        assert_eq!(taken, other);
+        for (i, &block) in taken.iter().enumerate() {
+            if (i + 1) % uncached > 0 {
+                self.num_keys += 1;
+                let key = CacheKey { hash: hash(self.num_keys), group };
+                self.each_pool(|pool| {
+                    pool.insert_key(block, key, 16);
+                });
+            }
+        }
+        self.holdings.push(taken.clone());
+        self.lists.push(taken);
+    }
+
+    fn release(&mut self, holding: usize) {
+        if self.holdings.is_empty() {
+            return;
+        }
+        let held = self.holdings.swap_remove(holding % self.holdings.len());
+        self.whole.part_with(|parting| parting.give_all_back(&held));
+        self.parts
+            .part_with(|parting| held.iter().rev().for_each(|&block| parting.give_back(block)));
+    }
+
+    fn touch(&mut self, part: Vec<BlockId>) {
+        self.whole.touch(&part);
+        part.chunks(PART).for_each(|part| self.parts.touch(part));
+        self.holdings.push(part);
+    }
+
+    fn compare(&self) {
+        let Self { whole, parts, .. } = self;
+        assert!(whole.free_blocks().eq(parts.free_blocks()));
+        assert!(whole.listed_blocks().eq(parts.listed_blocks()));
+        let references = |pool: &BlockPool| -> Vec<_> {
+            (0..NUM_BLOCKS as BlockId).map(|block| pool.ref_count(block)).collect()
+        };
+        assert_eq!(references(whole), references(parts));
+        let counts = |pool: &BlockPool| pool.adaptive().map(|order| *order.sample_counts());
+        assert_eq!(counts(whole), counts(parts));
+    }
+}
+
+proptest! {
+    #[test]
+    fn rows_wait_where_single_blocks_would(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new();
+        steps.iter().for_each(|step| world.play(step));
+    }
+}
