@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from kvoxide._core import ConfigError, StepTime, Trace
+from kvoxide._core import ConfigError, Trace
 from kvoxide.plan.candidate import candidates, gpus_of, pools_of
 from kvoxide.plan.report import Report
 from kvoxide.plan.search import Found, Search, search_cheapest
@@ -16,11 +16,11 @@ from kvoxide.plan.target import Target, parse_targets
 from kvoxide.replay.execution import Place, executor_at, on_option
 from kvoxide.replay.model_options import model_options
 from kvoxide.replay.options import (
+    TraceOptions,
     output_option,
     parsed_with,
     policies_option,
     quiet_option,
-    read_told,
     scheduler_options,
     trace_options,
 )
@@ -33,7 +33,6 @@ from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import (
     MAX_INSTANCES,
     Router,
-    StepFit,
     TimeOptions,
     parse_router,
     time_options,
@@ -102,7 +101,7 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
 @output_option("--json", "FILE", "Write settings, figures and margins of all combinations.")
 @quiet_option
 def plan(
-    trace: str,
+    source: TraceOptions,
     targets: tuple[Target, ...],
     served: ServedModel | None,
     instances: tuple[int, ...],
@@ -110,13 +109,7 @@ def plan(
     policies: tuple[NamedPolicy, ...],
     concurrency: int,
     max_batched_tokens: int,
-    requests: int | None,
-    tokens_per_id: int | None,
-    skip_bad: bool,
-    arrivals: str,
-    speed: float | None,
-    step_time: StepTime | None,
-    fit: StepFit | None,
+    times: TimeOptions,
     place: Place | None,
     plays_all: bool,
     json_path: Path | None,
@@ -127,8 +120,7 @@ def plan(
     Plays combinations of memory, instances, routers and policies, those that cost less first:
     fewest GPUs, then least memory. Ends with 1 if none meets all targets.
     """
-    check_distinct(trace, [json_path])
-    times = TimeOptions(arrivals, speed, step_time, fit)
+    check_distinct(source.trace, [json_path])
     times.check()
     served = _required(served)
     pools, too_small = pools_of(served)
@@ -139,16 +131,14 @@ def plan(
         max_batched_tokens=max_batched_tokens,
     )
     _check(scheduled(SharedTrace.of(Trace())), policies, pools)
-    file = read_told(
-        trace, requests=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id, quiet=quiet
-    )
+    file = source.read(quiet=quiet)
     combinations = candidates(pools, instances, routers, policies, gpus_of(served))
     workload = scheduled(SharedTrace.of(file.trace))
     search = Search(combinations, targets, workload, times, plays_all)
     started = time.perf_counter()
     found = _played(search, place, quiet=quiet)
     seconds = time.perf_counter() - started
-    report = Report(search, found, file, served, too_small, fit, seconds)
+    report = Report(search, found, file, served, too_small, times.fit, seconds)
     try:
         if json_path is not None:
             with replacing(json_path) as stream:

@@ -2,6 +2,8 @@
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,6 +25,44 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 positive = click.IntRange(min=1, max=MAX_INTEGER)
 
 
+@dataclass(frozen=True)
+class TraceOptions:
+    """Which trace, and what of it: the first ``requests``, all if None. ``tokens_per_id`` is None
+    where the lengths tell."""
+
+    trace: str
+    requests: int | None
+    tokens_per_id: int | None
+    skip_bad: bool
+
+    def read(self, *, quiet: bool) -> TraceFile:
+        """The trace; unless ``quiet``, what of it was left out is told."""
+        file = read_trace(
+            self.trace,
+            limit=self.requests,
+            skip_bad=self.skip_bad,
+            tokens_per_id=self.tokens_per_id,
+        )
+        for warning in () if quiet else file.warnings:
+            click.echo(warning, err=True)
+        return file
+
+
+def gathered(name: str, kind: type) -> Callable[[Command], Command]:
+    """Give the command one argument in the place of several: ``name``, a dataclass of this kind,
+    made of the parameters that its fields name."""
+
+    def gathering(command: Command) -> Command:
+        @wraps(command)
+        def with_one(*args: Any, **given: Any) -> Any:  # noqa: ANN401
+            parts = {field.name: given.pop(field.name) for field in fields(kind)}
+            return command(*args, **{name: kind(**parts)}, **given)
+
+        return with_one  # type: ignore[return-value]
+
+    return gathering
+
+
 def policies_option(*default: str) -> Callable[[Command], Command]:
     """``--policy``, repeatable, with the policies that are taken when it is not given."""
     return click.option(
@@ -33,14 +73,16 @@ def policies_option(*default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=", ".join(default),
         callback=parsed_with(_parse_policies),
-        help="fifo, uncached-first, interval=N, interval=auto, pin, pin=MIN_DROP, or several of"
-        " them joined by commas. Repeat it to compare policies.",
+        help="adaptive, or adaptive,share=SHARE; or fifo, uncached-first, interval=N,"
+        " interval=auto, pin, pin=MIN_DROP, or several of these joined by commas. Repeat it to"
+        " compare policies.",
     )
 
 
 def trace_options(command: Command) -> Command:
-    """The argument TRACE and what is read of it: ``trace``, ``requests``, ``tokens_per_id``,
-    ``skip_bad``."""
+    """The argument TRACE and what is read of it; the command is given them as ``source``,
+    :class:`TraceOptions`."""
+    command = gathered("source", TraceOptions)(command)
     for option in reversed(_TRACE_OPTIONS):
         command = option(command)
     return command
@@ -51,16 +93,6 @@ def scheduler_options(command: Command) -> Command:
     for option in reversed(_SCHEDULER_OPTIONS):
         command = option(command)
     return command
-
-
-def read_told(
-    name: str, *, requests: int | None, skip_bad: bool, tokens_per_id: int | None, quiet: bool
-) -> TraceFile:
-    """The trace that these options name; what of it was left out is told."""
-    file = read_trace(name, limit=requests, skip_bad=skip_bad, tokens_per_id=tokens_per_id)
-    for warning in () if quiet else file.warnings:
-        click.echo(warning, err=True)
-    return file
 
 
 def output_option(name: str, metavar: str, text: str) -> Callable[[Command], Command]:

@@ -14,7 +14,8 @@ from kvoxide.model import FAMILIES
 from kvoxide.plan.command import plan
 from kvoxide.plan.target import METRICS
 from kvoxide.replay.groups import KINDS, PRESETS
-from kvoxide.replay.replay_command import DEFAULT_PRESET, replay
+from kvoxide.replay.limits import DEFAULT_PRESET
+from kvoxide.replay.replay_command import replay
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kvoxide._core import ConfigError, Serving, StepTime
-from kvoxide.replay.options import parsed_with
+from kvoxide.replay.options import gathered, parsed_with
 from kvoxide.replay.serving.notation import parse_router, parse_step_time
 from kvoxide.replay.serving.step_fit import StepFit, fit_step_time
 from kvoxide.replay.serving.step_samples import read_steps
@@ -69,10 +69,11 @@ class TimeOptions:
 
 
 def time_options(arrivals: str = FULL) -> Callable[[Command], Command]:
-    """``--arrivals``, with the default that is given, ``--speed``, ``--step-time`` and ``--fit``:
-    the parts of :class:`TimeOptions`."""
+    """``--arrivals``, with the default that is given, ``--speed``, ``--step-time`` and ``--fit``;
+    the command is given them as ``times``, :class:`TimeOptions`."""
 
     def with_options(command: Command) -> Command:
+        command = gathered("times", TimeOptions)(command)
         for option in reversed((_arrivals_option(arrivals), *_TIME_OPTIONS)):
             command = option(command)
         return command

@@ -1,0 +1,108 @@
+"""What runs may use: groups, blocks, and room in the scheduler; from options, from a model, or as a
+recorded server had it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from kvoxide._core import ConfigError
+from kvoxide.replay.groups import Groups, preset_groups
+from kvoxide.replay.options import MAX_INTEGER
+from kvoxide.replay.recording import Deployment
+from kvoxide.replay.served_model import ServedModel
+
+DEFAULT_PRESET = "llama"
+DEFAULT_BLOCKS = "50000"
+# The null block, and one that can be used.
+MIN_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The KV cache groups, the sizes of pools in blocks, the most requests at a time, and the most
+    tokens in a step."""
+
+    groups: Groups
+    pool_sizes: tuple[int, ...]
+    concurrency: int
+    max_batched_tokens: int
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What the command line says of limits, with defaults where it says nothing."""
+
+    groups: Groups | None
+    preset: str | None
+    pool_sizes: tuple[int, ...]
+    concurrency: int
+    max_batched_tokens: int
+
+    def limits(self, served: ServedModel | None, recorded: Deployment | None) -> Limits:
+        """The limits, with those of a model that is served, and those that a recorded server had
+        in the place of defaults.
+
+        Raises :class:`click.UsageError` for options that do not go together.
+        """
+        told = self if recorded is None else self._as_recorded(recorded)
+        return Limits(
+            self._groups(served, recorded),
+            told.pool_sizes if served is None else self._pool_sizes_of(served),
+            told.concurrency,
+            told.max_batched_tokens,
+        )
+
+    def _as_recorded(self, recorded: Deployment) -> "LimitOptions":
+        had: dict[str, Any] = {
+            "pool_sizes": (recorded.num_blocks,),
+            "concurrency": recorded.max_running_requests,
+            "max_batched_tokens": recorded.max_batched_tokens,
+        }
+        return replace(self, **{name: value for name, value in had.items() if _is_default(name)})
+
+    def _groups(self, served: ServedModel | None, recorded: Deployment | None) -> Groups:
+        options = {"--groups": self.groups, "--preset": self.preset, "--model": served}
+        given = [name for name, value in options.items() if value is not None]
+        if len(given) > 1:
+            raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
+        if served is not None:
+            return served.groups
+        if recorded is not None and not given:
+            if recorded.groups is None:
+                raise click.UsageError(
+                    "the recording does not tell its groups; give --groups, --preset or --model"
+                )
+            return recorded.groups
+        return self.groups or preset_groups(self.preset or DEFAULT_PRESET)
+
+    def _pool_sizes_of(self, served: ServedModel) -> tuple[int, ...]:
+        are_given = not _is_default("pool_sizes")
+        if are_given and served.memories:
+            raise click.UsageError("--blocks and --memory exclude each other")
+        if not are_given and not served.memories:
+            raise click.UsageError("--model needs --memory, or --blocks")
+        return self.pool_sizes if are_given else _checked_pool_sizes(served.pool_sizes)
+
+
+def parse_pool_sizes(text: str) -> tuple[int, ...]:
+    """Pool sizes in blocks, comma separated; smallest first."""
+    try:
+        sizes = {int(size) for size in text.split(",")}
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a number of blocks, or several with commas") from None
+    return _checked_pool_sizes(sizes)
+
+
+def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
+    sizes = set(sizes)
+    for size in sizes:
+        if not MIN_BLOCKS <= size <= MAX_INTEGER:
+            raise ConfigError(f"{size} blocks: a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,} blocks")
+    return tuple(sorted(sizes))
+
+
+def _is_default(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
