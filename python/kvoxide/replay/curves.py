@@ -37,15 +37,15 @@ def over_pool_size(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> HitShar
 
 
 def over_quantity(
-    outcomes: Sequence[Outcome], quantity: Callable[[Outcome], int], x_name: str
+    outcomes: Sequence[Outcome], quantity: Callable[[Outcome], int], xs: Sequence[int], x_name: str
 ) -> HitShares:
-    """Hit share over ``quantity``, which every policy and the unlimited pool have runs for."""
-    xs = list(dict.fromkeys(map(quantity, outcomes)))
+    """Hit share over ``xs``, the values of ``quantity`` that every policy and the unlimited pool
+    were to have runs for."""
     by_policy: dict[str, list[float]] = {}
     for outcome in outcomes:
         shares = by_policy.setdefault(outcome.run.policy.name, [nan] * len(xs))
         shares[xs.index(quantity(outcome))] = outcome.hit_share
-    return HitShares(x_name, xs, by_policy)
+    return HitShares(x_name, list(xs), by_policy)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,7 +30,9 @@ from kvoxide.replay.runner import Outcome, Run, check_run
 PREFIXES = Prefixes()
 LONG_CONTEXTS = LongContexts()
 
-_json_option = output_option("--json", "FILE", 'Write {"rows": [...]}, one row per run.')
+_json_option = output_option(
+    "--json", "FILE", 'Write {"missing_runs": N, "rows": [...]}, one row per run that was done.'
+)
 _plot_option = plot_option("Draw the hit shares.")
 
 
@@ -120,6 +123,13 @@ class _Played:
     def title(self) -> str:
         return f"{self.which.groups.text}, {self.which.pool_blocks:,} blocks"
 
+    def record(self) -> dict[str, Any]:
+        """A row per run that was done, and how many are missing, as a JSON value."""
+        return {
+            "missing_runs": self.num_missing,
+            "rows": experiment_rows(self.which, self.outcomes),
+        }
+
     @property
     def shares(self) -> HitShares:
         return experiment_shares(self.which, self.outcomes)
@@ -139,7 +149,7 @@ def _write(
 ) -> None:
     if json_path is not None:
         with replacing(json_path) as stream:
-            stream.write(json_document({"rows": experiment_rows(played.which, played.outcomes)}))
+            stream.write(json_document(played.record()))
     if plot_path is not None:
         with replacing(plot_path) as stream:
             save(draw_hit_shares(played.shares, played.title), stream, plot_path.suffix)

@@ -156,7 +156,7 @@ def experiment_rows(experiment: Experiment, outcomes: Sequence[Outcome]) -> list
 
 def experiment_shares(experiment: Experiment, outcomes: Sequence[Outcome]) -> HitShares:
     """The hit share of the counted requests, over the experiment's quantity."""
-    return over_quantity(outcomes, _quantity, experiment.x_name)
+    return over_quantity(outcomes, _quantity, experiment.xs, experiment.x_name)
 
 
 def _quantity(outcome: Outcome) -> int:

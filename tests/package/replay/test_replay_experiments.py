@@ -18,7 +18,8 @@ from kvoxide.replay.experiments import (
 from kvoxide.replay.groups import parse_groups
 from kvoxide.replay.policies import parse_policy
 
-from tests.testing.traces import succeed
+from tests.testing.failing_cluster import MESSAGE, fail_after
+from tests.testing.traces import kvoxide, succeed
 
 FULL = parse_groups("full:16")
 
@@ -115,7 +116,8 @@ def test_the_command_prints_and_writes(
     path, plot = tmp_path / "rows.json", tmp_path / "plot.png"
     output = succeed("experiment", name, "--json", path, "--plot", plot).output
     record = json.loads(path.read_bytes())
-    assert list(record) == ["rows"]
+    assert list(record) == ["missing_runs", "rows"]
+    assert record["missing_runs"] == 0
     expected = [*policies, "unlimited"]
     assert [row["policy"] for row in record["rows"]] == 2 * expected
     assert all(key in row and 0 <= row["hit_share"] <= 1 for row in record["rows"])
@@ -133,3 +135,33 @@ def test_policies_can_be_chosen(tmp_path: Path) -> None:
         "pin=2",
         "unlimited",
     ]
+
+
+@pytest.mark.usefixtures("_scaled_down")
+@pytest.mark.parametrize("missing", [2, 3])
+def test_runs_that_are_missing_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    fail_after(monkeypatch, lambda run: run.workload.quantity != missing)
+    path = tmp_path / "rows.json"
+    result = kvoxide("experiment", "prefixes", "--policy", "fifo", "--json", path)
+    assert result.exit_code == 1
+    record = json.loads(path.read_bytes())
+    assert record["missing_runs"] == 2
+    done = {row["policy"]: row for row in record["rows"]}
+    assert {row["prefixes"] for row in done.values()} == {5 - missing}
+    *table, error = map(str.split, result.output.splitlines())
+    assert " ".join(error) == f"Error: {MESSAGE}"
+    for policy in ("fifo", "unlimited"):
+        shares = {missing: "-", 5 - missing: f"{done[policy]['hit_share']:.1%}"}
+        assert [policy, shares[2], shares[3]] in table
+
+
+@pytest.mark.usefixtures("_scaled_down")
+def test_nothing_is_written_if_all_runs_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_after(monkeypatch, lambda run: False)
+    result = kvoxide("experiment", "prefixes", "--json", tmp_path / "rows.json")
+    assert (result.exit_code, result.output) == (1, f"Error: {MESSAGE}\n")
+    assert not list(tmp_path.iterdir())

@@ -178,7 +178,7 @@ def test_no_pool_was_played(tmp_path: Path, trace: str, monkeypatch: pytest.Monk
 def test_runs_of_an_experiment_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_after(monkeypatch, lambda run: run.blocks is None or run.workload.quantity != 20)
     page, rows = partial_page(tmp_path, command=("experiment", "prefixes", "--policy", "fifo"))
-    assert len(rows["rows"]) == 7
+    assert (len(rows["rows"]), rows["missing_runs"]) == (7, 1)
     assert page.texts["dd"][-2:] == ["1 run", MESSAGE]
     (plot,) = page.plots.values()
     shares = traces_of(plot)
