@@ -172,3 +172,17 @@ def test_errors() -> None:
     }
     assert errors.pop("KvoxideError") == ["Exception"]
     assert said == errors
+
+
+def test_the_version_is_the_last_release_of_the_changelog() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## \[(\d.*)\] - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    assert releases[0] == kvoxide.__version__
+
+
+@pytest.mark.parametrize("document", ["vllm.md", "bad-input.md"])
+def test_the_version_in_examples(document: str) -> None:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    named = re.findall(r'kvoxide"?:? "?(\d+\.\d+\.\d+)', text)
+    assert named
+    assert set(named) == {kvoxide.__version__}
