@@ -239,14 +239,17 @@ def test_an_error_in_a_run_is_raised_and_ends_the_others(two_nodes: str) -> None
     assert wait_for(lambda: not workers())
 
 
-def test_an_interrupt_ends_all_tasks(two_nodes: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_client", [False, True])
+def test_an_interrupt_ends_all_tasks(
+    two_nodes: str, client: str, tmp_path: Path, is_client: bool
+) -> None:
     lines = [line(prompt(number), 700_000) for number in range(200)]
     trace = write_trace(tmp_path / "long", *lines)
     policies = ["--policy", "fifo", "--policy", "pin", "--policy", "uncached-first"]
     process = subprocess.Popen(
         [
             *[sys.executable, "-c", COMMAND, "replay", trace, "--concurrency", "1", *policies],
-            *["--json", str(tmp_path / "result.json"), "--on", two_nodes],
+            *["--json", str(tmp_path / "result.json"), "--on", client if is_client else two_nodes],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -36,7 +36,6 @@ class Cluster:
     def __init__(self, name: str, host: str, port: int) -> None:
         """A cluster that has just answered; ``name`` is for messages."""
         self.name = name
-        self.is_gone = False
         self.num_cpus = _num_cpus()
         self._where = (host, port)
         self._asked = self._answered = time.monotonic()
@@ -53,7 +52,6 @@ class Cluster:
             self._answered = now
             self.num_cpus = _num_cpus()
         elif now - self._answered >= _SILENCE_SECONDS:
-            self.is_gone = True
             raise Incomplete(f"{self.name} has not answered for {_SILENCE_SECONDS:.0f} s")
 
 

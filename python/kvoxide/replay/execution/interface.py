@@ -25,8 +25,8 @@ class Executor(Protocol):
         ``on_progress`` is called about five times a second with the requests finished by all runs.
         ``is_wanted`` is asked before a run is started, maybe in another thread, with its place; a
         run that is not wanted has no outcome. Closing the generator, KeyboardInterrupt, or an
-        error in one run, which is raised, stops all runs. Raises :class:`Incomplete` if the
-        executor cannot go on.
+        error in one run, which is raised, stops all runs, those of a cluster when it is left.
+        Raises :class:`Incomplete` if the executor cannot go on.
         """
 
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,7 +21,12 @@ _TASKS_PER_CPU: Final = 2
 
 
 class OnRay:
-    """An executor on a cluster whose nodes have the same kvoxide. Each trace is sent once."""
+    """An executor on a cluster whose nodes have the same kvoxide. Each trace is sent once.
+
+    Tasks that are left end with the process's place in the cluster. They are not cancelled: where
+    Ray starts a task at that moment, it takes the end of the task for an error of its own, and ends
+    this process (Ray 2.60, "Tried to complete task that was not pending").
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         """On a cluster that was joined."""
@@ -46,9 +50,6 @@ class OnRay:
             on_progress(tasks.num_finished)
         except (RayError, ConnectionError) as error:
             raise Incomplete(f"{self._cluster.name} failed: {_first_line(error)}") from error
-        finally:
-            if not self._cluster.is_gone:
-                tasks.cancel()
 
 
 class _Tasks:
@@ -79,14 +80,6 @@ class _Tasks:
         """The results of tasks that have ended, waiting a little for one of them."""
         ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=_POLL_SECONDS)
         return [(self._pending[task], self._result(task)) for task in ready]
-
-    def cancel(self) -> None:
-        """End all tasks, those that run too."""
-        for task in self._pending:
-            # A cluster that is gone has nothing to cancel.
-            with suppress(RayError, ConnectionError, ValueError):
-                ray.cancel(task, force=True)
-        self._pending.clear()
 
     def _started(self, run: Run) -> Any:  # noqa: ANN401
         shared = run.workload.trace
