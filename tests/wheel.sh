@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the wheel that is published, audits it, and runs the tests of the Python API, of bad input
-# and of replays with it in a new environment of each interpreter:
+# Builds the wheel that is published, audits it, and in a new environment of each interpreter runs the
+# tests of the Python API, of bad input, of replays and of plans with it, and its commands elsewhere:
 #
 #     tests/wheel.sh [PYTHON...]          default: python3.11 python3.12 python3.13
 #
 # The wheel is left in target/wheel. Needs Rust with the target's standard library and a package
-# registry; takes two to three minutes, and half a minute for each interpreter. PYTHON chooses the
+# registry; takes four minutes, and four for each interpreter. PYTHON chooses the
 # interpreter that the build tools run on.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -15,6 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 platform=manylinux2014
 out=$PWD/target/wheel
 tools=$PWD/target/wheel-tools
+on_ray=tests/package/replay/test_replay_on_ray.py
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 main() {
@@ -65,7 +66,40 @@ run_tests() { # PYTHON
     "$venv/bin/kvoxide" --version
     "$venv/bin/python" -c 'import kvoxide, sys; sys.exit(not kvoxide.__file__.startswith(sys.prefix))' \
         || fail 'this is not the kvoxide of the wheel'
-    "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/package/api tests/package/bad_input tests/package/replay
+    local pytest=("$venv/bin/python" -m pytest -q -p no:cacheprovider)
+    "${pytest[@]}" tests/package/{api,bad_input,replay,plan} --ignore "$on_ray"
+    # By itself, as in tests/run.sh.
+    GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "${pytest[@]}" "$on_ray"
+    try_commands "$venv"
+}
+
+# Where there is no checkout: the data, the page's assets, and what --on starts workers with.
+try_commands() { # VENV
+    step 'commands of the installed package'
+    local kvoxide=$1/bin/kvoxide folder model=$PWD/tests/vllm/models/configs/qwen3-8b.json
+    folder=$(mktemp --directory)
+    (
+        cd "$folder"
+        "$kvoxide" replay sample --requests 60 --quiet --json here.json --html page.html
+        RAY_ADDRESS=local "$kvoxide" replay sample --requests 60 --quiet --json there.json --on ray
+        "$kvoxide" plan sample --requests 60 --model "$model" --max-model-len 32768 --memory 20GiB \
+            --instances 1 --target 'hit_share>1%'
+        "$1/bin/python" - <<'EOF'
+import importlib.resources, json, re
+from pathlib import Path
+
+def counts(name):
+    results = json.loads(Path(name).read_bytes())["results"]
+    return [(each["policy"], each["hit_tokens"], each["evictions"]) for each in results]
+
+package = importlib.resources.files("kvoxide")
+assert (package / "py.typed").is_file() and (package / "_core.pyi").is_file()
+assert len(counts("here.json")) == 2 and counts("here.json") == counts("there.json")
+page = Path("page.html").read_text(encoding="utf-8")
+assert len(page) > 1_000_000 and "plotly" in page and not re.search(r"<(script|link)[^>]+https?:", page)
+EOF
+    )
+    rm -r "$folder"
 }
 
 fail() {
