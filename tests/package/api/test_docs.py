@@ -59,14 +59,14 @@ def test_the_readme_names_every_page() -> None:
 
 def test_options_of_replay() -> None:
     rows = table("replay.md", "option")
-    said = {SPAN.findall(name)[0]: SPAN.findall(default) for name, default, _ in rows}
+    said = {SPAN.findall(name)[0]: SPAN.findall(value) for name, value, _ in rows}
     options = [option for option in replay.params if isinstance(option, click.Option)]
     assert said == {option.opts[0]: default(option) for option in options}
 
 
 def test_options_of_plan() -> None:
     rows = table("plan.md", "option")
-    said = {SPAN.findall(name)[0]: SPAN.findall(default) for name, default, _ in rows}
+    said = {SPAN.findall(name)[0]: SPAN.findall(value) for name, value, _ in rows}
     options = [option for option in plan.params if isinstance(option, click.Option)]
     own = {option.opts[0]: default(option) for option in options if option.opts[0] in said}
     assert said == own
