@@ -85,8 +85,13 @@ def serving(
     log: Path,
     options: dict[str, Any],
     variables: dict[str, str] | None = None,
+    *,
+    is_new: bool = True,
 ) -> Iterator[Server]:
-    """A server, started but perhaps not yet ready, with more variables in its environment."""
+    """A server, started but perhaps not yet ready, with more variables in its environment.
+
+    Where it need not be a new Python, it is a preloaded one; its engines are new all the same.
+    """
     num_ranks = options["data_parallel_size"]
     with ExitStack() as stack:
         port = free_ports(1)
@@ -102,7 +107,7 @@ def serving(
         write_metadata(models)
         environment = engine_environment(mode, models) | {"VLLM_SERVER_DEV_MODE": "1"}
         environment |= variables or {}
-        started = running(command, log, directory=models, environment=environment)
+        started = running(command, log, directory=models, environment=environment, is_new=is_new)
         yield Server(stack.enter_context(started), f"http://{HOST}:{port}", events)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from kvoxide.cli import main
 from kvoxide.replay.reader import read_deployment, read_trace
 
 from .models import FIRST_ORDINARY_TOKEN
-from .server import Server, serving
+from .server import serving
 from .test_http import Client, Service, ask_one_by_one, final_metrics
 from .workload import random_tokens
 
@@ -20,6 +21,10 @@ CONVERSATIONS = 12
 TURNS = 4
 # A pool that not all of it fits.
 POOL = {"num_gpu_blocks_override": 150}
+# Without it vLLM kills the engine as soon as it has told it to stop.
+TIME_TO_STOP = {"shutdown_timeout": 30}
+# What runs the model is part of the engine's process, which the scheduler is in all the same.
+ONE_PROCESS_PER_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 def counted(metrics: dict[str, float], name: str) -> int:
@@ -50,48 +55,48 @@ def replayed(folder: Path, out: Path, *options: str) -> dict[str, Any]:
     return result
 
 
-def serve(
-    mode: str, models: Path, tmp_path: Path, ask: Any, **options: Any
-) -> tuple[Path, dict[str, float]]:
-    folder = tmp_path / f"recorded-{mode}"
-    options = {**POOL, "data_parallel_size": 1, **options}
-    variables = {"KVOXIDE_RECORD": str(folder)}
-    log = tmp_path / f"{mode}.log"
-    with serving("llama", mode, models, log, options, variables) as server:
+@dataclass
+class Recorded:
+    """What a server recorded, and what it had counted after its first requests and at its end."""
+
+    folder: Path
+    num_first: int
+    first: dict[str, float]
+    all: dict[str, float]
+
+
+def serve(mode: str, models: Path, tmp_path: Path) -> Recorded:
+    """Requests one by one, and then conversations side by side."""
+    folder, log = tmp_path / "recorded", tmp_path / "log"
+    options = {**POOL, **TIME_TO_STOP, "data_parallel_size": 1}
+    variables = {"KVOXIDE_RECORD": str(folder), **ONE_PROCESS_PER_ENGINE}
+    with serving("llama", mode, models, log, options, variables, is_new=False) as server:
         server.wait_until_it_serves()
-        num_requests = ask(server)
+        client = Client(server.url, Service("llama"))
+        num_first = len(ask_one_by_one(client))
+        first = final_metrics(server, num_first)
+        num_requests = num_first + converse_at_once(client)
         metrics = final_metrics(server, num_requests)
         assert server.stop() == 0
     assert f"records the requests and steps of this server to {folder}" in log.read_text()
     assert len(read_trace(str(folder)).trace) == num_requests
-    return folder, metrics
+    return Recorded(folder, num_first, first, metrics)
 
 
 @pytest.mark.parametrize("mode", ["off", "require"])
-def test_requests_one_by_one_hit_the_same(mode: str, models: Path, tmp_path: Path) -> None:
-    def ask(server: Server) -> int:
-        return len(ask_one_by_one(Client(server.url, Service("llama"))))
-
-    folder, metrics = serve(mode, models, tmp_path, ask)
-    deployment = read_deployment(str(folder))
+def test_what_was_recorded_hits_the_same(mode: str, models: Path, tmp_path: Path) -> None:
+    recorded = serve(mode, models, tmp_path)
+    deployment = read_deployment(str(recorded.folder))
     assert deployment is not None
     assert deployment.groups is not None
     assert (deployment.groups.text, deployment.num_blocks) == ("full:32", 150)
-    result = replayed(folder, tmp_path / "out.json", "--concurrency", "1")
-    assert result["prompt_tokens"] == counted(metrics, "prefix_cache_queries")
-    hits = counted(metrics, "prefix_cache_hits")
-    assert hits > 0
-    assert result["hit_tokens"] == pytest.approx(hits, rel=0.01)
-
-
-def test_conversations_side_by_side_hit_the_same(models: Path, tmp_path: Path) -> None:
-    def ask(server: Server) -> int:
-        return converse_at_once(Client(server.url, Service("llama")))
-
-    folder, metrics = serve("auto", models, tmp_path, ask)
-    options = ["--arrivals", "trace", "--fit", str(folder)]
-    result = replayed(folder, tmp_path / "out.json", *options)
-    assert result["prompt_tokens"] == counted(metrics, "prefix_cache_queries")
-    hits = counted(metrics, "prefix_cache_hits")
-    assert hits > 0
-    assert result["hit_tokens"] == pytest.approx(hits, rel=0.01)
+    one_by_one = ["--requests", str(recorded.num_first), "--concurrency", "1"]
+    at_their_times = ["--arrivals", "trace", "--fit", str(recorded.folder)]
+    for options, metrics in ((one_by_one, recorded.first), (at_their_times, recorded.all)):
+        result = replayed(recorded.folder, tmp_path / "out.json", *options)
+        assert result["prompt_tokens"] == counted(metrics, "prefix_cache_queries")
+        hits = counted(metrics, "prefix_cache_hits")
+        assert hits > 0
+        assert result["hit_tokens"] == pytest.approx(hits, rel=0.01)
+    first_hits = counted(recorded.first, "prefix_cache_hits")
+    assert counted(recorded.all, "prefix_cache_hits") > 2 * first_hits
