@@ -19,20 +19,25 @@ def resident():
     fields = Path("/proc/self/smaps_rollup").read_text().split()
     return int(fields[fields.index("Rss:") + 1]) * 1024
 
-num_blocks, size = {NUM_BLOCKS}, 16
 rng = np.random.default_rng(1)
+
+def full_pool(num_blocks, size=16):
+    config = KVCacheConfig(num_blocks, [KVCacheGroupSpec("full_attention", size)])
+    manager = KVCacheManager(config, max_model_len=num_blocks * size)
+    left = num_blocks - 1
+    while left:
+        n = min(left, 20_000)
+        hashes = rng.integers(0, 256, size=(n, 32), dtype=np.uint8)
+        request = Request(f"r{{left}}", block_hashes=hashes, num_prompt_tokens=n * size)
+        assert manager.allocate_slots(request, n * size) is not None
+        manager.free(request)
+        left -= n
+    return manager
+
+full_pool(50_000)  # what the first pool of a process costs beside its blocks
+gc.collect()
 objects, before = len(gc.get_objects()), resident()
-config = KVCacheConfig(num_blocks, [KVCacheGroupSpec("full_attention", size)])
-manager = KVCacheManager(config, max_model_len=num_blocks * size)
-left = num_blocks - 1
-while left:
-    n = min(left, 20_000)
-    hashes = rng.integers(0, 256, size=(n, 32), dtype=np.uint8)
-    request = Request(f"r{{left}}", block_hashes=hashes, num_prompt_tokens=n * size)
-    assert manager.allocate_slots(request, n * size) is not None
-    manager.free(request)
-    left -= n
-del hashes, request
+manager = full_pool({NUM_BLOCKS})
 cached = manager.block_pool.get_num_cached_blocks()
 print(json.dumps([cached, resident() - before, len(gc.get_objects()) - objects]))
 """
