@@ -56,14 +56,26 @@ def test_errors_are_those_of_the_noise() -> None:
     assert 0.9 < fit.r_squared < 1
 
 
+def test_steps_that_now_and_then_take_longer_take_so_on_average() -> None:
+    """A machine that others use too: one step in five takes four times as long."""
+    rows = steps()
+    rows[::5, 0] *= 4
+    fit = fit_step_time(rows)
+    found = parts(fit.step_time)[0] + rows[:, 1:] @ parts(fit.step_time)[1:]
+    assert found.sum() == pytest.approx(rows[:, 0].sum(), rel=0.05)
+    prefills = rows[:, 1] > 0
+    assert found[prefills].sum() == pytest.approx(rows[prefills, 0].sum(), rel=0.1)
+
+
 def test_no_time_is_negative() -> None:
     rows = steps(np.array([4e-3, 25e-6, 30e-9, -10e-6]))
     fit = fit_step_time(rows)
     assert fit.step_time.running == 0
     assert min(parts(fit.step_time)) >= 0
     # No other choice of what is 0 describes the steps better.
-    without = np.column_stack((np.ones(len(rows)), rows[:, 1:3])) / rows[:, :1]
-    best = np.linalg.lstsq(without, np.ones(len(rows)))[0]
+    without = np.column_stack((np.ones(len(rows)), rows[:, 1:3]))
+    found = without @ parts(fit.step_time)[:3]
+    best = np.linalg.lstsq(without / found[:, None], rows[:, 0] / found)[0]
     np.testing.assert_allclose(parts(fit.step_time)[:3], best, rtol=1e-6)
 
 

@@ -12,6 +12,8 @@ from kvoxide._core import ConfigError, StepTime
 MIN_STEPS: Final = 20
 _PARTS: Final = ("base", "prefill", "context", "running")
 _FIELDS: Final = ("prefill_tokens", "context_tokens", "running")
+_MAX_ROUNDS: Final = 50
+_CLOSE: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class StepFit:
 def fit_step_time(steps: NDArray[np.float64]) -> StepFit:
     """The step times of least squared relative error, none below 0.
 
+    Errors are relative to the duration that is found, not to the measured one: where steps that are
+    alike take now longer and now shorter, theirs is the mean, and all steps together take as long
+    as they were measured. Relative to the measured ones, long steps would hardly count.
+
     ``steps`` has the shape (steps, 4): duration in seconds, prefilled tokens, tokens of context,
     requests. Raises :class:`~kvoxide._core.ConfigError` for too few steps, and for steps that do
     not tell the parts apart.
@@ -62,7 +68,7 @@ def fit_step_time(steps: NDArray[np.float64]) -> StepFit:
                 f"{name} is {column[0]:,.0f} in every step; a fit needs steps that differ in it"
             )
     parts = np.column_stack((np.ones(len(steps)), work))
-    seconds = _non_negative_least_squares(parts / durations[:, None], np.ones(len(steps)))
+    seconds = _least_relative_squares(parts, durations)
     errors = np.abs(parts @ seconds / durations - 1)
     residuals = durations - parts @ seconds
     variance = durations.var()
@@ -73,6 +79,20 @@ def fit_step_time(steps: NDArray[np.float64]) -> StepFit:
         float(np.quantile(errors, 0.9)),
         float(1 - (residuals**2).mean() / variance) if variance > 0 else 1.0,
     )
+
+
+def _least_relative_squares(
+    parts: NDArray[np.float64], durations: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Weights and solution in turns, until they agree."""
+    found, weighed = np.zeros(parts.shape[1]), durations
+    for _ in range(_MAX_ROUNDS):
+        before = found
+        found = _non_negative_least_squares(parts / weighed[:, None], durations / weighed)
+        if np.allclose(found, before, rtol=_CLOSE, atol=0):
+            break
+        weighed = np.maximum(parts @ found, durations.min())
+    return found
 
 
 def _non_negative_least_squares(
