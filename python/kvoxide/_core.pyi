@@ -767,10 +767,10 @@ class Trace:
     @property
     def may_be_mooncakes(self) -> bool:
         """Whether 512 tokens per id go with every request."""
-    def start_part(self, delay: float = 0.0) -> None:
-        """Lines and prompts from now on came ``delay`` seconds later than they say, and their
-        ``hash_ids`` are others than equal ones before, as of another server. Raises
-        :class:`ConfigError` for less than 0."""
+    def start_part(self, delay: float = 0.0, instance: int | None = None) -> None:
+        """Lines and prompts from now on came ``delay`` seconds later than they say, their
+        ``hash_ids`` are others than equal ones before, as of another server, and ``instance`` (0 to
+        1,023) served them. Raises :class:`ConfigError` for what is outside."""
     def sort_by_arrival(self) -> None:
         """Put the requests in the order of their arrival; equal ones, and those without one, keep
         theirs."""
@@ -847,7 +847,8 @@ class Serving:
     Requests arrive at the trace's times, ``speed`` seconds of the trace in a second; with
     ``speed=None`` as soon as fewer are under way than may run. Each goes to one of ``instances``
     as ``router`` says: round-robin, least-loaded (as vLLM's data-parallel engines; ``pressure``,
-    6), session, prefix (NVIDIA Dynamo's cost; ``overlap``, 1) or scored (as llm-d; ``prefix``, 3,
+    6), session, recorded (whatever :meth:`Trace.start_part` says served them), prefix (NVIDIA
+    Dynamo's cost; ``overlap``, 1) or scored (as llm-d; ``prefix``, 3,
     ``queue``, 2, ``cache``, 2). ``weights`` are other values than these.
 
     Raises :class:`ConfigError` for a speed outside 0.001 to 1,000,000, instances outside 1 to

@@ -27,6 +27,7 @@ from kvoxide.replay.options import (
 from kvoxide.replay.outputs import check_distinct, replacing
 from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
 from kvoxide.replay.progress import progress_bar
+from kvoxide.replay.recorded_options import recorded_options
 from kvoxide.replay.records import json_document
 from kvoxide.replay.runner import Run, SharedTrace, Workload, check_run
 from kvoxide.replay.served_model import ServedModel
@@ -74,6 +75,7 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
     help="What has to be met, such as 'ttft_p99<2s', 'itl_p90<50ms', 'hit_share>30%' or"
     " 'throughput>5000tok/s'. Repeat it for several.",
 )
+@recorded_options
 @model_options
 @click.option(
     "--instances",
@@ -118,7 +120,8 @@ def plan(
     """Find the cheapest way to serve TRACE within targets.
 
     Plays combinations of memory, instances, routers and policies, those that cost less first:
-    fewest GPUs, then least memory. Ends with 1 if none meets all targets.
+    fewest GPUs, then least memory. Ends with 1 if none meets all targets. For the folder that a
+    server recorded to, options that are left out are what that server had.
     """
     check_distinct(source.trace, [json_path])
     times.check()

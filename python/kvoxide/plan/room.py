@@ -7,7 +7,7 @@ from kvoxide.plan.candidate import Candidate
 from kvoxide.replay.runner import Workload
 
 # These look at requests alone; others also at the share of the pool that is in use.
-_BLIND_ROUTERS: Final = ("round-robin", "session", "prefix")
+_BLIND_ROUTERS: Final = ("round-robin", "session", "recorded", "prefix")
 # Of a request and group, more than any call asks for beside the tokens' own blocks.
 _SPARE_BLOCKS: Final = 64
 

@@ -3,14 +3,13 @@ recorded server had it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from kvoxide._core import ConfigError
 from kvoxide.replay.groups import Groups, preset_groups
 from kvoxide.replay.options import MAX_INTEGER
+from kvoxide.replay.recorded_options import is_default
 from kvoxide.replay.recording import Deployment
 from kvoxide.replay.served_model import ServedModel
 
@@ -56,12 +55,9 @@ class LimitOptions:
         )
 
     def _as_recorded(self, recorded: Deployment) -> "LimitOptions":
-        had: dict[str, Any] = {
-            "pool_sizes": (recorded.num_blocks,),
-            "concurrency": recorded.max_running_requests,
-            "max_batched_tokens": recorded.max_batched_tokens,
-        }
-        return replace(self, **{name: value for name, value in had.items() if _is_default(name)})
+        return (
+            replace(self, pool_sizes=(recorded.num_blocks,)) if is_default("pool_sizes") else self
+        )
 
     def _groups(self, served: ServedModel | None, recorded: Deployment | None) -> Groups:
         options = {"--groups": self.groups, "--preset": self.preset, "--model": served}
@@ -79,7 +75,7 @@ class LimitOptions:
         return self.groups or preset_groups(self.preset or DEFAULT_PRESET)
 
     def _pool_sizes_of(self, served: ServedModel) -> tuple[int, ...]:
-        are_given = not _is_default("pool_sizes")
+        are_given = not is_default("pool_sizes")
         if are_given and served.memories:
             raise click.UsageError("--blocks and --memory exclude each other")
         if not are_given and not served.memories:
@@ -102,7 +98,3 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
         if not MIN_BLOCKS <= size <= MAX_INTEGER:
             raise ConfigError(f"{size} blocks: a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,} blocks")
     return tuple(sorted(sizes))
-
-
-def _is_default(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT

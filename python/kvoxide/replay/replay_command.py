@@ -21,10 +21,12 @@ from kvoxide.replay.options import (
 from kvoxide.replay.page import html_option
 from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
 from kvoxide.replay.reader import read_deployment
+from kvoxide.replay.recorded_options import is_default, recorded_options
 from kvoxide.replay.report import print_hit_shares, print_outcomes
 from kvoxide.replay.result_files import ResultFiles
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import (
+    AS_RECORDED,
     Router,
     TimeOptions,
     instance_options,
@@ -47,6 +49,7 @@ from kvoxide.replay.serving import (
     type=click.Choice(list(PRESETS)),
     help=f"The groups of a known model instead.  [default: {DEFAULT_PRESET}]",
 )
+@recorded_options
 @model_options
 @click.option(
     "--blocks",
@@ -99,9 +102,13 @@ def replay(
     never evicts would hit.
     """
     files.check(source.trace)
+    recorded = read_deployment(source.trace)
+    if recorded is not None and is_default("instances") and recorded.num_ranks > 1:
+        instances = recorded.num_ranks
+        router = router or AS_RECORDED
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
-    limits = given.limits(served, read_deployment(source.trace))
+    limits = given.limits(served, recorded)
     settings = Settings(
         limits.groups,
         limits.pool_sizes,

@@ -196,6 +196,7 @@ def check_run(run: Run) -> None:
     Raises :class:`~kvoxide._core.ConfigError` that names the policy.
     """
     trace = Trace()
+    trace.start_part(instance=0)
     trace.push_prompt([0], 1, arrival=0.0)
     try:
         run.workload.simulation(trace, run.policy.policy, run.blocks).run()

@@ -15,7 +15,7 @@ use kvoxide_replay::bound::Bound as HitBound;
 use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
-use kvoxide_replay::serving::{Served, Serving, serve};
+use kvoxide_replay::serving::{MAX_INSTANCES, Served, Serving, serve};
 use kvoxide_replay::trace::{LineError, MAX_LENGTH, Trace, TraceRequest};
 
 use crate::serving::{PyServing, ServingResult};
@@ -107,10 +107,16 @@ impl PyTrace {
         (least..=most).contains(&MOONCAKE)
     }
 
-    #[pyo3(signature = (delay=0.0))]
-    fn start_part(&mut self, py: Python<'_>, delay: f64) -> PyResult<()> {
+    #[pyo3(signature = (delay=0.0, instance=None))]
+    fn start_part(&mut self, py: Python<'_>, delay: f64, instance: Option<i64>) -> PyResult<()> {
         let delay = microseconds(py, "delay", delay)?;
-        Arc::make_mut(&mut self.trace).start_part(delay);
+        let instance = optional_size(py, "instance", instance)?;
+        if let Some(number) = instance.filter(|&number| number >= MAX_INSTANCES) {
+            let message = format!("instance is {number}; it can be 0 to {}", MAX_INSTANCES - 1);
+            return Err(to_py(py, &Error::Config(message)));
+        }
+        let instance = instance.map(|number| number as u32);
+        Arc::make_mut(&mut self.trace).start_part(delay, instance);
         Ok(())
     }
 

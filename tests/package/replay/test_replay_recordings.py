@@ -18,6 +18,7 @@ HEADER: dict[str, Any] = {
     "kvoxide_recording": 1,
     "recording": "a",
     "kind": "requests",
+    "rank": 0,
     "started": 1000.0,
     "tokens_per_id": 16,
     "vllm": "0.33.0",
@@ -34,7 +35,7 @@ HEADER: dict[str, Any] = {
 def write(folder: Path, number: int, *records: dict[str, Any], **changes: Any) -> Path:
     """A file with a member for each line."""
     folder.mkdir(exist_ok=True)
-    path = folder / f"requests-0-7-{number:04}.jsonl.gz"
+    path = folder / f"requests-{changes.get('rank', 0)}-7-{number:04}.jsonl.gz"
     members = [json.dumps(record).encode() + b"\n" for record in ({**HEADER, **changes}, *records)]
     path.write_bytes(b"".join(map(gzip.compress, members)))
     return path
@@ -85,12 +86,101 @@ def test_a_recording_has_a_page(tmp_path: Path) -> None:
 
 def test_a_plan_for_a_recording(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS)
-    model = ("--model", ROOT / "tests/vllm/models/configs/qwen3-8b.json", "--memory", "10GiB")
+    model = ("--model", QWEN, "--memory", "10GiB")
     path = tmp_path / "plan.json"
     succeed("plan", tmp_path / "r", *model, "--target", "hit_share>30%", "--json", path)
     record = json.loads(path.read_bytes())
     assert [best["instances"] for best in record["cheapest"]] == [1, 1]
     assert record["verdicts"][0]["figures"]["hit_share"]["value"] == 64 / 96
+
+
+def two_ranks(folder: Path) -> str:
+    """A conversation on each rank, whose ids are the same and mean other blocks, and a third that
+    goes on with that of the first."""
+    write(folder, 0, *TURNS, request(2000, [0, 1, 7]))
+    write(folder, 0, *TURNS, rank=1, recording="b", started=1000.05)
+    return str(folder)
+
+
+def test_ranks_are_instances_that_serve_what_they_served(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "r")
+    record = replay_json(tmp_path, folder, "--arrivals", "trace")
+    serving = record["settings"]["serving"]
+    assert (serving["instances"], serving["router"]) == (2, "recorded")
+    instances = record["results"][0]["serving"]["instances"]
+    assert [each["requests"] for each in instances] == [3, 2]
+    assert [each["hit_tokens"] for each in instances] == [64 + 32, 64]
+
+
+def test_ranks_may_be_played_otherwise(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "r")
+    one = replay_json(tmp_path, folder, "--arrivals", "trace", "--instances", "1")
+    assert one["settings"]["serving"]["instances"] == 1
+    turns = replay_json(tmp_path, folder, "--arrivals", "trace", "--instances", "2")
+    assert turns["settings"]["serving"]["router"] == "round-robin"
+    prefix = replay_json(tmp_path, folder, "--arrivals", "trace", "--router", "prefix")
+    serving = prefix["settings"]["serving"]
+    assert (serving["instances"], serving["router"]) == (2, "prefix")
+    rank = next((tmp_path / "r").glob("requests-1-*"))
+    alone = replay_json(tmp_path, str(rank), "--arrivals", "trace")
+    assert alone["settings"]["serving"]["instances"] == 1
+    assert alone["results"][0]["hit_tokens"] == 64
+
+
+def test_other_traces_do_not_tell_who_served_them(tmp_path: Path) -> None:
+    refused = kvoxide("replay", "sample", "--instances", "2", "--router", "recorded")
+    assert refused.exit_code == 1
+    assert "request 1 says no instance that served it" in refused.output
+
+
+QWEN = ROOT / "tests/vllm/models/configs/qwen3-8b.json"
+SERVED_AS = {
+    "tensor_parallel": 2,
+    "pipeline_parallel": 1,
+    "cache_dtype": "fp8",
+    "given_block_size": 64,
+    "max_model_len": 4096,
+}
+
+
+def test_a_plan_is_for_what_the_server_had(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS, **SERVED_AS)
+    path = tmp_path / "plan.json"
+    command = ("plan", tmp_path / "r", "--model", QWEN, "--memory", "10GiB")
+    target = ("--target", "hit_share>1%", "--instances", "1", "--json", path)
+    succeed(*command, *target)
+    settings = json.loads(path.read_bytes())["settings"]
+    assert (settings["concurrency"], settings["max_batched_tokens"]) == (3, 64)
+    model = settings["model"]
+    assert (model["tensor_parallel"], model["cache_dtype"]) == (2, "fp8")
+    assert (model["block_size"], model["max_model_len"]) == (64, 4096)
+    assert settings["serving"]["arrivals"] == "trace"
+    given = ("--concurrency", "9", "--block-size", "16", "--tensor-parallel", "1")
+    succeed(*command, *target, *given)
+    settings = json.loads(path.read_bytes())["settings"]
+    assert (settings["concurrency"], settings["max_batched_tokens"]) == (9, 64)
+    model = settings["model"]
+    assert (model["block_size"], model["tensor_parallel"], model["cache_dtype"]) == (16, 1, "fp8")
+
+
+def test_a_replay_of_another_model_is_served_as_the_recorded_one(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS, **SERVED_AS)
+    model = ("--model", str(QWEN), "--memory", "10GiB")
+    settings = replay_json(tmp_path, str(tmp_path / "r"), *model)["settings"]
+    assert (settings["groups"], settings["model"]["max_model_len"]) == ("full:64", 4096)
+    given = ("--block-size", "32", "--max-model-len", "8192")
+    settings = replay_json(tmp_path, str(tmp_path / "r"), *model, *given)["settings"]
+    assert (settings["groups"], settings["model"]["max_model_len"]) == ("full:32", 8192)
+
+
+def test_a_precision_that_is_not_planned_has_to_be_given(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS, **{**SERVED_AS, "cache_dtype": "fp8_e5m2"})
+    command = ("replay", tmp_path / "r", "--model", QWEN, "--memory", "10GiB")
+    refused = kvoxide(*command)
+    assert refused.exit_code == 2
+    assert "the recorded server had --kv-cache-dtype fp8_e5m2" in refused.stderr
+    succeed(*command, "--kv-cache-dtype", "fp8")
+    succeed("replay", tmp_path / "r")
 
 
 def test_a_single_file_is_a_recording_too(tmp_path: Path) -> None:
@@ -174,6 +264,7 @@ def test_a_damaged_line_is_named_or_counted(tmp_path: Path) -> None:
         ({"tokens_per_id": 0}, "the header's field 'tokens_per_id' is 0"),
         ({"tokens_per_id": "16"}, "the header's field 'tokens_per_id' is '16'"),
         ({"recording": None}, "the header's field 'recording' is None"),
+        ({"rank": "0"}, "the header's field 'rank' is '0'"),
         ({"started": -1}, "the header's field 'started' is -1"),
         ({"started": True}, "the header's field 'started' is True"),
         (
@@ -198,6 +289,10 @@ def test_headers_that_cannot_be_are_refused(
     [
         {"num_blocks": 0},
         {"max_running_requests": None},
+        {"tensor_parallel": 0},
+        {"cache_dtype": 8},
+        {"given_block_size": "16"},
+        {"max_model_len": 1.5},
         {"groups": [{"kind": "odd", "block_size": 16, "cached": True}]},
         {"groups": [{"kind": "full_attention", "block_size": 0, "cached": True}]},
         {"groups": 5},

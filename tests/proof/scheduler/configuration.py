@@ -58,6 +58,8 @@ def _cache_config(plan: Plan) -> Any:
     states = scenario.state_groups
     return SimpleNamespace(
         enable_prefix_caching=scenario.enable_caching,
+        cache_dtype="auto",
+        user_specified_block_size=False,
         num_gpu_blocks=scenario.num_blocks,
         block_size=states[0].block_size if states else scenario.scheduler_block_size,
         mamba_cache_mode=states[0].mamba_mode if states else "none",
@@ -80,6 +82,7 @@ def _model_config(plan: Plan) -> Any:
 
 def _parallel_config(plan: Plan) -> Any:
     return SimpleNamespace(
+        tensor_parallel_size=1,
         data_parallel_size=1,
         data_parallel_index=0,
         pipeline_parallel_size=1,

@@ -19,13 +19,20 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 @dataclass(frozen=True)
 class Deployment:
     """What a server was recorded on. ``groups`` are None where they are of kinds that only vLLM
-    knows; ``num_blocks`` is the size of the pool."""
+    knows; ``num_blocks`` is the size of the pool of each of ``num_ranks`` data-parallel ranks.
+    What is None was not recorded, or in the case of ``block_size`` left to vLLM."""
 
     vllm: str
     groups: Groups | None
     num_blocks: int
     max_running_requests: int
     max_batched_tokens: int
+    num_ranks: int
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    cache_dtype: str | None
+    block_size: int | None
+    max_model_len: int | None
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Header:
     path: Path
     recording: str
     started: float
+    rank: int
     tokens_per_id: int
     fields: dict[str, Any]
 
@@ -77,17 +85,19 @@ def read_header(path: Path) -> Header | None:
 
 def _checked(path: Path, fields: dict[str, Any]) -> Header:
     recording, started = fields.get(RECORDING_FIELD), fields.get("started")
-    width = fields.get("tokens_per_id")
+    rank, width = fields.get("rank"), fields.get("tokens_per_id")
     if not isinstance(recording, str):
         raise _wrong_field(path, RECORDING_FIELD, recording)
     if isinstance(started, bool) or not isinstance(started, int | float) or started < 0:
         raise _wrong_field(path, "started", started)
+    if type(rank) is not int or not 0 <= rank < 2**31:
+        raise _wrong_field(path, "rank", rank)
     if type(width) is not int or not 1 <= width <= _MAX_TOKENS_PER_ID:
         raise _wrong_field(path, "tokens_per_id", width)
-    return Header(path, recording, float(started), width, fields)
+    return Header(path, recording, float(started), rank, width, fields)
 
 
-def deployment_of(header: Header) -> Deployment:
+def deployment_of(header: Header, num_ranks: int) -> Deployment:
     """What a header tells of its server. Raises :class:`TraceFileError`."""
     fields, path = header.fields, header.path
     groups = fields.get("groups")
@@ -101,6 +111,12 @@ def deployment_of(header: Header) -> Deployment:
         num_blocks=_count(header, "num_blocks"),
         max_running_requests=_count(header, "max_running_requests"),
         max_batched_tokens=_count(header, "max_batched_tokens"),
+        num_ranks=num_ranks,
+        tensor_parallel=_optional_count(header, "tensor_parallel"),
+        pipeline_parallel=_optional_count(header, "pipeline_parallel"),
+        cache_dtype=_optional_name(header, "cache_dtype"),
+        block_size=_optional_count(header, "given_block_size"),
+        max_model_len=_optional_count(header, "max_model_len"),
     )
 
 
@@ -109,6 +125,17 @@ def _count(header: Header, name: str) -> int:
     if type(count) is not int or not 1 <= count < 2**31:
         raise _wrong_field(header.path, name, count)
     return count
+
+
+def _optional_count(header: Header, name: str) -> int | None:
+    return None if header.fields.get(name) is None else _count(header, name)
+
+
+def _optional_name(header: Header, name: str) -> str | None:
+    value = header.fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _wrong_field(header.path, name, value)
+    return value
 
 
 def _spec(group: dict[str, Any]) -> KVCacheGroupSpec:

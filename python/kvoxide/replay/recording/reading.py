@@ -42,15 +42,16 @@ def recorded_deployment(files: list[Path]) -> Deployment | None:
 
     Raises :class:`TraceFileError`.
     """
-    header = next((header for path in files if (header := read_header(path))), None)
-    return None if header is None else deployment_of(header)
+    headers = [header for path in files if (header := read_header(path))]
+    return deployment_of(headers[0], len(_ranks(headers))) if headers else None
 
 
 def read_recording(
     name: str, files: list[Path], limit: int | None, skip_bad: bool, tokens_per_id: int | None
 ) -> TraceFile:
     """Read the requests of recorded files in the order of their arrival, the first ``limit`` of
-    them. Each scheduler's ids are kept apart from those of others.
+    them. Each scheduler's ids are kept apart from those of others, and each data-parallel rank is
+    the instance that served its requests.
 
     Raises :class:`TraceFileError` for headers that are missing or do not go together, and for what
     cannot be read.
@@ -58,6 +59,7 @@ def read_recording(
     began = time.perf_counter()
     headers = [header for path in files if (header := read_header(path))]
     trace = Trace(_common_width(headers, tokens_per_id))
+    ranks = _ranks(headers)
     lines = Lines(skip_bad, trace)
     first = min((header.started for header in headers), default=0.0)
     cut_off = len(files) - len(headers)
@@ -65,7 +67,7 @@ def read_recording(
     for _, parts in groupby(by_recording, lambda header: header.recording):
         for index, header in enumerate(parts):
             if index == 0:
-                trace.start_part(header.started - first)
+                trace.start_part(header.started - first, ranks.index(header.rank))
             cut_off += not _read_requests(header.path, lines)
     if len(trace) == 0:
         raise TraceFileError(f"{name} holds no request; bad lines: {lines.bad_lines}")
@@ -76,6 +78,11 @@ def read_recording(
     return TraceFile(
         name, trace, limit, skip_bad, lines.bad_lines, lines.first_bad_line, seconds, cut_off
     )
+
+
+def _ranks(headers: list[Header]) -> list[int]:
+    """The data-parallel ranks of all files, each an instance of a replay."""
+    return sorted({header.rank for header in headers})
 
 
 def _read_requests(path: Path, lines: Lines) -> bool:

@@ -2,6 +2,7 @@
 
 from kvoxide.replay.serving.notation import parse_router
 from kvoxide.replay.serving.options import (
+    AS_RECORDED,
     MAX_INSTANCES,
     Router,
     TimeOptions,
@@ -13,6 +14,7 @@ from kvoxide.replay.serving.step_fit import StepFit
 from kvoxide.replay.serving.tables import print_serving, serving_tables, timed_outcomes
 
 __all__ = [
+    "AS_RECORDED",
     "MAX_INSTANCES",
     "Router",
     "StepFit",

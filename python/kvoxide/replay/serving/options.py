@@ -21,6 +21,7 @@ Router = tuple[str, dict[str, float]]
 FULL: Final = "full"
 TRACE: Final = "trace"
 MAX_INSTANCES: Final = 1024
+AS_RECORDED: Final[Router] = ("recorded", {})
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ _INSTANCE_OPTIONS: Final = (
         "--router",
         metavar="ROUTER",
         callback=parsed_with(parse_router),
-        help="Where requests go: round-robin, least-loaded, session, prefix or scored; weights as"
-        " prefix:overlap=2.  [default: round-robin]",
+        help="Where requests go: round-robin, least-loaded, session, recorded, prefix or scored;"
+        " weights as prefix:overlap=2.  [default: round-robin]",
     ),
 )

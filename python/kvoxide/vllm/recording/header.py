@@ -26,6 +26,7 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
         "max_running_requests": scheduler.max_num_running_reqs,
         "max_batched_tokens": scheduler.max_num_scheduled_tokens,
         "groups": _groups(config),
+        **_served_as(scheduler),
     }
 
 
@@ -37,6 +38,17 @@ def header_line(header: dict[str, Any], kind: str) -> bytes:
 def rank_of(scheduler: Any) -> int:
     """The data-parallel rank of a scheduler."""
     return int(scheduler.parallel_config.data_parallel_index)
+
+
+def _served_as(scheduler: Any) -> dict[str, Any]:
+    parallel, cache = scheduler.parallel_config, scheduler.cache_config
+    return {
+        "tensor_parallel": parallel.tensor_parallel_size,
+        "pipeline_parallel": parallel.pipeline_parallel_size,
+        "cache_dtype": str(cache.cache_dtype),
+        "given_block_size": cache.block_size if cache.user_specified_block_size else None,
+        "max_model_len": scheduler.max_model_len,
+    }
 
 
 def _groups(config: Any) -> list[dict[str, Any]] | None:

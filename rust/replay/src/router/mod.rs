@@ -11,7 +11,9 @@ mod sessions;
 pub use load::{Candidate, Load};
 pub use scores::{ROUTINGS, Routing};
 
-use crate::trace::Trace;
+use kvoxide_core::Error;
+
+use crate::trace::{Trace, TraceRequest};
 use sessions::sessions;
 
 /// Chooses instances for the requests of a trace.
@@ -21,15 +23,21 @@ pub struct Router {
     num_instances: usize,
     /// The instance that it looks at first.
     turn: usize,
-    /// The conversation of each request of the trace, if it decides.
-    sessions: Vec<u64>,
+    /// What of each request of the trace decides alone, if something does: its conversation, or
+    /// who served it.
+    places: Vec<u64>,
 }
 
 impl Router {
-    /// A router for a trace.
-    pub fn new(routing: Routing, num_instances: usize, trace: &Trace) -> Self {
-        let sessions = if routing == Routing::Session { sessions(trace) } else { Vec::new() };
-        Self { routing, num_instances, turn: 0, sessions }
+    /// A router for a trace. Refuses one that does not tell who served its requests, if that
+    /// decides.
+    pub fn new(routing: Routing, num_instances: usize, trace: &Trace) -> Result<Self, Error> {
+        let places = match routing {
+            Routing::Session => sessions(trace),
+            Routing::Recorded => recorded(trace)?,
+            _ => Vec::new(),
+        };
+        Ok(Self { routing, num_instances, turn: 0, places })
     }
 
     /// Whether it asks what of a request the instances have cached.
@@ -45,7 +53,9 @@ impl Router {
         candidates: &[Candidate],
     ) -> usize {
         let chosen = match self.routing {
-            Routing::Session => (self.sessions[request] % self.num_instances as u64) as usize,
+            Routing::Session | Routing::Recorded => {
+                (self.places[request] % self.num_instances as u64) as usize
+            }
             routing => self.highest(&routing.scores(num_prompt_tokens, candidates)),
         };
         self.turn = (self.turn + 1) % self.num_instances;
@@ -59,6 +69,18 @@ impl Router {
     }
 }
 
+/// The instance that served each request.
+fn recorded(trace: &Trace) -> Result<Vec<u64>, Error> {
+    let instance = |(index, request): (usize, &TraceRequest)| {
+        let missing = || {
+            let message = "the router 'recorded' is for recordings of servers: request";
+            Error::Config(format!("{message} {} says no instance that served it", index + 1))
+        };
+        request.instance.map(u64::from).ok_or_else(missing)
+    };
+    trace.requests().iter().enumerate().map(instance).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,12 +88,33 @@ mod tests {
     #[test]
     fn equal_instances_take_turns() {
         let trace = Trace::default();
-        let mut router = Router::new(Routing::LeastLoaded { pressure: 6.0 }, 3, &trace);
+        let mut router =
+            Router::new(Routing::LeastLoaded { pressure: 6.0 }, 3, &trace).expect("any trace");
         let idle = [Candidate::default(); 3];
         let chosen: Vec<_> = (0..4).map(|request| router.choose(request, 10, &idle)).collect();
         assert_eq!(chosen, [0, 1, 2, 0]);
         let mut loads = idle;
         loads[1].load.running = 1;
         assert_eq!(router.choose(4, 10, &loads), 2);
+    }
+
+    #[test]
+    fn a_request_goes_where_it_was_recorded() {
+        let mut trace = Trace::default();
+        for instance in [2, 0, 1] {
+            trace.start_part(0, Some(instance));
+            trace.push(TraceRequest::of_tokens(vec![1], 1)).expect("tokens");
+        }
+        let chosen = |num_instances: usize| {
+            let mut router =
+                Router::new(Routing::Recorded, num_instances, &trace).expect("recorded");
+            let idle = vec![Candidate::default(); num_instances];
+            [0, 1, 2].map(|request| router.choose(request, 1, &idle))
+        };
+        assert_eq!((chosen(3), chosen(2)), ([2, 0, 1], [0, 0, 1]));
+        let mut trace = Trace::default();
+        trace.push(TraceRequest::of_tokens(vec![1], 1)).expect("tokens");
+        let refused = Router::new(Routing::Recorded, 2, &trace).expect_err("not recorded");
+        assert!(refused.to_string().contains("request 1 says no instance that served it"));
     }
 }

@@ -20,6 +20,8 @@ pub enum Routing {
     },
     /// All requests of a conversation go to one instance, found by a hash.
     Session,
+    /// The instance that served the request when it was recorded.
+    Recorded,
     /// The lowest `overlap * prefill + decode`: prompt tokens that the instance has to compute,
     /// the request's own without its hit included, and tokens of all its requests. This is the cost
     /// function of NVIDIA Dynamo's KV router, in tokens instead of blocks.
@@ -44,10 +46,11 @@ pub enum Routing {
 const HALF: f64 = 0.5;
 
 /// All of them, with their weights' defaults.
-pub const ROUTINGS: [Routing; 5] = [
+pub const ROUTINGS: [Routing; 6] = [
     Routing::RoundRobin,
     Routing::LeastLoaded { pressure: 6.0 },
     Routing::Session,
+    Routing::Recorded,
     Routing::Prefix { overlap: 1.0 },
     Routing::Scored { prefix: 3.0, queue: 2.0, cache: 2.0 },
 ];
@@ -82,6 +85,7 @@ impl Routing {
             Self::RoundRobin => "round-robin",
             Self::LeastLoaded { .. } => "least-loaded",
             Self::Session => "session",
+            Self::Recorded => "recorded",
             Self::Prefix { .. } => "prefix",
             Self::Scored { .. } => "scored",
         }
@@ -95,7 +99,7 @@ impl Routing {
 
     fn weights_mut(&mut self) -> Vec<(&'static str, &mut f64)> {
         match self {
-            Self::RoundRobin | Self::Session => vec![],
+            Self::RoundRobin | Self::Session | Self::Recorded => vec![],
             Self::LeastLoaded { pressure } => vec![("pressure", pressure)],
             Self::Prefix { overlap } => vec![("overlap", overlap)],
             Self::Scored { prefix, queue, cache } => {
@@ -121,7 +125,7 @@ impl Routing {
     /// A score per instance for a request with a prompt of so many tokens; the highest is best.
     pub fn scores(&self, num_prompt_tokens: usize, candidates: &[Candidate]) -> Vec<f64> {
         match *self {
-            Self::RoundRobin | Self::Session => vec![0.0; candidates.len()],
+            Self::RoundRobin | Self::Session | Self::Recorded => vec![0.0; candidates.len()],
             Self::LeastLoaded { pressure } => each(candidates, |Candidate { load, .. }| {
                 let crowding = pressure * (load.usage - HALF).max(0.0);
                 -((load.waiting + load.running) as f64 + crowding * load.waiting as f64)

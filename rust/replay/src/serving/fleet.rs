@@ -59,7 +59,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
             step_time: serving.step_time,
             source,
             takes_by_itself,
-            router: Router::new(serving.routing, num_instances, trace),
+            router: Router::new(serving.routing, num_instances, trace)?,
             instances,
             instance_of: vec![0; trace.requests().len()],
             num_arrived: 0,

@@ -44,6 +44,7 @@ impl TraceRequest {
             prompt,
             output_length: output_length?,
             tokens_per_id: (has_ids && is_qwen_bailians(&fields)).then_some(QWEN_BAILIAN),
+            instance: None,
         })
     }
 }

@@ -26,11 +26,13 @@ pub struct Trace {
     part: Part,
 }
 
-/// What is added to the ids (all of them at least 0) and times of the requests that are pushed now.
+/// What is added to the ids (all of them at least 0) and times of the requests that are pushed now,
+/// and who served them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Part {
     first_id: i64,
     delay: u64,
+    instance: Option<u32>,
 }
 
 impl Trace {
@@ -47,7 +49,7 @@ impl Trace {
 
     /// Adds a request. One that does not go with those before it is refused.
     pub fn push(&mut self, mut request: TraceRequest) -> Result<(), LineError> {
-        let Part { first_id, delay } = self.part;
+        let Part { first_id, delay, instance } = self.part;
         if matches!(request.prompt, Prompt::HashIds { .. }) {
             let widths = self.widths_with(&request)?;
             let largest = largest_id(&request).saturating_add(first_id).max(self.largest_id);
@@ -59,19 +61,20 @@ impl Trace {
             request.prompt = Prompt::HashIds { length, hash_ids, num_output_ids };
         }
         request.arrival = request.arrival.map(|arrival| arrival.saturating_add(delay));
+        request.instance = request.instance.or(instance);
         self.requests.push(request);
         Ok(())
     }
 
-    /// What is pushed from now on has ids of its own, and came `delay` microseconds later than it
-    /// says.
-    pub fn start_part(&mut self, delay: u64) {
+    /// What is pushed from now on has ids of its own, came `delay` microseconds later than it says,
+    /// and was served by this instance.
+    pub fn start_part(&mut self, delay: u64, instance: Option<u32>) {
         let has_ids = |request: &TraceRequest| request.prompt.num_ids() > 0;
         let first_id = match self.requests.iter().any(has_ids) {
             true => self.largest_id + 1,
             false => 0,
         };
-        self.part = Part { first_id, delay };
+        self.part = Part { first_id, delay, instance };
     }
 
     /// Puts the requests in the order of their arrival; those that arrived at the same time, or at
@@ -237,15 +240,17 @@ mod tests {
     fn parts_have_ids_and_times_of_their_own() {
         let mut trace = Trace::with_tokens_per_id(16);
         let at = |arrival| TraceRequest { arrival: Some(arrival), ..of_ids(40, 0..3) };
-        trace.start_part(0);
+        trace.start_part(0, None);
         trace.push(at(50)).expect("a request");
-        trace.start_part(20);
+        trace.start_part(20, Some(1));
         trace.push(at(10)).expect("a request");
         trace.push(at(60)).expect("a request");
         trace.sort_by_arrival();
         let tokens = |request: &TraceRequest| request.prompt.token(39, 16);
         let seen: Vec<_> = trace.requests().iter().map(|r| (r.arrival, tokens(r))).collect();
         assert_eq!(seen, [(Some(30), 87), (Some(50), 39), (Some(80), 87)]);
+        let instances: Vec<_> = trace.requests().iter().map(|r| r.instance).collect();
+        assert_eq!(instances, [Some(1), None, Some(1)]);
         let again: Trace =
             serde_json::from_value(serde_json::to_value(&trace).expect("JSON")).expect("a trace");
         assert_eq!(again.requests(), trace.requests());

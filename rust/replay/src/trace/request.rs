@@ -24,13 +24,22 @@ pub struct TraceRequest {
     pub claim: Option<Claim>,
     /// What its ids stand for, where its format says it.
     pub tokens_per_id: Option<usize>,
+    /// The instance that served it, from 0, where it was recorded.
+    pub instance: Option<u32>,
 }
 
 impl TraceRequest {
     /// A prompt that arrives at no special time.
     pub fn of_prompt(prompt: Prompt, output_length: usize) -> Self {
-        let (arrival, conversation, claim, tokens_per_id) = (None, None, None, None);
-        Self { arrival, conversation, prompt, output_length, claim, tokens_per_id }
+        Self {
+            arrival: None,
+            conversation: None,
+            prompt,
+            output_length,
+            claim: None,
+            tokens_per_id: None,
+            instance: None,
+        }
     }
 
     /// A prompt of tokens that arrives at no special time.
