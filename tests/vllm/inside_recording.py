@@ -23,6 +23,7 @@ from click.testing import CliRunner  # noqa: E402
 from kvoxide.cli import main  # noqa: E402
 from kvoxide.replay.reader import read_deployment, read_trace  # noqa: E402
 from kvoxide.vllm.environment import releases  # noqa: E402
+from kvoxide.vllm.recording import hooks  # noqa: E402
 from kvoxide.vllm.recording import recorder as recorder_module  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
 
@@ -124,6 +125,11 @@ def test_the_header_tells_the_deployment(folder: Path) -> None:
     assert deployment.groups.text == "full:16"
     assert (deployment.num_blocks, deployment.max_running_requests) == (77, 5)
     assert (deployment.max_batched_tokens, deployment.vllm) == (64, releases.installed_version())
+    assert (deployment.num_ranks, deployment.tensor_parallel, deployment.pipeline_parallel) == (
+        1, 1, 1
+    )  # fmt: skip
+    assert (deployment.cache_dtype, deployment.block_size) == ("auto", None)
+    assert deployment.max_model_len == world.scheduler.max_model_len
 
 
 def test_salts_and_adapters_stay_apart(folder: Path) -> None:
@@ -190,6 +196,41 @@ def test_steps_tell_their_work(folder: Path) -> None:
     work = [(s["prefill_tokens"], s["context_tokens"], s["running"]) for s in steps]
     assert work == [(64, 0, 1), (36, 64, 1), (0, 100, 1), (0, 101, 1)]
     assert all(0 < step["duration"] < 5 for step in steps)
+
+
+class Clock:
+    """Stands in for the module: each look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1
+        return self.now
+
+    time = staticmethod(time.time)
+
+
+def test_time_between_steps_is_theirs_while_requests_are_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    for module in (hooks, recorder_module):
+        monkeypatch.setattr(module, "time", clock)
+    world = SchedulerWorld()
+    world.add("a", prompt(1, 40), 3)
+    world.step()
+    clock.now += 100
+    world.step()
+    world.step()
+    clock.now += 1000  # nobody is there
+    world.add("b", prompt(2, 40), 3)
+    world.step()
+    world.abort("b")
+    clock.now += 1000
+    world.serve("c", prompt(3, 40), 1)
+    closed(world)
+    assert [step["duration"] for step in lines(folder, "steps")] == [1, 102, 2, 1, 1]
 
 
 def test_a_step_that_overlaps_another_lasts_from_its_end(folder: Path) -> None:
@@ -370,9 +411,9 @@ def test_recording_takes_less_than_a_hundredth_of_a_step(folder: Path) -> None:
     for name in ("step_scheduled", "step_ends", "request_ends"):
         method = getattr(recorder, name)
 
-        def timed(*args: Any, method: Any = method) -> None:
+        def timed(*args: Any, method: Any = method, **more: Any) -> None:
             began = time.thread_time()
-            method(*args)
+            method(*args, **more)
             waited.append(time.thread_time() - began)
 
         setattr(recorder, name, timed)

@@ -45,6 +45,7 @@ METHODS: Final = {
         "Scheduler": (
             "_free_request",
             "finish_requests",
+            "has_unfinished_requests",
             "schedule",
             "shutdown",
             "update_from_output",

@@ -55,7 +55,7 @@ def _update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         recorder = self._kvoxide_recorder
         if recorder is not None and recorder.is_on:
-            recorder.step_ends(scheduler_output)
+            recorder.step_ends(scheduler_output, has_more=self.has_unfinished_requests())
         return result
 
     return update_from_output
@@ -79,6 +79,8 @@ def _finish_requests(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         result = original(self, request_ids, finished_status, *args, **kwargs)
         recorder = self._kvoxide_recorder
+        if recorder is not None:
+            recorder.requests_left(self.has_unfinished_requests())
         if request_ids is None and recorder is not None:
             # All at once: so a server begins to stop, and may be killed before it shuts down.
             recorder.flush()

@@ -38,6 +38,7 @@ class Recorder:
         self._steps: deque[Step] = deque()
         self._scheduled: dict[int, tuple[float, int, int, int]] = {}
         self._last_end = 0.0
+        self._has_more = False
         self._lines = RequestLines(header["tokens_per_id"], header["started"])
         self._is_on = True
         self._wake = threading.Event()
@@ -78,6 +79,7 @@ class Recorder:
         :func:`time.perf_counter`."""
         try:
             if output.total_num_scheduled_tokens == 0:
+                self._has_more = False
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
@@ -85,19 +87,26 @@ class Recorder:
         except Exception as error:
             self._fail(error)
 
-    def step_ends(self, output: Any) -> None:
-        """The output of a step was taken in. Where steps overlap, a step lasts from the end of the
-        one before."""
+    def step_ends(self, output: Any, *, has_more: bool) -> None:
+        """The output of a step was taken in, and requests are left. A step lasts from the end of
+        the one before where they overlap, and where requests were left then: what the engine does
+        between its steps takes their time too."""
         try:
             scheduled = self._scheduled.pop(id(output), None)
             if scheduled is None:
                 return
             started, *work = scheduled
             now = time.perf_counter()
-            self._steps.append(Step(now - max(started, self._last_end), *work))
-            self._last_end = now
+            if not self._has_more:
+                self._last_end = max(started, self._last_end)
+            self._steps.append(Step(now - self._last_end, *work))
+            self._last_end, self._has_more = now, has_more
         except Exception as error:
             self._fail(error)
+
+    def requests_left(self, are_left: bool) -> None:
+        """Requests were aborted. If none are left, the engine waits, which is no step's time."""
+        self._has_more = self._has_more and are_left
 
     @property
     def is_on(self) -> bool:
