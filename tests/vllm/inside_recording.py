@@ -163,15 +163,36 @@ def test_aborted_requests_tell_what_they_generated(folder: Path) -> None:
 def test_a_server_that_stops_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
     world = SchedulerWorld()
-    world.serve("a", prompt(1, 40), 3)
+    world.add("a", prompt(1, 40), 3)
     world.add("b", prompt(2, 40), 50)
-    world.step()
+    for _ in range(4):
+        world.step()
     assert lines(folder) == []
     # vLLM's engine does so when it is told to stop; it may be killed right after.
     world.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
     assert [line["status"] for line in lines(folder)] == ["length_capped", "aborted"]
     assert len(lines(folder, "steps")) == 4
     closed(world)
+
+
+def test_a_server_that_waits_has_written_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be killed at any time then, as vLLM does with data-parallel ranks that are to stop."""
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 3)
+    wait_for_lines(folder, ["length_capped"])
+    world.add("b", prompt(2, 40), 50)
+    world.step()
+    world.abort("b")
+    wait_for_lines(folder, ["length_capped", "aborted"])
+    closed(world)
+
+
+def wait_for_lines(folder: Path, expected: list[str]) -> None:
+    deadline = time.monotonic() + 30
+    while [line["status"] for line in lines(folder)] != expected:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_preempted_requests_are_recorded_once(folder: Path) -> None:

@@ -88,9 +88,9 @@ class Recorder:
             self._fail(error)
 
     def step_ends(self, output: Any, *, has_more: bool) -> None:
-        """The output of a step was taken in, and requests are left. A step lasts from the end of
-        the one before where they overlap, and where requests were left then: what the engine does
-        between its steps takes their time too."""
+        """The output of a step was taken in; ``has_more`` is whether requests are left. A step
+        lasts from the end of the one before where they overlap, and where requests were left then:
+        what the engine does between its steps takes their time too."""
         try:
             scheduled = self._scheduled.pop(id(output), None)
             if scheduled is None:
@@ -100,13 +100,17 @@ class Recorder:
             if not self._has_more:
                 self._last_end = max(started, self._last_end)
             self._steps.append(Step(now - self._last_end, *work))
-            self._last_end, self._has_more = now, has_more
+            self._last_end = now
+            self.requests_left(has_more)
         except Exception as error:
             self._fail(error)
 
-    def requests_left(self, are_left: bool) -> None:
-        """Requests were aborted. If none are left, the engine waits, which is no step's time."""
-        self._has_more = self._has_more and are_left
+    def requests_left(self, has_more: bool) -> None:
+        """Requests are left, or none. Then the engine waits, which is no step's time, and what is
+        there is written: vLLM kills data-parallel ranks without giving them any."""
+        self._has_more = has_more
+        if not has_more:
+            self._wake.set()
 
     @property
     def is_on(self) -> bool:
