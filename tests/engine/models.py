@@ -51,6 +51,13 @@ def write_llama(path: Path) -> Any:
     return llama
 
 
+def write_slow_llama(path: Path) -> None:
+    """One whose steps take longer than what is around them in a server."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+    llama_model(num_hidden_layers=4, **sizes).save_pretrained(path)
+    write_tokenizer(path)
+
+
 def write_draft(path: Path, llama: Any) -> Any:
     draft = llama_model(num_hidden_layers=1)
     draft.load_state_dict(llama.state_dict(), strict=False)
@@ -58,9 +65,9 @@ def write_draft(path: Path, llama: Any) -> Any:
     return draft
 
 
-def llama_model(num_hidden_layers: int) -> Any:
+def llama_model(num_hidden_layers: int, **sizes: int) -> Any:
     transformers = import_module("transformers")
-    config = transformers.LlamaConfig(num_hidden_layers=num_hidden_layers, **COMMON)
+    config = transformers.LlamaConfig(num_hidden_layers=num_hidden_layers, **(COMMON | sizes))
     return transformers.LlamaForCausalLM(config)
 
 

@@ -15,6 +15,7 @@ import pytest
 from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
+from .replaying import replayed
 from .server import REQUEST_TIMEOUT, Server, serving
 from .workload import Workload, plan, random_tokens
 
@@ -25,6 +26,8 @@ AT_ONCE = 16
 SHARED_BLOCKS = 5
 CLEARED = {"type": "AllBlocksCleared"}
 METRICS_TIMEOUT = 10
+# Steps of a replay that are over when the next request comes, as those of the server were.
+AT_ONCE_DONE = ("--step-time", "base=1us,prefill=0us,context=0us,running=0us")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Served:
     exit_code: int
     left: list[int]
     log: str
+    recording: Path
 
 
 @dataclass
@@ -94,7 +98,7 @@ def whole(parts: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def converse(server: Server, client: Client) -> Served:
+def converse(server: Server, client: Client, recording: Path) -> Served:
     server.wait_until_it_serves()
     one_by_one = ask_one_by_one(client)
     server.reset_prefix_cache()
@@ -107,6 +111,7 @@ def converse(server: Server, client: Client) -> Served:
         left=server.running.members(),
         events=server.heard(),
         log=server.running.log.read_text(),
+        recording=recording,
     )
 
 
@@ -144,14 +149,25 @@ def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
 
 def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[Served, Served]:
     options = service.options | {"data_parallel_size": service.num_ranks}
+    recordings = [folder / f"recorded-{mode}" for mode in MODES]
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
-                serving(service.model, mode, models, folder / f"{mode}.log", options)
+                serving(
+                    service.model,
+                    mode,
+                    models,
+                    folder / f"{mode}.log",
+                    options,
+                    {"KVOXIDE_RECORD": str(recording)},
+                )
             )
-            for mode in MODES
+            for mode, recording in zip(MODES, recordings, strict=True)
         ]
-        off, require = [converse(each, Client(each.url, service)) for each in servers]
+        off, require = [
+            converse(each, Client(each.url, service), recording)
+            for each, recording in zip(servers, recordings, strict=True)
+        ]
         return off, require
 
 
@@ -194,18 +210,27 @@ def test_the_log_says_who_manages_the_cache(served: tuple[Served, Served]) -> No
 
 @pytest.mark.slow
 def test_two_data_parallel_ranks(models: Path, tmp_path: Path) -> None:
-    assert_serves_the_same(Service("llama", num_ranks=2), models, tmp_path)
+    served = assert_serves_the_same(Service("llama", num_ranks=2), models, tmp_path)
+    for each in served:
+        result = replayed(
+            each.recording, tmp_path / "replay.json", "--arrivals", "trace", *AT_ONCE_DONE
+        )
+        counted = [hits_of_rank(each.metrics, rank) for rank in range(2)]
+        assert min(counted) > 0
+        instances = result["serving"]["instances"]
+        assert [instance["hit_tokens"] for instance in instances] == counted
+        assert result["hit_tokens"] == sum(counted)
 
 
 @pytest.mark.long
 def test_recurrent_states(models: Path, tmp_path: Path) -> None:
     qwen = Service("qwen3-next", QWEN, one_by_one=LONG_ONE_BY_ONE, block_size=STATE_BLOCK_SIZE)
-    off = assert_serves_the_same(qwen, models, tmp_path)
+    off, _ = assert_serves_the_same(qwen, models, tmp_path)
     assert any(answer["cached"] for answer in off.one_by_one)
     assert {answer["cached"] for answer in off.at_once[1:]} == {SHARED_BLOCKS * STATE_BLOCK_SIZE}
 
 
-def assert_serves_the_same(service: Service, models: Path, folder: Path) -> Served:
+def assert_serves_the_same(service: Service, models: Path, folder: Path) -> tuple[Served, Served]:
     off, require = serve_in_both_modes(service, models, folder)
     assert all(any("BlockStored" in str(event) for event in events) for events in off.events)
     for aspect in (heard_in_order, heard_at_once, counts):
@@ -213,7 +238,14 @@ def assert_serves_the_same(service: Service, models: Path, folder: Path) -> Serv
     assert first_difference(off.one_by_one, require.one_by_one) is None
     assert first_difference(off.at_once, require.at_once) is None
     assert [off.exit_code, require.exit_code, off.left, require.left] == [0, 0, [], []]
-    return off
+    return off, require
+
+
+def hits_of_rank(metrics: dict[str, float], rank: int) -> int:
+    """Prompt tokens that a data-parallel rank counted as hit."""
+    start = f'vllm:prefix_cache_hits_total{{engine="{rank}"'
+    (value,) = (value for name, value in metrics.items() if name.startswith(start))
+    return int(value)
 
 
 def counts(served: Served) -> dict[str, float]:

@@ -1,18 +1,15 @@
 """What ``vllm serve`` recorded of an HTTP load hits in a replay what the server counted."""
 
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from kvoxide.cli import main
 from kvoxide.replay.reader import read_deployment, read_trace
 
 from .models import FIRST_ORDINARY_TOKEN
+from .replaying import replayed
 from .server import serving
 from .test_http import Client, Service, ask_one_by_one, final_metrics
 from .workload import random_tokens
@@ -45,14 +42,6 @@ def converse_at_once(client: Client) -> int:
     with ThreadPoolExecutor(CONVERSATIONS) as pool:
         list(pool.map(converse, range(CONVERSATIONS)))
     return CONVERSATIONS * TURNS
-
-
-def replayed(folder: Path, out: Path, *options: str) -> dict[str, Any]:
-    command = ["replay", str(folder), "--quiet", "--json", str(out), *options]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    result: dict[str, Any] = json.loads(out.read_text())["results"][0]
-    return result
 
 
 @dataclass

@@ -1,0 +1,120 @@
+"""Chats over HTTP as people have them: begun at random times, answered as a stream, continued."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from .server import REQUEST_TIMEOUT
+from .workload import random_tokens
+
+NUM_SYSTEM_PROMPTS = 4
+
+
+@dataclass(frozen=True)
+class Chats:
+    """``num`` chats that begin ``per_second`` on average, as a Poisson process; lengths are in
+    tokens, the largest of what is drawn. ``pause`` is between an answer and the next turn, in
+    seconds on average."""
+
+    seed: int
+    num: int
+    per_second: float
+    turns: int = 4
+    pause: float = 0.5
+    system: int = 200
+    message: int = 150
+    answer: int = 24
+
+    @property
+    def longest(self) -> int:
+        """The longest prompt with its answer."""
+        return self.system + self.turns * (self.message + self.answer)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer; times in seconds, from when the question was sent."""
+
+    tokens: list[int]
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    first_token: float
+
+
+def chat(url: str, model: str, chats: Chats) -> list[Answer]:
+    """Have all chats; the answers in the order in which they came."""
+    return asyncio.run(_chat(url, model, chats))
+
+
+async def _chat(url: str, model: str, chats: Chats) -> list[Answer]:
+    rng = random.Random(chats.seed)
+    prompts = [random_tokens(rng, chats.system) for _ in range(NUM_SYSTEM_PROMPTS)]
+    answers: list[Answer] = []
+    aiohttp = import_module("aiohttp")
+    limits = {
+        "connector": aiohttp.TCPConnector(limit=0),
+        "timeout": aiohttp.ClientTimeout(total=REQUEST_TIMEOUT),
+    }
+    async with aiohttp.ClientSession(url, **limits) as session, asyncio.TaskGroup() as tasks:
+        for _ in range(chats.num):
+            own = random.Random(rng.random())
+            talk = _talk(session, model, chats, rng.choice(prompts), own, answers)
+            tasks.create_task(talk)
+            await asyncio.sleep(rng.expovariate(chats.per_second))
+    return answers
+
+
+async def _talk(
+    session: Any,
+    model: str,
+    chats: Chats,
+    said: list[int],
+    rng: random.Random,
+    answers: list[Answer],
+) -> None:
+    for turn in range(rng.randint(1, chats.turns)):
+        if turn:
+            await asyncio.sleep(rng.expovariate(1 / chats.pause))
+        said = said + random_tokens(rng, rng.randint(1, chats.message))
+        answer = await _ask(session, model, said, rng.randint(1, chats.answer))
+        answers.append(answer)
+        said = said + answer.tokens
+
+
+async def _ask(session: Any, model: str, prompt: list[int], max_tokens: int) -> Answer:
+    body = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    sent, first = time.perf_counter(), None
+    tokens: list[int] = []
+    usage: dict[str, Any] = {}
+    async with session.post("/v1/completions", json=body) as response:
+        assert response.status == 200, await response.text()
+        async for part in _parts(response):
+            first = first or time.perf_counter()
+            for choice in part["choices"]:
+                tokens += choice["token_ids"]
+            usage = part.get("usage") or usage
+    assert first is not None
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return Answer(tokens, usage["prompt_tokens"], cached, first - sent)
+
+
+async def _parts(response: Any) -> AsyncIterator[dict[str, Any]]:
+    """The events of a stream."""
+    async for line in response.content:
+        data = line.removeprefix(b"data: ").strip()
+        if data and data != b"[DONE]":
+            yield json.loads(data)
