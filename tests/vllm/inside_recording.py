@@ -422,8 +422,9 @@ def test_nothing_of_a_request_stands_in_the_files(folder: Path) -> None:
     assert all(number < 1000 for number in line["hash_ids"])
 
 
-def test_recording_takes_less_than_a_hundredth_of_a_step(folder: Path) -> None:
-    """What the scheduler waits for the recorder in a step of 256 requests, of 5 ms or more."""
+def test_recording_takes_little_beside_the_scheduler(folder: Path) -> None:
+    """What the scheduler waits for the recorder in steps of 256 requests, beside the time that
+    the scheduler and what plays the model take for them."""
     world = SchedulerWorld(max_num_seqs=256, max_num_batched_tokens=8192, num_blocks=5000)
     for number in range(256):
         world.add(f"r{number}", prompt(number, 32), 60)
@@ -438,8 +439,10 @@ def test_recording_takes_less_than_a_hundredth_of_a_step(folder: Path) -> None:
             waited.append(time.thread_time() - began)
 
         setattr(recorder, name, timed)
+    began = time.thread_time()
     world.run()
+    in_all = time.thread_time() - began
     closed(world)
-    num_steps = len(lines(folder, "steps"))
     assert len(lines(folder)) == 256
-    assert sum(waited) / num_steps < 50e-6, sum(waited) / num_steps
+    assert len(lines(folder, "steps")) == 60
+    assert sum(waited) < 0.01 * in_all, sum(waited) / in_all
