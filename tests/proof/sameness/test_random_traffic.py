@@ -97,6 +97,12 @@ def test_same_in_every_family(sides: Sides, family: str) -> None:
         require_same_under_traffic(random_scenario(seed, (family,)), sides)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_drawn_pool_has_a_block_for_each_group_beside_the_null_block(family: str) -> None:
+    drawn = [random_scenario(seed, (family,)) for seed in range(500)]
+    assert [s.seed for s in drawn if s.num_blocks < 1 + len(s.groups)] == []
+
+
 @pytest.mark.parametrize("name", UNUSUAL)
 @of_each_side
 def test_same_in_unusual_scenarios(sides: Sides, name: str) -> None:

@@ -65,7 +65,8 @@ def hidden_state_scenario(seed: int) -> Scenario:
     group = Group("hidden_states", size, layout=7)
     groups = [*scenario.groups, group]
     rng.shuffle(groups)
-    return replace(scenario, groups=tuple(groups))
+    num_blocks = max(scenario.num_blocks, 1 + len(groups))
+    return replace(scenario, groups=tuple(groups), num_blocks=num_blocks)
 
 
 def _scenario(rng: random.Random, seed: int, sizes: Sizes, *, beside_windows: bool) -> Scenario:
