@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from kvoxide.cli import main
 from kvoxide.vllm.doctor import diagnosis as doctor
 from kvoxide.vllm.doctor.diagnosis import Diagnosis
 from kvoxide.vllm.environment import settings
@@ -68,6 +70,48 @@ def test_variables(
     diagnosis = diagnose(monkeypatch)
     assert not diagnosis.ok
     assert found in problems(diagnosis)[check]
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        (
+            {},
+            "mode auto; retention interval as vLLM is configured; pinned tier off",
+        ),
+        (
+            {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "8192", "VLLM_PIN_SWA_TOKENS": "1"},
+            "mode auto; retention interval 8192; pinned tier for drops of 16 blocks or more",
+        ),
+        ({"KVOXIDE_POLICY": "adaptive"}, "mode auto; retention adaptive"),
+        (
+            {"KVOXIDE_POLICY": "adaptive,share=0.5", "KVOXIDE": "require"},
+            "mode require; retention adaptive, protected share 0.5",
+        ),
+    ],
+    ids=["standard", "interval and pins", "adaptive", "adaptive with a share"],
+)
+def test_the_command_prints_the_retention_in_force(
+    environ: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(doctor, "run_probe", lambda: GOOD)
+    done = CliRunner().invoke(main, ["doctor"])
+    assert done.exit_code == 0, done.output
+    assert [line for line in done.output.splitlines() if "retention" in line] == [
+        f"ok      settings: {told}"
+    ]
+
+
+def test_adaptive_retention_beside_other_policies_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", "adaptive")
+    monkeypatch.setenv("VLLM_PIN_SWA_TOKENS", "1")
+    diagnosis = diagnose(monkeypatch)
+    assert not diagnosis.ok
+    assert "KVOXIDE_POLICY='adaptive' is not valid" in problems(diagnosis)["settings"]
 
 
 def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
