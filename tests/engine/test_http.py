@@ -71,8 +71,11 @@ class Client:
             base_url=f"{self.url}/v1", api_key="none", timeout=REQUEST_TIMEOUT, max_retries=0
         )
 
-    def ask(self, number: int, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-        """Every second answer is streamed, and the ranks take turns."""
+    def ask(
+        self, number: int, prompt: list[int], max_tokens: int, **vllms_own: Any
+    ) -> dict[str, Any]:
+        """Every second answer is streamed, and the ranks take turns. What is vLLM's own of a
+        request goes into its body beside the rest."""
         stream = number % 2 == 1
         answer = self.openai.completions.create(
             model=self.service.model,
@@ -81,7 +84,7 @@ class Client:
             temperature=0,
             stream=stream,
             stream_options={"include_usage": True} if stream else None,
-            extra_body={"ignore_eos": True, "return_token_ids": True},
+            extra_body={"ignore_eos": True, "return_token_ids": True, **vllms_own},
             extra_headers={"X-data-parallel-rank": str(number // 2 % self.service.num_ranks)},
         )
         return whole(answer if stream else [answer])

@@ -8,7 +8,12 @@ from xdist.scheduler import LoadScopeScheduling
 FOLDERS_IN_ORDER: Final = ("tests/engine/", "tests/proof/", "tests/vllm/", "tests/package/")
 # Tests of a file that one process runs, one after the other: they are short, share what is made
 # once for all of them, or listen on ports.
-TOGETHER: Final = ("tests/package/", "tests/vllm/test_bad_input.py", "tests/engine/test_http.py")
+TOGETHER: Final = (
+    "tests/package/",
+    "tests/vllm/test_bad_input.py",
+    "tests/engine/test_http.py",
+    "tests/engine/test_adaptive_server.py",
+)
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]

@@ -30,13 +30,14 @@ def environment_of(
     plugins = dict(plugins or {})
     if not importlib.metadata.entry_points(group="vllm.general_plugins", name="kvoxide"):
         plugins["kvoxide"] = ENTRY_POINT
-    _write_plugins(folder, plugins)
+    write_plugins(folder, plugins)
     path = os.pathsep.join([str(folder), *found, str(ROOT)])
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("KVOXIDE", "VLLM_P"))}
     return {**clean, "PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
 
 
-def _write_plugins(folder: Path, plugins: dict[str, str]) -> None:
+def write_plugins(folder: Path, plugins: dict[str, str]) -> None:
+    """Metadata of plugins for vLLM (name -> entry point) in a folder that will be in the path."""
     for name, entry_point in plugins.items():
         metadata = folder / f"plugin_of_test_{name}-1.0.dist-info"
         metadata.mkdir(parents=True)
