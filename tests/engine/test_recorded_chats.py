@@ -38,8 +38,7 @@ def test_chats_on_two_ranks_hit_and_wait_as_predicted(
         waits = server.metrics("vllm:time_to_first_token_seconds")
         assert server.stop() == 0
     assert len(answers) > 200
-    options = ["--arrivals", "trace", "--fit", str(folder)]
-    result = replayed(folder, tmp_path / "out.json", *options)
+    result = replayed(folder, tmp_path / "out.json")
     counted = [hits_of_rank(metrics, rank) for rank in range(2)]
     assert sum(counted) == sum(answer.num_cached_tokens for answer in answers) > 0
     assert result["hit_tokens"] == pytest.approx(sum(counted), rel=0.01)

@@ -80,7 +80,8 @@ def test_what_was_recorded_hits_the_same(mode: str, models: Path, tmp_path: Path
     assert deployment.groups is not None
     assert (deployment.groups.text, deployment.num_blocks) == ("full:32", 150)
     one_by_one = ["--requests", str(recorded.num_first), "--concurrency", "1"]
-    at_their_times = ["--arrivals", "trace", "--fit", str(recorded.folder)]
+    one_by_one += ["--arrivals", "full"]
+    at_their_times: list[str] = []
     for options, metrics in ((one_by_one, recorded.first), (at_their_times, recorded.all)):
         result = replayed(recorded.folder, tmp_path / "out.json", *options)
         assert result["prompt_tokens"] == counted(metrics, "prefix_cache_queries")

@@ -121,7 +121,7 @@ def plan(
 
     Plays combinations of memory, instances, routers and policies, those that cost less first:
     fewest GPUs, then least memory. Ends with 1 if none meets all targets. For the folder that a
-    server recorded to, options that are left out are what that server had.
+    server recorded to, options that are left out are what that server had, step times among them.
     """
     check_distinct(source.trace, [json_path])
     times.check()

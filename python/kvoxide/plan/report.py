@@ -91,6 +91,8 @@ class Report:
             counts.append(f"{num_same:,} as one with less memory that had room to spare (=)")
         if num_left := num_all - len(found.verdicts):
             counts.append(f"{num_left:,} {'not reached' if found.failure else 'cost more'}")
+        if self.fit is not None:
+            lines.append(self.fit.text)
         lines.append(f"{', '.join(counts)}; {self.run_seconds:.2f} s")
         return lines
 

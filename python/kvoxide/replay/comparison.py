@@ -87,12 +87,14 @@ class Comparison:
         """What was played and how, in two lines; before the second, what a model makes of it."""
         settings, trace = self.settings, self.trace_file.trace
         sizes = ", ".join(f"{size:,}" for size in settings.pool_sizes)
+        has_times = settings.serving is not None and settings.serving.speed is not None
+        arrivals = "; arrivals at the trace's times" if has_times else ""
         served = f"{settings.served.title}\n" if settings.served else ""
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens\n"
             f"{served}groups {settings.groups.text}; pool of {sizes} blocks; concurrency"
-            f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step"
+            f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step{arrivals}"
         )
 
     @property

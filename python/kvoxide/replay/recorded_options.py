@@ -6,10 +6,12 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from kvoxide._core import ConfigError
 from kvoxide.model import CACHE_DTYPES
 from kvoxide.replay.options import Command
 from kvoxide.replay.reader import read_deployment
 from kvoxide.replay.recording import Deployment
+from kvoxide.replay.serving import FULL, TRACE, fit_to_recording
 
 # Of the command, and of the deployment that was recorded.
 _SCHEDULER: Final = {
@@ -26,13 +28,14 @@ _MODEL: Final = (
 
 
 def recorded_options(command: Command) -> Command:
-    """Fill in the options below: those of the scheduler, and with ``--model`` how it is served."""
+    """Fill in the options below: those of the scheduler, those of time, and with ``--model`` how it
+    is served."""
 
     @wraps(command)
     def with_recorded(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         recorded = read_deployment(options["source"].trace)
         if recorded is not None:
-            options |= _scheduler(recorded)
+            options |= _scheduler(recorded) | _times(options)
             if options["model"] is not None:
                 options |= _model(recorded, options)
         return command(*args, **options)
@@ -50,6 +53,33 @@ def _scheduler(recorded: Deployment) -> dict[str, int]:
     return {
         option: getattr(recorded, name) for option, name in _SCHEDULER.items() if is_default(option)
     }
+
+
+def _times(options: dict[str, Any]) -> dict[str, Any]:
+    """The recorded arrivals, with the recorded steps unless their times are given; where none can
+    be found, nothing, and that is told."""
+    if options["arrivals"] == FULL and not is_default("arrivals"):
+        return {}
+    if options["step_time"] is not None or options["fit"] is not None:
+        return {"arrivals": TRACE}
+    try:
+        return {"arrivals": TRACE, "fit": fit_to_recording(options["source"].trace)}
+    except ConfigError as error:
+        if not options["quiet"]:
+            click.echo(_without_steps(error, options["arrivals"]), err=True)
+        return {}
+
+
+def _without_steps(error: ConfigError, arrivals: str) -> str:
+    instead = (
+        "requests arrive as soon as they may run"
+        if arrivals == FULL
+        else "steps take the default times"
+    )
+    return (
+        f"no step times can be fitted to the recording: {error}; {instead}; for times of the server"
+        " give --step-time or --fit"
+    )
 
 
 def _model(recorded: Deployment, options: dict[str, Any]) -> dict[str, Any]:

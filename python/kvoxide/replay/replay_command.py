@@ -96,7 +96,7 @@ def replay(
     TRACE is JSONL in Mooncake's format or with prompt_token_ids and output_length; plain, gzip
     or zstd. A single - is standard input; without TRACE, or with the word sample, it is the
     trace that comes with kvoxide. The folder that a server recorded to is played on what that
-    server had, as far as no option says otherwise.
+    server had, at its arrivals and with its step times, as far as no option says otherwise.
 
     There is one run for every policy and pool size. The line "unlimited" is what a pool that
     never evicts would hit.

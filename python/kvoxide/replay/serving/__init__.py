@@ -1,9 +1,12 @@
 """Replays over time: when requests arrive, how long steps take, and several instances."""
 
+from kvoxide.replay.serving.fitting import fit_to_recording
 from kvoxide.replay.serving.notation import parse_router
 from kvoxide.replay.serving.options import (
     AS_RECORDED,
+    FULL,
     MAX_INSTANCES,
+    TRACE,
     Router,
     TimeOptions,
     instance_options,
@@ -15,10 +18,13 @@ from kvoxide.replay.serving.tables import print_serving, serving_tables, timed_o
 
 __all__ = [
     "AS_RECORDED",
+    "FULL",
     "MAX_INSTANCES",
+    "TRACE",
     "Router",
     "StepFit",
     "TimeOptions",
+    "fit_to_recording",
     "instance_options",
     "parse_router",
     "print_serving",

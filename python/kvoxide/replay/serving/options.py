@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from kvoxide._core import ConfigError, Serving, StepTime
+from kvoxide._core import Serving, StepTime
 from kvoxide.replay.options import gathered, parsed_with
+from kvoxide.replay.serving.fitting import fit_to
 from kvoxide.replay.serving.notation import parse_router, parse_step_time
-from kvoxide.replay.serving.step_fit import StepFit, fit_step_time
-from kvoxide.replay.serving.step_samples import read_steps
+from kvoxide.replay.serving.step_fit import StepFit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -104,13 +103,6 @@ def _checked_speed(speed: float) -> float:
     return speed
 
 
-def _fit(path: str) -> StepFit:
-    try:
-        return fit_step_time(read_steps(Path(path)))
-    except ConfigError as error:
-        raise ConfigError(f"{path!r}: {error}") from error
-
-
 _TIME_OPTIONS: Final = (
     click.option(
         "--speed",
@@ -129,7 +121,7 @@ _TIME_OPTIONS: Final = (
     click.option(
         "--fit",
         metavar="FILE|FOLDER",
-        callback=parsed_with(_fit),
+        callback=parsed_with(fit_to),
         help="Find the step times from steps that were recorded.",
     ),
 )

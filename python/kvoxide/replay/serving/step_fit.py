@@ -21,7 +21,8 @@ class StepFit:
     """Step times and how well they describe ``num_steps`` steps.
 
     Errors are relative to a step's duration, without sign; ``r_squared`` is the share of the
-    durations' variance that is explained, at most 1.
+    durations' variance that is explained, at most 1. ``is_of_recording`` where the steps are those
+    of the recording that is played, at its arrivals.
     """
 
     step_time: StepTime
@@ -29,13 +30,16 @@ class StepFit:
     median_error: float
     p90_error: float
     r_squared: float
+    is_of_recording: bool = False
 
     @property
     def text(self) -> str:
         """The fit in one line."""
+        whose = "arrivals and step times are the recording's; " if self.is_of_recording else ""
         return (
-            f"step times fitted to {self.num_steps:,} steps: relative error {self.median_error:.1%}"
-            f" (median), {self.p90_error:.1%} (p90); R² {self.r_squared:.3f}"
+            f"{whose}step times fitted to {self.num_steps:,} steps: relative error"
+            f" {self.median_error:.1%} (median), {self.p90_error:.1%} (p90);"
+            f" R² {self.r_squared:.3f}"
         )
 
     def record(self) -> dict[str, Any]:
@@ -45,6 +49,7 @@ class StepFit:
             "median_relative_error": self.median_error,
             "p90_relative_error": self.p90_error,
             "r_squared": self.r_squared,
+            "of_recording": self.is_of_recording,
         }
 
 

@@ -17,8 +17,8 @@ _FILES: Final = pattern(STEPS)
 _COLUMNS: Final = ("duration", "prefill_tokens", "context_tokens", "running")
 
 
-def read_steps(path: Path) -> NDArray[np.float64]:
-    """The steps of a file of JSON lines, or of all files ``steps-*.jsonl*`` of a folder.
+def read_steps(path: Path, names: str = _FILES) -> NDArray[np.float64]:
+    """The steps of a file of JSON lines, or of all files of a folder that have these names.
 
     Shape (steps, 4): duration in seconds; prefilled tokens, tokens of context, requests. A line is
     what a server records (durations in milliseconds) or has the names ``duration`` (seconds),
@@ -26,9 +26,9 @@ def read_steps(path: Path) -> NDArray[np.float64]:
     and what was cut off at a file's end. Raises :class:`~kvoxide._core.ConfigError` that names
     file, line and field.
     """
-    files = sorted(path.glob(_FILES)) if path.is_dir() else [path]
+    files = sorted(path.glob(names)) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"the folder {str(path)!r} has no files {_FILES}")
+        raise ConfigError(f"the folder {str(path)!r} has no files {names}")
     return np.array([row for file in files for row in _rows(file)], float).reshape(-1, 4)
 
 
