@@ -1,12 +1,12 @@
 """How long single calls and steps of a fresh large pool take:
 
-    python -m benches.first_minute [--layout NAME ...] [--blocks 9100000] [--seconds 60]
+    python -m benches.first_minute [--layout NAME ...] [--blocks 9100000] [--steps 1200]
 
 Traffic from a seed: chats that grow turn by turn, documents of up to a million tokens of which some
 come again, and 64 requests that decode beside them; a step has one chunk of 8,192 tokens of
-prefill. What the manager does in a step is timed; making requests and hashing is not. Where the
-machine is shared, calls in which this process was taken off its processor are counted apart, and
-left out of the times. Page faults are those within the calls.
+prefill; 1,200 of 50 ms are a minute. What the manager does in a step is timed; making requests and
+hashing is not. Where the machine is shared, calls in which this process was taken off its processor
+are counted apart, and left out of the times. Page faults are those within the calls.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.first_minute", description=__doc__)
     parser.add_argument("--layout", choices=LAYOUTS, nargs="+", default=["full", "gemma", "dsv4"])
     parser.add_argument("--blocks", type=int, default=9_100_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of traffic, hashing included")
+    parser.add_argument("--steps", type=int, default=1200)
     arguments = parser.parse_args()
     for name in arguments.layout:
         start = time.perf_counter()
@@ -45,7 +45,7 @@ def main() -> None:
         seconds = time.perf_counter() - start
         print(f"{name}: {arguments.blocks:,} blocks are ready after {1e3 * seconds:.0f} ms")
         with collector_paused():
-            traffic.play(arguments.seconds)
+            traffic.play(arguments.steps)
         traffic.times.show()
 
 
@@ -90,12 +90,12 @@ class Traffic:
         self.decoding: deque[Request] = deque()
         self.times = Times()
         self.num_requests = 0
+        self.num_steps = 0
         self.in_step = 0.0
 
-    def play(self, seconds: float) -> None:
-        """Steps until the time is over."""
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+    def play(self, num_steps: int) -> None:
+        """So many steps, and those that the last request needs."""
+        while self.num_steps < num_steps:
             request = self.next_request()
             start = self.admit(request)
             while start < request.num_tokens:
@@ -150,6 +150,7 @@ class Traffic:
         if done or len(self.decoding) > DECODING:
             self.call("free", self.manager.free, self.decoding.popleft())
         self.times.add("step", self.in_step)
+        self.num_steps += 1
         self.in_step = 0.0
 
     def is_done(self, request: Request) -> bool:

@@ -23,7 +23,7 @@ pub struct Row {
 
 impl Row {
     /// Blocks in a row that are handled as one, at least.
-    pub const LEAST: usize = 64;
+    pub const LEAST: usize = 32;
 
     /// Of the numbers of a [`Piece::Row`].
     #[inline]

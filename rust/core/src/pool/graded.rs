@@ -9,10 +9,6 @@ use super::states::{BlockStates, Dropped};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
 use crate::rows::{Piece, Pieces, Row};
 
-/// Blocks in a row that are handled as one, at least: fewer than elsewhere, as each by itself costs
-/// more here.
-const LEAST_ROW: usize = 32;
-
 /// Blocks are being given back.
 #[derive(Debug)]
 pub struct Parting<'a> {
@@ -55,10 +51,10 @@ impl Parting<'_> {
 
     /// Drops a reference to blocks, the last of them first.
     pub fn give_all_back(&mut self, blocks: &[BlockId]) {
-        if blocks.len() < LEAST_ROW {
+        if blocks.len() < Row::LEAST {
             return self.give_each_back(blocks);
         }
-        let pieces: Vec<_> = Pieces::of(blocks, LEAST_ROW).collect();
+        let pieces: Vec<_> = Pieces::of(blocks, Row::LEAST).collect();
         for piece in pieces.into_iter().rev() {
             match piece {
                 Piece::Row(row) => self.give_row_back(row),
@@ -120,10 +116,10 @@ impl BlockPool {
             for &block in blocks {
                 self.touch_one(&mut adaptive, block, &mut leaving);
             }
-        } else if blocks.len() < LEAST_ROW {
+        } else if blocks.len() < Row::LEAST {
             self.touch_each_graded(&mut adaptive, blocks, &mut leaving);
         } else {
-            for piece in Pieces::of(blocks, LEAST_ROW) {
+            for piece in Pieces::of(blocks, Row::LEAST) {
                 let (Piece::Row(part) | Piece::Scattered(part)) = piece;
                 let is_row = matches!(piece, Piece::Row(_));
                 if !is_row || !adaptive.hit_row(&mut self.states, Row::of(part), &mut leaving) {

@@ -48,9 +48,9 @@ impl BlockStates {
         Self {
             layout,
             records: present::zeros([0; 4], num_blocks + 1 + num_further),
-            hash: present::zeros([0; 4], num_blocks),
-            hash_num_tokens: present::zeros(0, num_blocks),
-            segments: present::zeros(NO_SEGMENT, num_blocks),
+            hash: present::zeros_in_order([0; 4], num_blocks),
+            hash_num_tokens: present::zeros_in_order(0, num_blocks),
+            segments: present::zeros_in_order(NO_SEGMENT, num_blocks),
         }
     }
 
