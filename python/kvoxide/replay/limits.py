@@ -2,7 +2,7 @@
 recorded server had it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 
@@ -46,17 +46,11 @@ class LimitOptions:
 
         Raises :class:`click.UsageError` for options that do not go together.
         """
-        told = self if recorded is None else self._as_recorded(recorded)
         return Limits(
             self._groups(served, recorded),
-            told.pool_sizes if served is None else self._pool_sizes_of(served),
-            told.concurrency,
-            told.max_batched_tokens,
-        )
-
-    def _as_recorded(self, recorded: Deployment) -> "LimitOptions":
-        return (
-            replace(self, pool_sizes=(recorded.num_blocks,)) if is_default("pool_sizes") else self
+            self._pool_sizes(served, recorded),
+            self.concurrency,
+            self.max_batched_tokens,
         )
 
     def _groups(self, served: ServedModel | None, recorded: Deployment | None) -> Groups:
@@ -73,6 +67,15 @@ class LimitOptions:
                 )
             return recorded.groups
         return self.groups or preset_groups(self.preset or DEFAULT_PRESET)
+
+    def _pool_sizes(
+        self, served: ServedModel | None, recorded: Deployment | None
+    ) -> tuple[int, ...]:
+        if served is not None:
+            return self._pool_sizes_of(served)
+        if recorded is not None and is_default("pool_sizes"):
+            return (recorded.num_blocks,)
+        return self.pool_sizes
 
     def _pool_sizes_of(self, served: ServedModel) -> tuple[int, ...]:
         are_given = not is_default("pool_sizes")

@@ -42,7 +42,7 @@ def recorded_deployment(files: list[Path]) -> Deployment | None:
 
     Raises :class:`TraceFileError`.
     """
-    headers = [header for path in files if (header := read_header(path))]
+    headers = _headers(files)
     return deployment_of(headers[0], len(_ranks(headers))) if headers else None
 
 
@@ -57,7 +57,7 @@ def read_recording(
     cannot be read.
     """
     began = time.perf_counter()
-    headers = [header for path in files if (header := read_header(path))]
+    headers = _headers(files)
     trace = Trace(_common_width(headers, tokens_per_id))
     ranks = _ranks(headers)
     lines = Lines(skip_bad, trace)
@@ -78,6 +78,11 @@ def read_recording(
     return TraceFile(
         name, trace, limit, skip_bad, lines.bad_lines, lines.first_bad_line, seconds, cut_off
     )
+
+
+def _headers(files: list[Path]) -> list[Header]:
+    """Those of the files that have one."""
+    return [header for path in files if (header := read_header(path))]
 
 
 def _ranks(headers: list[Header]) -> list[int]:
