@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{BlockDemand, Slots};
-use crate::request::{GroupBlocks, RequestBlocks, RequestView};
+use crate::request::{RequestBlocks, RequestView};
 
 impl Manager {
     /// Takes slots for a step of a request: `None` if they do not fit, else the new blocks of
@@ -23,7 +23,7 @@ impl Manager {
         self.check_running_hit(request.id, args.new_computed_blocks)?;
         let max_model_len = self.config.max_model_len;
         let total_computed = computed.min(max_model_len);
-        let num_final = computed.saturating_add(args.num_new_tokens);
+        let num_final = args.num_final(request.num_computed_tokens);
         let slots = Slots {
             num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
             num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),
@@ -116,8 +116,9 @@ impl Manager {
                 self.config.groups.len()
             )));
         }
-        let largest = |blocks: &GroupBlocks| blocks.tail().iter().fold(0, |most, &id| id.max(most));
-        if hit.iter().any(|blocks| largest(blocks) as usize >= self.config.num_blocks) {
+        let num_blocks = self.config.num_blocks as BlockId;
+        let is_outside = |any, &block: &BlockId| any | (block >= num_blocks);
+        if hit.iter().any(|blocks| blocks.tail().iter().fold(false, is_outside)) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
         }
         let num_tokens =

@@ -87,6 +87,16 @@ impl Manager {
         let below = 3 + self.plan.rules.num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
+
+    /// How many hashes of a request's chain an allocation may read after which `num_tokens` are
+    /// computed.
+    pub fn num_hashes_needed(&self, num_tokens: usize) -> usize {
+        // A state may be cached where an earlier step ended.
+        match self.groups.iter().any(|group| group.is_state) {
+            true => usize::MAX,
+            false => num_tokens.div_ceil(self.plan.hash_block_size),
+        }
+    }
 }
 
 impl RequestTurn<'_> {

@@ -34,18 +34,25 @@ pub trait HashSource {
     }
 }
 
-/// The end of a chain of hashes: what an allocation still needs of it.
+/// A part of a chain of hashes: what an allocation needs of it.
 #[derive(Clone, Copy, Debug)]
 pub struct HashWindow<'a> {
     start: usize,
     hashes: &'a [BlockHash],
+    chain_len: usize,
     is_chain: bool,
 }
 
 impl<'a> HashWindow<'a> {
     /// The hashes from position `start` on, to the end of the chain.
     pub fn new(start: usize, hashes: &'a [BlockHash]) -> Self {
-        Self { start, hashes, is_chain: false }
+        Self { start, hashes, chain_len: start + hashes.len(), is_chain: false }
+    }
+
+    /// The same hashes, of a chain that goes on behind them: it has `chain_len`.
+    pub fn of_chain(self, chain_len: usize) -> Self {
+        debug_assert!(self.chain_len <= chain_len);
+        Self { chain_len, ..self }
     }
 
     /// The same hashes, known to be made by a hasher: each stands for all before it.
@@ -55,7 +62,7 @@ impl<'a> HashWindow<'a> {
 
     /// Number of hashes of the whole chain.
     pub fn chain_len(&self) -> usize {
-        self.start + self.hashes.len()
+        self.chain_len
     }
 
     /// As [`Self::at`], if the position lies in the window.
@@ -177,6 +184,11 @@ mod tests {
         // The hash of a block of three hashes is the last of them.
         assert_eq!([1, 2].map(|block| window.of_block(block, 3)), [5, 8].map(|i| hashes[i]));
         assert_eq!(window.from_block(1, 3), &hashes[5..]);
+        let part = HashWindow::new(4, &hashes[4..7]).of_chain(10);
+        assert_eq!(
+            (part.chain_len(), part.get_at(6), part.get_at(7)),
+            (10, Some(&hashes[6]), None)
+        );
     }
 
     #[test]

@@ -84,6 +84,14 @@ fn the_first_hash_that_an_allocation_reads() {
 }
 
 #[test]
+fn how_many_hashes_an_allocation_reads() {
+    let windows = manager(&[GroupSpec::full(4), GroupSpec::sliding_window(8, 8)]);
+    assert_eq!([0, 1, 8, 9].map(|n| windows.num_hashes_needed(n)), [0, 1, 2, 3]);
+    let states = manager(&[GroupSpec::full(4), GroupSpec::new("mamba", 8)]);
+    assert_eq!(states.num_hashes_needed(8), usize::MAX);
+}
+
+#[test]
 fn who_is_known() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     assert!(!manager.knows(1));

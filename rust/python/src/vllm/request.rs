@@ -2,6 +2,7 @@
 //! needs.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,9 +22,11 @@ pub(super) struct Mirror {
     pub(super) id: RequestId,
     /// What it asks for its blocks.
     pub(super) claim: Option<Claim>,
-    /// Position of the first hash that was copied.
+    /// Position of the first hash that is kept.
     start: usize,
     hashes: Vec<BlockHash>,
+    /// How many hashes the request has.
+    num_hashes: usize,
     /// Whether kvoxide's hasher made them, each from the one before.
     is_chain: bool,
 }
@@ -39,35 +42,50 @@ impl Mirror {
         self.hashes.clear();
     }
 
-    /// Copies the hashes from `first_needed` on that are new. Hashes are chained, so an equal last
-    /// one means that all before it are equal; a list that was replaced is copied anew.
-    pub(super) fn update(&mut self, source: &PyHashes<'_, '_>, first_needed: usize) -> Result<()> {
-        if first_needed < self.start || !self.is_continued_by(source)? {
-            self.start = first_needed;
+    /// Copies those of the `needed` hashes that are new, and some that will be needed next. Hashes
+    /// are chained, so an equal last one means that all before it are equal; a list that was replaced
+    /// is copied anew.
+    pub(super) fn update(&mut self, source: &PyHashes<'_, '_>, needed: Range<usize>) -> Result<()> {
+        if needed.start < self.start || !self.is_continued_by(source)? {
+            self.start = needed.start;
             self.hashes.clear();
             self.is_chain = true;
         }
-        let known = self.start + self.hashes.len();
-        if known == source.len() {
+        self.num_hashes = source.len();
+        if self.end() >= needed.end.min(self.num_hashes) {
             return Ok(());
         }
         self.is_chain = self.is_chain && source.is_chain();
-        source.read(known, 1, source.len() - known, &mut self.hashes)
+        self.forget_before(needed.start);
+        let end = needed.end.max(self.end() + READ_AHEAD).min(self.num_hashes);
+        source.read(self.end(), 1, end - self.end(), &mut self.hashes)
+    }
+
+    /// Behind the last hash that is kept.
+    fn end(&self) -> usize {
+        self.start + self.hashes.len()
+    }
+
+    /// Drops hashes that are needed no more, if they are as many as the others.
+    fn forget_before(&mut self, first_needed: usize) {
+        let num_passed = (first_needed - self.start).min(self.hashes.len());
+        if num_passed * 2 >= self.hashes.len() {
+            self.hashes.drain(..num_passed);
+            self.start = first_needed;
+        }
     }
 
     fn is_continued_by(&self, source: &PyHashes<'_, '_>) -> Result<bool> {
         match self.hashes.last() {
             None => Ok(false),
-            Some(last) => {
-                let known = self.start + self.hashes.len();
-                Ok(known <= source.len() && source.get(known - 1)? == *last)
-            }
+            Some(last) => Ok(self.end() <= source.len() && source.get(self.end() - 1)? == *last),
         }
     }
 
     /// What the core reads.
     pub(super) fn view(&self, facts: &Facts) -> RequestView<'_> {
-        let hashes = HashWindow::new(self.start, &self.hashes).chained(self.is_chain);
+        let hashes = HashWindow::new(self.start, &self.hashes);
+        let hashes = hashes.of_chain(self.num_hashes).chained(self.is_chain);
         RequestView {
             num_prompt_tokens: facts.num_prompt_tokens,
             num_computed_tokens: facts.num_computed_tokens,
@@ -78,6 +96,10 @@ impl Mirror {
         }
     }
 }
+
+/// So many hashes are copied at once, where the request has them: the first chunk of a long prompt
+/// must not wait for all of them, nor every chunk for its own.
+const READ_AHEAD: usize = 8192;
 
 /// Fewer hashes are read one by one: no slice is worth its making.
 const FEW: usize = 16;

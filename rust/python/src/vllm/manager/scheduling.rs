@@ -84,7 +84,9 @@ impl VllmManager {
             let request = state.reading.reader(request)?;
             let facts = Facts::read(&request, &self.waiting_states)?;
             let new = state.about(&request, |core, mirror, hash_len| {
-                update(mirror, core, &request, hash_len, &facts, hit_blocks)?;
+                let num_tokens = args.num_final(facts.num_computed_tokens);
+                let num_hashes = core.num_hashes_needed(num_tokens);
+                update(mirror, core, &request, hash_len, &facts, (hit_blocks, num_hashes))?;
                 core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
             })?;
             let made = match new {
@@ -102,7 +104,7 @@ impl VllmManager {
             let request = state.reading.reader(request)?;
             let facts = Facts::read(&request, &[])?;
             state.about(&request, |core, mirror, hash_len| {
-                update(mirror, core, &request, hash_len, &facts, &[])?;
+                update(mirror, core, &request, hash_len, &facts, (&[], usize::MAX))?;
                 core.cache_blocks(&mirror.view(&facts), num_computed_tokens).into_vllm(py)
             })
         })
@@ -174,14 +176,14 @@ fn hashes_of<'py>(request: &Reader<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     request.get(intern!(request.py(), "block_hashes"))
 }
 
-/// Copies the hashes that an allocation needs.
+/// Copies the hashes that an allocation needs which adopts a hit: `end` is behind the last of them.
 fn update(
     mirror: &mut Mirror,
     core: &Manager,
     request: &Reader<'_, '_>,
     hash_len: &mut Option<usize>,
     facts: &Facts,
-    hit: &[GroupBlocks],
+    (hit, end): (&[GroupBlocks], usize),
 ) -> PyResult<()> {
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, *hash_len)?;
@@ -189,7 +191,7 @@ fn update(
     let num_hashes = hashes.len();
     let first =
         core.first_hash_needed(mirror.id, num_prompt_tokens, num_computed_tokens, num_hashes, hit);
-    hashes.settle(request.py(), mirror.update(&hashes, first))?;
+    hashes.settle(request.py(), mirror.update(&hashes, first..end))?;
     *hash_len = hashes.hash_len();
     Ok(())
 }
@@ -208,7 +210,7 @@ fn look_up(
     let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
     let hit = hashes.settle(py, hit)?;
     if core.pool().has_events() && hit.length > 0 && reports_hits(request.request)? {
-        hashes.settle(py, mirror.update(&hashes, 0))?;
+        hashes.settle(py, mirror.update(&hashes, 0..usize::MAX))?;
         let facts = Facts::read(request, &[])?;
         core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
     }
