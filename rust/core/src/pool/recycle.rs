@@ -14,6 +14,8 @@ use crate::rows::{Piece, Pieces, Row};
 
 /// Blocks of a table that are turned round at a time, to be given back.
 const TURNED_AT_ONCE: usize = 1 << 8;
+/// Blocks whose records are read ahead.
+const READ_AT_ONCE: usize = 1 << 12;
 
 impl BlockPool {
     /// Takes `n` blocks from the front of the free queue to the end of `out`, evicting what they
@@ -116,11 +118,14 @@ impl BlockPool {
             run = self.touch_each(blocks, run);
             return self.unlink(run);
         }
-        for piece in Pieces::of(blocks, Row::LEAST) {
-            run = match piece {
-                Piece::Row(row) => self.touch_row(row, run),
-                Piece::Scattered(blocks) => self.touch_each(blocks, run),
-            };
+        for part in blocks.chunks(READ_AT_ONCE) {
+            records::read_ahead(self.states.records(), part);
+            for piece in Pieces::of(part, Row::LEAST) {
+                run = match piece {
+                    Piece::Row(row) => self.touch_row(row, run),
+                    Piece::Scattered(blocks) => self.touch_each(blocks, run),
+                };
+            }
         }
         self.unlink(run);
     }
@@ -196,9 +201,12 @@ impl BlockPool {
         }
         let mut turned = [NULL_BLOCK; TURNED_AT_ONCE];
         let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
-        for part in table.rchunks(TURNED_AT_ONCE) {
-            let num_held = turn(part, &mut turned);
-            self.release_to_runs(&turned[..num_held], &mut front, &mut back);
+        for part in table.rchunks(READ_AT_ONCE) {
+            records::read_ahead(self.states.records(), part);
+            for part in part.rchunks(TURNED_AT_ONCE) {
+                let num_held = turn(part, &mut turned);
+                self.release_to_runs(&turned[..num_held], &mut front, &mut back);
+            }
         }
         self.free.close_runs(&mut self.states, front, back);
     }
