@@ -39,10 +39,10 @@ impl KeyLayout {
         Self { group_mask: (num_groups - 1) as u32, line_shift: FREE_LINES }
     }
 
-    /// The same for a table that is nearly full: fewer keys of a hash on a line, so that fewer
-    /// are in each other's way.
+    /// The same for a table that is nearly full: one key of a hash on a line, so that lines fill
+    /// evenly and few overflow.
     pub fn crowded(self) -> Self {
-        Self { line_shift: 1, ..self }
+        Self { line_shift: 0, ..self }
     }
 
     /// Whether it is for a table that is nearly full.

@@ -298,6 +298,8 @@ const CROWDED: u8 = u8::MAX;
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
     use super::*;
     use crate::block::BlockHash;
 
@@ -312,8 +314,9 @@ mod tests {
     #[test]
     fn a_large_table_finds_what_went_past_full_lines_and_forgets_it_without_a_trace() {
         let layout = KeyLayout::new(6);
+        let mixer = foldhash::fast::FixedState::default();
         let fingerprint = |entry: Entry| {
-            let (hash, group) = (u64::from(entry) / 6, entry % 6);
+            let (hash, group) = (mixer.hash_one(entry / 6), entry % 6);
             layout.fingerprint(&BlockHash([hash, 0, 0, 0]), group as u16)
         };
         let capacity = HashIndex::LARGE;
