@@ -20,6 +20,7 @@
 //!     its position; no segment that lost blocks before a child of it can be extended.
 //! 11. Blocks of another priority than the default stand on the rung of theirs, those above it are
 //!     no more than the protected share, and none is there whose time has ended.
+//! 12. The blocks of the sample are those whose tags say so.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,7 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("6 or 7", check_requests(manager))?;
     numbered("8", check_orders(manager))?;
     numbered("10", check_chains(pool))?;
-    numbered("11", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.states())))
+    numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.states())))
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {

@@ -20,6 +20,7 @@ mod graded;
 mod index;
 mod keys;
 mod linking;
+mod listed_rows;
 mod observation;
 mod order;
 mod present;

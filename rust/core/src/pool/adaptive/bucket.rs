@@ -28,12 +28,16 @@ impl Bucket {
         self.names.len() as u32 - 1
     }
 
-    /// Takes a name out: whether each ordering would still have it.
+    /// To take names out.
     #[inline]
-    pub fn take(&mut self, position: u32) -> [bool; ORDERINGS] {
-        self.names[position as usize] = Name::GONE;
-        self.num_free -= 1;
-        self.evicted.map(|evicted| position >= evicted)
+    pub fn taking(&mut self) -> Taking<'_> {
+        Taking { evicted: self.evicted, names: &mut self.names, num_there: [0; ORDERINGS] }
+    }
+
+    /// So many were taken out.
+    #[inline]
+    pub fn count_taken(&mut self, num: usize) {
+        self.num_free -= num;
     }
 
     /// An ordering evicts up to so many names: how many it did.
@@ -82,5 +86,27 @@ impl Bucket {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.names.len()
+    }
+}
+
+/// Takes names out of a bucket.
+pub(super) struct Taking<'a> {
+    names: &'a mut [Name],
+    evicted: [u32; ORDERINGS],
+    num_there: [u32; ORDERINGS],
+}
+
+impl Taking<'_> {
+    #[inline]
+    pub fn take(&mut self, position: u32) {
+        self.names[position as usize] = Name::GONE;
+        for (num, evicted) in self.num_there.iter_mut().zip(self.evicted) {
+            *num += u32::from(position >= evicted);
+        }
+    }
+
+    /// How many of the names each ordering would still have.
+    pub fn num_there(self) -> [u32; ORDERINGS] {
+        self.num_there
     }
 }

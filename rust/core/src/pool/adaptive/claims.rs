@@ -2,6 +2,7 @@
 //! where blocks wait. Whoever asks for nothing comes by none of this.
 
 use super::claim::{Claim, Standing};
+use super::sightings::Event;
 use super::tag::{Place, Stamp, Tag};
 use super::{Adaptive, Name};
 use crate::block::{BlockId, NULL_BLOCK};
@@ -61,8 +62,9 @@ impl Adaptive {
         self.tags.of(block).is_claimed().then(|| self.ladder.standing(block))
     }
 
-    /// What is wrong with the blocks of other priorities than the default.
+    /// What is wrong with the blocks of other priorities than the default, or with the sample's.
     pub fn check(&self, states: &BlockStates) -> Result<(), String> {
+        self.tags.check()?;
         let is_claimed = |block: BlockId| self.tags.of(block).is_claimed();
         if let Some(block) = self.ladder.blocks(states).find(|&block| !is_claimed(block)) {
             return Err(format!("block {block} is on a rung without a claim"));
@@ -170,7 +172,7 @@ impl Adaptive {
         self.lists.push_aged(states, class, grade, age, block);
         if tag.is_sampled() {
             let name = Name::of(states.fingerprint(block));
-            self.sightings.freed(&mut self.sample, name, class);
+            self.sightings.note(&mut self.sample, Event::Freed(class as u8), name);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::Adaptive;
 use super::names::Name;
+use super::sightings::Event;
 use super::tag::{Place, Stamp, Tag, Waiting};
 use crate::block::BlockId;
 use crate::pool::records::{self, Ends};
@@ -48,7 +49,7 @@ impl Adaptive {
             num_watched += tag.num_watched();
             if tag.is_sampled() {
                 let name = Name::of(records.fingerprint(block));
-                self.sightings.freed(&mut self.sample, name, stamp.class());
+                self.sightings.note(&mut self.sample, Event::Freed(stamp.class() as u8), name);
             }
             false
         });
@@ -67,9 +68,7 @@ impl Adaptive {
     /// cached, have no other holder and wait as those before them do; whether it is so.
     pub fn file_row(&mut self, states: &mut BlockStates, row: Row, filing: &mut Filing) -> bool {
         let stamp = filing.stamp;
-        let Some(mut tags) = self.tags.row(row).filter(|tags| tags.are_alike(stamp)) else {
-            return false;
-        };
+        let Some(mut tags) = self.tags.row_alike(row, stamp) else { return false };
         let mut ends = Ends { front: 0, is_front_open: false, back: filing.last, num_free: 0 };
         if !records::drop_row_to_ends(states.records_mut(), row, &mut ends) {
             return false;
@@ -78,11 +77,7 @@ impl Adaptive {
             filing.num_watched += tags.wait(stamp);
             filing.num_listed += ends.num_free;
             filing.last = ends.back;
-            let low = row.first.min(row.last);
-            tags.each_sampled(!row.goes_up(), |i| {
-                let name = Name::of(states.fingerprint(low + i as u32));
-                self.sightings.freed(&mut self.sample, name, stamp.class());
-            });
+            self.note_row(states, row, Event::Freed(stamp.class() as u8));
         }
         true
     }
@@ -98,7 +93,8 @@ impl Adaptive {
         filing.num_watched += tag.num_watched();
         if tag.is_sampled() {
             let name = Name::of(states.fingerprint(block));
-            self.sightings.freed(&mut self.sample, name, filing.stamp.class());
+            let event = Event::Freed(filing.stamp.class() as u8);
+            self.sightings.note(&mut self.sample, event, name);
         }
     }
 

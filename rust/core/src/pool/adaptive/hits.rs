@@ -3,8 +3,10 @@
 use super::Adaptive;
 use super::names::Name;
 use super::sample::Use;
+use super::sightings::Event;
 use super::tag::{Place, Tag};
 use crate::block::BlockId;
+use crate::pool::listed_rows::touch_listed_row;
 use crate::pool::record_writer::RecordWriter;
 use crate::pool::records;
 use crate::pool::run::Run;
@@ -65,20 +67,15 @@ impl Adaptive {
     /// there too, and no request claimed any; whether it is so.
     pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
-        let Some(mut tags) = self.tags.row(row).filter(|tags| tags.are_plain(are_listed)) else {
-            return false;
-        };
-        let Some(run) = records::touch_row(states.records_mut(), row) else { return false };
+        let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
+        let touch = if are_listed { touch_listed_row } else { records::touch_row };
+        let Some(run) = touch(states.records_mut(), row) else { return false };
         let num_watched = tags.hit();
         if are_listed {
             leaving.add_run(states, &run);
             leaving.num_watched += num_watched;
         }
-        let low = row.first.min(row.last);
-        tags.each_sampled(!row.goes_up(), |i| {
-            let name = Name::of(states.fingerprint(low + i as u32));
-            self.sightings.used(&mut self.sample, name, Use::Hit);
-        });
+        self.note_row(states, row, Event::Used(Use::Hit));
         true
     }
 
@@ -94,7 +91,7 @@ impl Adaptive {
         let was = self.tags.hit(block, is_free);
         if was.is_sampled() {
             let name = Name::of(states.fingerprint(block));
-            self.sightings.used(&mut self.sample, name, Use::Hit);
+            self.sightings.note(&mut self.sample, Event::Used(Use::Hit), name);
         }
         if was.is_claimed() {
             self.note_hit_of_claimed(block);

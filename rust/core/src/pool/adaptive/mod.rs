@@ -20,14 +20,17 @@ mod hits;
 mod ladder;
 mod lists;
 mod names;
+mod ones;
 mod orderings;
 mod profile;
 mod ranks;
 mod sample;
+mod sampled;
 mod sightings;
 mod tag;
 mod tag_writer;
 mod tags;
+mod told;
 
 pub use claim::{Claim, Standing};
 pub use filing::Filing;
@@ -41,15 +44,17 @@ use ladder::Ladder;
 use lists::Lists;
 use names::Name;
 use sample::{Sample, Use};
-use sightings::Sightings;
+use sightings::{Event, Sightings};
 use tag::{Place, Stamp, Tag, Uses};
 use tags::Tags;
 
 use super::free_queue::BlockList;
 use super::grade::Grade;
+use super::listed_rows::row_from;
 use super::run::Run;
 use super::states::BlockStates;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
+use crate::rows::Row;
 
 /// Free cached blocks, in lists that are ranked.
 #[derive(Debug)]
@@ -108,7 +113,7 @@ impl Adaptive {
             ladder: Ladder::new(states, held_sentinel + 1, num_protected),
             claims: Claims::default(),
             sample,
-            sightings: Sightings::default(),
+            sightings: Sightings::new(),
             marks,
             num_listed: 0,
             num_watched: 0,
@@ -169,11 +174,24 @@ impl Adaptive {
                 tags.start(block, first);
             } else {
                 tags.start(block, first.sampled());
-                self.sightings.used(&mut self.sample, Name::of(fingerprint), Use::Computed);
+                let name = Name::of(fingerprint);
+                self.sightings.note(&mut self.sample, Event::Used(Use::Computed), name);
             }
         }
         self.sightings.tell(&mut self.sample);
         self.clock.num_cached += if mark.is_watched { blocks.len() - num_null } else { 0 };
+    }
+
+    /// The same became of blocks in a row: the sample has to know of those that it has.
+    #[inline]
+    fn note_row(&mut self, states: &BlockStates, row: Row, event: Event) {
+        let Self { tags, sightings, sample, .. } = self;
+        sightings.start(sample, event);
+        let name = |block| Name::of(states.fingerprint(block));
+        match row.goes_up() {
+            true => sightings.add_each(sample, tags.sampled().upwards(row).map(name)),
+            false => sightings.add_each(sample, tags.sampled().downwards(row).map(name)),
+        }
     }
 
     /// The tag of a block goes to another, which got its keys.
@@ -261,19 +279,38 @@ impl Adaptive {
             return self.pop_low(states, n, queue);
         }
         let Some(list) = self.lists.first(states) else { return 0 };
-        let mut run = Run::default();
-        let mut num_watched = 0;
-        let mut tags = self.tags.writer();
-        for block in states.ring(list).take(n) {
-            let Some(was) = tags.leave_unless_held_tail(block) else { break };
-            num_watched += was.num_watched();
-            run.push(block);
-        }
+        let (run, num_watched) = match self.leave_in_row(states, list, n) {
+            Some(left) => left,
+            None => self.leave_one_by_one(states.ring(list).take(n)),
+        };
         self.num_listed -= run.len();
         self.num_watched -= num_watched;
         states.unlink_run(&run);
         queue.push_run(states, &run);
         run.len()
+    }
+
+    /// The first blocks of a list leave it if they are in a row and no tails that may have a chance
+    /// still: those, up to `n`, and how many of them are watched.
+    #[inline]
+    fn leave_in_row(&mut self, states: &BlockStates, list: u32, n: usize) -> Option<(Run, usize)> {
+        let first = states.first_of_ring(list).filter(|_| n >= Row::LEAST)?;
+        let row = row_from(states.records(), first, n);
+        let num_watched = self.tags.row_without_held_tails(row)?.leave();
+        Some((Run { front: row.first, back: row.last, len: row.len() }, num_watched))
+    }
+
+    /// As [`Self::leave_in_row`], of blocks that stand side by side, up to a tail that may have a
+    /// chance still.
+    fn leave_one_by_one(&mut self, blocks: impl Iterator<Item = BlockId>) -> (Run, usize) {
+        let (mut run, mut num_watched) = (Run::default(), 0);
+        let mut tags = self.tags.writer();
+        for block in blocks {
+            let Some(was) = tags.leave_unless_held_tail(block) else { break };
+            num_watched += was.num_watched();
+            run.push(block);
+        }
+        (run, num_watched)
     }
 
     /// A free block whose key another has that is in use is evicted before all others.

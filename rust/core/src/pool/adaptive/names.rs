@@ -54,6 +54,9 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// Entries of a table that mostly is in a cache near by: less than 400 kB.
+    const MAX_IN_CACHE: usize = 1 << 15;
+
     /// At most so many names.
     pub fn new(max_len: usize) -> Self {
         Self { slots: present::zeros(Entry::EMPTY, max_len * 3 / 2 + 2), len: 0, max_len }
@@ -107,10 +110,13 @@ impl Names {
         Some(&mut self.slots[slot])
     }
 
-    /// Reads the entries of names, so that the waits for memory overlap.
-    pub fn warm_up(&self, names: impl Iterator<Item = Name>) {
-        let read = |name| self.slots[self.home(name)].position;
-        std::hint::black_box(names.fold(0, |seen, name| seen ^ read(name)));
+    /// Reads the entries of names, so that the waits for memory overlap, if there are any.
+    pub fn warm_up(&self, names: &[Name]) {
+        if self.slots.len() <= Self::MAX_IN_CACHE {
+            return;
+        }
+        let read = |&name: &Name| self.slots[self.home(name)].position;
+        std::hint::black_box(names.iter().fold(0, |seen, name| seen ^ read(name)));
     }
 
     /// Forgets a name.

@@ -1,6 +1,7 @@
 //! How often free blocks are used again, by class and age, and what that says of each.
 
 use super::ages::{AGES, Values};
+use super::ones::add_ones;
 use super::tag::CLASSES;
 
 /// What was seen of sampled blocks. Old observations fade.
@@ -23,18 +24,18 @@ impl Profile {
         Self { reused: nothing, exposed: nothing, waiting: nothing }
     }
 
-    /// A block of a class becomes free.
+    /// Blocks of a class become free.
     #[inline]
-    pub fn note_free(&mut self, class: usize) {
-        self.waiting[class][0] += 1.0;
+    pub fn note_free(&mut self, class: usize, num: u32) {
+        self.waiting[class][0] += num as f32;
     }
 
-    /// A block of a class is used again at an age.
+    /// Blocks of a class are used again at an age.
     #[inline]
-    pub fn note_reuse(&mut self, class: usize, age: usize) {
-        self.waiting[class][age] -= 1.0;
-        self.reused[class][age] += 1.0;
-        self.exposed[class][age] += 1.0;
+    pub fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
+        self.waiting[class][age] -= num as f32;
+        add_ones(&mut self.reused[class][age], num);
+        add_ones(&mut self.exposed[class][age], num);
     }
 
     /// An epoch ends: what is free was so at its age, and is a step older from now on. Of the oldest
@@ -201,9 +202,9 @@ mod tests {
     #[test]
     fn who_is_used_again_at_an_age_is_worth_most_just_before() {
         let mut profile = Profile::new();
-        (0..1000).for_each(|_| profile.note_free(0));
+        profile.note_free(0, 1000);
         (0..41).for_each(|_| profile.end_epoch());
-        (0..900).for_each(|_| profile.note_reuse(0, 41));
+        profile.note_reuse(0, 41, 900);
         let [once, ..] = profile.indices();
         assert!(once[41] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn what_waits_is_exposed_at_every_age_and_forgotten_after_the_last() {
         let mut profile = Profile::new();
-        (0..3).for_each(|_| profile.note_free(2));
+        profile.note_free(2, 3);
         (0..2 * AGES).for_each(|_| profile.end_epoch());
         let exposed = &profile.exposed[2];
         assert!(exposed.iter().all(|&exposed| exposed > 1.0), "{exposed:?}");
@@ -241,9 +242,9 @@ mod tests {
     #[test]
     fn what_was_seen_fades() {
         let mut profile = Profile::new();
-        profile.note_free(1);
+        profile.note_free(1, 1);
         (0..3).for_each(|_| profile.end_epoch());
-        profile.note_reuse(1, 3);
+        profile.note_reuse(1, 3, 1);
         (0..128).for_each(|_| profile.end_epoch());
         assert!((0.49..0.51).contains(&profile.reused[1][3]));
         assert_eq!(profile.exposed[1][3], profile.reused[1][3]);

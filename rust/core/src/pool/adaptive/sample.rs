@@ -7,7 +7,7 @@
 
 use super::ages::{AGES, Values};
 use super::bucket::{Bucket, ORDERINGS};
-use super::names::{Entry, Name, Names};
+use super::names::{Entry, Names};
 use super::orderings::Ordering;
 use super::profile::Profile;
 use super::ranks::{Ranked, Ranks};
@@ -39,28 +39,28 @@ pub struct SampleCounts {
 #[derive(Debug)]
 pub(super) struct Sample {
     /// A block is sampled if so many of the highest bits of its fingerprint are zero.
-    num_zeros: u32,
-    names: Names,
+    pub(super) num_zeros: u32,
+    pub(super) names: Names,
     /// By class, and of each class by epoch.
-    buckets: Vec<Bucket>,
-    shadows: [Shadow; ORDERINGS],
-    profile: Profile,
-    epoch: usize,
+    pub(super) buckets: Vec<Bucket>,
+    pub(super) shadows: [Shadow; ORDERINGS],
+    pub(super) profile: Profile,
+    pub(super) epoch: usize,
     in_force: usize,
-    counts: SampleCounts,
+    pub(super) counts: SampleCounts,
     /// Names that are free, all of which stand in a bucket.
-    num_free: usize,
+    pub(super) num_free: usize,
     /// A bit for each class of which names became free since the orderings evicted.
-    just_freed: u32,
+    pub(super) just_freed: u32,
 }
 
 /// What an ordering would have done.
 #[derive(Debug)]
-struct Shadow {
+pub(super) struct Shadow {
     ranks: Ranks,
     /// Free names that it would not have any more.
-    num_evicted: usize,
-    hits: f32,
+    pub(super) num_evicted: usize,
+    pub(super) hits: f32,
 }
 
 /// Hits that another ordering must have per hit of the one in force to take over.
@@ -124,72 +124,8 @@ impl Sample {
         &self.counts
     }
 
-    fn bucket(class: usize, epoch: usize) -> usize {
+    pub(super) fn bucket(class: usize, epoch: usize) -> usize {
         class * AGES + epoch % AGES
-    }
-
-    /// Reads what is known of names, so that the waits for memory overlap.
-    pub fn warm_up(&self, names: impl Iterator<Item = Name>) {
-        self.names.warm_up(names);
-    }
-
-    /// A name is used.
-    pub fn used(&mut self, name: Name, how: Use) {
-        self.counts.asked += 1;
-        self.counts.hit += u64::from(how == Use::Hit);
-        let Some(entry) = self.names.enter(name) else { return };
-        entry.epoch = self.epoch as u16;
-        let Entry { bucket: index, position, .. } = *entry;
-        entry.bucket = Entry::IN_USE;
-        match index {
-            Entry::NEW => {}
-            Entry::IN_USE => self.counts.kept.iter_mut().for_each(|kept| *kept += 1),
-            _ => self.leave(usize::from(index), position),
-        }
-    }
-
-    /// A name leaves its bucket: a hit for those orderings that would still have it.
-    fn leave(&mut self, index: usize, position: u32) {
-        let bucket = &mut self.buckets[index];
-        let is_there = bucket.take(position);
-        self.num_free -= 1;
-        for (i, shadow) in self.shadows.iter_mut().enumerate() {
-            if is_there[i] {
-                shadow.hits += 1.0;
-                self.counts.kept[i] += 1;
-            } else {
-                shadow.num_evicted -= 1;
-            }
-        }
-        let age = (self.epoch + AGES - index % AGES) % AGES;
-        self.profile.note_reuse(index / AGES, age);
-    }
-
-    /// A name of a class becomes free. What the orderings evict for it, [`Self::fit`] tells.
-    pub fn freed(&mut self, name: Name, class: usize) {
-        let Some(entry) = self.names.get_mut(name) else { return };
-        if entry.bucket != Entry::IN_USE {
-            return;
-        }
-        let index = Self::bucket(class, self.epoch);
-        entry.bucket = index as u16;
-        entry.position = self.buckets[index].push(name);
-        self.profile.note_free(class);
-        self.num_free += 1;
-        self.just_freed |= 1 << class;
-        if self.buckets[index].is_sparse() {
-            self.pack(index);
-        }
-    }
-
-    /// Closes the gaps of a bucket whose names come and go.
-    #[cold]
-    fn pack(&mut self, index: usize) {
-        for (position, name) in self.buckets[index].pack() {
-            if let Some(entry) = self.names.get_mut(name) {
-                entry.position = position;
-            }
-        }
     }
 
     /// Each ordering evicts what is beyond its share of so many free blocks like those of the
@@ -288,6 +224,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::adaptive::names::Name;
     use crate::pool::index::Fingerprint;
 
     fn name(n: u32) -> Name {
@@ -298,8 +235,8 @@ mod tests {
     /// the sample.
     fn pass(sample: &mut Sample, names: std::ops::Range<u32>, capacity: usize) {
         for name in names.map(|n| name(n + 1)) {
-            sample.used(name, Use::Computed);
-            sample.freed(name, 0);
+            sample.used(&[name], Use::Computed);
+            sample.freed(&[name], 0);
             sample.fit(capacity << sample.num_zeros);
         }
     }
@@ -331,11 +268,11 @@ mod tests {
         assert_eq!(*sample.counts(), SampleCounts { asked: 50, ..SampleCounts::default() });
         pass(&mut sample, 29..30, 20); // gone
         pass(&mut sample, 48..49, 20);
-        sample.used(name(50), Use::Hit);
-        sample.used(name(50), Use::Computed); // somebody uses it
+        sample.used(&[name(50)], Use::Hit);
+        sample.used(&[name(50)], Use::Computed); // somebody uses it
         assert_eq!(*sample.counts(), SampleCounts { asked: 54, hit: 1, kept: [3; 3] });
         sample.forget_all();
-        sample.used(name(50), Use::Computed);
+        sample.used(&[name(50)], Use::Computed);
         assert_eq!(*sample.counts(), SampleCounts { asked: 55, hit: 1, kept: [3; 3] });
     }
 
@@ -343,7 +280,7 @@ mod tests {
     fn a_name_in_use_is_no_hit() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..1, 20);
-        (0..3).for_each(|_| sample.used(name(1), Use::Hit));
+        (0..3).for_each(|_| sample.used(&[name(1)], Use::Hit));
         assert!(
             sample.shadows.iter().all(|shadow| shadow.hits == 1.0) && sample.num_free() == [0; 3]
         );
@@ -381,7 +318,7 @@ mod tests {
     fn names_are_forgotten_after_all_ages() {
         let mut sample = Sample::new(1000);
         pass(&mut sample, 0..5, 20);
-        sample.used(name(77), Use::Computed);
+        sample.used(&[name(77)], Use::Computed);
         (1..AGES).for_each(|_| sample.end_epoch());
         assert_eq!((sample.names.len(), sample.num_free()[0]), (6, 5));
         sample.end_epoch();

@@ -1,25 +1,26 @@
 //! Sampled blocks that were seen and of which the sample is still to be told: of many at once, so
 //! that the waits for memory overlap.
 
+use std::iter;
+
 use super::names::Name;
 use super::sample::{Sample, Use};
 
-/// What was seen, in order.
-#[derive(Debug, Default)]
+/// What was seen last, as often as nothing else was.
+#[derive(Debug)]
 pub(super) struct Sightings {
-    seen: Vec<Sighting>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sighting {
-    name: Name,
     event: Event,
+    /// In order; room for so many.
+    names: Box<[Name]>,
+    num: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Event {
+/// What became of a sampled block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It is used: hit, or computed anew.
     Used(Use),
-    /// Of a class.
+    /// It becomes free, of a class.
     Freed(u8),
 }
 
@@ -27,21 +28,37 @@ impl Sightings {
     /// So many are kept at most.
     const MAX: usize = 512;
 
-    /// A block is used: hit, or computed anew.
-    #[inline(never)]
-    pub fn used(&mut self, sample: &mut Sample, name: Name, how: Use) {
-        self.note(sample, Sighting { name, event: Event::Used(how) });
+    /// Nothing was seen yet.
+    pub fn new() -> Self {
+        let names = vec![Name::GONE; Self::MAX].into_boxed_slice();
+        Self { event: Event::Used(Use::Hit), names, num: 0 }
     }
 
-    /// A block of a class becomes free.
+    /// Something became of a block.
     #[inline(never)]
-    pub fn freed(&mut self, sample: &mut Sample, name: Name, class: usize) {
-        self.note(sample, Sighting { name, event: Event::Freed(class as u8) });
+    pub fn note(&mut self, sample: &mut Sample, event: Event, name: Name) {
+        self.start(sample, event);
+        self.add_each(sample, iter::once(name));
     }
 
-    fn note(&mut self, sample: &mut Sample, sighting: Sighting) {
-        self.seen.push(sighting);
-        if self.seen.len() == Self::MAX {
+    /// The same becomes of blocks that are added.
+    #[inline]
+    pub fn start(&mut self, sample: &mut Sample, event: Event) {
+        if self.event != event {
+            self.tell(sample);
+            self.event = event;
+        }
+    }
+
+    /// Adds blocks.
+    #[inline]
+    pub fn add_each(&mut self, sample: &mut Sample, mut names: impl Iterator<Item = Name>) {
+        loop {
+            let room = self.names[self.num..].iter_mut();
+            self.num += room.zip(names.by_ref()).map(|(place, name)| *place = name).count();
+            if self.num < Self::MAX {
+                return;
+            }
             self.tell_all(sample);
         }
     }
@@ -49,19 +66,18 @@ impl Sightings {
     /// Tells the sample of all.
     #[inline]
     pub fn tell(&mut self, sample: &mut Sample) {
-        if !self.seen.is_empty() {
+        if self.num > 0 {
             self.tell_all(sample);
         }
     }
 
     #[inline(never)]
     fn tell_all(&mut self, sample: &mut Sample) {
-        sample.warm_up(self.seen.iter().map(|sighting| sighting.name));
-        for Sighting { name, event } in self.seen.drain(..) {
-            match event {
-                Event::Used(how) => sample.used(name, how),
-                Event::Freed(class) => sample.freed(name, usize::from(class)),
-            }
+        let names = &self.names[..self.num];
+        match self.event {
+            Event::Used(how) => sample.used(names, how),
+            Event::Freed(class) => sample.freed(names, usize::from(class)),
         }
+        self.num = 0;
     }
 }

@@ -137,91 +137,76 @@ impl Stamp {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uses(pub(super) u32);
 
-/// The tags of blocks in a row, in the order of their ids.
-pub(super) struct TagRow<'a>(pub(super) &'a mut [u32]);
+/// The tags of blocks in a row, in the order of their ids, which have some bits alike.
+pub(super) struct TagRow<'a> {
+    tags: &'a mut [u32],
+    /// Where any of them differs from the first.
+    differing: u32,
+}
 
-impl TagRow<'_> {
-    /// Whether all have some bits alike.
+impl<'a> TagRow<'a> {
+    /// None if not all have these bits of a mask.
     #[inline]
-    fn have(&self, mask: u32, bits: u32) -> bool {
-        self.0.iter().fold(0, |any, tag| any | (tag & mask ^ bits)) == 0
-    }
-
-    /// Whether all blocks wait alike.
-    #[inline]
-    pub fn are_alike(&self, stamp: Stamp) -> bool {
-        self.have(stamp.mask, stamp.waiting)
-    }
-
-    /// Whether all blocks are in a list, or all in none, and no request claimed any.
-    #[inline]
-    pub fn are_plain(&self, are_listed: bool) -> bool {
-        self.have(bit::PLACE | bit::CLAIMED, if are_listed { bit::LISTED } else { 0 })
+    pub fn of(tags: &'a mut [u32], mask: u32, bits: u32) -> Option<Self> {
+        let [first, .., last] = *tags else { return None };
+        if (first & mask ^ bits) | (last & mask ^ bits) != 0 {
+            return None;
+        }
+        let (parts, rest) = tags.as_chunks::<PART>();
+        let differing = parts
+            .iter()
+            .fold(0, |any, part| any | part.iter().fold(0, |any, tag| any | tag ^ first));
+        let differing = rest.iter().fold(differing, |any, tag| any | tag ^ first);
+        (differing & mask == 0).then_some(Self { tags, differing })
     }
 
     /// As [`super::tags::Tags::wait_alike`], of each; how many are watched.
     #[inline]
     pub fn wait(&mut self, stamp: Stamp) -> usize {
-        self.change(|tag| tag & !(bit::PLACE | bit::EPOCH) | stamp.place)
+        let fields = bit::PLACE | bit::EPOCH;
+        self.change(fields, |tag| tag & !fields | stamp.place);
+        self.num_watched()
     }
 
     /// As [`super::tags::Tags::hit`], of each, which leaves the list that it is in; how many are
     /// watched.
     #[inline]
     pub fn hit(&mut self) -> usize {
-        self.change(|tag| used(tag) & !bit::PLACE)
+        self.change(bit::USES | bit::GRADE | bit::PLACE, |tag| used(tag) & !bit::PLACE);
+        self.num_watched()
     }
 
+    /// As [`super::tags::Tags::leave`], of each; how many are watched.
     #[inline]
-    fn change(&mut self, change: impl Fn(u32) -> u32) -> usize {
-        let mut num_watched = 0;
-        for tag in &mut *self.0 {
-            num_watched += *tag >> bit::WATCHED_SHIFT & 1;
-            *tag = change(*tag);
-        }
-        num_watched as usize
+    pub fn leave(&mut self) -> usize {
+        self.change(bit::PLACE, |tag| tag & !bit::PLACE);
+        self.num_watched()
     }
 
-    /// Calls back for each block of the sample, with its place in the row, in the order of ids or
-    /// the other way.
+    /// Changes fields of all in a way that depends on nothing but these fields.
     #[inline]
-    pub fn each_sampled(&self, is_turned: bool, mut call: impl FnMut(usize)) {
-        let (parts, rest) = self.0.as_chunks::<PART>();
-        let num_whole = parts.len() * PART;
-        if is_turned {
-            each_of(rest.iter().enumerate().rev(), num_whole, &mut call);
-            for (i, part) in parts.iter().enumerate().rev().filter(|(_, part)| has_sampled(part)) {
-                each_of(part.iter().enumerate().rev(), i * PART, &mut call);
-            }
-        } else {
-            for (i, part) in parts.iter().enumerate().filter(|(_, part)| has_sampled(part)) {
-                each_of(part.iter().enumerate(), i * PART, &mut call);
-            }
-            each_of(rest.iter().enumerate(), num_whole, &mut call);
+    fn change(&mut self, fields: u32, change: impl Fn(u32) -> u32) {
+        if self.differing & fields != 0 {
+            return self.tags.iter_mut().for_each(|tag| *tag = change(*tag));
+        }
+        // Each field has one value in all, so that nothing is carried over to the next.
+        let difference = change(self.tags[0]).wrapping_sub(self.tags[0]);
+        let (parts, rest) = self.tags.as_chunks_mut::<PART>();
+        let tags = parts.iter_mut().flatten().chain(rest);
+        tags.for_each(|tag| *tag = tag.wrapping_add(difference));
+    }
+
+    fn num_watched(&self) -> usize {
+        let is_watched = |tag: u32| (tag >> bit::WATCHED_SHIFT & 1) as usize;
+        match self.differing & bit::WATCHED {
+            0 => is_watched(self.tags[0]) * self.tags.len(),
+            _ => self.tags.iter().map(|&tag| is_watched(tag)).sum(),
         }
     }
 }
 
-/// Tags that are looked at side by side: few of them are of the sample.
-const PART: usize = 8;
-
-#[inline]
-fn has_sampled(tags: &[u32; PART]) -> bool {
-    tags.iter().fold(0, |any, tag| any | tag) & bit::SAMPLED != 0
-}
-
-#[inline]
-fn each_of<'a>(
-    tags: impl Iterator<Item = (usize, &'a u32)>,
-    first: usize,
-    call: &mut impl FnMut(usize),
-) {
-    for (i, tag) in tags {
-        if tag & bit::SAMPLED != 0 {
-            call(first + i);
-        }
-    }
-}
+/// Tags that are looked at side by side.
+const PART: usize = 32;
 
 /// The bits of a block that is used once more: the best grade.
 #[inline]

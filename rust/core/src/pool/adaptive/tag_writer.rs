@@ -1,29 +1,37 @@
 //! Changes to the tags of many blocks, one after the other.
 
+use super::sampled::Sampled;
 use super::tag::{Stamp, Tag, Uses, bit, used};
 use crate::block::BlockId;
 
 /// Changes the tags of blocks.
-pub(super) struct TagWriter<'a>(&'a mut [u32]);
+pub(super) struct TagWriter<'a> {
+    tags: &'a mut [u32],
+    sampled: &'a mut Sampled,
+}
 
 impl<'a> TagWriter<'a> {
-    /// The tags of all blocks.
-    pub fn new(tags: &'a mut [u32]) -> Self {
-        Self(tags)
+    /// The tags of all blocks, and which of them are of the sample.
+    pub fn new(tags: &'a mut [u32], sampled: &'a mut Sampled) -> Self {
+        Self { tags, sampled }
     }
 
     /// A block becomes cached.
     #[inline]
     pub fn start(&mut self, block: BlockId, first: Tag) {
-        let tag = &mut self.0[block as usize];
-        *tag = *tag & bit::PLACE | first.0;
+        let tag = &mut self.tags[block as usize];
+        let was = *tag;
+        *tag = was & bit::PLACE | first.0;
+        if (was ^ first.0) & bit::SAMPLED != 0 {
+            self.sampled.toggle(block);
+        }
     }
 
     /// As [`Tags::hit`], of a block that is in a list, if nobody wants to know of it and `is_free`;
     /// what it was.
     #[inline]
     pub fn hit_listed(&mut self, block: BlockId, is_free: impl FnOnce() -> bool) -> Option<Tag> {
-        let tag = &mut self.0[block as usize];
+        let tag = &mut self.tags[block as usize];
         let was = *tag;
         if was & (bit::PLACE | bit::NOTED) != bit::LISTED || !is_free() {
             return None;
@@ -34,7 +42,7 @@ impl<'a> TagWriter<'a> {
 
     /// How many blocks there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.tags.len()
     }
 
     /// As [`Tags::wait_alike`], if `is_so`.
@@ -45,7 +53,7 @@ impl<'a> TagWriter<'a> {
         stamp: Stamp,
         is_so: impl FnOnce() -> bool,
     ) -> Option<Tag> {
-        let tag = &mut self.0[block as usize];
+        let tag = &mut self.tags[block as usize];
         let was = *tag;
         if was & stamp.mask != stamp.waiting || !is_so() {
             return None;
@@ -57,13 +65,13 @@ impl<'a> TagWriter<'a> {
     /// How often a block has been used.
     #[inline]
     pub fn uses(&self, block: BlockId) -> Uses {
-        Tag(self.0[block as usize]).uses()
+        Tag(self.tags[block as usize]).uses()
     }
 
     /// As [`Tags::leave`], if it is no tail that is held while its request runs.
     #[inline]
     pub fn leave_unless_held_tail(&mut self, block: BlockId) -> Option<Tag> {
-        let tag = &mut self.0[block as usize];
+        let tag = &mut self.tags[block as usize];
         let was = Tag(*tag);
         if was.is_held_tail() {
             return None;
@@ -75,7 +83,7 @@ impl<'a> TagWriter<'a> {
     /// A sequence ends at a tail that has been used as often as a block of its prefix.
     #[inline]
     pub fn promote(&mut self, tail: BlockId, uses: Uses) {
-        let tag = &mut self.0[tail as usize];
+        let tag = &mut self.tags[tail as usize];
         *tag = *tag & !(bit::USES | bit::GRADE) | uses.0.max(*tag & bit::USES);
     }
 }

@@ -1,5 +1,6 @@
 //! The tags of all blocks.
 
+use super::sampled::Sampled;
 use super::tag::{Place, Stamp, Tag, TagRow, bit, used};
 use super::tag_writer::TagWriter;
 use crate::block::BlockId;
@@ -9,15 +10,19 @@ use crate::rows::Row;
 
 /// The tags of all blocks.
 #[derive(Debug)]
-pub(super) struct Tags(Vec<u32>);
+pub(super) struct Tags {
+    tags: Vec<u32>,
+    /// Those whose tags say so.
+    sampled: Sampled,
+}
 
 impl Tags {
     pub fn new(num_blocks: usize) -> Self {
-        Self(present::zeros(0, num_blocks))
+        Self { tags: present::zeros(0, num_blocks), sampled: Sampled::new(num_blocks) }
     }
 
     fn get(&self, block: BlockId) -> u32 {
-        self.0[block as usize]
+        self.tags[block as usize]
     }
 
     pub fn of(&self, block: BlockId) -> Tag {
@@ -25,26 +30,60 @@ impl Tags {
     }
 
     fn get_mut(&mut self, block: BlockId) -> &mut u32 {
-        &mut self.0[block as usize]
+        &mut self.tags[block as usize]
     }
 
     /// To change the tags of many blocks.
     #[inline]
     pub fn writer(&mut self) -> TagWriter<'_> {
-        TagWriter::new(&mut self.0)
+        TagWriter::new(&mut self.tags, &mut self.sampled)
     }
 
-    /// To change the tags of blocks in a row; none if the null block is among them.
+    /// To change the tags of blocks in a row that wait alike; none if they do not, or the null
+    /// block is among them.
     #[inline]
-    pub fn row(&mut self, row: Row) -> Option<TagRow<'_>> {
-        row.of_list(&mut self.0).map(TagRow)
+    pub fn row_alike(&mut self, row: Row, stamp: Stamp) -> Option<TagRow<'_>> {
+        TagRow::of(row.of_list(&mut self.tags)?, stamp.mask, stamp.waiting)
+    }
+
+    /// To change the tags of blocks in a row that are all in a list, or all in none, and of which no
+    /// request claimed any; none if it is not so, or the null block is among them.
+    #[inline]
+    pub fn row_of_plain(&mut self, row: Row, are_listed: bool) -> Option<TagRow<'_>> {
+        let place = if are_listed { bit::LISTED } else { 0 };
+        TagRow::of(row.of_list(&mut self.tags)?, bit::PLACE | bit::CLAIMED, place)
+    }
+
+    /// To change the tags of blocks in a row, none of which may be held; none if some may, they
+    /// are few, or the null block is among them.
+    #[inline]
+    pub fn row_without_held_tails(&mut self, row: Row) -> Option<TagRow<'_>> {
+        if row.len() < Row::LEAST || self.of(row.first).is_held_tail() {
+            return None;
+        }
+        let mask = bit::TAIL | bit::POOR;
+        let bits = self.get(row.first) & mask;
+        TagRow::of(row.of_list(&mut self.tags)?, mask, bits)
+    }
+
+    /// The blocks of the sample.
+    pub fn sampled(&self) -> &Sampled {
+        &self.sampled
+    }
+
+    /// What is wrong with the blocks of the sample.
+    pub fn check(&self) -> Result<(), String> {
+        let is_wrong = |block: &BlockId| self.of(*block).is_sampled() != self.sampled.has(*block);
+        match (0..self.tags.len() as u32).find(is_wrong) {
+            Some(block) => Err(format!("block {block} is listed wrongly in the sample")),
+            None => Ok(()),
+        }
     }
 
     /// All but the place.
     pub fn copy(&mut self, from: BlockId, to: BlockId) {
-        let tag = self.get(from) & !bit::PLACE;
-        let to = self.get_mut(to);
-        *to = *to & bit::PLACE | tag;
+        let tag = Tag(self.get(from) & !bit::PLACE);
+        self.writer().start(to, tag);
     }
 
     /// A hit: a tail that serves one is worth as much as the full blocks that it goes with. One
@@ -123,6 +162,8 @@ impl Tags {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::pool::adaptive::Mark;
 
@@ -206,5 +247,75 @@ mod tests {
                 |is_tail| tags(Mark { grade, is_tail, is_watched: true }).of(BLOCK).is_held_tail();
             assert_eq!((is_held(true), is_held(false)), (grade.is_worth_holding(), false));
         }
+    }
+
+    #[test]
+    fn a_block_that_is_listed_wrongly_in_the_sample_is_found() {
+        let mut tags = tags(Mark::default());
+        tags.writer().start(5, Tag::first(Mark::default()).sampled());
+        tags.copy(5, 6);
+        tags.copy(BLOCK, 5);
+        assert_eq!(tags.check(), Ok(()));
+        assert!(!tags.sampled().has(5) && tags.sampled().has(6));
+        tags.sampled.toggle(5);
+        assert_eq!(tags.check(), Err("block 5 is listed wrongly in the sample".into()));
+    }
+
+    /// Tags of 100 blocks that differ in few bits, and the null block's.
+    fn some_tags() -> impl Strategy<Value = Tags> {
+        let bits = prop::collection::vec(any::<u32>(), 101);
+        (any::<u32>(), any::<u32>(), any::<u32>(), bits).prop_map(|(all, a, b, bits)| {
+            let all = all & !(bit::PLACE | bit::CLAIMED);
+            let others = a & b & !(bit::HELD | bit::LADDER | bit::CLAIMED);
+            let tags = bits.into_iter().map(|bits| all ^ bits & others).collect();
+            Tags { tags, sampled: Sampled::new(101) }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_in_a_row_are_hit_as_one_by_one(tags in some_tags(), row in some_row()) {
+            let (mut tags, mut others) = (tags.tags.clone(), tags);
+            let is_listed = |tag: u32| tag & bit::PLACE == bit::LISTED;
+            let blocks = row.first.min(row.last)..row.first.max(row.last) + 1;
+            for are_listed in [false, true] {
+                let are_plain = blocks.clone().all(|i| is_listed(tags[i as usize]) == are_listed);
+                let hit = others.row_of_plain(row, are_listed).map(|mut row| row.hit());
+                prop_assert_eq!(hit.is_some(), are_plain);
+                if let Some(num_watched) = hit {
+                    let mut one_by_one = Tags { tags, sampled: Sampled::new(101) };
+                    let watched = blocks.clone().map(|i| one_by_one.hit(i, true).num_watched());
+                    prop_assert_eq!(num_watched, watched.sum());
+                    tags = one_by_one.tags;
+                }
+                prop_assert_eq!(&tags, &others.tags);
+            }
+        }
+
+        #[test]
+        fn blocks_in_a_row_wait_as_one_by_one(
+            tags in some_tags(),
+            row in some_row(),
+            are_tails_apart: bool,
+        ) {
+            let mut others = Tags { tags: tags.tags.clone(), sampled: Sampled::new(101) };
+            let mut tags = tags;
+            let stamp = Stamp::new(tags.of(row.first).waiting(), 77, are_tails_apart);
+            let blocks = row.first.min(row.last)..row.first.max(row.last) + 1;
+            let num_watched = others.row_alike(row, stamp).map(|mut row| row.wait(stamp));
+            let is_alike = |block| tags.get(block) & stamp.mask == stamp.waiting;
+            prop_assert_eq!(num_watched.is_some(), blocks.clone().all(is_alike));
+            if num_watched.is_some() {
+                let tags = blocks.map(|block| tags.wait_alike(block, stamp));
+                prop_assert_eq!(num_watched, tags.map(|tag| tag.map(Tag::num_watched)).sum());
+            }
+            prop_assert_eq!(tags.tags, others.tags);
+        }
+    }
+
+    fn some_row() -> impl Strategy<Value = Row> {
+        (1_u32..101, 1_u32..101)
+            .prop_filter("two blocks", |(first, last)| first != last)
+            .prop_map(|(first, last)| Row { first, last })
     }
 }

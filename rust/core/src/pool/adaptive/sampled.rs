@@ -1,0 +1,121 @@
+//! Which blocks are of the sample: a bit for each, so that those of a row are found without a look at
+//! the others.
+
+use std::iter;
+
+use crate::block::BlockId;
+use crate::pool::present;
+use crate::rows::Row;
+
+/// The blocks of the sample.
+#[derive(Debug)]
+pub(super) struct Sampled(Vec<u64>);
+
+/// A word of bits, and which one it is.
+#[derive(Clone, Copy)]
+struct Word {
+    at: usize,
+    bits: u64,
+}
+
+impl Word {
+    const LEN: usize = u64::BITS as usize;
+
+    fn of(block: BlockId) -> usize {
+        block as usize / Self::LEN
+    }
+
+    #[inline]
+    fn block(self, bit: u32) -> BlockId {
+        self.at as u32 * u64::BITS + bit
+    }
+}
+
+impl Sampled {
+    /// No block of so many.
+    pub fn new(num_blocks: usize) -> Self {
+        Self(present::zeros(0, num_blocks / Word::LEN + 1))
+    }
+
+    /// A block becomes one of the sample, or is so no longer.
+    #[inline]
+    pub fn toggle(&mut self, block: BlockId) {
+        self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
+    }
+
+    /// Whether a block is of the sample.
+    pub fn has(&self, block: BlockId) -> bool {
+        self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
+    }
+
+    /// The blocks of the sample in a row, in the order of their ids.
+    #[inline]
+    pub fn upwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(row);
+        let mut word = Word { at: 0, bits: 0 };
+        iter::from_fn(move || {
+            while word.bits == 0 {
+                word = words.next()?;
+            }
+            let bit = word.bits.trailing_zeros();
+            word.bits &= word.bits - 1;
+            Some(word.block(bit))
+        })
+    }
+
+    /// As [`Self::upwards`], the other way.
+    #[inline]
+    pub fn downwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(row);
+        let mut word = Word { at: 0, bits: 0 };
+        iter::from_fn(move || {
+            while word.bits == 0 {
+                word = words.next_back()?;
+            }
+            let bit = word.bits.ilog2();
+            word.bits &= !(1 << bit);
+            Some(word.block(bit))
+        })
+    }
+
+    #[inline]
+    fn words(&self, row: Row) -> impl DoubleEndedIterator<Item = Word> {
+        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let (first, last) = (Word::of(low), Word::of(high));
+        let (from_low, to_high) = (u64::MAX << (low % u64::BITS), u64::MAX >> (!high % u64::BITS));
+        self.0[first..=last].iter().enumerate().map(move |(i, &bits)| {
+            let at = first + i;
+            let bits = if at == first { bits & from_low } else { bits };
+            Word { at, bits: if at == last { bits & to_high } else { bits } }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn blocks_of_a_row_are_found_both_ways(
+            blocks in prop::collection::vec(0_u32..300, 0..200),
+            first in 1_u32..299,
+            last in 1_u32..299,
+        ) {
+            prop_assume!(first != last);
+            let mut sampled = Sampled::new(300);
+            blocks.iter().for_each(|&block| sampled.toggle(block));
+            let is_sampled =
+                |block: &u32| blocks.iter().filter(|&other| other == block).count() % 2 == 1;
+            prop_assert!((0..300).all(|block| sampled.has(block) == is_sampled(&block)));
+            let mut expected: Vec<_> =
+                (first.min(last)..=first.max(last)).filter(is_sampled).collect();
+            let row = Row { first, last };
+            prop_assert_eq!(sampled.upwards(row).collect::<Vec<_>>(), &expected[..]);
+            expected.reverse();
+            prop_assert_eq!(sampled.downwards(row).collect::<Vec<_>>(), expected);
+        }
+    }
+}
