@@ -206,8 +206,11 @@ impl Left<'_> {
         if num_turns == 1 {
             turns.iter().for_each(|blocks| next.extend(blocks.iter().rev()));
         } else {
-            for turn in (0..num_turns).rev() {
-                next.extend(turns.iter().map(|blocks| blocks[turn]));
+            let first = next.len();
+            next.resize(first + turns.len() * num_turns, NULL_BLOCK);
+            for (i, blocks) in turns.iter().enumerate() {
+                let places = next[first + i..].iter_mut().step_by(turns.len());
+                places.zip(blocks.iter().rev()).for_each(|(place, &block)| *place = block);
             }
         }
         while let Some((&(end, tail), rest)) = self.tails.split_first()
