@@ -220,7 +220,7 @@ impl BlockPool {
     /// The block of full attention that ends where a tail does.
     fn prefix_of_tail(&self, tail: BlockId) -> Option<BlockId> {
         let adaptive = self.adaptive.as_ref()?;
-        if !adaptive.is_good_tail(tail) {
+        if !adaptive.may_wait_on(tail) {
             return None;
         }
         let hash = self.states.last_key(tail).hash;

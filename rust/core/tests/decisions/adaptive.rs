@@ -212,16 +212,30 @@ fn fork() -> impl IntoIterator<Item = u64> {
     (0..128).chain([7])
 }
 
-/// Where prompts part is behind their common prefix, of which later hits used the blocks of full
-/// attention alone.
-#[test]
-fn a_tail_waits_on_beside_its_prefix() {
+/// Serves one prompt again and again, between others, and with `is_hit` another one that parts from
+/// it: what the latter would hit in the end. Later hits used the blocks of full attention alone of what
+/// both have in common.
+fn hit_of_fork_after_its_prefix(is_hit: bool) -> usize {
     let mut manager = adaptive(400, &full_and_window());
-    for id in 1..30 {
+    serve(&mut manager, 1, 0..161);
+    if is_hit {
+        serve(&mut manager, 100, fork());
+    }
+    for id in 2..30 {
         serve(&mut manager, id, 0..161);
         serve(&mut manager, 100 + id, once(id as usize, 160)); // a fifth of the pool
     }
-    assert_eq!(look_up(&mut manager, fork()).length, 128);
+    look_up(&mut manager, fork()).length
+}
+
+#[test]
+fn a_tail_at_which_a_prompt_resumed_waits_on_beside_its_prefix() {
+    assert_eq!(hit_of_fork_after_its_prefix(true), 128);
+}
+
+#[test]
+fn a_tail_that_later_prompts_passed_by_does_not_wait_on() {
+    assert_eq!(hit_of_fork_after_its_prefix(false), 0);
 }
 
 #[test]

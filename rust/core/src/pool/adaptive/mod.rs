@@ -296,7 +296,7 @@ impl Adaptive {
     fn leave_in_row(&mut self, states: &BlockStates, list: u32, n: usize) -> Option<(Run, usize)> {
         let first = states.first_of_ring(list).filter(|_| n >= Row::LEAST)?;
         let row = row_from(states.records(), first, n);
-        let num_watched = self.tags.row_without_held_tails(row)?.leave();
+        let num_watched = self.tags.row_that_leaves(row)?.leave();
         Some((Run { front: row.first, back: row.last, len: row.len() }, num_watched))
     }
 
@@ -306,7 +306,7 @@ impl Adaptive {
         let (mut run, mut num_watched) = (Run::default(), 0);
         let mut tags = self.tags.writer();
         for block in blocks {
-            let Some(was) = tags.leave_unless_held_tail(block) else { break };
+            let Some(was) = tags.leave_unless_waiting_on(block) else { break };
             num_watched += was.num_watched();
             run.push(block);
         }
@@ -345,9 +345,9 @@ impl Adaptive {
         true
     }
 
-    /// Whether a block is a tail that is worth to be held.
-    pub fn is_good_tail(&self, block: BlockId) -> bool {
-        self.tags.of(block).waiting().is_held_tail()
+    /// Whether a block is a tail that waits on beside its prefix if that was used since.
+    pub fn may_wait_on(&self, block: BlockId) -> bool {
+        self.tags.of(block).may_wait_on()
     }
 
     /// Every so often an epoch ends.

@@ -40,6 +40,7 @@ pub(super) mod bit {
     pub const SAMPLED: u32 = 1 << 11;
     pub const CLAIMED: u32 = 1 << 12;
     pub const LADDER: u32 = 1 << 13;
+    pub const HIT: u32 = 1 << 14;
     pub const EPOCH_SHIFT: u32 = 16;
     pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
     pub const PLACE: u32 = LISTED | HELD | LADDER;
@@ -86,6 +87,24 @@ impl Tag {
     #[inline]
     pub fn is_held_tail(self) -> bool {
         self.waiting().is_held_tail()
+    }
+
+    /// Whether it is such a tail and a request resumed there. One that none resumed at although its
+    /// prefix was used is inside of longer prompts by now, where hits end elsewhere.
+    #[inline]
+    pub fn may_wait_on(self) -> bool {
+        self.is_held_tail() && self.0 & bit::HIT != 0
+    }
+
+    /// The bits for which neither this block may wait on nor any other that has them alike.
+    #[inline]
+    pub fn why_it_leaves(self) -> Option<u32> {
+        match self.0 {
+            tag if tag & bit::TAIL == 0 => Some(bit::TAIL),
+            tag if tag & bit::HIT == 0 => Some(bit::HIT),
+            tag if tag & bit::POOR != 0 => Some(bit::POOR),
+            _ => None,
+        }
     }
 
     /// A block that becomes cached is used for the first time.
@@ -172,7 +191,7 @@ impl<'a> TagRow<'a> {
     /// watched.
     #[inline]
     pub fn hit(&mut self) -> usize {
-        self.change(bit::USES | bit::GRADE | bit::PLACE, |tag| used(tag) & !bit::PLACE);
+        self.change(bit::USES | bit::GRADE | bit::PLACE | bit::HIT, |tag| used(tag) & !bit::PLACE);
         self.num_watched()
     }
 
@@ -208,10 +227,10 @@ impl<'a> TagRow<'a> {
 /// Tags that are looked at side by side.
 const PART: usize = 32;
 
-/// The bits of a block that is used once more: the best grade.
+/// The bits of a block that is hit: one more use, the best grade.
 #[inline]
 pub(super) fn used(was: u32) -> u32 {
-    (was + u32::from(was & bit::USES != bit::USES)) & !bit::GRADE
+    (was + u32::from(was & bit::USES != bit::USES)) & !bit::GRADE | bit::HIT
 }
 
 /// How a free block waits.

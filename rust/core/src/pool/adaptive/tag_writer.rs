@@ -68,12 +68,12 @@ impl<'a> TagWriter<'a> {
         Tag(self.tags[block as usize]).uses()
     }
 
-    /// As [`Tags::leave`], if it is no tail that is held while its request runs.
+    /// As [`Tags::leave`], if it is no tail that may wait on beside its prefix.
     #[inline]
-    pub fn leave_unless_held_tail(&mut self, block: BlockId) -> Option<Tag> {
+    pub fn leave_unless_waiting_on(&mut self, block: BlockId) -> Option<Tag> {
         let tag = &mut self.tags[block as usize];
         let was = Tag(*tag);
-        if was.is_held_tail() {
+        if was.may_wait_on() {
             return None;
         }
         *tag = was.0 & !bit::PLACE;

@@ -54,16 +54,16 @@ impl Tags {
         TagRow::of(row.of_list(&mut self.tags)?, bit::PLACE | bit::CLAIMED, place)
     }
 
-    /// To change the tags of blocks in a row, none of which may be held; none if some may, they
-    /// are few, or the null block is among them.
+    /// To change the tags of blocks in a row, none of which may wait on; none if some may, they are
+    /// few, or the null block is among them.
     #[inline]
-    pub fn row_without_held_tails(&mut self, row: Row) -> Option<TagRow<'_>> {
-        if row.len() < Row::LEAST || self.of(row.first).is_held_tail() {
+    pub fn row_that_leaves(&mut self, row: Row) -> Option<TagRow<'_>> {
+        if row.len() < Row::LEAST {
             return None;
         }
-        let mask = bit::TAIL | bit::POOR;
-        let bits = self.get(row.first) & mask;
-        TagRow::of(row.of_list(&mut self.tags)?, mask, bits)
+        let first = self.of(row.first);
+        let mask = first.why_it_leaves()?;
+        TagRow::of(row.of_list(&mut self.tags)?, mask, first.0 & mask)
     }
 
     /// The blocks of the sample.
@@ -190,6 +190,22 @@ mod tests {
         assert_eq!(tags.hit(BLOCK, false).place(), Place::Listed);
         assert_eq!(tags.hit(BLOCK, true).place(), Place::Listed);
         assert_eq!(tags.of(BLOCK).place(), Place::Elsewhere);
+    }
+
+    #[test]
+    fn what_leaves_in_a_row_does_not_wait_on() {
+        let bits = |i: u32| {
+            let flag = |n: u32, bit: u32| (i >> n & 1) * bit;
+            Tag(flag(0, bit::TAIL) | flag(1, bit::HIT) | (i >> 2) << bit::GRADE_SHIFT | i % 7)
+        };
+        let all: Vec<_> = (0..1 << 5).map(bits).collect();
+        for first in &all {
+            assert_eq!(first.why_it_leaves().is_none(), first.may_wait_on());
+            let Some(mask) = first.why_it_leaves() else { continue };
+            let alike = all.iter().filter(|other| (other.0 ^ first.0) & mask == 0);
+            assert_eq!(alike.filter(|other| other.may_wait_on()).count(), 0, "{first:?}");
+        }
+        assert!(all.iter().any(|tag| tag.may_wait_on()));
     }
 
     #[test]
