@@ -23,7 +23,7 @@ impl Manager {
         self.check_running_hit(request.id, args.new_computed_blocks)?;
         let max_model_len = self.config.max_model_len;
         let total_computed = computed.min(max_model_len);
-        let num_final = args.num_final(request.num_computed_tokens);
+        let num_final = args.num_final(request);
         let slots = Slots {
             num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
             num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),

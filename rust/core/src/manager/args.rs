@@ -41,15 +41,13 @@ impl AllocateArgs<'_> {
         request.num_computed_tokens.saturating_add(self.num_new_computed_tokens)
     }
 
-    /// Computed tokens after the step, where `num_computed_tokens` of the request are computed.
-    pub fn num_final(&self, num_computed_tokens: usize) -> usize {
-        let added =
-            [self.num_new_computed_tokens, self.num_external_computed_tokens, self.num_new_tokens];
-        added.into_iter().fold(num_computed_tokens, usize::saturating_add)
-    }
-
     /// Computed tokens, external ones included.
     pub(super) fn total_computed(&self, request: &RequestView<'_>) -> usize {
         self.num_local(request).saturating_add(self.num_external_computed_tokens)
+    }
+
+    /// Computed tokens after the step.
+    pub fn num_final(&self, request: &RequestView<'_>) -> usize {
+        self.total_computed(request).saturating_add(self.num_new_tokens)
     }
 }

@@ -6,26 +6,20 @@ use crate::rows::Row;
 
 /// The blocks in a row that one of a list begins with, at most so many.
 pub fn row_from(records: &[Record], first: u32, most: usize) -> Row {
-    let at = first as usize;
+    let (up, down) = (records[first as usize..].iter(), records[..=first as usize].iter().rev());
     let others = most.saturating_sub(1);
-    let last = match records[at][word::NEXT] {
-        UP => {
-            first
-                + records[at..].iter().take(others).take_while(|&r| r[word::NEXT] == UP).count()
-                    as u32
-        }
-        DOWN => {
-            first
-                - records[..=at]
-                    .iter()
-                    .rev()
-                    .take(others)
-                    .take_while(|&r| r[word::NEXT] == DOWN)
-                    .count() as u32
-        }
+    let last = match records[first as usize][word::NEXT] {
+        UP => first + num_leading(up.take(others), UP),
+        DOWN => first - num_leading(down.take(others), DOWN),
         _ => first,
     };
     Row { first, last }
+}
+
+/// How many records in front lead one step on.
+#[inline]
+fn num_leading<'a>(records: impl Iterator<Item = &'a Record>, step: u32) -> u32 {
+    records.take_while(|record| record[word::NEXT] == step).count() as u32
 }
 
 /// Adds a reference to each of some free blocks in a row, if they stand in a row in their list too:

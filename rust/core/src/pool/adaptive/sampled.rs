@@ -52,30 +52,14 @@ impl Sampled {
     #[inline]
     pub fn upwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(row);
-        let mut word = Word { at: 0, bits: 0 };
-        iter::from_fn(move || {
-            while word.bits == 0 {
-                word = words.next()?;
-            }
-            let bit = word.bits.trailing_zeros();
-            word.bits &= word.bits - 1;
-            Some(word.block(bit))
-        })
+        blocks_of(move || words.next(), u64::trailing_zeros)
     }
 
     /// As [`Self::upwards`], the other way.
     #[inline]
     pub fn downwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(row);
-        let mut word = Word { at: 0, bits: 0 };
-        iter::from_fn(move || {
-            while word.bits == 0 {
-                word = words.next_back()?;
-            }
-            let bit = word.bits.ilog2();
-            word.bits &= !(1 << bit);
-            Some(word.block(bit))
-        })
+        blocks_of(move || words.next_back(), u64::ilog2)
     }
 
     #[inline]
@@ -89,6 +73,23 @@ impl Sampled {
             Word { at, bits: if at == last { bits & to_high } else { bits } }
         })
     }
+}
+
+/// The blocks of words, by the bit of a word that comes first.
+#[inline]
+fn blocks_of(
+    mut next_word: impl FnMut() -> Option<Word>,
+    first_bit: impl Fn(u64) -> u32,
+) -> impl Iterator<Item = BlockId> {
+    let mut word = Word { at: 0, bits: 0 };
+    iter::from_fn(move || {
+        while word.bits == 0 {
+            word = next_word()?;
+        }
+        let bit = first_bit(word.bits);
+        word.bits ^= 1 << bit;
+        Some(word.block(bit))
+    })
 }
 
 #[cfg(test)]

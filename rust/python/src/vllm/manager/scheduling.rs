@@ -84,8 +84,7 @@ impl VllmManager {
             let request = state.reading.reader(request)?;
             let facts = Facts::read(&request, &self.waiting_states)?;
             let new = state.about(&request, |core, mirror, hash_len| {
-                let num_tokens = args.num_final(facts.num_computed_tokens);
-                let num_hashes = core.num_hashes_needed(num_tokens);
+                let num_hashes = core.num_hashes_needed(args.num_final(&mirror.view(&facts)));
                 update(mirror, core, &request, hash_len, &facts, (hit_blocks, num_hashes))?;
                 core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
             })?;
