@@ -3,6 +3,8 @@
 
 use std::hint::black_box;
 
+use prefetch_index::prefetch_index;
+
 use super::index::{Fingerprint, Place};
 use super::record::{DOWN, KINDS, MAX_REFERENCES, Record, UP, flag, join, next_of, prev_of, word};
 use super::run::Run;
@@ -25,12 +27,40 @@ pub fn follow(records: &[Record], first: BlockId, n: usize, out: &mut Vec<BlockI
     next
 }
 
-/// Reads the records of blocks that are about to be changed, in a loop so short that many reads are
-/// under way at a time. Every fourth is enough: neighbours mostly share a cache line.
-#[inline(never)]
-pub fn read_ahead(records: &[Record], blocks: &[BlockId]) {
+/// Parts of a list of blocks, one after the other, while the records of those that follow are
+/// fetched from memory.
+pub fn read_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
+    records: &[Record],
+    parts: I,
+) -> ReadAhead<I> {
+    let mut later = parts.clone();
+    later.by_ref().take(PARTS_AHEAD).for_each(|part| fetch(records, part));
+    ReadAhead { parts, later }
+}
+
+/// See [`read_ahead`].
+pub struct ReadAhead<I> {
+    parts: I,
+    later: I,
+}
+
+impl<'a, I: Iterator<Item = &'a [BlockId]>> ReadAhead<I> {
+    /// The next part.
+    #[inline]
+    pub fn next(&mut self, records: &[Record]) -> Option<&'a [BlockId]> {
+        if let Some(part) = self.later.next() {
+            fetch(records, part);
+        }
+        self.parts.next()
+    }
+}
+
+const PARTS_AHEAD: usize = 2;
+
+/// Every fourth record is enough: neighbours mostly share a cache line.
+fn fetch(records: &[Record], blocks: &[BlockId]) {
     let (fours, _) = blocks.as_chunks::<RECORDS_PER_LINE>();
-    black_box(fours.iter().fold(0, |seen, &[block, ..]| seen ^ records[block as usize][word::USE]));
+    fours.iter().for_each(|&[block, ..]| prefetch_index(records, block as usize));
 }
 
 const RECORDS_PER_LINE: usize = 64 / size_of::<Record>();

@@ -12,10 +12,8 @@ use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::{Piece, Pieces, Row};
 
-/// Blocks of a table that are turned round at a time, to be given back.
-const TURNED_AT_ONCE: usize = 1 << 8;
-/// Blocks whose records are read ahead.
-const READ_AT_ONCE: usize = 1 << 12;
+/// Blocks that are handled while the records of as many others are fetched from memory.
+const READ_AT_ONCE: usize = 1 << 8;
 
 impl BlockPool {
     /// Takes `n` blocks from the front of the free queue to the end of `out`, evicting what they
@@ -118,8 +116,8 @@ impl BlockPool {
             run = self.touch_each(blocks, run);
             return self.unlink(run);
         }
-        for part in blocks.chunks(READ_AT_ONCE) {
-            records::read_ahead(self.states.records(), part);
+        let mut parts = records::read_ahead(self.states.records(), blocks.chunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(self.states.records()) {
             for piece in Pieces::of(part, Row::LEAST) {
                 run = match piece {
                     Piece::Row(row) => self.touch_row(row, run),
@@ -199,14 +197,12 @@ impl BlockPool {
             let held = table.iter().rev().copied().filter(|&block| block != NULL_BLOCK);
             return self.release_graded(held);
         }
-        let mut turned = [NULL_BLOCK; TURNED_AT_ONCE];
+        let mut turned = [NULL_BLOCK; READ_AT_ONCE];
         let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
-        for part in table.rchunks(READ_AT_ONCE) {
-            records::read_ahead(self.states.records(), part);
-            for part in part.rchunks(TURNED_AT_ONCE) {
-                let num_held = turn(part, &mut turned);
-                self.release_to_runs(&turned[..num_held], &mut front, &mut back);
-            }
+        let mut parts = records::read_ahead(self.states.records(), table.rchunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(self.states.records()) {
+            let num_held = turn(part, &mut turned);
+            self.release_to_runs(&turned[..num_held], &mut front, &mut back);
         }
         self.free.close_runs(&mut self.states, front, back);
     }

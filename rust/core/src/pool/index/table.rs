@@ -10,6 +10,8 @@
 //! Between calls: each entry is either in exactly one slot or in the queue of duplicates behind
 //! the entry that is; each line counts the entries that passed it for want of room.
 
+use prefetch_index::prefetch_index;
+
 use super::duplicates::Duplicates;
 use super::fingerprint::{Fingerprint, KeyLayout, LINE_LEN};
 use super::line::{Entry, Line, NONE};
@@ -77,18 +79,18 @@ impl HashIndex {
     }
 
     /// How many keys to announce at once.
-    pub const BATCH: usize = 32;
+    pub const BATCH: usize = 64;
 
-    /// Reads the lines of keys that are about to be looked for, so that the waits for memory
-    /// overlap.
+    /// Asks for the lines of keys that are about to be looked for, so that the waits for memory
+    /// overlap, also with what is done until then.
     #[inline]
     pub fn warm_up(&self, keys: impl Iterator<Item = Place> + Clone) {
-        let first = |line: usize| self.lines[line].fingerprints[0];
-        std::hint::black_box(keys.clone().fold(0, |seen, key| seen ^ first(key.line as usize)));
+        let lines = &*self.lines;
+        keys.clone().for_each(|key| prefetch_index(lines, key.line as usize));
         if self.layout.is_crowded() {
             let passed = keys.filter(|key| self.passed[key.line as usize] > 0);
             let second = |key: Place| self.layout.second_line(key.fingerprint, self.num_homes);
-            std::hint::black_box(passed.fold(0, |seen, key| seen ^ first(second(key))));
+            passed.for_each(|key| prefetch_index(lines, second(key)));
         }
     }
 
