@@ -31,6 +31,12 @@ impl Row {
         Self { first: numbers[0], last: numbers[numbers.len() - 1] }
     }
 
+    /// Of at least [`Self::LEAST`] numbers, if they are in a row.
+    #[inline]
+    pub fn of_all(numbers: &[u32]) -> Option<Self> {
+        (numbers.len() >= Self::LEAST && step_of_row(numbers).is_some()).then(|| Self::of(numbers))
+    }
+
     /// The last number first.
     #[inline]
     pub fn turned(self) -> Self {
@@ -53,8 +59,19 @@ impl Row {
     /// number 0, which stands for no item.
     #[inline]
     pub fn of_list<T>(self, list: &mut [T]) -> Option<&mut [T]> {
+        Some(&mut list[self.range()?])
+    }
+
+    /// As [`Self::of_list`], to read them.
+    #[inline]
+    pub fn part_of<T>(self, list: &[T]) -> Option<&[T]> {
+        Some(&list[self.range()?])
+    }
+
+    #[inline]
+    fn range(self) -> Option<Range<usize>> {
         let low = self.first.min(self.last) as usize;
-        (low > 0).then(|| &mut list[low..low + self.len()])
+        (low > 0).then(|| low..low + self.len())
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub watermark_blocks: usize,
     /// Whether any group keeps its tables otherwise than most, or has memory of its own.
     pub has_own_joints: bool,
+    /// Whether several groups cache the same hashes of a request.
+    pub shares_hashes: bool,
 }
 
 impl Plan {
@@ -74,6 +76,7 @@ impl Plan {
             num_reprefillable_tokens,
             watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
             has_own_joints: groups.iter().any(Group::has_own_joints),
+            shares_hashes: share_hashes(&groups),
         };
         plan.check_lookups(config, &groups)?;
         Ok((plan, groups))
@@ -143,6 +146,13 @@ fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: u
             || group.block_size == hash_block_size
     };
     config.enable_caching && groups.len() > 1 && groups.iter().any(asks) && groups.iter().all(can)
+}
+
+fn share_hashes(groups: &[Group]) -> bool {
+    let cacheable = groups.iter().filter(|group| group.is_cacheable);
+    let mut sizes: Vec<_> = cacheable.map(|group| group.block_size).collect();
+    sizes.sort_unstable();
+    sizes.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// What tails cost in a model, where they are graded.

@@ -9,6 +9,7 @@ use super::index::{HashIndex, KeyLayout};
 use super::observation::Observation;
 use super::order::RecycleOrder;
 use super::removal_log::RemovalLog;
+use super::shared_bits::SharedBits;
 use super::states::{BlockStates, MAX_REFERENCES};
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ pub struct BlockPool {
     pub(crate) further_keys: FurtherKeys,
     pub(crate) num_cached: usize,
     pub(crate) chains: Chains,
+    pub(super) shared_bits: SharedBits,
     pub(super) recycle_order: RecycleOrder,
     pub(crate) adaptive: Option<Box<Adaptive>>,
     pub(super) events: Option<Vec<Event>>,
@@ -87,6 +89,7 @@ impl BlockPool {
             further_keys: FurtherKeys::default(),
             num_cached: 0,
             chains: Chains::default(),
+            shared_bits: SharedBits::default(),
             recycle_order,
             adaptive: adaptive.map(Box::new),
             events: with_events.then(Vec::new),

@@ -4,8 +4,8 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use super::record::{self, next_of, prev_of};
-use super::records::{self, Ends};
+use super::links::{follow, join};
+use super::records::Ends;
 use super::run::Run;
 use super::states::BlockStates;
 use crate::block::BlockId;
@@ -30,11 +30,11 @@ impl BlockStates {
     }
 
     fn next(&self, id: u32) -> u32 {
-        next_of(id, &self.records()[id as usize])
+        self.links()[id as usize].next_of(id)
     }
 
     fn prev(&self, id: u32) -> u32 {
-        prev_of(id, &self.records()[id as usize])
+        self.links()[id as usize].prev_of(id)
     }
 
     /// The blocks before and after one in its list; `None` beyond its ends.
@@ -50,7 +50,7 @@ impl BlockStates {
     }
 
     fn join(&mut self, left: u32, right: u32) {
-        record::join(self.records_mut(), left, right);
+        join(self.links_mut(), left, right);
     }
 }
 
@@ -126,7 +126,7 @@ impl BlockList {
     /// there are so many.
     pub fn take_front(&mut self, links: &mut BlockStates, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
-        let block = records::follow(links.records(), links.next(self.sentinel), n, out);
+        let block = follow(links.links(), links.next(self.sentinel), n, out);
         links.join(self.sentinel, block);
         self.len -= n;
     }
@@ -194,11 +194,9 @@ impl BlockList {
         };
         let records = links.records_mut();
         let num_dropped = match piece {
-            Piece::Row(row) if records::drop_row_to_ends(records, Row::of(row), &mut ends) => {
-                row.len()
-            }
+            Piece::Row(row) if records.drop_row_to_ends(Row::of(row), &mut ends) => row.len(),
             Piece::Row(blocks) | Piece::Scattered(blocks) => {
-                records::drop_to_ends(records, blocks, &mut ends)
+                records.drop_to_ends(blocks, &mut ends)
             }
         };
         self.len += ends.num_free;

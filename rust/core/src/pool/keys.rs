@@ -1,6 +1,8 @@
 //! Which keys find a block: keys enter the index when blocks are cached and leave it when they are
 //! reused or evicted.
 
+use std::ops::Range;
+
 use super::block_pool::BlockPool;
 use super::chains::{NO_SEGMENT, Slot};
 use super::event::Event;
@@ -53,6 +55,11 @@ impl BlockPool {
         }
     }
 
+    /// What is cached from now on until this is ended is of one request, in several groups.
+    pub fn share_bits(&mut self, on: bool) {
+        self.shared_bits.keep(on);
+    }
+
     pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
         entry_has(&self.states, &self.further_keys, entry, key)
     }
@@ -95,11 +102,18 @@ impl BlockPool {
         let mut places = [Place::default(); HashIndex::BATCH];
         let places = &mut places[..batch.blocks.len()];
         self.find_places(batch, places);
-        let mut next = 0;
+        // Blocks before `marked` that are not cached yet are marked as if they were.
+        let (mut next, mut marked) = (0, 0);
         let mut all_serve = true;
         loop {
-            next += self.cache_simple_ones(batch, places, next);
+            if next >= marked {
+                marked = next + self.states.mark_cached(&batch.blocks[next..], batch.segment);
+            }
+            next += self.cache_marked(batch, places, next..marked);
             let Some(&block) = batch.blocks.get(next) else { break };
+            if next < marked {
+                self.states.clear_key(block);
+            }
             if block != NULL_BLOCK {
                 all_serve &= self.cache_with_care(batch, next, places);
             }
@@ -113,10 +127,17 @@ impl BlockPool {
 
     /// Finds where the keys of a batch go, and reads what is there, so that the waits for memory
     /// overlap.
-    fn find_places(&self, batch: &FullBlocks<'_>, places: &mut [Place]) {
-        match batch.per_block {
-            1 => self.find_each_place(batch.group, batch.hashes.iter(), places),
-            n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
+    fn find_places(&mut self, batch: &FullBlocks<'_>, places: &mut [Place]) {
+        let Self { shared_bits, index, layout, .. } = self;
+        if let Some(bits) = shared_bits.of(batch) {
+            for (place, &bits) in places.iter_mut().zip(bits) {
+                *place = index.place(layout.fingerprint_of_bits(bits, batch.group));
+            }
+        } else {
+            match batch.per_block {
+                1 => self.find_each_place(batch.group, batch.hashes.iter(), places),
+                n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
+            }
         }
         self.index.warm_up(places.iter().copied());
     }
@@ -133,21 +154,18 @@ impl BlockPool {
         }
     }
 
-    /// Caches blocks from position `first` on, up to one that takes more than writing down its
+    /// Caches blocks of a batch that are marked, up to one that takes more than writing down its
     /// key; how many.
-    fn cache_simple_ones(
+    #[inline(always)]
+    fn cache_marked(
         &mut self,
         batch: &FullBlocks<'_>,
         places: &[Place],
-        first: usize,
+        marked: Range<usize>,
     ) -> usize {
-        let (blocks, places) = (&batch.blocks[first..], &places[first..]);
-        let num_marked = self.states.mark_cached(blocks, batch.segment);
-        let marked = &blocks[..num_marked];
-        let num_done = self.index.simple_changes().insert_each(places, marked);
-        let (done, undone) = marked.split_at(num_done);
-        self.states.unmark_cached(undone);
-        self.states.write_keys(&batch.since(first), done, places);
+        let (blocks, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
+        let num_done = self.index.simple_changes().insert_each(places, blocks);
+        self.states.write_keys(&batch.since(marked.start), &blocks[..num_done], places);
         self.num_cached += num_done;
         self.version += num_done as u64;
         num_done

@@ -4,6 +4,8 @@
 
 use std::thread;
 
+use bytemuck::Zeroable;
+
 /// Pools of more blocks get their memory as they use it: it would be gigabytes.
 const MAX_LEN: usize = 1 << 24;
 const PAGE: usize = 4096;
@@ -17,21 +19,21 @@ const MAX_LEN_IN_ORDER: usize = 1 << 21;
 
 /// A list of zeros that a fresh pool writes to in the order of its blocks. Its memory is present if
 /// it is short.
-pub fn zeros_in_order<T: Copy + Send + Sync>(zero: T, len: usize) -> Vec<T> {
-    if len > MAX_LEN_IN_ORDER { vec![zero; len] } else { zeros(zero, len) }
+pub fn zeros_in_order<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
+    if len > MAX_LEN_IN_ORDER { bytemuck::zeroed_vec(len) } else { zeros(len) }
 }
 
 /// A list of zeros whose memory is present.
-pub fn zeros<T: Copy + Send + Sync>(zero: T, len: usize) -> Vec<T> {
-    let mut zeros = vec![zero; len];
+pub fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
+    let mut zeros = bytemuck::zeroed_vec(len);
     if len <= MAX_LEN {
-        touch(&mut zeros, zero);
+        touch(&mut zeros);
     }
     zeros
 }
 
 /// Writes to each page, with several threads if there are many: the system clears them meanwhile.
-fn touch<T: Copy + Send + Sync>(items: &mut [T], zero: T) {
+fn touch<T: Zeroable + Send + Sync>(items: &mut [T]) {
     let num_threads = match size_of_val(items) {
         ..MIN_SHARED => 1,
         _ => thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
@@ -42,16 +44,16 @@ fn touch<T: Copy + Send + Sync>(items: &mut [T], zero: T) {
         let own = parts.next();
         for part in parts {
             // Where there can be no more threads, pages are mapped as they are used.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || write_to_pages(part, zero));
+            let _ = thread::Builder::new().spawn_scoped(scope, move || write_to_pages(part));
         }
-        own.into_iter().for_each(|part| write_to_pages(part, zero));
+        own.into_iter().for_each(|part| write_to_pages(part));
     });
 }
 
-fn write_to_pages<T: Copy>(items: &mut [T], zero: T) {
+fn write_to_pages<T: Zeroable>(items: &mut [T]) {
     let per_page = (PAGE / size_of::<T>().max(1)).max(1);
     for item in items.iter_mut().step_by(per_page) {
-        *std::hint::black_box(item) = zero;
+        *std::hint::black_box(item) = T::zeroed();
     }
 }
 
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn zeros_of_any_size_are_zeros() {
         for len in [0, 1, 5_000, MAX_LEN_IN_ORDER + 1, MIN_SHARED, MAX_LEN + 1] {
-            for zeros in [zeros(0_u16, len), zeros_in_order(0_u16, len)] {
+            for zeros in [zeros::<u16>(len), zeros_in_order(len)] {
                 assert_eq!((zeros.len(), zeros.iter().any(|&zero| zero != 0)), (len, false));
             }
         }
@@ -71,7 +73,7 @@ mod tests {
     #[test]
     fn each_page_is_written_to() {
         let mut items = vec![7_u64; 3 * MIN_SHARED / size_of::<u64>()];
-        touch(&mut items, 0);
+        touch(&mut items);
         let per_page = PAGE / size_of::<u64>();
         assert!(items.chunks(per_page).all(|page| page.contains(&0)));
     }

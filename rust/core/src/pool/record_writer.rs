@@ -1,29 +1,42 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
 use super::index::Fingerprint;
-use super::record::{self, MAX_REFERENCES, Record, flag, word};
+use super::links::{self, Links};
+use super::records::Records;
 use super::run::Run;
+use super::usage::{MAX_REFERENCES, flag};
 use crate::block::BlockId;
 
 /// Changes the holders and neighbours of blocks.
-pub struct RecordWriter<'a>(&'a mut [Record]);
+pub struct RecordWriter<'a> {
+    usage: &'a mut [u32],
+    links: &'a mut [Links],
+    fingerprints: &'a [Fingerprint],
+}
 
 impl<'a> RecordWriter<'a> {
     /// To change these records.
-    pub fn new(records: &'a mut [Record]) -> Self {
-        Self(records)
+    pub fn new(records: &'a mut Records) -> Self {
+        let Records { usage, links, fingerprints } = records;
+        Self { usage, links, fingerprints }
     }
 
-    /// The records as they are now.
+    /// To change the first of these records, so many.
+    pub fn of_first(records: &'a mut Records, n: usize) -> Self {
+        let Records { usage, links, fingerprints } = records;
+        Self { usage: &mut usage[..n], links: &mut links[..n], fingerprints: &fingerprints[..n] }
+    }
+
+    /// The links as they are now.
     #[inline]
-    pub fn records(&self) -> &[Record] {
-        self.0
+    pub fn links(&self) -> &[Links] {
+        self.links
     }
 
     /// Adds a reference to a block that has none; whether it had none.
     #[inline]
     pub fn add_first_reference(&mut self, id: BlockId) -> bool {
-        let usage = &mut self.0[id as usize][word::USE];
+        let usage = &mut self.usage[id as usize];
         if *usage & MAX_REFERENCES != 0 {
             return false;
         }
@@ -35,26 +48,25 @@ impl<'a> RecordWriter<'a> {
     /// between two others, which do not know it yet.
     #[inline]
     pub fn drop_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
-        let record = &mut self.0[id as usize];
-        if record[word::USE] & !flag::LINKED != flag::CACHED + 1 {
+        let usage = &mut self.usage[id as usize];
+        if *usage & !flag::LINKED != flag::CACHED + 1 {
             return false;
         }
-        record[word::USE] -= 1;
-        record[word::NEXT] = record::to_next(id, next);
-        record[word::PREV] = record::to_prev(id, prev);
+        *usage -= 1;
+        self.links[id as usize] = Links::between(prev, id, next);
         true
     }
 
     #[inline]
     pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
-        Fingerprint(self.0[id as usize][word::FINGERPRINT])
+        self.fingerprints[id as usize]
     }
 
     /// Takes blocks that stand side by side out of the ring that they are in.
     pub fn unlink_run(&mut self, run: &Run) {
         if !run.is_empty() {
-            let [before, behind] = run.neighbours(self.0);
-            record::join(self.0, before, behind);
+            let [before, behind] = run.neighbours(self.links);
+            links::join(self.links, before, behind);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The loops over many records that have to be short: each goes on as long as blocks are what most
+//! What changes of many blocks at once when they are taken, hit or given back, in a list for each, and
+//! the loops that change it. They have to be short: each goes on as long as blocks are what most
 //! are, and leaves the others to its caller.
 
 use std::hint::black_box;
@@ -6,116 +7,229 @@ use std::hint::black_box;
 use prefetch_index::prefetch_index;
 
 use super::index::{Fingerprint, Place};
-use super::record::{DOWN, KINDS, MAX_REFERENCES, Record, UP, flag, join, next_of, prev_of, word};
+use super::links::{Links, join};
+use super::present;
 use super::run::Run;
+use super::usage::{KINDS, MAX_REFERENCES, flag};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::Row;
 
-/// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
-pub fn follow(records: &[Record], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
-    let mut next = first;
-    out.extend((0..n).map(|_| {
-        let block = next;
-        // Guessed, so that blocks in a row are read without waiting for one to name the next.
-        next = match records[block as usize][word::NEXT] {
-            UP => block.wrapping_add(1),
-            DOWN => block.wrapping_sub(1),
-            step => block.wrapping_add(black_box(step)).wrapping_add(1),
-        };
-        block
-    }));
-    next
+/// What is known of every block, item by item: most changes are to one item of blocks in a row.
+#[derive(Clone, Debug)]
+pub struct Records {
+    /// References and flags.
+    pub usage: Vec<u32>,
+    /// Of each block, and of each sentinel of a queue but the first.
+    pub links: Vec<Links>,
+    /// The key that the block has or had last: an eviction needs no more of it.
+    pub fingerprints: Vec<Fingerprint>,
 }
 
-/// Parts of a list of blocks, one after the other, while the records of those that follow are
-/// fetched from memory.
-pub fn read_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
-    records: &[Record],
-    parts: I,
-) -> ReadAhead<I> {
-    let mut later = parts.clone();
-    later.by_ref().take(PARTS_AHEAD).for_each(|part| fetch(records, part));
-    ReadAhead { parts, later }
-}
-
-/// See [`read_ahead`].
-pub struct ReadAhead<I> {
-    parts: I,
-    later: I,
-}
-
-impl<'a, I: Iterator<Item = &'a [BlockId]>> ReadAhead<I> {
-    /// The next part.
-    #[inline]
-    pub fn next(&mut self, records: &[Record]) -> Option<&'a [BlockId]> {
-        if let Some(part) = self.later.next() {
-            fetch(records, part);
+impl Records {
+    /// Of blocks that nobody uses.
+    pub fn new(num_blocks: usize, num_sentinels: usize) -> Self {
+        Self {
+            usage: present::zeros(num_blocks),
+            links: present::zeros(num_blocks + num_sentinels),
+            fingerprints: present::zeros(num_blocks),
         }
-        self.parts.next()
     }
-}
 
-const PARTS_AHEAD: usize = 2;
+    /// Asks for what a hit or a release changes. Every fourth block is enough: neighbours mostly
+    /// share a cache line.
+    fn fetch(&self, blocks: &[BlockId]) {
+        let (fours, _) = blocks.as_chunks::<4>();
+        for &[block, ..] in fours {
+            prefetch_index(&self.links, block as usize);
+            prefetch_index(&self.usage, block as usize);
+        }
+    }
 
-/// Every fourth record is enough: neighbours mostly share a cache line.
-fn fetch(records: &[Record], blocks: &[BlockId]) {
-    let (fours, _) = blocks.as_chunks::<RECORDS_PER_LINE>();
-    fours.iter().for_each(|&[block, ..]| prefetch_index(records, block as usize));
-}
-
-const RECORDS_PER_LINE: usize = 64 / size_of::<Record>();
-
-/// Adds a reference to each block, as long as those that were free stand beside `run`, which takes
-/// them in; to how many.
-pub fn touch_beside(records: &mut [Record], blocks: &[BlockId], run: &mut Run) -> usize {
-    let [mut before, mut behind] = run.neighbours(records);
-    let Run { mut front, mut back, mut len } = *run;
-    let mut num_touched = 0;
-    for &block in blocks {
-        let record = &mut records[block as usize];
-        if record[word::USE] & MAX_REFERENCES == 0 {
-            if block == NULL_BLOCK {
-                break;
-            } else if block == before {
-                (front, before) = (block, prev_of(block, record));
-            } else if block == behind {
-                (back, behind) = (block, next_of(block, record));
-            } else {
+    /// Adds a reference to each block, as long as those that were free stand beside `run`, which
+    /// takes them in; to how many.
+    pub fn touch_beside(&mut self, blocks: &[BlockId], run: &mut Run) -> usize {
+        let links = &self.links[..];
+        let usage = &mut self.usage[..];
+        let [mut before, mut behind] = run.neighbours(links);
+        let Run { mut front, mut back, mut len } = *run;
+        let mut num_touched = 0;
+        for &block in blocks {
+            let usage = &mut usage[block as usize];
+            if *usage & MAX_REFERENCES == 0 {
+                if block == NULL_BLOCK {
+                    break;
+                } else if block == before {
+                    (front, before) = (block, links[block as usize].prev_of(block));
+                } else if block == behind {
+                    (back, behind) = (block, links[block as usize].next_of(block));
+                } else {
+                    break;
+                }
+                len += 1;
+            } else if block == NULL_BLOCK {
                 break;
             }
-            len += 1;
-        } else if block == NULL_BLOCK {
-            break;
+            *usage += 1;
+            num_touched += 1;
         }
-        record[word::USE] += 1;
-        num_touched += 1;
+        *run = Run { front, back, len };
+        num_touched
     }
-    *run = Run { front, back, len };
-    num_touched
-}
 
-/// Adds a reference to each of some blocks in a row, if all are in use, or all are free and stand
-/// in a row in their queue too. Then they are the run that is returned, without blocks in the
-/// first case.
-pub fn touch_row(records: &mut [Record], row: Row) -> Option<Run> {
-    let records = row.of_list(records)?;
-    let (first, last, len) = (row.first.min(row.last), row.first.max(row.last), row.len());
-    let all = records.iter().fold(0, |all, record| all | record[word::USE]);
-    let run = if all & MAX_REFERENCES > 0 {
-        let is_used = |record: &Record| record[word::USE] & MAX_REFERENCES > 0;
-        records.iter().fold(true, |all, record| all & is_used(record)).then(Run::default)?
-    } else if records[0][word::NEXT] == UP {
-        leads(&records[..len - 1], UP).then_some(Run { front: first, back: last, len })?
-    } else {
-        leads(&records[1..], DOWN).then_some(Run { front: last, back: first, len })?
-    };
-    records.iter_mut().for_each(|record| record[word::USE] += 1);
-    Some(run)
-}
+    /// Adds a reference to each of some blocks in a row, if all are in use, or all are free and
+    /// stand in a row in their queue too. Then they are the run that is returned, without blocks in
+    /// the first case.
+    pub fn touch_row(&mut self, row: Row) -> Option<Run> {
+        let usage = row.of_list(&mut self.usage)?;
+        let all = usage.iter().fold(0, |all, usage| all | usage);
+        let run = if all & MAX_REFERENCES > 0 {
+            let is_used = |usage: &u32| usage & MAX_REFERENCES > 0;
+            usage.iter().fold(true, |all, usage| all & is_used(usage)).then(Run::default)?
+        } else {
+            Run::of_row(&self.links, row)?
+        };
+        usage.iter_mut().for_each(|usage| *usage += 1);
+        Some(run)
+    }
 
-/// Whether the next block is one step away for each.
-fn leads(records: &[Record], step: u32) -> bool {
-    records.iter().fold(0, |any, record| any | record[word::NEXT] ^ step) == 0
+    /// As [`Self::touch_row`], of blocks that are known to be free.
+    pub fn touch_free_row(&mut self, row: Row) -> Option<Run> {
+        let usage = row.of_list(&mut self.usage)?;
+        let run = Run::of_row(&self.links, row)?;
+        usage.iter_mut().for_each(|usage| *usage += 1);
+        Some(run)
+    }
+
+    /// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
+    /// [`Self::drop_to_ends`] would do; whether it was done.
+    pub fn drop_row_to_ends(&mut self, row: Row, ends: &mut Ends) -> bool {
+        let Some(usages) = row.of_list(&mut self.usage) else { return false };
+        let usage = usages[0] & !flag::LINKED;
+        let other = |other: u32| other & !flag::LINKED ^ usage;
+        if usages.iter().fold(0, |any, &usage| any | other(usage)) != 0 {
+            return false;
+        }
+        let end = match usage {
+            _ if usage == flag::CACHED + 1 => &mut ends.back,
+            1 if ends.is_front_open => &mut ends.front,
+            _ if usage & MAX_REFERENCES > 1 => {
+                usages.iter_mut().for_each(|usage| *usage -= 1);
+                return true;
+            }
+            _ => return false,
+        };
+        usages.iter_mut().for_each(|usage| *usage -= 1);
+        if let Some(links) = row.of_list(&mut self.links) {
+            // Not known to be zeros, for which the compiler would call a function.
+            links.fill(black_box(if row.goes_up() { Links::UP } else { Links::DOWN }));
+        }
+        join(&mut self.links, *end, row.first);
+        *end = row.last;
+        ends.num_free += row.len();
+        true
+    }
+
+    /// Drops a reference to each block. Those that are free then go to one of the ends: to the back
+    /// if they are cached under nothing but their own hash. Stops at a block that is neither so, nor
+    /// in use still, nor to go to the front; how many come before it.
+    #[inline(never)]
+    pub fn drop_to_ends(&mut self, blocks: &[BlockId], ends: &mut Ends) -> usize {
+        let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
+        let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
+        let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
+        let other = blocks.iter().position(|&block| {
+            let usage = usages[block as usize];
+            if usage & !flag::LINKED == flag::CACHED + 1 {
+                usages[block as usize] = usage - 1;
+                join(links, back, block);
+                back = block;
+            } else if usage == uncached && block != NULL_BLOCK {
+                usages[block as usize] = 0;
+                join(links, front, block);
+                front = block;
+            } else {
+                let is_shared = usage & MAX_REFERENCES > 1 && block != NULL_BLOCK;
+                usages[block as usize] -= u32::from(is_shared);
+                return !is_shared;
+            }
+            num_free += 1;
+            false
+        });
+        *ends = Ends { front, is_front_open, back, num_free };
+        other.unwrap_or(blocks.len())
+    }
+
+    /// Makes the taker of free blocks the only holder of those that are neither cached nor pinned.
+    /// The others go to a list, which is as long as the blocks.
+    pub fn take_uncached(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {
+        let row = Row::of_all(blocks).and_then(|row| self.take_uncached_row(row, blocks, cached));
+        row.unwrap_or_else(|| self.take_uncached_ones(blocks, cached))
+    }
+
+    /// As [`Self::take_uncached`], of blocks in a row, if all are plain or none is cached.
+    fn take_uncached_row(
+        &mut self,
+        row: Row,
+        blocks: &[BlockId],
+        cached: &mut [(BlockId, Place)],
+    ) -> Option<Taken> {
+        let usages = row.of_list(&mut self.usage)?;
+        let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
+        if any & KINDS == 0 {
+            usages.fill(1);
+            return Some(Taken { num_cached: 0, plain: 0, is_any_linked: false });
+        } else if any & KINDS != flag::CACHED || all & KINDS != flag::CACHED {
+            return None;
+        }
+        for (&block, (listed, place)) in blocks.iter().zip(cached) {
+            *listed = block;
+            place.fingerprint = self.fingerprints[block as usize];
+        }
+        Some(Taken {
+            num_cached: blocks.len(),
+            plain: !0 >> (u64::BITS as usize - blocks.len()),
+            is_any_linked: any & flag::LINKED != 0,
+        })
+    }
+
+    fn take_uncached_ones(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {
+        let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
+        for &block in blocks {
+            let usage = self.usage[block as usize];
+            let kind = usage & KINDS;
+            if kind == 0 {
+                self.usage[block as usize] = 1;
+            } else if let Some((listed, place)) = cached.get_mut(num_cached) {
+                *listed = block;
+                place.fingerprint = self.fingerprints[block as usize];
+                plain |= u64::from(kind == flag::CACHED) << num_cached;
+                flags |= usage;
+                num_cached += 1;
+            }
+        }
+        Taken { num_cached, plain, is_any_linked: flags & flag::LINKED != 0 }
+    }
+
+    /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how
+    /// many.
+    pub fn mark_cached(&mut self, blocks: &[BlockId], flags: u32) -> usize {
+        if let Some(row) = Row::of_all(blocks)
+            && let Some(usages) = row.of_list(&mut self.usage)
+            && usages.iter().fold(0, |any, usage| any | usage) & flag::CACHED == 0
+        {
+            usages.iter_mut().for_each(|usage| *usage |= flags);
+            return blocks.len();
+        }
+        let is_marked = |&block: &BlockId| {
+            let usage = &mut self.usage[block as usize];
+            let is_new = *usage & flag::CACHED == 0 && block != NULL_BLOCK;
+            if is_new {
+                *usage |= flags;
+            }
+            is_new
+        };
+        blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
+    }
 }
 
 /// The ends of a queue to which blocks are given back.
@@ -131,65 +245,6 @@ pub struct Ends {
     pub num_free: usize,
 }
 
-/// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
-/// [`drop_to_ends`] would do; whether it was done.
-pub fn drop_row_to_ends(records: &mut [Record], row: Row, ends: &mut Ends) -> bool {
-    let Some(slice) = row.of_list(records) else { return false };
-    let usage = slice[0][word::USE] & !flag::LINKED;
-    let other = |record: &Record| record[word::USE] & !flag::LINKED ^ usage;
-    if slice.iter().fold(0, |any, record| any | other(record)) != 0 {
-        return false;
-    }
-    let end = match usage {
-        _ if usage == flag::CACHED + 1 => &mut ends.back,
-        1 if ends.is_front_open => &mut ends.front,
-        _ if usage & MAX_REFERENCES > 1 => {
-            slice.iter_mut().for_each(|record| record[word::USE] -= 1);
-            return true;
-        }
-        _ => return false,
-    };
-    let [next, prev] = if row.goes_up() { [UP, 0] } else { [DOWN, 2] };
-    for record in slice {
-        record[word::NEXT] = next;
-        record[word::PREV] = prev;
-        record[word::USE] -= 1;
-    }
-    join(records, *end, row.first);
-    *end = row.last;
-    ends.num_free += row.len();
-    true
-}
-
-/// Drops a reference to each block. Those that are free then go to one of the ends: to the back if
-/// they are cached under nothing but their own hash. Stops at a block that is neither so, nor in
-/// use still, nor to go to the front; how many come before it.
-#[inline(never)]
-pub fn drop_to_ends(records: &mut [Record], blocks: &[BlockId], ends: &mut Ends) -> usize {
-    let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
-    let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
-    let other = blocks.iter().position(|&block| {
-        let usage = records[block as usize][word::USE];
-        if usage & !flag::LINKED == flag::CACHED + 1 {
-            records[block as usize][word::USE] = usage - 1;
-            join(records, back, block);
-            back = block;
-        } else if usage == uncached && block != NULL_BLOCK {
-            records[block as usize][word::USE] = 0;
-            join(records, front, block);
-            front = block;
-        } else {
-            let is_shared = usage & MAX_REFERENCES > 1 && block != NULL_BLOCK;
-            records[block as usize][word::USE] -= u32::from(is_shared);
-            return !is_shared;
-        }
-        num_free += 1;
-        false
-    });
-    *ends = Ends { front, is_front_open, back, num_free };
-    other.unwrap_or(blocks.len())
-}
-
 /// What was found out of free blocks that are taken.
 pub struct Taken {
     /// How many are cached; they are listed with their fingerprints and still to be taken.
@@ -200,40 +255,32 @@ pub struct Taken {
     pub is_any_linked: bool,
 }
 
-/// Makes the taker of free blocks the only holder of those that are neither cached nor pinned. The
-/// others go to a list, which is as long as the blocks.
-pub fn take_uncached(
-    records: &mut [Record],
-    blocks: &[BlockId],
-    cached: &mut [(BlockId, Place)],
-) -> Taken {
-    let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
-    for &block in blocks {
-        let record = &mut records[block as usize];
-        let usage = record[word::USE];
-        let kind = usage & KINDS;
-        if kind == 0 {
-            record[word::USE] = 1;
-        } else if let Some((listed, place)) = cached.get_mut(num_cached) {
-            *listed = block;
-            place.fingerprint = Fingerprint(record[word::FINGERPRINT]);
-            plain |= u64::from(kind == flag::CACHED) << num_cached;
-            flags |= usage;
-            num_cached += 1;
-        }
-    }
-    Taken { num_cached, plain, is_any_linked: flags & flag::LINKED != 0 }
+/// Parts of a list of blocks, one after the other, while what is known of those that follow is
+/// fetched from memory.
+pub fn read_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
+    records: &Records,
+    parts: I,
+) -> ReadAhead<I> {
+    let mut later = parts.clone();
+    later.by_ref().take(PARTS_AHEAD).for_each(|part| records.fetch(part));
+    ReadAhead { parts, later }
 }
 
-/// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how many.
-pub fn mark_cached(records: &mut [Record], blocks: &[BlockId], flags: u32) -> usize {
-    let is_marked = |&block: &BlockId| {
-        let usage = &mut records[block as usize][word::USE];
-        let is_new = *usage & flag::CACHED == 0 && block != NULL_BLOCK;
-        if is_new {
-            *usage |= flags;
-        }
-        is_new
-    };
-    blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
+/// See [`read_ahead`].
+pub struct ReadAhead<I> {
+    parts: I,
+    later: I,
 }
+
+impl<'a, I: Iterator<Item = &'a [BlockId]>> ReadAhead<I> {
+    /// The next part.
+    #[inline]
+    pub fn next(&mut self, records: &Records) -> Option<&'a [BlockId]> {
+        if let Some(part) = self.later.next() {
+            records.fetch(part);
+        }
+        self.parts.next()
+    }
+}
+
+const PARTS_AHEAD: usize = 2;

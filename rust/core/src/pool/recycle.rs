@@ -6,7 +6,7 @@ use super::free_queue::{BackRun, FrontRun};
 use super::index::{HashIndex, Place};
 use super::observation::Observation;
 use super::order::RecycleOrder;
-use super::records::{self, Taken};
+use super::records::{Taken, read_ahead};
 use super::run::Run;
 use super::states::Dropped;
 use crate::block::{BlockId, NULL_BLOCK};
@@ -40,7 +40,7 @@ impl BlockPool {
         batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
         let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
         let Taken { num_cached, plain, is_any_linked } =
-            records::take_uncached(self.states.records_mut(), batch, &mut cached);
+            self.states.records_mut().take_uncached(batch, &mut cached);
         let cached = &mut cached[..num_cached];
         cached.iter_mut().for_each(|(_, key)| *key = self.index.place(key.fingerprint));
         let cached = &*cached;
@@ -116,7 +116,7 @@ impl BlockPool {
             run = self.touch_each(blocks, run);
             return self.unlink(run);
         }
-        let mut parts = records::read_ahead(self.states.records(), blocks.chunks(READ_AT_ONCE));
+        let mut parts = read_ahead(self.states.records(), blocks.chunks(READ_AT_ONCE));
         while let Some(part) = parts.next(self.states.records()) {
             for piece in Pieces::of(part, Row::LEAST) {
                 run = match piece {
@@ -130,10 +130,10 @@ impl BlockPool {
 
     /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
     fn touch_row(&mut self, row: &[BlockId], mut run: Run) -> Run {
-        match records::touch_row(self.states.records_mut(), Row::of(row)) {
+        match self.states.records_mut().touch_row(Row::of(row)) {
             None => self.touch_each(row, run),
             Some(free) => {
-                if !free.is_empty() && !run.join(self.states.records(), &free) {
+                if !free.is_empty() && !run.join(self.states.links(), &free) {
                     self.unlink(std::mem::replace(&mut run, free));
                 }
                 run
@@ -143,7 +143,7 @@ impl BlockPool {
 
     fn touch_each(&mut self, mut blocks: &[BlockId], mut run: Run) -> Run {
         loop {
-            let num_touched = records::touch_beside(self.states.records_mut(), blocks, &mut run);
+            let num_touched = self.states.records_mut().touch_beside(blocks, &mut run);
             let Some((&block, rest)) = blocks[num_touched..].split_first() else { return run };
             if block == NULL_BLOCK {
                 self.touch_null(1);
@@ -199,7 +199,7 @@ impl BlockPool {
         }
         let mut turned = [NULL_BLOCK; READ_AT_ONCE];
         let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
-        let mut parts = records::read_ahead(self.states.records(), table.rchunks(READ_AT_ONCE));
+        let mut parts = read_ahead(self.states.records(), table.rchunks(READ_AT_ONCE));
         while let Some(part) = parts.next(self.states.records()) {
             let num_held = turn(part, &mut turned);
             self.release_to_runs(&turned[..num_held], &mut front, &mut back);

@@ -1,7 +1,8 @@
 //! Blocks that stand side by side in a queue.
 
-use super::record::{Record, next_of, prev_of};
+use super::links::{Links, are_all};
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::rows::Row;
 
 /// Blocks that stand side by side in a list.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,6 +16,20 @@ impl Run {
     /// A run of one block.
     pub fn of(block: BlockId) -> Self {
         Self { front: block, back: block, len: 1 }
+    }
+
+    /// The run that blocks in a row are, if they stand in a row in their list too.
+    #[inline]
+    pub fn of_row(links: &[Links], row: Row) -> Option<Self> {
+        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
+        let len = row.len();
+        if first.has_next_of(Links::UP) {
+            are_all(inner, Links::UP).then_some(Self { front: low, back: high, len })
+        } else {
+            let is_run = last.has_next_of(Links::DOWN) && are_all(inner, Links::DOWN);
+            is_run.then_some(Self { front: high, back: low, len })
+        }
     }
 
     /// A block of the run, if it has one.
@@ -43,12 +58,12 @@ impl Run {
 
     /// Adds a block if it stands right before or behind the run; whether it does.
     #[inline]
-    pub fn grow(&mut self, records: &[Record], block: BlockId) -> bool {
+    pub fn grow(&mut self, links: &[Links], block: BlockId) -> bool {
         if self.len == 0 {
             return false;
-        } else if prev_of(self.front, &records[self.front as usize]) == block {
+        } else if links[self.front as usize].prev_of(self.front) == block {
             self.front = block;
-        } else if next_of(self.back, &records[self.back as usize]) == block {
+        } else if links[self.back as usize].next_of(self.back) == block {
             self.back = block;
         } else {
             return false;
@@ -59,8 +74,8 @@ impl Run {
 
     /// Adds blocks that stand side by side if they stand right before or behind the run; whether
     /// they do.
-    pub fn join(&mut self, records: &[Record], other: &Self) -> bool {
-        let [before, behind] = self.neighbours(records);
+    pub fn join(&mut self, links: &[Links], other: &Self) -> bool {
+        let [before, behind] = self.neighbours(links);
         if self.len == 0 {
             *self = *other;
         } else if before == other.back {
@@ -76,12 +91,41 @@ impl Run {
     }
 
     /// The blocks before and behind the run; the null block twice if there is no run.
-    pub fn neighbours(&self, records: &[Record]) -> [u32; 2] {
+    pub fn neighbours(&self, links: &[Links]) -> [u32; 2] {
         let Self { front, back, len } = *self;
         if len == 0 {
             return [NULL_BLOCK; 2];
         }
-        let record = |id: u32| &records[id as usize];
-        [prev_of(front, record(front)), next_of(back, record(back))]
+        [links[front as usize].prev_of(front), links[back as usize].next_of(back)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::links::join;
+
+    #[test]
+    fn blocks_in_a_row_are_a_run_if_their_list_has_them_in_a_row() {
+        let row = Row { first: 1, last: 5 };
+        for order in [[0, 1, 2, 3, 4, 5], [0, 5, 4, 3, 2, 1]] {
+            for row in [row, row.turned()] {
+                let run = Run::of_row(&ring(&order), row).expect("a run");
+                assert_eq!((run.front, run.back, run.len), (order[1], order[5], 5));
+            }
+        }
+        let others =
+            [[0, 1, 2, 4, 3, 5], [0, 2, 1, 3, 4, 5], [0, 5, 3, 4, 2, 1], [1, 2, 3, 0, 4, 5]];
+        for order in others {
+            assert!(Run::of_row(&ring(&order), row).is_none(), "{order:?}");
+        }
+    }
+
+    /// Links of blocks that stand in a ring in this order.
+    fn ring(order: &[u32]) -> Vec<Links> {
+        let mut links = vec![Links::default(); order.len()];
+        let behind = order.iter().cycle().skip(1);
+        order.iter().zip(behind).for_each(|(&left, &right)| join(&mut links, left, right));
+        links
     }
 }

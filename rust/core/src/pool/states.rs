@@ -4,13 +4,14 @@
 use super::chains::{NO_SEGMENT, Slot};
 use super::full_blocks::FullBlocks;
 use super::index::{Fingerprint, KeyLayout, Place};
+use super::links::Links;
 use super::present;
-use super::record::{KINDS, Record, flag, word};
 use super::record_writer::RecordWriter;
-use super::records;
+use super::records::Records;
+use super::usage::{KINDS, flag};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
-pub use super::record::MAX_REFERENCES;
+pub use super::usage::MAX_REFERENCES;
 
 /// What a block is once a holder less uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,7 @@ pub(crate) enum Dropped {
 #[derive(Clone, Debug)]
 pub struct BlockStates {
     layout: KeyLayout,
-    /// A record for each block, and one for each sentinel of a queue but the first.
-    records: Vec<Record>,
+    records: Records,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
     /// The segment of a chain that a linked block names.
@@ -47,27 +47,35 @@ impl BlockStates {
     pub fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_further: usize) -> Self {
         Self {
             layout,
-            records: present::zeros([0; 4], num_blocks + 1 + num_further),
-            hash: present::zeros_in_order([0; 4], num_blocks),
-            hash_num_tokens: present::zeros_in_order(0, num_blocks),
-            segments: present::zeros_in_order(NO_SEGMENT, num_blocks),
+            records: Records::new(num_blocks, 1 + num_further),
+            hash: present::zeros_in_order(num_blocks),
+            hash_num_tokens: present::zeros_in_order(num_blocks),
+            segments: present::zeros_in_order(num_blocks),
         }
     }
 
-    pub(super) fn records(&self) -> &[Record] {
+    pub(super) fn records(&self) -> &Records {
         &self.records
     }
 
-    pub(super) fn records_mut(&mut self) -> &mut [Record] {
+    pub(super) fn records_mut(&mut self) -> &mut Records {
         &mut self.records
     }
 
+    pub(super) fn links(&self) -> &[Links] {
+        &self.records.links
+    }
+
+    pub(super) fn links_mut(&mut self) -> &mut [Links] {
+        &mut self.records.links
+    }
+
     fn usage(&self, id: BlockId) -> u32 {
-        self.records[id as usize][word::USE]
+        self.records.usage[id as usize]
     }
 
     fn usage_mut(&mut self, id: BlockId) -> &mut u32 {
-        &mut self.records[id as usize][word::USE]
+        &mut self.records.usage[id as usize]
     }
 
     /// Number of blocks, the null block included.
@@ -105,8 +113,8 @@ impl BlockStates {
 
     /// As [`Self::take_plain`], of blocks that are plain.
     pub(super) fn take_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
-        let records = &mut self.records[..];
-        blocks.for_each(|block| records[block as usize][word::USE] = 1);
+        let usage = &mut self.records.usage[..];
+        blocks.for_each(|block| usage[block as usize] = 1);
     }
 
     /// Reads the keys of blocks that are about to be compared, so that the waits for memory
@@ -167,7 +175,13 @@ impl BlockStates {
     /// The fingerprint of the key that the block has or had last.
     #[inline]
     pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
-        Fingerprint(self.records[id as usize][word::FINGERPRINT])
+        self.records.fingerprints[id as usize]
+    }
+
+    /// The fingerprints of the keys that blocks have or had last.
+    #[inline]
+    pub fn fingerprints(&self) -> &[Fingerprint] {
+        &self.records.fingerprints
     }
 
     /// Whether the block is cached under exactly this key as its own.
@@ -225,12 +239,12 @@ impl BlockStates {
         num_tokens: usize,
         segment: Slot,
     ) -> bool {
-        let record = &mut self.records[id as usize];
-        if record[word::USE] & flag::CACHED != 0 {
+        let usage = self.usage_mut(id);
+        if *usage & flag::CACHED != 0 {
             return false;
         }
-        record[word::USE] |= key_flags(segment);
-        record[word::FINGERPRINT] = fingerprint.0;
+        *usage |= key_flags(segment);
+        self.records.fingerprints[id as usize] = fingerprint;
         self.hash[id as usize] = hash.0;
         self.hash_num_tokens[id as usize] = num_tokens as u32;
         self.segments[id as usize] = segment;
@@ -240,12 +254,7 @@ impl BlockStates {
     /// Marks blocks that are about to get their own hashes, up to one that has one already or is
     /// null; how many.
     pub(super) fn mark_cached(&mut self, blocks: &[BlockId], segment: Slot) -> usize {
-        records::mark_cached(&mut self.records, blocks, key_flags(segment))
-    }
-
-    /// Takes the marks of [`Self::mark_cached`] back.
-    pub(super) fn unmark_cached(&mut self, blocks: &[BlockId]) {
-        blocks.iter().for_each(|&block| self.clear_key(block));
+        self.records.mark_cached(blocks, key_flags(segment))
     }
 
     /// Gives blocks that are marked as cached the first hashes of a batch, and its segment.
@@ -271,13 +280,13 @@ impl BlockStates {
     ) {
         // As long as each other, so that one check of an id is enough.
         let num_blocks = self.hash.len();
-        let records = &mut self.records[..num_blocks];
+        let fingerprints = &mut self.records.fingerprints[..num_blocks];
         let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
         let segments = &mut self.segments[..num_blocks];
         let mut num_tokens = batch.first_num_tokens as u32;
         for ((&block, place), own) in blocks.iter().zip(places).zip(hashes) {
             self.hash[block as usize] = own.0;
-            records[block as usize][word::FINGERPRINT] = place.fingerprint.0;
+            fingerprints[block as usize] = place.fingerprint;
             hash_num_tokens[block as usize] = num_tokens;
             if batch.segment != NO_SEGMENT {
                 segments[block as usize] = batch.segment;
@@ -286,15 +295,16 @@ impl BlockStates {
         }
     }
 
-    /// Records of blocks and sentinels.
-    pub(super) fn num_records(&self) -> usize {
-        self.records.len()
+    /// To change the holders and neighbours of many blocks.
+    #[inline]
+    pub(super) fn record_writer(&mut self) -> RecordWriter<'_> {
+        RecordWriter::new(&mut self.records)
     }
 
-    /// To change the holders and neighbours of many of the first `len` records.
+    /// As [`Self::record_writer`], of the first `n` blocks.
     #[inline]
-    pub(super) fn record_writer(&mut self, len: usize) -> RecordWriter<'_> {
-        RecordWriter::new(&mut self.records[..len])
+    pub(super) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
+        RecordWriter::of_first(&mut self.records, n)
     }
 
     /// Takes the block's own hash away.

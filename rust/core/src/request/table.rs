@@ -12,6 +12,8 @@ pub struct GroupBlocks {
 }
 
 impl GroupBlocks {
+    const MANY: usize = 1 << 9;
+
     /// `null_head` null blocks, then `ids`.
     pub fn new(null_head: usize, ids: Vec<BlockId>) -> Self {
         let mut blocks = Self { null_head, start: 0, ids };
@@ -73,10 +75,15 @@ impl GroupBlocks {
         }
     }
 
-    /// Adds blocks at the end.
+    /// Adds blocks at the end, and leaves room behind many: a hit goes on with new blocks, and a
+    /// list without room is copied for the first of them.
     pub fn extend_from(&mut self, other: &Self, skip: usize) {
         self.push_nulls(other.null_head.saturating_sub(skip));
-        self.ids.extend_from_slice(other.tail_from(skip).1);
+        let tail = other.tail_from(skip).1;
+        if tail.len() >= Self::MANY {
+            self.ids.reserve(tail.len() + tail.len() / 8);
+        }
+        self.ids.extend_from_slice(tail);
     }
 
     /// The end of the list, to add blocks to. They must not be null.
@@ -139,11 +146,11 @@ impl GroupBlocks {
         }
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
         let range = &mut self.ids[first..end];
-        // Nearly always none, and counted side by side.
-        let num_nulls = range.iter().filter(|&&id| id == NULL_BLOCK).count();
-        let first_held = match num_nulls {
-            0 => 0,
-            _ => range.iter().rposition(|&id| id == NULL_BLOCK).map_or(0, |last| last + 1),
+        // Nearly always none, and looked for side by side.
+        let are_held = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
+        let first_held = match are_held {
+            true => 0,
+            false => range.iter().rposition(|&id| id == NULL_BLOCK).map_or(0, |last| last + 1),
         };
         let held = &mut range[first_held..];
         let released = held.iter().rev().copied().collect();
@@ -153,7 +160,10 @@ impl GroupBlocks {
     }
 
     fn absorb_leading_nulls(&mut self) {
-        let nulls = self.tail().iter().take_while(|&&id| id == NULL_BLOCK).count();
+        if self.tail().first() != Some(&NULL_BLOCK) {
+            return;
+        }
+        let nulls = num_leading_nulls(self.tail());
         self.null_head += nulls;
         self.start += nulls;
         if self.start > 64 && self.start * 2 > self.ids.len() {
@@ -161,6 +171,13 @@ impl GroupBlocks {
             self.start = 0;
         }
     }
+}
+
+fn num_leading_nulls(ids: &[BlockId]) -> usize {
+    let are_nulls = |ids: &[BlockId; 16]| ids.iter().fold(0, |any, id| any | id) == NULL_BLOCK;
+    let (parts, _) = ids.as_chunks();
+    let num_whole = parts.iter().take_while(|part| are_nulls(part)).count() * 16;
+    num_whole + ids[num_whole..].iter().take_while(|&&id| id == NULL_BLOCK).count()
 }
 
 #[cfg(test)]

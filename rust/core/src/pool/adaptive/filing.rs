@@ -6,7 +6,7 @@ use super::names::Name;
 use super::sightings::Event;
 use super::tag::{Place, Stamp, Tag, Waiting};
 use crate::block::BlockId;
-use crate::pool::records::{self, Ends};
+use crate::pool::records::Ends;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
 
@@ -39,7 +39,7 @@ impl Adaptive {
     ) -> &'b [BlockId] {
         let (mut last, mut num_watched) = (filing.last, 0);
         let (stamp, mut tags) = (filing.stamp, self.tags.writer());
-        let mut records = states.record_writer(tags.len());
+        let mut records = states.writer_of_first(tags.len());
         let stop = blocks.windows(2).rposition(|pair| {
             // As if the next one were filed too: its own link is written then, or by who is.
             let (block, next) = (pair[1], pair[0]);
@@ -70,7 +70,7 @@ impl Adaptive {
         let stamp = filing.stamp;
         let Some(mut tags) = self.tags.row_alike(row, stamp) else { return false };
         let mut ends = Ends { front: 0, is_front_open: false, back: filing.last, num_free: 0 };
-        if !records::drop_row_to_ends(states.records_mut(), row, &mut ends) {
+        if !states.records_mut().drop_row_to_ends(row, &mut ends) {
             return false;
         }
         if ends.num_free > 0 {

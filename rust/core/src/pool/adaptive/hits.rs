@@ -6,9 +6,8 @@ use super::sample::Use;
 use super::sightings::Event;
 use super::tag::{Place, Tag};
 use crate::block::BlockId;
-use crate::pool::listed_rows::touch_listed_row;
 use crate::pool::record_writer::RecordWriter;
-use crate::pool::records;
+use crate::pool::records::Records;
 use crate::pool::run::Run;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
@@ -25,7 +24,7 @@ pub struct Leaving {
 impl Leaving {
     #[inline]
     fn add(&mut self, records: &mut RecordWriter<'_>, block: BlockId, was: Tag) {
-        if !self.run.grow(records.records(), block) {
+        if !self.run.grow(records.links(), block) {
             let run = std::mem::replace(&mut self.run, Run::of(block));
             records.unlink_run(&run);
         }
@@ -34,7 +33,7 @@ impl Leaving {
     }
 
     fn add_run(&mut self, states: &mut BlockStates, run: &Run) {
-        if !self.run.join(states.records(), run) {
+        if !self.run.join(states.links(), run) {
             let before = std::mem::replace(&mut self.run, *run);
             states.unlink_run(&before);
         }
@@ -53,8 +52,7 @@ impl Adaptive {
         leaving: &mut Leaving,
     ) -> usize {
         let mut left = std::mem::take(leaving);
-        let num_records = states.num_records();
-        let (mut records, mut tags) = (states.record_writer(num_records), self.tags.writer());
+        let (mut records, mut tags) = (states.record_writer(), self.tags.writer());
         let num_hit = blocks.iter().position(|&block| {
             let was = tags.hit_listed(block, || records.add_first_reference(block));
             was.map(|was| left.add(&mut records, block, was)).is_none()
@@ -68,7 +66,7 @@ impl Adaptive {
     pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
         let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
-        let touch = if are_listed { touch_listed_row } else { records::touch_row };
+        let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
         let Some(run) = touch(states.records_mut(), row) else { return false };
         let num_watched = tags.hit();
         if are_listed {
@@ -102,8 +100,7 @@ impl Adaptive {
             Place::Held => self.held.remove(states, block),
             Place::Ladder => self.leave_ladder(states, block),
             Place::Listed => {
-                let num_records = states.num_records();
-                leaving.add(&mut states.record_writer(num_records), block, was);
+                leaving.add(&mut states.record_writer(), block, was);
             }
         }
         true

@@ -50,7 +50,8 @@ use tags::Tags;
 
 use super::free_queue::BlockList;
 use super::grade::Grade;
-use super::listed_rows::row_from;
+use super::index::Fingerprint;
+use super::links::row_from;
 use super::run::Run;
 use super::states::BlockStates;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
@@ -161,25 +162,53 @@ impl Adaptive {
     /// Blocks have become cached under the keys that they have now. Null blocks are passed over.
     pub fn mark(&mut self, states: &BlockStates, blocks: &[BlockId], mark: Mark) {
         let first = Tag::first(mark);
-        let limit = if mark.is_watched { self.sample.limit() } else { 0 };
-        let mut tags = self.tags.writer();
-        let mut num_null = 0;
-        for &block in blocks {
-            if block == NULL_BLOCK {
-                num_null += 1;
-                continue;
-            }
-            let fingerprint = states.fingerprint(block);
-            if fingerprint.0 >= limit {
-                tags.start(block, first);
-            } else {
-                tags.start(block, first.sampled());
-                let name = Name::of(fingerprint);
-                self.sightings.note(&mut self.sample, Event::Used(Use::Computed), name);
-            }
+        let row = Row::of_all(blocks).filter(|&row| self.tags.start_row(row, first));
+        let mut num_marked = blocks.len();
+        if row.is_none() {
+            let mut tags = self.tags.writer();
+            let known = blocks.iter().filter(|&&block| block != NULL_BLOCK);
+            num_marked = known.map(|&block| tags.start(block, first)).count();
         }
-        self.sightings.tell(&mut self.sample);
-        self.clock.num_cached += if mark.is_watched { blocks.len() - num_null } else { 0 };
+        if mark.is_watched {
+            match row {
+                Some(row) => self.sample_row(states, row),
+                None => blocks.iter().for_each(|&block| self.sample_one(states, block)),
+            }
+            self.sightings.tell(&mut self.sample);
+            self.clock.num_cached += num_marked;
+        }
+    }
+
+    /// Those of blocks in a row, which have become cached, that are of the sample from now on.
+    fn sample_row(&mut self, states: &BlockStates, row: Row) {
+        const FEW: usize = 8;
+        let Some(fingerprints) = row.part_of(states.fingerprints()) else { return };
+        let low = row.first.min(row.last);
+        let few = fingerprints.chunks(FEW).enumerate();
+        let mut sample = |(n, few): (usize, &[Fingerprint])| {
+            // Mostly none, and looked at side by side.
+            if few.iter().fold(false, |any, own| any | (own.0 < self.sample.limit())) {
+                let first = low + (n * FEW) as BlockId;
+                let blocks = first..first + few.len() as BlockId;
+                match row.goes_up() {
+                    true => blocks.for_each(|block| self.sample_one(states, block)),
+                    false => blocks.rev().for_each(|block| self.sample_one(states, block)),
+                }
+            }
+        };
+        match row.goes_up() {
+            true => few.for_each(&mut sample),
+            false => few.rev().for_each(&mut sample),
+        }
+    }
+
+    fn sample_one(&mut self, states: &BlockStates, block: BlockId) {
+        let fingerprint = states.fingerprint(block);
+        if fingerprint.0 < self.sample.limit() && block != NULL_BLOCK {
+            self.tags.add_to_sample(block);
+            let name = Name::of(fingerprint);
+            self.sightings.note(&mut self.sample, Event::Used(Use::Computed), name);
+        }
     }
 
     /// The same became of blocks in a row: the sample has to know of those that it has.
@@ -295,7 +324,7 @@ impl Adaptive {
     #[inline]
     fn leave_in_row(&mut self, states: &BlockStates, list: u32, n: usize) -> Option<(Run, usize)> {
         let first = states.first_of_ring(list).filter(|_| n >= Row::LEAST)?;
-        let row = row_from(states.records(), first, n);
+        let row = row_from(states.links(), first, n);
         let num_watched = self.tags.row_that_leaves(row)?.leave();
         Some((Run { front: row.first, back: row.last, len: row.len() }, num_watched))
     }

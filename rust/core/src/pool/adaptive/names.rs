@@ -1,12 +1,14 @@
 //! What is known of each name of the sample: a hash table of a fixed size, which never grows in the
 //! middle of serving, with linear probing.
 
+use bytemuck::Zeroable;
+
 use crate::pool::index::Fingerprint;
 use crate::pool::present;
 
 /// The name of a block in the sample: its fingerprint, of the prefix that it stands for in its
 /// group. That two blocks have one is rare, and moves the counts of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub(super) struct Name(u32);
 
 impl Name {
@@ -19,7 +21,7 @@ impl Name {
 }
 
 /// Where a name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub(super) struct Entry {
     pub name: Name,
     /// In its bucket.
@@ -59,7 +61,7 @@ impl Names {
 
     /// At most so many names.
     pub fn new(max_len: usize) -> Self {
-        Self { slots: present::zeros(Entry::EMPTY, max_len * 3 / 2 + 2), len: 0, max_len }
+        Self { slots: present::zeros(max_len * 3 / 2 + 2), len: 0, max_len }
     }
 
     #[cfg(test)]

@@ -34,13 +34,32 @@ impl Word {
 impl Sampled {
     /// No block of so many.
     pub fn new(num_blocks: usize) -> Self {
-        Self(present::zeros(0, num_blocks / Word::LEN + 1))
+        Self(present::zeros(num_blocks / Word::LEN + 1))
     }
 
     /// A block becomes one of the sample, or is so no longer.
     #[inline]
     pub fn toggle(&mut self, block: BlockId) {
         self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
+    }
+
+    /// None of the blocks in a row is of the sample any more.
+    #[inline]
+    pub fn remove_row(&mut self, row: Row) {
+        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let (first, last) = (Word::of(low), Word::of(high));
+        for (at, word) in (first..).zip(&mut self.0[first..=last]) {
+            *word &= !Self::bits_between(at, low, high);
+        }
+    }
+
+    /// The bits of a word that stand for blocks from `low` to `high`, if it is the word of one of
+    /// them or between those.
+    #[inline]
+    fn bits_between(at: usize, low: BlockId, high: BlockId) -> u64 {
+        let from_low = if at == Word::of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
+        let to_high = if at == Word::of(high) { u64::MAX >> (!high % u64::BITS) } else { u64::MAX };
+        from_low & to_high
     }
 
     /// Whether a block is of the sample.
@@ -65,12 +84,10 @@ impl Sampled {
     #[inline]
     fn words(&self, row: Row) -> impl DoubleEndedIterator<Item = Word> {
         let (low, high) = (row.first.min(row.last), row.first.max(row.last));
-        let (first, last) = (Word::of(low), Word::of(high));
-        let (from_low, to_high) = (u64::MAX << (low % u64::BITS), u64::MAX >> (!high % u64::BITS));
-        self.0[first..=last].iter().enumerate().map(move |(i, &bits)| {
+        let first = Word::of(low);
+        self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
             let at = first + i;
-            let bits = if at == first { bits & from_low } else { bits };
-            Word { at, bits: if at == last { bits & to_high } else { bits } }
+            Word { at, bits: bits & Self::bits_between(at, low, high) }
         })
     }
 }
@@ -114,6 +131,11 @@ mod tests {
             let mut expected: Vec<_> =
                 (first.min(last)..=first.max(last)).filter(is_sampled).collect();
             let row = Row { first, last };
+            let mut without = Sampled(sampled.0.clone());
+            without.remove_row(row);
+            let is_inside = |block: u32| (first.min(last)..=first.max(last)).contains(&block);
+            let expected_without = |block| sampled.has(block) && !is_inside(block);
+            prop_assert!((0..300).all(|block| without.has(block) == expected_without(block)));
             prop_assert_eq!(sampled.upwards(row).collect::<Vec<_>>(), &expected[..]);
             expected.reverse();
             prop_assert_eq!(sampled.downwards(row).collect::<Vec<_>>(), expected);

@@ -1,8 +1,6 @@
 //! Sampled blocks that were seen and of which the sample is still to be told: of many at once, so
 //! that the waits for memory overlap.
 
-use std::iter;
-
 use super::names::Name;
 use super::sample::{Sample, Use};
 
@@ -38,7 +36,11 @@ impl Sightings {
     #[inline(never)]
     pub fn note(&mut self, sample: &mut Sample, event: Event, name: Name) {
         self.start(sample, event);
-        self.add_each(sample, iter::once(name));
+        if self.num == Self::MAX {
+            self.tell_all(sample);
+        }
+        self.names[self.num] = name;
+        self.num += 1;
     }
 
     /// The same becomes of blocks that are added.

@@ -63,11 +63,6 @@ impl Tag {
         self.0 & bit::SAMPLED != 0
     }
 
-    /// The same, of a block of the sample.
-    pub fn sampled(self) -> Self {
-        Self(self.0 | bit::SAMPLED)
-    }
-
     pub fn uses(self) -> Uses {
         Uses(self.0 & bit::USES)
     }

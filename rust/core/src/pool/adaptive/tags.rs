@@ -18,7 +18,7 @@ pub(super) struct Tags {
 
 impl Tags {
     pub fn new(num_blocks: usize) -> Self {
-        Self { tags: present::zeros(0, num_blocks), sampled: Sampled::new(num_blocks) }
+        Self { tags: present::zeros(num_blocks), sampled: Sampled::new(num_blocks) }
     }
 
     fn get(&self, block: BlockId) -> u32 {
@@ -64,6 +64,25 @@ impl Tags {
         let first = self.of(row.first);
         let mask = first.why_it_leaves()?;
         TagRow::of(row.of_list(&mut self.tags)?, mask, first.0 & mask)
+    }
+
+    /// Blocks in a row become cached, if none of them is in a place yet; whether it is so.
+    #[inline]
+    pub fn start_row(&mut self, row: Row, first: Tag) -> bool {
+        let Some(tags) = row.of_list(&mut self.tags) else { return false };
+        if tags.iter().fold(0, |any, tag| any | tag) & bit::PLACE != 0 {
+            return false;
+        }
+        tags.fill(first.0);
+        self.sampled.remove_row(row);
+        true
+    }
+
+    /// A block that was not of the sample is from now on.
+    #[inline]
+    pub fn add_to_sample(&mut self, block: BlockId) {
+        *self.get_mut(block) |= bit::SAMPLED;
+        self.sampled.toggle(block);
     }
 
     /// The blocks of the sample.
@@ -268,7 +287,8 @@ mod tests {
     #[test]
     fn a_block_that_is_listed_wrongly_in_the_sample_is_found() {
         let mut tags = tags(Mark::default());
-        tags.writer().start(5, Tag::first(Mark::default()).sampled());
+        tags.writer().start(5, Tag::first(Mark::default()));
+        tags.add_to_sample(5);
         tags.copy(5, 6);
         tags.copy(BLOCK, 5);
         assert_eq!(tags.check(), Ok(()));

@@ -1,15 +1,17 @@
 //! How a key becomes the 32 bits by which the index finds it.
 
+use bytemuck::Zeroable;
+
 use crate::block::{BlockHash, CacheKey, GroupId};
 
 /// Slots of the index on a cache line.
 pub const LINE_LEN: usize = 8;
 
-/// Four keys of a hash on a line, where lines are rarely full.
-const FREE_LINES: u32 = 2;
+/// Two keys of a hash on a line, where lines are rarely full.
+const FREE_LINES: u32 = 1;
 
 /// What a slot of the index holds of a key: bits of its hash, and below them its group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Zeroable)]
 pub struct Fingerprint(pub(crate) u32);
 
 impl Fingerprint {
@@ -70,15 +72,26 @@ impl KeyLayout {
         self.fingerprint(&key.hash, key.group)
     }
 
-    /// The fingerprint of a hash in a group. Mixes all bits, since hashes may also come from a
-    /// caller who counts 1, 2, 3.
+    /// The fingerprint of a hash in a group.
     #[inline]
-    pub fn fingerprint(&self, &BlockHash([a, b, c, d]): &BlockHash, group: GroupId) -> Fingerprint {
+    pub fn fingerprint(&self, hash: &BlockHash, group: GroupId) -> Fingerprint {
+        self.fingerprint_of_bits(Self::bits(hash), group)
+    }
+
+    /// As [`Self::fingerprint`], of a hash with these [`Self::bits`].
+    #[inline]
+    pub fn fingerprint_of_bits(&self, bits: u32, group: GroupId) -> Fingerprint {
         debug_assert!(self.has_group(group));
+        Fingerprint(bits & !self.group_mask | u32::from(group))
+    }
+
+    /// What the fingerprints of a hash have in common. Mixes all bits, since hashes may also come
+    /// from a caller who counts 1, 2, 3.
+    #[inline]
+    pub fn bits(&BlockHash([a, b, c, d]): &BlockHash) -> u32 {
         let left = a ^ c.rotate_left(23) ^ 0x243f_6a88_85a3_08d3;
         let right = b ^ d.rotate_left(41) ^ 0x1319_8a2e_0370_7344;
-        let mixed = (folded_multiply(left, right) >> 32) as u32;
-        Fingerprint(mixed & !self.group_mask | u32::from(group))
+        (folded_multiply(left, right) >> 32) as u32
     }
 
     /// The line that a key belongs to, in a table of so many and [`Self::more_lines`].
@@ -131,12 +144,12 @@ mod tests {
         let layout = KeyLayout::new(6);
         let mut seen = [false; 100];
         for n in 0..5000 {
-            let fingerprints = [0, 3, 4, 5].map(|group| layout.fingerprint(&hash(n), group));
+            let fingerprints = [0, 1, 2, 5].map(|group| layout.fingerprint(&hash(n), group));
             let lines = fingerprints.map(|fingerprint| layout.line(fingerprint, 99));
-            assert_eq!(lines, [0, 0, 1, 1].map(|later| lines[0] + later));
-            assert_eq!(fingerprints.map(Fingerprint::slot), [0, 3, 4, 5]);
+            assert_eq!(lines, [0, 0, 1, 2].map(|later| lines[0] + later));
+            assert_eq!(fingerprints.map(Fingerprint::slot), [0, 1, 2, 5]);
             seen[lines[0]] = true;
-            seen[lines[3]] = true;
+            seen[lines[2]] = true;
         }
         assert_eq!(seen, [true; 100]);
     }
@@ -154,7 +167,7 @@ mod tests {
         let layout = KeyLayout::new(20);
         let line = |group, num_lines| layout.line(layout.fingerprint(&hash(1), group), num_lines);
         assert_eq!(line(8, 800), line(7, 800) + 1);
-        assert_eq!(line(3, 800), line(0, 800));
+        assert_eq!(line(1, 800), line(0, 800));
         assert!((0..20).all(|group| line(group, 2) < 2 + layout.more_lines()));
     }
 }

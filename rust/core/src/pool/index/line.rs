@@ -44,11 +44,23 @@ impl Line {
         }
     }
 
+    /// Puts an entry in an empty slot, if there is one and no slot has, or had last, an entry with
+    /// this fingerprint; whether it was done.
+    #[inline]
+    pub fn enter(&mut self, fp: Fingerprint, entry: Entry) -> bool {
+        if self.may_have(fp) {
+            return false;
+        }
+        let Some(slot) = self.empty_slot(fp) else { return false };
+        self.put(slot, fp, entry);
+        true
+    }
+
     /// The last slot with this entry.
     pub fn slot_of(&self, entry: Entry) -> Option<usize> {
-        let later = |last, (slot, &other)| if other == entry { slot } else { last };
-        let last = self.entries.iter().enumerate().fold(LINE_LEN, later);
-        (last < LINE_LEN).then_some(last)
+        let same = self.entries.map(|other| if other == entry { u8::MAX } else { 0 });
+        let last_bit = u64::from_le_bytes(same).checked_ilog2();
+        last_bit.map(|bit| (bit / u8::BITS) as usize)
     }
 
     #[inline]

@@ -33,22 +33,23 @@ impl SimpleChanges<'_> {
     #[inline]
     fn enter(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
         let is_passed = self.passed[line as usize] > 0;
-        let line = &mut self.lines[line as usize];
-        if line.may_have(fingerprint) || is_passed {
-            return false;
-        }
-        let Some(slot) = line.empty_slot(fingerprint) else { return false };
-        line.put(slot, fingerprint, entry);
-        true
+        !is_passed && self.lines[line as usize].enter(fingerprint, entry)
     }
 
     /// As [`Self::insert`], for one entry after the other up to one that is left undone; how many
     /// were added.
+    #[inline(never)]
     pub fn insert_each(&mut self, places: &[Place], entries: &[Entry]) -> usize {
-        let room = self.max_len - *self.len;
-        let enter = |(&place, &entry): (&Place, &Entry)| self.enter(place, entry);
-        let added = places.iter().zip(entries).take(room).map(enter);
-        let num_added = added.take_while(|&is_added| is_added).count();
+        let n = entries.len().min(self.max_len - *self.len);
+        let (entries, places) = (&entries[..n], &places[..n]);
+        // As long as each other, so that one check of a line is enough.
+        let passed = &self.passed[..self.lines.len()];
+        let lines = &mut *self.lines;
+        let undone = places.iter().zip(entries).position(|(place, &entry)| {
+            let line = &mut lines[place.line as usize];
+            passed[place.line as usize] > 0 || !line.enter(place.fingerprint, entry)
+        });
+        let num_added = undone.unwrap_or(n);
         *self.len += num_added;
         num_added
     }

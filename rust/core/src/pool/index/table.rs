@@ -50,7 +50,7 @@ impl HashIndex {
         }
     }
 
-    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill four of its
+    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill two of its
     /// slots. Two a key where the table is large: with 7 for 5 keys, most of the time went into lines
     /// that were full.
     fn num_homes(capacity: usize) -> usize {

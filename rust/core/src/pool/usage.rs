@@ -1,0 +1,21 @@
+//! Who uses a block, and what is known of it besides: a word each.
+
+/// Flags of a block, in the bits above its references.
+pub mod flag {
+    /// The block names a segment of a chain.
+    pub const LINKED: u32 = 1 << 27;
+    /// The block is in the prefix cache under its own hash.
+    pub const CACHED: u32 = 1 << 28;
+    /// An earlier block with the same key is served instead of this one.
+    pub const DUPLICATE: u32 = 1 << 29;
+    /// The block goes to the pinned tier when it loses its last reference.
+    pub const PINNED: u32 = 1 << 30;
+    /// The block has further keys beside its own hash.
+    pub const FURTHER_KEYS: u32 = 1 << 31;
+}
+
+/// The most references that a block can have.
+pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+
+/// All flags but one that makes no difference to a block that is taken or given back.
+pub const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
