@@ -31,15 +31,26 @@ struct Range {
 
 /// Numbers as a list.
 pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyList>> {
-    let largest = numbers.iter().copied().max().unwrap_or(0) as usize;
+    if numbers.len() < FEW {
+        return PyList::new(py, numbers);
+    }
+    let pieces: Vec<_> = Pieces::of(numbers, LONG_ROW).collect();
+    let largest = pieces.iter().map(largest_of).max().unwrap_or(0) as usize;
     let range = (largest / FIRST_RANGE + 1).next_power_of_two().ilog2() as usize;
-    if range >= NUM_RANGES || numbers.len() < FEW {
+    if range >= NUM_RANGES {
         return PyList::new(py, numbers);
     }
     let range = Range::get(py, range)?;
-    let mut parts = Pieces::of(numbers, LONG_ROW).map(|piece| range.part(py, piece));
+    let mut parts = pieces.into_iter().map(|piece| range.part(py, piece));
     let Some(first) = parts.next() else { return Ok(PyList::empty(py)) };
     parts.try_fold(first?, |list, part| append(list, &part?))
+}
+
+fn largest_of(piece: &Piece<'_>) -> u32 {
+    match *piece {
+        Piece::Row(row) => row[0].max(row[row.len() - 1]),
+        Piece::Scattered(some) => some.iter().copied().max().unwrap_or(0),
+    }
 }
 
 impl Range {
