@@ -49,6 +49,12 @@ impl Row {
         self.first.abs_diff(self.last) as usize + 1
     }
 
+    /// The least and the largest of them.
+    #[inline]
+    pub fn bounds(self) -> (u32, u32) {
+        (self.first.min(self.last), self.first.max(self.last))
+    }
+
     /// Whether they go up.
     #[inline]
     pub fn goes_up(self) -> bool {
@@ -70,8 +76,8 @@ impl Row {
 
     #[inline]
     fn range(self) -> Option<Range<usize>> {
-        let low = self.first.min(self.last) as usize;
-        (low > 0).then(|| low..low + self.len())
+        let (low, high) = self.bounds();
+        (low > 0).then_some(low as usize..high as usize + 1)
     }
 }
 

@@ -82,9 +82,7 @@ impl BlockStates {
 
     /// Takes blocks that stand side by side out of the ring that they are in.
     pub(super) fn unlink_run(&mut self, run: &Run) {
-        if run.len > 0 {
-            self.join(self.prev(run.front), self.next(run.back));
-        }
+        run.unlink(self.links_mut());
     }
 
     /// Takes a block out of the ring that it is in.
@@ -144,10 +142,8 @@ impl BlockList {
 
     /// Takes blocks that stand side by side out of the middle.
     pub fn remove_run(&mut self, links: &mut BlockStates, run: &Run) {
-        if run.len > 0 {
-            links.join(links.prev(run.front), links.next(run.back));
-            self.len -= run.len;
-        }
+        links.unlink_run(run);
+        self.len -= run.len;
     }
 
     /// Puts blocks that stand side by side at the end.

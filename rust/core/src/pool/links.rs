@@ -148,10 +148,10 @@ fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>
     out.extend((0..n).map(|_| {
         let block = next;
         // Guessed, so that blocks in a row are read without waiting for one to name the next.
-        next = match links[block as usize].next {
-            next if next == Links::UP.next => block.wrapping_add(1),
-            next if next == Links::DOWN.next => block.wrapping_sub(1),
-            step => black_box(step).wrapping_add(block).wrapping_add(1),
+        next = match links[block as usize] {
+            own if own.has_next_of(Links::UP) => Links::UP.next_of(block),
+            own if own.has_next_of(Links::DOWN) => Links::DOWN.next_of(block),
+            own => Links { next: black_box(own.next), ..own }.next_of(block),
         };
         block
     }));
@@ -159,11 +159,11 @@ fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// Links of blocks that stand in a ring in this order.
-    fn ring(order: &[u32]) -> Vec<Links> {
+    pub fn ring(order: &[u32]) -> Vec<Links> {
         let mut links = vec![Links::default(); order.len()];
         let behind = order.iter().cycle().skip(1);
         order.iter().zip(behind).for_each(|(&left, &right)| join(&mut links, left, right));

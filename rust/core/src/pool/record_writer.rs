@@ -1,7 +1,7 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
 use super::index::Fingerprint;
-use super::links::{self, Links};
+use super::links::Links;
 use super::records::Records;
 use super::run::Run;
 use super::usage::{MAX_REFERENCES, flag};
@@ -64,9 +64,6 @@ impl<'a> RecordWriter<'a> {
 
     /// Takes blocks that stand side by side out of the ring that they are in.
     pub fn unlink_run(&mut self, run: &Run) {
-        if !run.is_empty() {
-            let [before, behind] = run.neighbours(self.links);
-            links::join(self.links, before, behind);
-        }
+        run.unlink(self.links);
     }
 }

@@ -81,15 +81,12 @@ impl Records {
     /// the first case.
     pub fn touch_row(&mut self, row: Row) -> Option<Run> {
         let usage = row.of_list(&mut self.usage)?;
-        let all = usage.iter().fold(0, |all, usage| all | usage);
-        let run = if all & MAX_REFERENCES > 0 {
-            let is_used = |usage: &u32| usage & MAX_REFERENCES > 0;
-            usage.iter().fold(true, |all, usage| all & is_used(usage)).then(Run::default)?
-        } else {
-            Run::of_row(&self.links, row)?
-        };
-        usage.iter_mut().for_each(|usage| *usage += 1);
-        Some(run)
+        if usage.iter().fold(0, |any, usage| any | usage) & MAX_REFERENCES == 0 {
+            return self.touch_free_row(row);
+        }
+        let is_used = |usage: &u32| usage & MAX_REFERENCES > 0;
+        let are_used = usage.iter().fold(true, |all, usage| all & is_used(usage));
+        are_used.then(|| usage.iter_mut().for_each(|usage| *usage += 1)).map(|()| Run::default())
     }
 
     /// As [`Self::touch_row`], of blocks that are known to be free.
@@ -110,15 +107,13 @@ impl Records {
             return false;
         }
         let end = match usage {
-            _ if usage == flag::CACHED + 1 => &mut ends.back,
-            1 if ends.is_front_open => &mut ends.front,
-            _ if usage & MAX_REFERENCES > 1 => {
-                usages.iter_mut().for_each(|usage| *usage -= 1);
-                return true;
-            }
+            _ if usage == flag::CACHED + 1 => Some(&mut ends.back),
+            1 if ends.is_front_open => Some(&mut ends.front),
+            _ if usage & MAX_REFERENCES > 1 => None,
             _ => return false,
         };
         usages.iter_mut().for_each(|usage| *usage -= 1);
+        let Some(end) = end else { return true };
         if let Some(links) = row.of_list(&mut self.links) {
             // Not known to be zeros, for which the compiler would call a function.
             links.fill(black_box(if row.goes_up() { Links::UP } else { Links::DOWN }));

@@ -1,6 +1,6 @@
 //! Blocks that stand side by side in a queue.
 
-use super::links::{Links, are_all};
+use super::links::{Links, are_all, join};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::Row;
 
@@ -21,7 +21,7 @@ impl Run {
     /// The run that blocks in a row are, if they stand in a row in their list too.
     #[inline]
     pub fn of_row(links: &[Links], row: Row) -> Option<Self> {
-        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let (low, high) = row.bounds();
         let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
         let len = row.len();
         if first.has_next_of(Links::UP) {
@@ -90,6 +90,15 @@ impl Run {
         true
     }
 
+    /// Takes the blocks out of the ring that they are in.
+    #[inline]
+    pub fn unlink(&self, links: &mut [Links]) {
+        if self.len > 0 {
+            let [before, behind] = self.neighbours(links);
+            join(links, before, behind);
+        }
+    }
+
     /// The blocks before and behind the run; the null block twice if there is no run.
     pub fn neighbours(&self, links: &[Links]) -> [u32; 2] {
         let Self { front, back, len } = *self;
@@ -103,7 +112,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::links::join;
+    use crate::pool::links::tests::ring;
 
     #[test]
     fn blocks_in_a_row_are_a_run_if_their_list_has_them_in_a_row() {
@@ -119,13 +128,5 @@ mod tests {
         for order in others {
             assert!(Run::of_row(&ring(&order), row).is_none(), "{order:?}");
         }
-    }
-
-    /// Links of blocks that stand in a ring in this order.
-    fn ring(order: &[u32]) -> Vec<Links> {
-        let mut links = vec![Links::default(); order.len()];
-        let behind = order.iter().cycle().skip(1);
-        order.iter().zip(behind).for_each(|(&left, &right)| join(&mut links, left, right));
-        links
     }
 }

@@ -9,8 +9,8 @@ use super::index::KeyLayout;
 pub struct SharedBits {
     is_kept: bool,
     block_size: usize,
-    /// Prefix tokens that end with the first of the blocks.
-    first_num_tokens: usize,
+    /// Position of the first of the blocks in the request.
+    first_position: usize,
     bits: Vec<u32>,
 }
 
@@ -32,7 +32,7 @@ impl SharedBits {
             None => {
                 self.bits.clear();
                 self.block_size = batch.block_size;
-                self.first_num_tokens = batch.first_num_tokens;
+                self.first_position = batch.first_position();
                 0
             }
         };
@@ -44,10 +44,9 @@ impl SharedBits {
 
     /// Where a batch begins, if it does among those that are known or right behind them.
     fn position_of(&self, batch: &FullBlocks<'_>) -> Option<usize> {
-        let behind = batch.first_num_tokens.checked_sub(self.first_num_tokens)?;
+        let position = batch.first_position().checked_sub(self.first_position)?;
         let is_alike = batch.block_size == self.block_size && !self.bits.is_empty();
-        let position = is_alike.then(|| behind / self.block_size)?;
-        (position <= self.bits.len()).then_some(position)
+        (is_alike && position <= self.bits.len()).then_some(position)
     }
 }
 

@@ -12,6 +12,7 @@ pub struct GroupBlocks {
 }
 
 impl GroupBlocks {
+    /// Fewer are copied in no time.
     const MANY: usize = 1 << 9;
 
     /// `null_head` null blocks, then `ids`.

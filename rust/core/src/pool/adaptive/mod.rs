@@ -183,23 +183,16 @@ impl Adaptive {
     fn sample_row(&mut self, states: &BlockStates, row: Row) {
         const FEW: usize = 8;
         let Some(fingerprints) = row.part_of(states.fingerprints()) else { return };
-        let low = row.first.min(row.last);
-        let few = fingerprints.chunks(FEW).enumerate();
-        let mut sample = |(n, few): (usize, &[Fingerprint])| {
+        let limit = self.sample.limit();
+        let is_sampled = |own: &Fingerprint| own.0 < limit;
+        for (few, first) in fingerprints.chunks(FEW).zip((row.bounds().0..).step_by(FEW)) {
             // Mostly none, and looked at side by side.
-            if few.iter().fold(false, |any, own| any | (own.0 < self.sample.limit())) {
-                let first = low + (n * FEW) as BlockId;
-                let blocks = first..first + few.len() as BlockId;
-                match row.goes_up() {
-                    true => blocks.for_each(|block| self.sample_one(states, block)),
-                    false => blocks.rev().for_each(|block| self.sample_one(states, block)),
-                }
+            if few.iter().fold(false, |any, own| any | is_sampled(own)) {
+                let sampled = few.iter().zip(first..).filter(|(own, _)| is_sampled(own));
+                sampled.for_each(|(_, block)| self.tags.add_to_sample(block));
             }
-        };
-        match row.goes_up() {
-            true => few.for_each(&mut sample),
-            false => few.rev().for_each(&mut sample),
         }
+        self.note_row(states, row, Event::Used(Use::Computed));
     }
 
     fn sample_one(&mut self, states: &BlockStates, block: BlockId) {

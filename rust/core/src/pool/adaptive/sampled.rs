@@ -46,7 +46,7 @@ impl Sampled {
     /// None of the blocks in a row is of the sample any more.
     #[inline]
     pub fn remove_row(&mut self, row: Row) {
-        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let (low, high) = row.bounds();
         let (first, last) = (Word::of(low), Word::of(high));
         for (at, word) in (first..).zip(&mut self.0[first..=last]) {
             *word &= !Self::bits_between(at, low, high);
@@ -83,7 +83,7 @@ impl Sampled {
 
     #[inline]
     fn words(&self, row: Row) -> impl DoubleEndedIterator<Item = Word> {
-        let (low, high) = (row.first.min(row.last), row.first.max(row.last));
+        let (low, high) = row.bounds();
         let first = Word::of(low);
         self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
             let at = first + i;

@@ -313,7 +313,8 @@ mod tests {
         fn blocks_in_a_row_are_hit_as_one_by_one(tags in some_tags(), row in some_row()) {
             let (mut tags, mut others) = (tags.tags.clone(), tags);
             let is_listed = |tag: u32| tag & bit::PLACE == bit::LISTED;
-            let blocks = row.first.min(row.last)..row.first.max(row.last) + 1;
+            let (low, high) = row.bounds();
+            let blocks = low..high + 1;
             for are_listed in [false, true] {
                 let are_plain = blocks.clone().all(|i| is_listed(tags[i as usize]) == are_listed);
                 let hit = others.row_of_plain(row, are_listed).map(|mut row| row.hit());
@@ -337,7 +338,8 @@ mod tests {
             let mut others = Tags { tags: tags.tags.clone(), sampled: Sampled::new(101) };
             let mut tags = tags;
             let stamp = Stamp::new(tags.of(row.first).waiting(), 77, are_tails_apart);
-            let blocks = row.first.min(row.last)..row.first.max(row.last) + 1;
+            let (low, high) = row.bounds();
+            let blocks = low..high + 1;
             let num_watched = others.row_alike(row, stamp).map(|mut row| row.wait(stamp));
             let is_alike = |block| tags.get(block) & stamp.mask == stamp.waiting;
             prop_assert_eq!(num_watched.is_some(), blocks.clone().all(is_alike));
