@@ -54,7 +54,8 @@ impl Parting<'_> {
         if blocks.len() < Row::LEAST {
             return self.give_each_back(blocks);
         }
-        let pieces: Vec<_> = Pieces::of(blocks, Row::LEAST).collect();
+        let mut pieces = Vec::with_capacity(2 * blocks.len() / Row::LEAST + 1);
+        pieces.extend(Pieces::of(blocks, Row::LEAST));
         for piece in pieces.into_iter().rev() {
             match piece {
                 Piece::Row(row) => self.give_row_back(row),
@@ -127,7 +128,7 @@ impl BlockPool {
                 }
             }
         }
-        adaptive.leave(&mut self.states, leaving);
+        adaptive.leave(leaving);
         if adaptive.is_claiming() {
             adaptive.raise(&self.states, blocks.iter().copied());
         }

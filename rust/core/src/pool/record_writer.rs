@@ -1,9 +1,8 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
 use super::index::Fingerprint;
-use super::links::Links;
+use super::links::{Links, join};
 use super::records::Records;
-use super::run::Run;
 use super::usage::{MAX_REFERENCES, flag};
 use crate::block::BlockId;
 
@@ -25,12 +24,6 @@ impl<'a> RecordWriter<'a> {
     pub fn of_first(records: &'a mut Records, n: usize) -> Self {
         let Records { usage, links, fingerprints } = records;
         Self { usage: &mut usage[..n], links: &mut links[..n], fingerprints: &fingerprints[..n] }
-    }
-
-    /// The links as they are now.
-    #[inline]
-    pub fn links(&self) -> &[Links] {
-        self.links
     }
 
     /// Adds a reference to a block that has none; whether it had none.
@@ -62,8 +55,10 @@ impl<'a> RecordWriter<'a> {
         self.fingerprints[id as usize]
     }
 
-    /// Takes blocks that stand side by side out of the ring that they are in.
-    pub fn unlink_run(&mut self, run: &Run) {
-        run.unlink(self.links);
+    /// Takes a block out of the ring that it is in.
+    #[inline]
+    pub fn unlink(&mut self, id: BlockId) {
+        let own = self.links[id as usize];
+        join(self.links, own.prev_of(id), own.next_of(id));
     }
 }

@@ -56,22 +56,6 @@ impl Run {
         self.len += 1;
     }
 
-    /// Adds a block if it stands right before or behind the run; whether it does.
-    #[inline]
-    pub fn grow(&mut self, links: &[Links], block: BlockId) -> bool {
-        if self.len == 0 {
-            return false;
-        } else if links[self.front as usize].prev_of(self.front) == block {
-            self.front = block;
-        } else if links[self.back as usize].next_of(self.back) == block {
-            self.back = block;
-        } else {
-            return false;
-        }
-        self.len += 1;
-        true
-    }
-
     /// Adds blocks that stand side by side if they stand right before or behind the run; whether
     /// they do.
     pub fn join(&mut self, links: &[Links], other: &Self) -> bool {

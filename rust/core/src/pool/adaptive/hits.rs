@@ -8,36 +8,24 @@ use super::tag::{Place, Tag};
 use crate::block::BlockId;
 use crate::pool::record_writer::RecordWriter;
 use crate::pool::records::Records;
-use crate::pool::run::Run;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
 
-/// Blocks of the lists that are hit, one after the other, and still have to leave them: those that
-/// stand side by side do so at once.
+/// Blocks that were hit and have left the lists, which are still to be told how many.
 #[derive(Debug, Default)]
 pub struct Leaving {
-    run: Run,
     num_listed: usize,
     num_watched: usize,
 }
 
 impl Leaving {
+    /// A block leaves its list. Hardly any stands beside the one that left before it: the tails of
+    /// several groups wait together, and are hit group by group.
     #[inline]
     fn add(&mut self, records: &mut RecordWriter<'_>, block: BlockId, was: Tag) {
-        if !self.run.grow(records.links(), block) {
-            let run = std::mem::replace(&mut self.run, Run::of(block));
-            records.unlink_run(&run);
-        }
+        records.unlink(block);
         self.num_listed += 1;
         self.num_watched += was.num_watched();
-    }
-
-    fn add_run(&mut self, states: &mut BlockStates, run: &Run) {
-        if !self.run.join(states.links(), run) {
-            let before = std::mem::replace(&mut self.run, *run);
-            states.unlink_run(&before);
-        }
-        self.num_listed += run.len();
     }
 }
 
@@ -70,7 +58,8 @@ impl Adaptive {
         let Some(run) = touch(states.records_mut(), row) else { return false };
         let num_watched = tags.hit();
         if are_listed {
-            leaving.add_run(states, &run);
+            states.unlink_run(&run);
+            leaving.num_listed += run.len();
             leaving.num_watched += num_watched;
         }
         self.note_row(states, row, Event::Used(Use::Hit));
@@ -78,7 +67,6 @@ impl Adaptive {
     }
 
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    /// It may do so later, with others: see [`Self::leave`].
     pub fn hit(
         &mut self,
         states: &mut BlockStates,
@@ -99,16 +87,13 @@ impl Adaptive {
             Place::Elsewhere => return false,
             Place::Held => self.held.remove(states, block),
             Place::Ladder => self.leave_ladder(states, block),
-            Place::Listed => {
-                leaving.add(&mut states.record_writer(), block, was);
-            }
+            Place::Listed => leaving.add(&mut states.record_writer(), block, was),
         }
         true
     }
 
-    /// The blocks that were hit leave the lists.
-    pub fn leave(&mut self, states: &mut BlockStates, leaving: Leaving) {
-        states.unlink_run(&leaving.run);
+    /// The blocks that were hit have left the lists.
+    pub fn leave(&mut self, leaving: Leaving) {
         self.num_listed -= leaving.num_listed;
         self.num_watched -= leaving.num_watched;
         self.sightings.tell(&mut self.sample);
