@@ -4,7 +4,7 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use super::links::{follow, join};
+use super::links::{follow, join, unlink};
 use super::records::Ends;
 use super::run::Run;
 use super::states::BlockStates;
@@ -87,7 +87,7 @@ impl BlockStates {
 
     /// Takes a block out of the ring that it is in.
     pub(super) fn unlink(&mut self, block: BlockId) {
-        self.join(self.prev(block), self.next(block));
+        unlink(self.links_mut(), block);
     }
 
     /// Moves all of a ring before the blocks of another.
@@ -136,7 +136,7 @@ impl BlockList {
 
     /// Takes one block out of the middle.
     pub fn remove(&mut self, links: &mut BlockStates, block: BlockId) {
-        links.join(links.prev(block), links.next(block));
+        links.unlink(block);
         self.len -= 1;
     }
 

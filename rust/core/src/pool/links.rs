@@ -68,6 +68,13 @@ pub fn join(links: &mut [Links], left: u32, right: u32) {
     links[left as usize].next = to_next(left, right);
 }
 
+/// Takes a block out of the ring that it is in.
+#[inline]
+pub fn unlink(links: &mut [Links], id: u32) {
+    let own = links[id as usize];
+    join(links, own.prev_of(id), own.next_of(id));
+}
+
 /// Whether all are the same. Compared side by side, which is several times as fast as one by one.
 #[inline]
 pub fn are_all(links: &[Links], same: Links) -> bool {

@@ -1,7 +1,7 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
 use super::index::Fingerprint;
-use super::links::{Links, join};
+use super::links::{Links, unlink};
 use super::records::Records;
 use super::usage::{MAX_REFERENCES, flag};
 use crate::block::BlockId;
@@ -58,7 +58,6 @@ impl<'a> RecordWriter<'a> {
     /// Takes a block out of the ring that it is in.
     #[inline]
     pub fn unlink(&mut self, id: BlockId) {
-        let own = self.links[id as usize];
-        join(self.links, own.prev_of(id), own.next_of(id));
+        unlink(self.links, id);
     }
 }

@@ -11,7 +11,7 @@ use crate::pool::records::Records;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
 
-/// Blocks that were hit and have left the lists, which are still to be told how many.
+/// How many blocks were hit and have left the lists, which do not know it yet.
 #[derive(Debug, Default)]
 pub struct Leaving {
     num_listed: usize,
