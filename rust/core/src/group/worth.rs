@@ -7,7 +7,7 @@
 //! s² / (4·c·L) full blocks' worth, where c is what a tail costs. Sources: the checkpoint rules of
 //! Marconi (MLSys 2025) and of vLLM PR 43447.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::pool::Grade;
 
@@ -66,25 +66,34 @@ impl TailWorth<'_> {
         grades.runs()
     }
 
-    /// Grades the tails on each power-of-two spacing, the sparsest first, which are worth most.
+    /// Grades the tails of the hits that end in or behind a range, if any block has no grade yet.
     fn fill_inside(&self, grades: &mut Grades, range: &Range<usize>) {
         if grades.is_complete() {
             return;
         }
         let first = (range.start * self.block_size).saturating_sub(self.alignment);
         let last = range.end.saturating_add(self.need).saturating_mul(self.block_size);
-        let most_halvings = self.most_halvings();
-        for doublings in (0..=(last / self.alignment).max(1).ilog2()).rev() {
-            let halvings = (most_halvings - 2 * doublings as i32).max(0) as usize;
-            if halvings >= Grade::WORST.halvings() || grades.is_complete() {
-                return;
-            }
-            let spacing = self.alignment << doublings;
-            let positions = (first / spacing * spacing..=last).step_by(spacing);
-            for position in positions.filter(|&position| position > 0) {
-                grades.fill(self.tail(position), Grade::new(halvings));
-            }
+        let ends = (first / self.alignment).max(1)..=last / self.alignment;
+        self.fill_tails(grades, ends, self.most_halvings());
+    }
+
+    /// Grades the tails of the hits that end there, in alignments from the prompt's start. The end
+    /// on the sparsest power-of-two spacing is worth most; what the tails before and behind it
+    /// share is in its own.
+    fn fill_tails(&self, grades: &mut Grades, ends: RangeInclusive<usize>, most_halvings: i32) {
+        let (first, last) = ends.into_inner();
+        if first > last || grades.is_complete() {
+            return;
         }
+        let doublings = (last ^ (first - 1)).ilog2();
+        let halvings = (most_halvings - 2 * doublings as i32).max(0) as usize;
+        if halvings >= Grade::WORST.halvings() {
+            return;
+        }
+        let sparsest = last >> doublings << doublings;
+        grades.fill(self.tail(sparsest * self.alignment), Grade::new(halvings));
+        self.fill_tails(grades, first..=sparsest - 1, most_halvings);
+        self.fill_tails(grades, sparsest + 1..=last, most_halvings);
     }
 
     /// Grades the tails at every boundary near the prompt's end.
