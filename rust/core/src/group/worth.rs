@@ -9,19 +9,18 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::pool::Grade;
+use super::near_end::{NearEnd, Spot};
+use crate::pool::{Grade, Nearness};
 
-/// The geometry of a model.
+/// The geometry of a model, and where its requests resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worth {
     /// Tokens of a prefix that take as many blocks without tails as one tail does: what a tail
     /// costs.
     pub tail_cost: f64,
+    /// Boundaries near a prompt's end that are worth as much as the end itself.
+    pub near_end: NearEnd,
 }
-
-/// The last tokens of a prompt: every boundary there is worth as much as its end, since follow-ups
-/// part a little before it.
-const NEAR_END_TOKENS: usize = 512;
 
 /// What decides the worth of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +59,7 @@ impl TailWorth<'_> {
         self.fill_near_end(&mut grades);
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
         self.fill_inside(&mut grades, &range);
+        self.let_last(&mut grades, &range);
         // What is generated may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
         grades.fill(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
@@ -71,10 +71,30 @@ impl TailWorth<'_> {
         if grades.is_complete() {
             return;
         }
+        self.fill_tails(grades, self.ends(range), self.most_halvings());
+    }
+
+    /// The hits that end in or behind a range, in alignments from the prompt's start.
+    fn ends(&self, range: &Range<usize>) -> RangeInclusive<usize> {
         let first = (range.start * self.block_size).saturating_sub(self.alignment);
         let last = range.end.saturating_add(self.need).saturating_mul(self.block_size);
-        let ends = (first / self.alignment).max(1)..=last / self.alignment;
-        self.fill_tails(grades, ends, self.most_halvings());
+        (first / self.alignment).max(1)..=last / self.alignment
+    }
+
+    /// Tails whose spacing alone makes them worth twice as much as full blocks are so as long as
+    /// their prefix is used.
+    fn let_last(&self, grades: &mut Grades, range: &Range<usize>) {
+        self.lasting_tails(range).for_each(|tail| grades.let_last(tail));
+    }
+
+    /// The tails that last in or behind a range.
+    fn lasting_tails(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let doublings =
+            (self.most_halvings() + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
+        let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
+        let (first, last) = self.ends(range).into_inner();
+        let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
+        (first..=last).step_by(spacing).map(|end| self.tail(end * self.alignment))
     }
 
     /// Grades the tails of the hits that end there, in alignments from the prompt's start. The end
@@ -96,29 +116,43 @@ impl TailWorth<'_> {
         self.fill_tails(grades, sparsest + 1..=last, most_halvings);
     }
 
-    /// Grades the tails at every boundary near the prompt's end.
+    /// Grades the tails at those boundaries near the prompt's end that are worth as much.
     fn fill_near_end(&self, grades: &mut Grades) {
-        if let Some(piece) = self.piece_near_end() {
-            return grades.fill(piece, Grade::BEST);
+        grades.fill(self.piece_at_end(), Grade::BEST);
+        if self.is_one_piece() {
+            return;
         }
-        for before in (0..NEAR_END_TOKENS).step_by(self.alignment) {
-            let tail = self.tail(self.num_prompt_tokens.saturating_sub(before));
-            grades.fill(tail, Grade::BEST);
+        for before in (self.alignment..Nearness::REACH).step_by(self.alignment) {
+            let num_tokens = self.num_prompt_tokens.saturating_sub(before);
+            let boundary = num_tokens / self.alignment * self.alignment;
+            let nearness = Nearness::of(self.num_prompt_tokens - boundary);
+            if self.worth.near_end.keeps(Spot::of(boundary, self.alignment, nearness)) {
+                grades.fill(self.tail(boundary), Grade::BEST);
+            }
         }
     }
 
-    /// The tails at every boundary near the prompt's end, if they are one piece.
-    fn piece_near_end(&self) -> Option<Range<usize>> {
-        let furthest = (NEAR_END_TOKENS - 1) / self.alignment * self.alignment;
+    /// Whether the tails near the prompt's end are one piece.
+    fn is_one_piece(&self) -> bool {
+        self.worth.near_end == NearEnd::ALL && self.alignment <= self.need * self.block_size
+    }
+
+    /// The tails near the prompt's end if they are one piece, else the last one.
+    fn piece_at_end(&self) -> Range<usize> {
+        let reach = if self.is_one_piece() { Nearness::REACH - 1 } else { 0 };
+        let furthest = reach / self.alignment * self.alignment;
         let first = self.tail(self.num_prompt_tokens.saturating_sub(furthest));
-        let is_one = self.alignment <= self.need * self.block_size;
-        is_one.then(|| first.start..self.tail(self.num_prompt_tokens).end)
+        first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Whether all of a range is worth as much as the prompt's end, of which it is a part.
+    /// Whether all of a range is worth as much as the prompt's end, of which it is a part, and
+    /// nothing of it lasts.
     pub fn is_near_end(&self, range: &Range<usize>) -> bool {
-        let piece = self.piece_near_end();
-        piece.is_some_and(|piece| piece.start <= range.start && range.end <= piece.end)
+        let piece = self.piece_at_end();
+        let meets = |tail: Range<usize>| tail.start < range.end && range.start < tail.end;
+        piece.start <= range.start
+            && range.end <= piece.end
+            && !self.lasting_tails(range).any(meets)
     }
 
     /// The blocks of the tail of a hit that ends at or below so many tokens.
@@ -144,16 +178,22 @@ impl TailWorth<'_> {
             end / spacing > start / spacing
         };
         let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
-        let halvings = (self.most_halvings() - 2 * doublings).max(0) as usize;
+        let halvings = self.most_halvings() - 2 * doublings;
         let mut grades = Grades::new(range.clone());
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
             grades.fill(end.saturating_sub(1)..end, Grade::BEST);
         }
-        grades.fill(range, Grade::new(halvings));
+        grades.fill(range.clone(), Grade::new(halvings.max(0) as usize));
+        if halvings <= -LASTING_DOUBLINGS {
+            grades.let_last(range);
+        }
         grades.runs()
     }
 }
+
+/// Doublings of the worth of a full block from which on a tail lasts.
+const LASTING_DOUBLINGS: i32 = 1;
 
 /// The grade of each block of a range, given the best first.
 struct Grades {
@@ -173,14 +213,22 @@ impl Grades {
 
     /// Gives those blocks a grade that have none yet.
     fn fill(&mut self, blocks: Range<usize>, grade: Grade) {
+        let missing = self.part(blocks).iter_mut().filter(|grade| grade.is_none());
+        let num_filled = missing.map(|missing| *missing = Some(grade)).count();
+        self.num_missing -= num_filled;
+    }
+
+    /// Those blocks that have a grade have it for good.
+    fn let_last(&mut self, blocks: Range<usize>) {
+        let graded = self.part(blocks).iter_mut().flatten();
+        graded.for_each(|grade| *grade = grade.lasting());
+    }
+
+    fn part(&mut self, blocks: Range<usize>) -> &mut [Option<Grade>] {
         let len = self.grades.len();
         let [first, end] =
             [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
-        let missing = self.grades.get_mut(first..end).into_iter().flatten();
-        for missing in missing.filter(|grade| grade.is_none()) {
-            *missing = Some(grade);
-            self.num_missing -= 1;
-        }
+        self.grades.get_mut(first..end).unwrap_or_default()
     }
 
     fn runs(self) -> Vec<(Range<usize>, Grade)> {
@@ -200,7 +248,7 @@ impl Grades {
 mod tests {
     use super::*;
 
-    const WORTH: Worth = Worth { tail_cost: 32.0 };
+    const WORTH: Worth = Worth { tail_cost: 32.0, near_end: NearEnd::ALL };
 
     fn tail(num_prompt_tokens: usize) -> TailWorth<'static> {
         TailWorth {
@@ -214,7 +262,10 @@ mod tests {
     }
 
     fn grades(of: &TailWorth<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
-        let show = |(run, grade): (Range<usize>, Grade)| format!("{run:?} {}", grade.halvings());
+        let show = |(run, grade): (Range<usize>, Grade)| {
+            let lasts = if grade.lasts() { " for good" } else { "" };
+            format!("{run:?} {}{lasts}", grade.halvings())
+        };
         of.of_window(range, boundaries).into_iter().map(show).collect()
     }
 
@@ -238,7 +289,7 @@ mod tests {
     /// The best grade of the tails that a block is part of, tail by tail.
     fn best_grade(of: &TailWorth<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
         let is_in = |position: usize| of.tail(position).contains(&block);
-        let near_end = (0..NEAR_END_TOKENS).step_by(of.alignment);
+        let near_end = (0..Nearness::REACH).step_by(of.alignment);
         let ends = near_end.map(|before| of.num_prompt_tokens.saturating_sub(before));
         if ends.chain(boundaries.iter().copied()).any(is_in) {
             return Some(0);
@@ -278,7 +329,10 @@ mod tests {
     #[test]
     fn the_end_of_a_prompt_is_worth_most_and_what_follows_it_nothing() {
         // 40 blocks, of which the last 32, and what a tail at the first of them needs, are its end.
-        assert_eq!(grades(&tail(640), 6..42, &[]), ["6..7 3", "7..40 0", "40..42 7"]);
+        // 512 tokens of 640 are worth more than three full blocks at block 32 anyway.
+        const EXPECTED: [&str; 5] =
+            ["6..7 3", "7..30 0", "30..32 0 for good", "32..40 0", "40..42 7"];
+        assert_eq!(grades(&tail(640), 6..42, &[]), EXPECTED);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use super::request_turn::RequestTurn;
+use super::resumes;
 use super::room::Room;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
@@ -65,9 +66,12 @@ impl Manager {
             return Err(refusal);
         }
         self.forget_lookup(request.id);
-        let Self { plan, groups, requests, pool, orders, admitted, .. } = self;
+        let Self { plan, groups, requests, pool, orders, admitted, resumes, .. } = self;
         let held = requests.entry(request.id).or_insert_with(|| {
             admitted.count(request, args);
+            if let Some(resumes) = resumes {
+                resumes::note(resumes, &mut plan.rules, groups, pool, request, args);
+            }
             RequestBlocks::new(groups.len())
         });
         let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };

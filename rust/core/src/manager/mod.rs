@@ -21,6 +21,7 @@ mod policy;
 mod release;
 mod report;
 mod request_turn;
+mod resumes;
 mod room;
 
 pub use args::AllocateArgs;
@@ -31,7 +32,7 @@ pub use report::{Admitted, ByKind, RetentionReport};
 use plan::Plan;
 
 use crate::error::{Error, Result};
-use crate::group::{Group, WorkOrders};
+use crate::group::{Group, Resumes, WorkOrders};
 use crate::lookup::LookupMemos;
 use crate::pool::{AdaptiveOrder, BlockPool, Event};
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
@@ -49,6 +50,8 @@ pub struct Manager {
     pub(crate) orders: WorkOrders,
     memos: LookupMemos,
     admitted: Admitted,
+    /// Where tails are graded by it.
+    resumes: Option<Resumes>,
 }
 
 impl Manager {
@@ -80,6 +83,7 @@ impl Manager {
             requests: RequestMap::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
+            resumes: is_adaptive.then(|| Resumes::new(plan.rules.alignment)),
             plan,
             groups,
             config,

@@ -4,7 +4,7 @@ use super::config::ManagerConfig;
 use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
-use crate::group::{CacheRules, Group, GroupData, GroupSpec, Worth, declaration, kind_of};
+use crate::group::{CacheRules, Group, GroupData, GroupSpec, NearEnd, Worth, declaration, kind_of};
 use crate::lookup::SpecGroup;
 use crate::pool::Mark;
 
@@ -167,7 +167,7 @@ fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
     // Without other groups, tails compete with tails alone: any common measure will do.
     let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
-    Some(Worth { tail_cost: blocks as f64 / per_token })
+    Some(Worth { tail_cost: blocks as f64 / per_token, near_end: NearEnd::ALL })
 }
 
 /// What a block of each group is by default: sampled are those that a hit needs all of.

@@ -6,7 +6,7 @@ use super::free_queue::{BackRun, BlockList, FrontRun};
 use super::full_blocks::FullBlocks;
 use super::observation::Observation;
 use super::states::{BlockStates, Dropped};
-use crate::block::{BlockId, CacheKey, NULL_BLOCK};
+use crate::block::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 use crate::rows::{Piece, Pieces, Row};
 
 /// Blocks are being given back.
@@ -91,6 +91,13 @@ impl Parting<'_> {
     pub fn let_go(&mut self, tail: BlockId) {
         self.adaptive.let_go(self.states, tail, &mut self.filing);
     }
+}
+
+/// The block of full attention that a hash finds, if any.
+#[derive(Clone, Copy)]
+struct Prefix {
+    hash: BlockHash,
+    block: Option<BlockId>,
 }
 
 impl BlockPool {
@@ -194,23 +201,23 @@ impl BlockPool {
     #[cold]
     #[inline(never)]
     pub(super) fn demote_listed(&mut self, n: usize) {
-        let mut num_left = n;
+        let (mut num_left, mut last) = (n, None);
         while num_left > 0 {
             let Some(adaptive) = &mut self.adaptive else { return };
             let num_moved = adaptive.pop_run(&mut self.states, num_left, &mut self.free);
             num_left -= num_moved;
             if num_moved == 0 {
-                let Some(block) = self.pop_listed() else { return };
+                let Some(block) = self.pop_listed(&mut last) else { return };
                 self.free.push_back(&mut self.states, block);
                 num_left -= 1;
             }
         }
     }
 
-    fn pop_listed(&mut self) -> Option<BlockId> {
+    fn pop_listed(&mut self, last: &mut Option<Prefix>) -> Option<BlockId> {
         loop {
             let block = self.adaptive.as_mut()?.pop(&mut self.states)?;
-            let prefix = self.prefix_of_tail(block);
+            let prefix = self.prefix_of_tail(block, last);
             let adaptive = self.adaptive.as_mut()?;
             if !prefix.is_some_and(|prefix| adaptive.rejoin(&mut self.states, block, prefix)) {
                 return Some(block);
@@ -218,14 +225,22 @@ impl BlockPool {
         }
     }
 
-    /// The block of full attention that ends where a tail does.
-    fn prefix_of_tail(&self, tail: BlockId) -> Option<BlockId> {
+    /// The block of full attention that ends where a tail does; tails of several groups that end
+    /// there come one after the other.
+    fn prefix_of_tail(&self, tail: BlockId, last: &mut Option<Prefix>) -> Option<BlockId> {
         let adaptive = self.adaptive.as_ref()?;
         if !adaptive.may_wait_on(tail) {
             return None;
         }
         let hash = self.states.last_key(tail).hash;
-        self.find(&CacheKey { hash, group: adaptive.whole_group()? })
+        match *last {
+            Some(Prefix { hash: same, block }) if same == hash => block,
+            _ => {
+                let block = self.find(&CacheKey { hash, group: adaptive.whole_group()? });
+                *last = Some(Prefix { hash, block });
+                block
+            }
+        }
     }
 
     /// A block that loses its keys leaves the lists.
@@ -254,12 +269,19 @@ impl BlockPool {
         let generated = Mark { is_watched: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
         adaptive.mark(&self.states, in_prompt, prompt);
+        if adaptive.whole_group() == Some(batch.group)
+            && let Some(last) = in_prompt.len().checked_sub(1)
+        {
+            let num_behind = batch.num_prompt_tokens - batch.num_tokens(last);
+            adaptive.mark_near_end(in_prompt, batch.block_size, num_behind);
+        }
         if !behind.is_empty() {
             adaptive.mark(&self.states, behind, generated);
         }
         if adaptive.has_claims_to_mark() {
             adaptive.claim_marked(&self.states, batch.blocks);
         }
+        adaptive.tick(&mut self.states);
     }
 
     /// What was computed once more although it was cached is there twice: once in use.
@@ -281,6 +303,7 @@ impl BlockPool {
             let mark = adaptive.mark_of(key.group);
             adaptive.mark(&self.states, &[block], mark);
             adaptive.claim_marked(&self.states, &[block]);
+            adaptive.tick(&mut self.states);
         }
     }
 

@@ -31,9 +31,6 @@ impl BlockPool {
         self.free.take_front(&mut self.states, n, out);
         self.note(|| Observation::Taking(n));
         out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.tick(&mut self.states);
-        }
     }
 
     fn reuse_batch(&mut self, batch: &[BlockId]) {

@@ -208,34 +208,46 @@ fn what_was_generated_is_evicted_before_what_was_asked() {
     assert_eq!((manager.pool().evictions(), hits(&mut manager)), (6, [48, 40]));
 }
 
-fn fork() -> impl IntoIterator<Item = u64> {
-    (0..128).chain([7])
+fn fork(num_shared: u64) -> impl IntoIterator<Item = u64> {
+    (0..num_shared).chain([7])
 }
 
-/// Serves one prompt again and again, between others, and with `is_hit` another one that parts from
-/// it: what the latter would hit in the end. Later hits used the blocks of full attention alone of what
-/// both have in common.
-fn hit_of_fork_after_its_prefix(is_hit: bool) -> usize {
+/// Serves one prompt so many times, between others, and with `is_hit` another that parts from it
+/// after 120 tokens: what the latter would hit in the end. Later hits used the blocks of full
+/// attention alone of what both have in common.
+fn hit_of_fork_after_its_prefix(num_passes: u64, is_hit: bool) -> usize {
     let mut manager = adaptive(400, &full_and_window());
     serve(&mut manager, 1, 0..161);
     if is_hit {
-        serve(&mut manager, 100, fork());
+        serve(&mut manager, 100, fork(120));
     }
-    for id in 2..30 {
+    for id in 2..num_passes {
         serve(&mut manager, id, 0..161);
-        serve(&mut manager, 100 + id, once(id as usize, 160)); // a fifth of the pool
+        serve(&mut manager, 200 + id, once(id as usize, 160)); // a fifth of the pool
     }
-    look_up(&mut manager, fork()).length
+    look_up(&mut manager, fork(120)).length
 }
 
 #[test]
 fn a_tail_at_which_a_prompt_resumed_waits_on_beside_its_prefix() {
-    assert_eq!(hit_of_fork_after_its_prefix(true), 128);
+    assert_eq!(hit_of_fork_after_its_prefix(10, true), 120);
 }
 
 #[test]
 fn a_tail_that_later_prompts_passed_by_does_not_wait_on() {
-    assert_eq!(hit_of_fork_after_its_prefix(false), 0);
+    assert!(hit_of_fork_after_its_prefix(10, false) < 120);
+}
+
+/// 64 tokens apart, tails of 8 are worth more than a prompt of 161.
+#[test]
+fn a_tail_that_is_worth_it_by_its_place_waits_on_as_long_as_its_prefix_is_used() {
+    let mut manager = adaptive(400, &full_and_window());
+    for id in 1..40 {
+        serve(&mut manager, id, 0..161);
+        serve(&mut manager, 200 + id, once(id as usize, 160));
+    }
+    assert_eq!(look_up(&mut manager, fork(130)).length, 128);
+    assert_eq!(look_up(&mut manager, fork(120)).length, 0);
 }
 
 #[test]
@@ -244,9 +256,9 @@ fn a_tail_has_been_used_as_often_as_its_prefix() {
     for id in 1..12 {
         serve(&mut manager, id, 0..161);
     }
-    serve(&mut manager, 12, fork()); // the tail's first hit
+    serve(&mut manager, 12, fork(120)); // the tail's first hit
     serve_once(&mut manager, 10, 160); // twice the pool
-    assert_eq!(look_up(&mut manager, fork()).length, 128);
+    assert_eq!(look_up(&mut manager, fork(120)).length, 120);
 }
 
 #[test]
@@ -275,4 +287,25 @@ fn an_interval_is_refused_later_too() {
     assert!(matches!(manager.set_retention_interval(Some(16)), Err(Error::Config(_))));
     assert_eq!((digest(&manager), manager.config().policy.clone()), (before, Policy::adaptive()));
     assert_eq!(manager.set_retention_interval(None), Ok(()));
+}
+
+/// Prompts in pairs, of which the second goes on where the first had its last multiple of 512
+/// tokens.
+#[test]
+fn tails_near_the_end_are_kept_where_follow_ups_resume() {
+    let num_cached = |num_pairs: u64| {
+        let mut manager = adaptive(4000, &[GroupSpec::full(16), GroupSpec::sliding_window(16, 32)]);
+        for pair in 0..num_pairs {
+            let first = pair * 100_000;
+            serve(&mut manager, 2 * pair, first..first + 1000);
+            serve(&mut manager, 2 * pair + 1, (first..first + 512).chain(once(pair as usize, 9)));
+        }
+        let last = 99_000_000;
+        serve(&mut manager, 9999, last..last + 1000);
+        let shared = [520, 700, 950].map(|shared| (last..last + shared).chain([7]));
+        shared.map(|tokens| look_up(&mut manager, tokens).length)
+    };
+    assert_eq!(num_cached(5), [512, 688, 944]);
+    // Multiples of 64 are worth a little by their place.
+    assert_eq!(num_cached(200), [512, 640, 896]);
 }

@@ -149,7 +149,7 @@ impl Adaptive {
         if !standing.is_low() && self.newly_held.is_some() && waiting.is_held_tail() {
             return false;
         }
-        self.tags.wait_on_ladder(block, self.lists.epoch() as u16);
+        self.tags.wait_on_ladder(block, self.lists.epoch());
         self.ladder.push(states, block);
         while let Some(excess) = self.ladder.excess(states) {
             self.return_to_order(states, excess);
@@ -162,13 +162,12 @@ impl Adaptive {
     fn return_to_order(&mut self, states: &mut BlockStates, block: BlockId) {
         self.ladder.remove(states, block);
         self.tags.set_claimed(block, false);
-        let (tag, now) = (self.tags.of(block), self.lists.epoch() as u16);
+        let tag = self.tags.of(block);
         let (class, grade) = (tag.waiting().class(), tag.waiting().grade());
-        let epoch = self.tags.epoch(block);
-        self.tags.wait_alike(block, Stamp::new(tag.waiting(), epoch, true));
+        self.tags.wait_alike(block, Stamp::new(tag.waiting(), tag.epoch(), true));
         self.num_listed += 1;
         self.num_watched += tag.num_watched();
-        let age = usize::from(now.wrapping_sub(epoch));
+        let age = self.lists.epoch().age(tag.epoch());
         self.lists.push_aged(states, class, grade, age, block);
         if tag.is_sampled() {
             let name = Name::of(states.fingerprint(block));
@@ -235,6 +234,7 @@ mod tests {
     use super::*;
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
+    use crate::pool::adaptive::tag::Epoch;
     use crate::pool::adaptive::{Filing, Mark};
     use crate::pool::grade::Grade;
     use crate::pool::index::{Fingerprint, KeyLayout};
@@ -281,9 +281,11 @@ mod tests {
         file(&mut states, &mut adaptive, 100);
         adaptive.clock.num_cached = 3 * adaptive.clock.epoch_len;
         adaptive.tick(&mut states);
-        assert_eq!((adaptive.lists.epoch(), adaptive.tags.epoch(BLOCK)), (3, 0));
+        assert_eq!(adaptive.lists.epoch(), Epoch::new(3));
+        assert_eq!(adaptive.tags.of(BLOCK).epoch(), Epoch::new(0));
         adaptive.set_now(&mut states, 1_000);
-        assert_eq!((adaptive.tags.epoch(BLOCK), adaptive.check(&states)), (0, Ok(())));
+        assert_eq!(adaptive.tags.of(BLOCK).epoch(), Epoch::new(0));
+        assert_eq!(adaptive.check(&states), Ok(()));
         let class = adaptive.tags.of(BLOCK).waiting().class();
         adaptive.lists.push_aged(&mut states, class, Grade::BEST, 0, BLOCK + 1);
         let first = adaptive.lists.first(&states).and_then(|list| states.first_of_ring(list));

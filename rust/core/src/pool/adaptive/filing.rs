@@ -125,7 +125,7 @@ impl Adaptive {
 
     fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
         let sentinel = self.lists.open(waiting.class(), waiting.grade());
-        let stamp = Stamp::new(waiting, self.lists.epoch() as u16, self.newly_held.is_some());
+        let stamp = Stamp::new(waiting, self.lists.epoch(), self.newly_held.is_some());
         let last = states.last_of_ring(sentinel);
         Filing { stamp, sentinel, last, ..Filing::default() }
     }

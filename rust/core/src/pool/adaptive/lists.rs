@@ -3,7 +3,7 @@
 
 use super::ages::{AGES, Values};
 use super::ranks::{Ranked, Ranks};
-use super::tag::CLASSES;
+use super::tag::{CLASSES, Epoch};
 use crate::block::BlockId;
 use crate::pool::grade::Grade;
 use crate::pool::states::BlockStates;
@@ -61,9 +61,9 @@ impl Lists {
         self.ranks.fill(list);
     }
 
-    /// How many epochs ended.
-    pub fn epoch(&self) -> usize {
-        self.epoch
+    /// The epoch.
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.epoch)
     }
 
     /// The sentinel of the list whose blocks are to be evicted first.

@@ -52,6 +52,7 @@ use super::free_queue::BlockList;
 use super::grade::Grade;
 use super::index::Fingerprint;
 use super::links::row_from;
+use super::nearness::Nearness;
 use super::run::Run;
 use super::states::BlockStates;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
@@ -69,6 +70,8 @@ pub struct Adaptive {
     sightings: Sightings,
     /// What a block of each group is by default.
     marks: Vec<Mark>,
+    /// A group of which a hit needs every block, where it needs tails too.
+    whole_group: Option<GroupId>,
     num_listed: usize,
     num_watched: usize,
     clock: Clock,
@@ -115,6 +118,7 @@ impl Adaptive {
             claims: Claims::default(),
             sample,
             sightings: Sightings::new(),
+            whole_group: whole_group(&marks),
             marks,
             num_listed: 0,
             num_watched: 0,
@@ -148,10 +152,26 @@ impl Adaptive {
         self.sample.counts()
     }
 
-    /// A group of which a hit needs every block.
+    /// A group of which a hit needs every block, where it needs tails too.
     pub fn whole_group(&self) -> Option<GroupId> {
-        let group = self.marks.iter().position(|mark| mark.is_watched && !mark.is_tail)?;
-        Some(group as GroupId)
+        self.whole_group
+    }
+
+    /// Full blocks have just become cached, the last of which lies so many tokens before the end of
+    /// its prompt.
+    #[inline]
+    pub fn mark_near_end(&mut self, blocks: &[BlockId], block_size: usize, num_behind: usize) {
+        for (block, num_behind) in blocks.iter().rev().zip((num_behind..).step_by(block_size)) {
+            match Nearness::of(num_behind) {
+                Nearness::FAR => break,
+                nearness => self.tags.set_nearness(*block, nearness),
+            }
+        }
+    }
+
+    /// How near the end of the prompt it was computed for a block of [`Self::whole_group`] lies.
+    pub fn nearness(&self, block: BlockId) -> Nearness {
+        self.tags.of(block).nearness()
     }
 
     /// What a block of a group is by default.
@@ -338,29 +358,38 @@ impl Adaptive {
     /// A free block whose key another has that is in use is evicted before all others.
     pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId, by: BlockId) {
         self.inherit_claim(block, by);
-        if self.remove(states, block) {
+        let was = self.tags.of(block);
+        if was.place() == Place::Listed {
+            self.tags.set_grade(block, Grade::WORST);
+            self.move_to_now(states, block);
+        } else if self.remove(states, block) {
             self.tags.set_grade(block, Grade::WORST);
             self.file_one(states, block);
         }
+    }
+
+    /// A block that waits in a list goes to the one of its grade in this epoch.
+    fn move_to_now(&mut self, states: &mut BlockStates, block: BlockId) {
+        let waiting = self.tags.of(block).waiting();
+        self.tags.wait_alike(block, Stamp::new(waiting, self.lists.epoch(), true));
+        states.unlink(block);
+        states.push_to_ring(self.lists.open(waiting.class(), waiting.grade()), block);
     }
 
     /// Whether a tail that is to be evicted may have a chance: one that goes with `prefix`, the
     /// block of its prefix that ends where it does, waits on beside that block if that was used
     /// since.
     pub fn rejoin(&mut self, states: &mut BlockStates, tail: BlockId, prefix: BlockId) -> bool {
-        let now = self.lists.epoch() as u16;
-        let age = |epoch: u16| usize::from(now.wrapping_sub(epoch));
-        let prefix_age = match states.ref_count(prefix) {
-            0 => age(self.tags.epoch(prefix)),
-            _ => 0,
-        };
-        if prefix_age >= age(self.tags.epoch(tail)) {
+        let now = self.lists.epoch();
+        let age = |block| now.age(self.tags.of(block).epoch());
+        let prefix_age = if states.ref_count(prefix) == 0 { age(prefix) } else { 0 };
+        if prefix_age >= age(tail) {
             return false;
         }
         self.tags.inherit_uses(tail, prefix);
+        self.tags.forget_hit(tail);
         let waiting = self.tags.of(tail).waiting();
-        let epoch = now.wrapping_sub(prefix_age as u16);
-        self.tags.wait_alike(tail, Stamp::new(waiting, epoch, true));
+        self.tags.wait_alike(tail, Stamp::new(waiting, now.before(prefix_age), true));
         self.num_listed += 1;
         self.num_watched += self.tags.of(tail).num_watched();
         self.lists.push_aged(states, waiting.class(), waiting.grade(), prefix_age, tail);
@@ -390,4 +419,10 @@ impl Adaptive {
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         self.ladder.blocks(states).chain(self.lists.blocks(states)).chain(self.held.iter(states))
     }
+}
+
+fn whole_group(marks: &[Mark]) -> Option<GroupId> {
+    let has_tails = marks.iter().any(|mark| mark.is_tail);
+    let whole = marks.iter().position(|mark| mark.is_watched && !mark.is_tail);
+    Some(whole.filter(|_| has_tails)? as GroupId)
 }

@@ -1,6 +1,7 @@
 //! What the order of eviction knows of a block: four bytes.
 
 use crate::pool::grade::Grade;
+use crate::pool::nearness::Nearness;
 
 /// What is known of a block when it becomes cached.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,8 +42,13 @@ pub(super) mod bit {
     pub const CLAIMED: u32 = 1 << 12;
     pub const LADDER: u32 = 1 << 13;
     pub const HIT: u32 = 1 << 14;
-    pub const EPOCH_SHIFT: u32 = 16;
-    pub const EPOCH: u32 = 0xffff << EPOCH_SHIFT;
+    pub const LASTS_SHIFT: u32 = 15;
+    pub const LASTS: u32 = 1 << LASTS_SHIFT;
+    /// What lets a tail wait on.
+    pub const WAITS_ON: u32 = HIT | LASTS;
+    pub const NEARNESS_SHIFT: u32 = 16;
+    pub const EPOCH_SHIFT: u32 = 18;
+    pub const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
     pub const PLACE: u32 = LISTED | HELD | LADDER;
     /// What decides where a block waits.
     pub const WAITING: u32 = USES | GRADE | TAIL | CLAIMED;
@@ -84,11 +90,22 @@ impl Tag {
         self.waiting().is_held_tail()
     }
 
-    /// Whether it is such a tail and a request resumed there. One that none resumed at although its
-    /// prefix was used is inside of longer prompts by now, where hits end elsewhere.
+    /// Whether it is such a tail, and a request resumed there since it last waited on, or it lasts.
+    /// Another that none resumed at although its prefix was used is inside of longer prompts by now,
+    /// where hits end elsewhere.
     #[inline]
     pub fn may_wait_on(self) -> bool {
-        self.is_held_tail() && self.0 & bit::HIT != 0
+        self.is_held_tail() && self.0 & bit::WAITS_ON != 0
+    }
+
+    /// How near the end of its prompt a full block lies.
+    pub fn nearness(self) -> Nearness {
+        Nearness::from_bits(self.0 >> bit::NEARNESS_SHIFT)
+    }
+
+    /// The epoch in which the block became free last.
+    pub fn epoch(self) -> Epoch {
+        Epoch(self.0 >> bit::EPOCH_SHIFT)
     }
 
     /// The bits for which neither this block may wait on nor any other that has them alike.
@@ -96,7 +113,7 @@ impl Tag {
     pub fn why_it_leaves(self) -> Option<u32> {
         match self.0 {
             tag if tag & bit::TAIL == 0 => Some(bit::TAIL),
-            tag if tag & bit::HIT == 0 => Some(bit::HIT),
+            tag if tag & bit::WAITS_ON == 0 => Some(bit::WAITS_ON),
             tag if tag & bit::POOR != 0 => Some(bit::POOR),
             _ => None,
         }
@@ -105,8 +122,10 @@ impl Tag {
     /// A block that becomes cached is used for the first time.
     pub fn first(mark: Mark) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
-        let flags = flag(mark.is_tail, bit::TAIL) | flag(mark.is_watched, bit::WATCHED);
-        Self(1 | u32::from(mark.grade.0) << bit::GRADE_SHIFT | flags)
+        let flags = flag(mark.is_tail, bit::TAIL)
+            | flag(mark.is_watched, bit::WATCHED)
+            | u32::from(mark.grade.lasts()) << bit::LASTS_SHIFT;
+        Self(1 | (mark.grade.halvings() as u32) << bit::GRADE_SHIFT | flags)
     }
 
     pub fn place(self) -> Place {
@@ -119,6 +138,33 @@ impl Tag {
         } else {
             Place::Elsewhere
         }
+    }
+}
+
+/// An epoch, modulo 2^14.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Epoch(u32);
+
+impl Epoch {
+    const MASK: u32 = bit::EPOCH >> bit::EPOCH_SHIFT;
+
+    /// The `n`-th.
+    pub fn new(n: usize) -> Self {
+        Self(n as u32 & Self::MASK)
+    }
+
+    /// How many ended since an earlier one.
+    pub fn age(self, earlier: Self) -> usize {
+        (self.0.wrapping_sub(earlier.0) & Self::MASK) as usize
+    }
+
+    /// The one so many before.
+    pub fn before(self, age: usize) -> Self {
+        Self::new((self.0 as usize).wrapping_sub(age))
+    }
+
+    pub(super) fn bits(self) -> u32 {
+        self.0 << bit::EPOCH_SHIFT
     }
 }
 
@@ -135,9 +181,9 @@ impl Stamp {
     pub const NONE: Self = Self { mask: 0, waiting: u32::MAX, place: 0 };
 
     /// For blocks of one list in an epoch; tails are kept apart if some of them may be held.
-    pub fn new(waiting: Waiting, epoch: u16, are_tails_apart: bool) -> Self {
+    pub fn new(waiting: Waiting, epoch: Epoch, are_tails_apart: bool) -> Self {
         let mask = if are_tails_apart { bit::WAITING } else { bit::WAITING & !bit::TAIL };
-        let place = bit::LISTED | u32::from(epoch) << bit::EPOCH_SHIFT;
+        let place = bit::LISTED | epoch.bits();
         Self { mask, waiting: waiting.0 & mask, place }
     }
 
@@ -243,7 +289,7 @@ impl Waiting {
     }
 
     pub fn grade(self) -> Grade {
-        Grade(((self.0 & bit::GRADE) >> bit::GRADE_SHIFT) as u8)
+        Grade::new(((self.0 & bit::GRADE) >> bit::GRADE_SHIFT) as usize)
     }
 
     /// Whether it is part of a window's tail or a state.

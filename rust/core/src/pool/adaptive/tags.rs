@@ -1,10 +1,11 @@
 //! The tags of all blocks.
 
 use super::sampled::Sampled;
-use super::tag::{Place, Stamp, Tag, TagRow, bit, used};
+use super::tag::{Epoch, Place, Stamp, Tag, TagRow, bit, used};
 use super::tag_writer::TagWriter;
 use crate::block::BlockId;
 use crate::pool::grade::Grade;
+use crate::pool::nearness::Nearness;
 use crate::pool::present;
 use crate::rows::Row;
 
@@ -147,7 +148,18 @@ impl Tags {
     #[inline]
     pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
         let tag = self.get_mut(block);
-        *tag = *tag & !bit::GRADE | u32::from(grade.0) << bit::GRADE_SHIFT;
+        *tag = *tag & !bit::GRADE | (grade.halvings() as u32) << bit::GRADE_SHIFT;
+    }
+
+    /// A full block that has just become cached lies near the end of its prompt.
+    #[inline]
+    pub fn set_nearness(&mut self, block: BlockId, nearness: Nearness) {
+        *self.get_mut(block) |= nearness.bits() << bit::NEARNESS_SHIFT;
+    }
+
+    /// A tail waits on because a request resumed there: it does so once more only if another does.
+    pub fn forget_hit(&mut self, block: BlockId) {
+        *self.get_mut(block) &= !bit::HIT;
     }
 
     pub fn set_claimed(&mut self, block: BlockId, on: bool) {
@@ -156,15 +168,10 @@ impl Tags {
     }
 
     /// A block waits on the ladder from an epoch on.
-    pub fn wait_on_ladder(&mut self, block: BlockId, epoch: u16) {
+    pub fn wait_on_ladder(&mut self, block: BlockId, epoch: Epoch) {
         let tag = self.get_mut(block);
-        let place = bit::LADDER | u32::from(epoch) << bit::EPOCH_SHIFT;
+        let place = bit::LADDER | epoch.bits();
         *tag = *tag & !(bit::PLACE | bit::EPOCH) | place;
-    }
-
-    /// The epoch in which the block became free last, modulo 2^16.
-    pub fn epoch(&self, block: BlockId) -> u16 {
-        (self.get(block) >> bit::EPOCH_SHIFT) as u16
     }
 
     pub fn set_place(&mut self, block: BlockId, place: Place) {
@@ -212,12 +219,45 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_waits_on_once_for_each_resume_and_always_if_it_lasts() {
+        for lasts in [false, true] {
+            let grade = if lasts { Grade::BEST.lasting() } else { Grade::BEST };
+            let mut tags = tags(Mark { grade, is_tail: true, is_watched: false });
+            let may_wait_on = |tags: &Tags| tags.of(BLOCK).may_wait_on();
+            assert_eq!(may_wait_on(&tags), lasts);
+            for _ in 0..2 {
+                tags.hit(BLOCK, false);
+                assert!(may_wait_on(&tags));
+                tags.forget_hit(BLOCK);
+                assert_eq!(may_wait_on(&tags), lasts);
+            }
+        }
+    }
+
+    #[test]
+    fn how_near_the_end_of_its_prompt_a_block_lies_stays_known() {
+        let mut tags = tags(Mark { is_watched: true, ..Mark::default() });
+        for (block, tokens) in [(BLOCK, 100), (5, 0)] {
+            tags.set_nearness(block, Nearness::of(tokens));
+        }
+        let waiting = tags.of(BLOCK).waiting();
+        tags.hit(BLOCK, false);
+        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(1), true)).is_none());
+        let waiting = tags.of(BLOCK).waiting();
+        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(0x7fff), true)).is_some());
+        let nearness = [BLOCK, 5, 6].map(|block| tags.of(block).nearness());
+        assert_eq!(nearness, [100, 0, 512].map(Nearness::of));
+        assert_eq!(tags.of(BLOCK).epoch(), Epoch::new(0x3fff));
+    }
+
+    #[test]
     fn what_leaves_in_a_row_does_not_wait_on() {
         let bits = |i: u32| {
             let flag = |n: u32, bit: u32| (i >> n & 1) * bit;
-            Tag(flag(0, bit::TAIL) | flag(1, bit::HIT) | (i >> 2) << bit::GRADE_SHIFT)
+            let flags = flag(0, bit::TAIL) | flag(1, bit::HIT) | flag(2, bit::LASTS);
+            Tag(flags | (i >> 3) << bit::GRADE_SHIFT)
         };
-        let all: Vec<_> = (0..1 << 5).map(bits).collect();
+        let all: Vec<_> = (0..1 << 6).map(bits).collect();
         for first in &all {
             assert_eq!(first.why_it_leaves().is_none(), first.may_wait_on());
             let Some(mask) = first.why_it_leaves() else { continue };
@@ -255,12 +295,12 @@ mod tests {
     fn a_tag_moves_without_its_place() {
         let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
         let waiting = tags.of(BLOCK).waiting();
-        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, 0xabcd, true)).is_some());
+        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(0xabcd), true)).is_some());
         assert!(tags.wait_alike(BLOCK, Stamp::NONE).is_none());
         tags.set_place(5, Place::Held);
         tags.copy(BLOCK, 5);
         assert_eq!((tags.of(BLOCK).place(), tags.of(5).place()), (Place::Listed, Place::Held));
-        assert_eq!((grade(&tags, 5), tags.epoch(5)), (Grade::new(2), 0xabcd));
+        assert_eq!((grade(&tags, 5), tags.of(5).epoch()), (Grade::new(2), Epoch::new(0xabcd)));
         assert!(tags.of(5).waiting().is_tail() && tags.of(5).num_watched() == 1);
     }
 
@@ -337,7 +377,7 @@ mod tests {
         ) {
             let mut others = Tags { tags: tags.tags.clone(), sampled: Sampled::new(101) };
             let mut tags = tags;
-            let stamp = Stamp::new(tags.of(row.first).waiting(), 77, are_tails_apart);
+            let stamp = Stamp::new(tags.of(row.first).waiting(), Epoch::new(77), are_tails_apart);
             let (low, high) = row.bounds();
             let blocks = low..high + 1;
             let num_watched = others.row_alike(row, stamp).map(|mut row| row.wait(stamp));
