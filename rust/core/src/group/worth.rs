@@ -1,8 +1,8 @@
-//! What window tails and states are worth, from geometry alone.
+//! What window tails and states are worth, from geometry and from where requests resume.
 //!
-//! A hit resumes where a tail (the window's blocks, or a state) was kept. The tail where a prompt
-//! ends and the one where prompts part are worth as much per unit of the pool as full blocks. One
-//! inside a prompt of L tokens, on the sparsest power-of-two spacing s that it belongs to, spares
+//! A hit resumes where a tail (the window's blocks, or a state) was kept. The tails where a prompt
+//! ends, near its end where requests resume, and where prompts part are worth as much per unit of
+//! the pool as full blocks. One inside a prompt of L tokens, on the sparsest power-of-two spacing s that it belongs to, spares
 //! s tokens to a request that parts in the s tokens behind it, which happens with a chance of s/L:
 //! s² / (4·c·L) full blocks' worth, where c is what a tail costs. Sources: the checkpoint rules of
 //! Marconi (MLSys 2025) and of vLLM PR 43447.
