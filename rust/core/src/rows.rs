@@ -154,19 +154,34 @@ const WINDOW: usize = 32;
 
 /// The row that a number is in, where that has a step to the next.
 fn row_around(numbers: &[u32], at: usize, step: u32) -> Range<usize> {
-    let before = numbers[..at].iter().rev().zip(numbers[..=at].iter().rev());
-    let num_before = before.take_while(|(a, b)| b.wrapping_sub(**a) == step).count();
-    at - num_before..at + 1 + num_steps(&numbers[at..], step)
+    at - num_steps_before(&numbers[..=at], step)..at + 1 + num_steps(&numbers[at..], step)
 }
+
+/// Numbers that are compared side by side, of rows that may be short.
+const FEW: usize = 8;
 
 /// How often one step leads from number to number.
 fn num_steps(numbers: &[u32], step: u32) -> usize {
-    const BATCH: usize = 32;
-    let batches = numbers.windows(BATCH + 1).step_by(BATCH);
-    let num_whole = batches.take_while(|batch| are_steps(batch, step)).count() * BATCH;
-    let rest = &numbers[num_whole..];
+    let num_many = num_whole::<WINDOW>(numbers, step);
+    let num_some = num_many + num_whole::<FEW>(&numbers[num_many..], step);
+    let rest = &numbers[num_some..];
     let steps = rest.iter().zip(&rest[1..]);
-    num_whole + steps.take_while(|(a, b)| b.wrapping_sub(**a) == step).count()
+    num_some + steps.take_while(|(a, b)| b.wrapping_sub(**a) == step).count()
+}
+
+/// As [`num_steps`], as far as so many steps at once are the same.
+fn num_whole<const N: usize>(numbers: &[u32], step: u32) -> usize {
+    let batches = numbers.windows(N + 1).step_by(N);
+    batches.take_while(|batch| are_steps(batch, step)).count() * N
+}
+
+/// How often one step leads from number to number up to the last one.
+fn num_steps_before(numbers: &[u32], step: u32) -> usize {
+    let batches = numbers.windows(FEW + 1).rev().step_by(FEW);
+    let num_whole = batches.take_while(|batch| are_steps(batch, step)).count() * FEW;
+    let rest = &numbers[..numbers.len() - num_whole];
+    let steps = rest.iter().rev().zip(rest.iter().rev().skip(1));
+    num_whole + steps.take_while(|(b, a)| b.wrapping_sub(**a) == step).count()
 }
 
 /// Compared side by side, which is several times as fast as one by one.

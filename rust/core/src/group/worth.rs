@@ -58,20 +58,15 @@ impl TailWorth<'_> {
         let mut grades = Grades::new(range.clone());
         self.fill_near_end(&mut grades);
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
-        self.fill_inside(&mut grades, &range);
-        self.let_last(&mut grades, &range);
+        let most_halvings = self.most_halvings();
+        if !grades.is_complete() {
+            self.fill_tails(&mut grades, self.ends(&range), most_halvings);
+        }
+        self.lasting_tails(&range, most_halvings).for_each(|tail| grades.let_last(tail));
         // What is generated may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
         grades.fill(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
         grades.runs()
-    }
-
-    /// Grades the tails of the hits that end in or behind a range, if any block has no grade yet.
-    fn fill_inside(&self, grades: &mut Grades, range: &Range<usize>) {
-        if grades.is_complete() {
-            return;
-        }
-        self.fill_tails(grades, self.ends(range), self.most_halvings());
     }
 
     /// The hits that end in or behind a range, in alignments from the prompt's start.
@@ -81,16 +76,14 @@ impl TailWorth<'_> {
         (first / self.alignment).max(1)..=last / self.alignment
     }
 
-    /// Tails whose spacing alone makes them worth twice as much as full blocks are so as long as
-    /// their prefix is used.
-    fn let_last(&self, grades: &mut Grades, range: &Range<usize>) {
-        self.lasting_tails(range).for_each(|tail| grades.let_last(tail));
-    }
-
-    /// The tails that last in or behind a range.
-    fn lasting_tails(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let doublings =
-            (self.most_halvings() + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
+    /// The tails in or behind a range whose spacing alone makes them worth twice as much as full
+    /// blocks: they are so as long as their prefix is used.
+    fn lasting_tails(
+        &self,
+        range: &Range<usize>,
+        most_halvings: i32,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let doublings = (most_halvings + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
         let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
         let (first, last) = self.ends(range).into_inner();
         let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
@@ -152,7 +145,7 @@ impl TailWorth<'_> {
         let meets = |tail: Range<usize>| tail.start < range.end && range.start < tail.end;
         piece.start <= range.start
             && range.end <= piece.end
-            && !self.lasting_tails(range).any(meets)
+            && !self.lasting_tails(range, self.most_halvings()).any(meets)
     }
 
     /// The blocks of the tail of a hit that ends at or below so many tokens.
