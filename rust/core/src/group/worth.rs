@@ -2,10 +2,10 @@
 //!
 //! A hit resumes where a tail (the window's blocks, or a state) was kept. The tails where a prompt
 //! ends, near its end where requests resume, and where prompts part are worth as much per unit of
-//! the pool as full blocks. One inside a prompt of L tokens, on the sparsest power-of-two spacing s that it belongs to, spares
-//! s tokens to a request that parts in the s tokens behind it, which happens with a chance of s/L:
-//! s² / (4·c·L) full blocks' worth, where c is what a tail costs. Sources: the checkpoint rules of
-//! Marconi (MLSys 2025) and of vLLM PR 43447.
+//! the pool as full blocks. One inside a prompt of L tokens, on the sparsest power-of-two spacing s
+//! that it belongs to, spares s tokens to a request that parts in the s tokens behind it, which
+//! happens with a chance of s/L: s² / (4·c·L) full blocks' worth, where c is what a tail costs.
+//! Sources: the checkpoint rules of Marconi (MLSys 2025) and of vLLM PR 43447.
 
 use std::ops::{Range, RangeInclusive};
 

@@ -50,7 +50,7 @@ pub struct Manager {
     pub(crate) orders: WorkOrders,
     memos: LookupMemos,
     admitted: Admitted,
-    /// Where tails are graded by it.
+    /// Where requests resumed, if tails are graded.
     resumes: Option<Resumes>,
 }
 

@@ -41,7 +41,7 @@ fn last_shared_block(
     let hit = args.new_computed_blocks.get(usize::from(whole.id));
     hit.and_then(|hit| hit.get(index)).or_else(|| {
         let per_block = whole.block_size / hash_block_size;
-        let hash = *request.hashes.get_at((index + 1) * per_block - 1)?;
+        let hash = *request.hashes.get_at((index + 1).saturating_mul(per_block) - 1)?;
         pool.find(&CacheKey { hash, group: whole.id })
     })
 }

@@ -1,7 +1,8 @@
 //! Adaptive retention: what is kept by its worth, and evicted in the order that fits the traffic.
 
 use kvoxide_core::{
-    BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder, digest,
+    AllocateArgs, BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder,
+    RequestView, digest,
 };
 
 use crate::small::{Request, admit, config, decode, free_ids, held, look_up, made, serve, step};
@@ -308,4 +309,18 @@ fn tails_near_the_end_are_kept_where_follow_ups_resume() {
     assert_eq!(num_cached(5), [512, 688, 944]);
     // Multiples of 64 are worth a little by their place.
     assert_eq!(num_cached(200), [512, 640, 896]);
+}
+
+#[test]
+fn a_junction_beyond_all_tokens_tells_nothing() {
+    let groups = [GroupSpec::full(4), GroupSpec::sliding_window(2, 8)];
+    let mut manager = adaptive(100, &groups);
+    for (id, junction) in [usize::MAX, usize::MAX / 2 - 1, 50].into_iter().enumerate() {
+        let request = Request::new(&manager, id as u64, 0..40);
+        let view = RequestView { shared_prefix_boundary: junction, ..request.view() };
+        let args = AllocateArgs { num_new_tokens: 40, ..AllocateArgs::default() };
+        assert!(manager.allocate_slots(&view, &args).expect("an allocation").is_some());
+        manager.free(id as u64).expect("a request that runs");
+    }
+    assert_eq!(look_up(&mut manager, 0..39).length, 36);
 }
