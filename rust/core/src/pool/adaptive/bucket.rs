@@ -20,6 +20,12 @@ impl Bucket {
     /// Gaps that do not matter.
     const MIN_GAPS: usize = 64;
 
+    /// So many names are about to be added.
+    #[inline]
+    pub fn make_room(&mut self, num: usize) {
+        self.names.reserve(num);
+    }
+
     /// Adds a name: its position.
     #[inline]
     pub fn push(&mut self, name: Name) -> u32 {

@@ -71,6 +71,7 @@ impl Sample {
         self.names.warm_up(names);
         let index = Self::bucket(class, self.epoch);
         let (bucket, mut num) = (&mut self.buckets[index], 0);
+        bucket.make_room(names.len());
         for &name in names {
             if let Some(entry) = self.names.get_mut(name)
                 && entry.bucket == Entry::IN_USE
