@@ -59,9 +59,7 @@ impl TailWorth<'_> {
         self.fill_near_end(&mut grades);
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
         let most_halvings = self.most_halvings();
-        if !grades.is_complete() {
-            self.fill_tails(&mut grades, self.ends(&range), most_halvings);
-        }
+        self.fill_tails(&mut grades, self.ends(&range), most_halvings);
         self.lasting_tails(&range, most_halvings).for_each(|tail| grades.let_last(tail));
         // What is generated may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);

@@ -3,7 +3,7 @@
 
 use super::claim::{Claim, Standing};
 use super::sightings::Event;
-use super::tag::{Place, Stamp, Tag};
+use super::tag::{Place, Tag};
 use super::{Adaptive, Name};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::free_queue::BlockList;
@@ -163,15 +163,12 @@ impl Adaptive {
         self.ladder.remove(states, block);
         self.tags.set_claimed(block, false);
         let tag = self.tags.of(block);
-        let (class, grade) = (tag.waiting().class(), tag.waiting().grade());
-        self.tags.wait_alike(block, Stamp::new(tag.waiting(), tag.epoch(), true));
+        self.list_aged(states, block, self.lists.epoch().age(tag.epoch()));
         self.num_listed += 1;
         self.num_watched += tag.num_watched();
-        let age = self.lists.epoch().age(tag.epoch());
-        self.lists.push_aged(states, class, grade, age, block);
         if tag.is_sampled() {
             let name = Name::of(states.fingerprint(block));
-            self.sightings.note(&mut self.sample, Event::Freed(class as u8), name);
+            self.sightings.note(&mut self.sample, Event::Freed(tag.waiting().class() as u8), name);
         }
     }
 

@@ -361,19 +361,20 @@ impl Adaptive {
         let was = self.tags.of(block);
         if was.place() == Place::Listed {
             self.tags.set_grade(block, Grade::WORST);
-            self.move_to_now(states, block);
+            states.unlink(block);
+            self.list_aged(states, block, 0);
         } else if self.remove(states, block) {
             self.tags.set_grade(block, Grade::WORST);
             self.file_one(states, block);
         }
     }
 
-    /// A block that waits in a list goes to the one of its grade in this epoch.
-    fn move_to_now(&mut self, states: &mut BlockStates, block: BlockId) {
+    /// A block waits beside those that became free `age` epochs ago. That there is one more, or one
+    /// that was counted moved, is the caller's to know.
+    fn list_aged(&mut self, states: &mut BlockStates, block: BlockId, age: usize) {
         let waiting = self.tags.of(block).waiting();
-        self.tags.wait_alike(block, Stamp::new(waiting, self.lists.epoch(), true));
-        states.unlink(block);
-        states.push_to_ring(self.lists.open(waiting.class(), waiting.grade()), block);
+        self.tags.wait_alike(block, Stamp::new(waiting, self.lists.epoch().before(age), true));
+        self.lists.push_aged(states, waiting.class(), waiting.grade(), age, block);
     }
 
     /// Whether a tail that is to be evicted may have a chance: one that goes with `prefix`, the
@@ -388,11 +389,9 @@ impl Adaptive {
         }
         self.tags.inherit_uses(tail, prefix);
         self.tags.forget_hit(tail);
-        let waiting = self.tags.of(tail).waiting();
-        self.tags.wait_alike(tail, Stamp::new(waiting, now.before(prefix_age), true));
+        self.list_aged(states, tail, prefix_age);
         self.num_listed += 1;
         self.num_watched += self.tags.of(tail).num_watched();
-        self.lists.push_aged(states, waiting.class(), waiting.grade(), prefix_age, tail);
         true
     }
 

@@ -42,8 +42,7 @@ pub(super) mod bit {
     pub const CLAIMED: u32 = 1 << 12;
     pub const LADDER: u32 = 1 << 13;
     pub const HIT: u32 = 1 << 14;
-    pub const LASTS_SHIFT: u32 = 15;
-    pub const LASTS: u32 = 1 << LASTS_SHIFT;
+    pub const LASTS: u32 = 1 << 15;
     /// What lets a tail wait on.
     pub const WAITS_ON: u32 = HIT | LASTS;
     pub const NEARNESS_SHIFT: u32 = 16;
@@ -124,7 +123,7 @@ impl Tag {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(mark.is_tail, bit::TAIL)
             | flag(mark.is_watched, bit::WATCHED)
-            | u32::from(mark.grade.lasts()) << bit::LASTS_SHIFT;
+            | flag(mark.grade.lasts(), bit::LASTS);
         Self(1 | (mark.grade.halvings() as u32) << bit::GRADE_SHIFT | flags)
     }
 
