@@ -43,6 +43,12 @@ impl Row {
         Self { first: self.last, last: self.first }
     }
 
+    /// The first two of them.
+    #[inline]
+    pub fn first_two(self) -> [u32; 2] {
+        [self.first, if self.goes_up() { self.first + 1 } else { self.first - 1 }]
+    }
+
     /// How many numbers.
     #[inline]
     pub fn len(self) -> usize {
@@ -135,7 +141,8 @@ fn first_row(numbers: &[u32], least: usize) -> Range<usize> {
     }
     let mut windows = numbers.chunks_exact(WINDOW).enumerate();
     let row = windows.find_map(|(i, window)| {
-        let row = row_around(numbers, i * WINDOW, step_of_row(window)?);
+        let first = i * WINDOW;
+        let row = row_around(numbers, first..first + WINDOW, step_of_row(window)?);
         (row.len() >= least).then_some(row)
     });
     row.unwrap_or(end..end)
@@ -152,9 +159,10 @@ fn step_of_row(numbers: &[u32]) -> Option<u32> {
 
 const WINDOW: usize = 32;
 
-/// The row that a number is in, where that has a step to the next.
-fn row_around(numbers: &[u32], at: usize, step: u32) -> Range<usize> {
-    at - num_steps_before(&numbers[..=at], step)..at + 1 + num_steps(&numbers[at..], step)
+/// The row that a part of it is in.
+fn row_around(numbers: &[u32], part: Range<usize>, step: u32) -> Range<usize> {
+    let first = part.start - num_steps_before(&numbers[..=part.start], step);
+    first..part.end + num_steps(&numbers[part.end - 1..], step)
 }
 
 /// Numbers that are compared side by side, of rows that may be short.
@@ -234,7 +242,7 @@ mod tests {
                 let longest = (1..part.len()).map(|i| {
                     let step = part[i].wrapping_sub(part[i - 1]);
                     let is_row = step == 1 || step == u32::MAX;
-                    if is_row { row_around(part, i - 1, step).len() } else { 1 }
+                    if is_row { row_around(part, i - 1..i + 1, step).len() } else { 1 }
                 }).max();
                 let longest = longest.unwrap_or(1);
                 match piece {

@@ -60,10 +60,11 @@ impl Reach<'_> {
         let shift = usize::from(self.use_eagle);
         if let Some(worth) = self.tail_worth(block_size, need, shift) {
             let range = self.range.0..self.range.1;
-            if worth.is_near_end(&range) {
-                return ReachableBlocks::All;
-            }
-            return ReachableBlocks::Graded(worth.of_window(range, self.boundaries));
+            return match worth.of_end(&range) {
+                Some(runs) if runs.is_empty() => ReachableBlocks::All,
+                Some(runs) => ReachableBlocks::Graded(runs),
+                None => ReachableBlocks::Graded(worth.of_window(range, self.boundaries)),
+            };
         }
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),

@@ -45,7 +45,7 @@ impl TailWorth<'_> {
     fn most_halvings(&self) -> i32 {
         let cost = 4.0 * self.worth.tail_cost * self.num_prompt_tokens.max(1) as f64;
         let spacing = self.alignment as f64;
-        (cost / (spacing * spacing)).log2().ceil() as i32
+        doublings_to(cost / (spacing * spacing))
     }
 
     /// The grades of the blocks of a window group, `range`, as far as they are worth to be kept.
@@ -136,14 +136,29 @@ impl TailWorth<'_> {
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Whether all of a range is worth as much as the prompt's end, of which it is a part, and
-    /// nothing of it lasts.
-    pub fn is_near_end(&self, range: &Range<usize>) -> bool {
+    /// As [`Self::of_window`], of a range that is part of the prompt's end, all of which is worth as
+    /// much: runs only if any of it lasts. `None` for any other range.
+    pub fn of_end(&self, range: &Range<usize>) -> Option<Vec<(Range<usize>, Grade)>> {
         let piece = self.piece_at_end();
-        let meets = |tail: Range<usize>| tail.start < range.end && range.start < tail.end;
-        piece.start <= range.start
-            && range.end <= piece.end
-            && !self.lasting_tails(range, self.most_halvings()).any(meets)
+        if range.start < piece.start || piece.end < range.end {
+            return None;
+        }
+        let (mut runs, mut next) = (Vec::new(), range.start);
+        for tail in self.lasting_tails(range, self.most_halvings()) {
+            let lasting = tail.start.max(next)..tail.end.min(range.end);
+            if lasting.is_empty() {
+                continue;
+            }
+            if next < lasting.start {
+                runs.push((next..lasting.start, Grade::BEST));
+            }
+            next = lasting.end;
+            runs.push((lasting, Grade::BEST.lasting()));
+        }
+        if !runs.is_empty() && next < range.end {
+            runs.push((next..range.end, Grade::BEST));
+        }
+        Some(runs)
     }
 
     /// The blocks of the tail of a hit that ends at or below so many tokens.
@@ -181,6 +196,14 @@ impl TailWorth<'_> {
         }
         grades.runs()
     }
+}
+
+/// The least power of two that is not below a positive number: its exponent.
+fn doublings_to(number: f64) -> i32 {
+    const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
+    const BIAS: i32 = f64::MAX_EXP - 1;
+    let bits = number.to_bits();
+    (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
 }
 
 /// Doublings of the worth of a full block from which on a tail lasts.
@@ -324,6 +347,29 @@ mod tests {
         const EXPECTED: [&str; 5] =
             ["6..7 3", "7..30 0", "30..32 0 for good", "32..40 0", "40..42 7"];
         assert_eq!(grades(&tail(640), 6..42, &[]), EXPECTED);
+    }
+
+    #[test]
+    fn the_end_of_a_prompt_is_graded_alike_by_itself() {
+        for (num_prompt_tokens, need, shift) in
+            [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)]
+        {
+            let of = TailWorth { num_prompt_tokens, need, shift, ..tail(0) };
+            let piece = of.piece_at_end();
+            assert_eq!(of.of_end(&(piece.start..piece.end + 1)), None);
+            for (start, len) in
+                (piece.clone()).flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
+            {
+                let range = start..(start + len).min(piece.end - shift);
+                let runs = of.of_end(&range).expect("a part of the end");
+                let whole = vec![(range.clone(), Grade::BEST)];
+                let runs = if runs.is_empty() { whole } else { runs };
+                let each = |runs: Vec<(Range<usize>, Grade)>| -> Vec<(usize, Grade)> {
+                    runs.into_iter().flat_map(|(run, grade)| run.map(move |i| (i, grade))).collect()
+                };
+                assert_eq!(each(runs), each(of.of_window(range.clone(), &[])), "{of:?} {range:?}");
+            }
+        }
     }
 
     #[test]

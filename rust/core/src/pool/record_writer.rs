@@ -1,10 +1,10 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
 use super::index::Fingerprint;
-use super::links::{Links, unlink};
+use super::links::{Links, join, unlink};
 use super::records::Records;
-use super::usage::{MAX_REFERENCES, flag};
-use crate::block::BlockId;
+use super::usage::flag;
+use crate::block::{BlockId, NULL_BLOCK};
 
 /// Changes the holders and neighbours of blocks.
 pub struct RecordWriter<'a> {
@@ -14,27 +14,19 @@ pub struct RecordWriter<'a> {
 }
 
 impl<'a> RecordWriter<'a> {
-    /// To change these records.
-    pub fn new(records: &'a mut Records) -> Self {
-        let Records { usage, links, fingerprints } = records;
-        Self { usage, links, fingerprints }
-    }
-
-    /// To change the first of these records, so many.
+    /// To change the first of these records, so many, and the links of all.
+    #[inline]
     pub fn of_first(records: &'a mut Records, n: usize) -> Self {
         let Records { usage, links, fingerprints } = records;
-        Self { usage: &mut usage[..n], links: &mut links[..n], fingerprints: &fingerprints[..n] }
+        // Lets the compiler see that an id that is one of the others needs no check of its own.
+        assert!(n <= links.len());
+        Self { usage: &mut usage[..n], links, fingerprints: &fingerprints[..n] }
     }
 
-    /// Adds a reference to a block that has none; whether it had none.
+    /// Adds a reference to a block.
     #[inline]
-    pub fn add_first_reference(&mut self, id: BlockId) -> bool {
-        let usage = &mut self.usage[id as usize];
-        if *usage & MAX_REFERENCES != 0 {
-            return false;
-        }
-        *usage += 1;
-        true
+    pub fn add_reference(&mut self, id: BlockId) {
+        self.usage[id as usize] += 1;
     }
 
     /// As `BlockStates::drop_reference`, if the block becomes cached; whether it did. Then it stands
@@ -57,7 +49,38 @@ impl<'a> RecordWriter<'a> {
 
     /// Takes a block out of the ring that it is in.
     #[inline]
-    pub fn unlink(&mut self, id: BlockId) {
-        unlink(self.links, id);
+    pub fn unlink(&mut self, block: BlockId) {
+        unlink(self.links, block);
     }
+
+    /// Takes a block out of the ring that it is in, together with those before it that stand beside
+    /// each other: at the latest [`Self::unlink_all`] does.
+    #[inline]
+    pub fn unlink_beside(&mut self, beside: &mut Beside, block: BlockId) {
+        let own = self.links[block as usize];
+        if block == beside.before {
+            beside.before = own.prev_of(block);
+        } else if block == beside.behind {
+            beside.behind = own.next_of(block);
+        } else {
+            let next = Beside { before: own.prev_of(block), behind: own.next_of(block) };
+            self.unlink_all(std::mem::replace(beside, next));
+        }
+    }
+
+    /// Takes blocks that stand side by side out of their ring.
+    #[inline]
+    pub fn unlink_all(&mut self, beside: Beside) {
+        if beside.before != NULL_BLOCK {
+            join(self.links, beside.before, beside.behind);
+        }
+    }
+}
+
+/// What stands before and behind blocks that stand side by side; the null block where there are
+/// none.
+#[derive(Default)]
+pub struct Beside {
+    before: u32,
+    behind: u32,
 }

@@ -295,13 +295,15 @@ impl BlockStates {
         }
     }
 
-    /// To change the holders and neighbours of many blocks.
+    /// Whether the second of some blocks stands beside the first in their queue.
     #[inline]
-    pub(super) fn record_writer(&mut self) -> RecordWriter<'_> {
-        RecordWriter::new(&mut self.records)
+    pub(super) fn starts_beside(&self, blocks: &[BlockId]) -> bool {
+        let [first, second, ..] = *blocks else { return false };
+        let links = self.records.links[first as usize];
+        links.prev_of(first) == second || links.next_of(first) == second
     }
 
-    /// As [`Self::record_writer`], of the first `n` blocks.
+    /// To change the holders and neighbours of the first `n` blocks, one after the other.
     #[inline]
     pub(super) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
         RecordWriter::of_first(&mut self.records, n)

@@ -37,7 +37,14 @@ impl Bucket {
     /// To take names out.
     #[inline]
     pub fn taking(&mut self) -> Taking<'_> {
-        Taking { evicted: self.evicted, names: &mut self.names, num_there: [0; ORDERINGS] }
+        let is_any_evicted = self.evicted != [0; ORDERINGS];
+        Taking {
+            evicted: self.evicted,
+            is_any_evicted,
+            names: &mut self.names,
+            num_taken: 0,
+            num_evicted: [0; ORDERINGS],
+        }
     }
 
     /// So many were taken out.
@@ -99,20 +106,30 @@ impl Bucket {
 pub(super) struct Taking<'a> {
     names: &'a mut [Name],
     evicted: [u32; ORDERINGS],
-    num_there: [u32; ORDERINGS],
+    is_any_evicted: bool,
+    num_taken: u32,
+    num_evicted: [u32; ORDERINGS],
 }
 
 impl Taking<'_> {
     #[inline]
     pub fn take(&mut self, position: u32) {
         self.names[position as usize] = Name::GONE;
-        for (num, evicted) in self.num_there.iter_mut().zip(self.evicted) {
-            *num += u32::from(position >= evicted);
+        self.num_taken += 1;
+        if self.is_any_evicted {
+            for (num, evicted) in self.num_evicted.iter_mut().zip(self.evicted) {
+                *num += u32::from(position < evicted);
+            }
         }
+    }
+
+    /// How many were taken.
+    pub fn num_taken(&self) -> usize {
+        self.num_taken as usize
     }
 
     /// How many of the names each ordering would still have.
     pub fn num_there(self) -> [u32; ORDERINGS] {
-        self.num_there
+        self.num_evicted.map(|num_evicted| self.num_taken - num_evicted)
     }
 }

@@ -6,7 +6,7 @@ use super::sample::Use;
 use super::sightings::Event;
 use super::tag::{Place, Tag};
 use crate::block::BlockId;
-use crate::pool::record_writer::RecordWriter;
+use crate::pool::record_writer::{Beside, RecordWriter};
 use crate::pool::records::Records;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
@@ -19,19 +19,17 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// A block leaves its list. Hardly any stands beside the one that left before it: the tails of
-    /// several groups wait together, and are hit group by group.
+    /// A block leaves its list.
     #[inline]
-    fn add(&mut self, records: &mut RecordWriter<'_>, block: BlockId, was: Tag) {
-        records.unlink(block);
+    fn count(&mut self, was: Tag) {
         self.num_listed += 1;
         self.num_watched += was.num_watched();
     }
 }
 
 impl Adaptive {
-    /// A hit is the first to use blocks that wait in the lists, and of which nobody wants to know:
-    /// how many there are before the first of which that is not so.
+    /// A hit is the first to use blocks that wait in the lists, and that no request claimed: how many
+    /// there are before the first of which that is not so.
     #[inline]
     pub fn hit_listed(
         &mut self,
@@ -39,20 +37,54 @@ impl Adaptive {
         blocks: &[BlockId],
         leaving: &mut Leaving,
     ) -> usize {
-        let mut left = std::mem::take(leaving);
-        let (mut records, mut tags) = (states.record_writer(), self.tags.writer());
-        let num_hit = blocks.iter().position(|&block| {
-            let was = tags.hit_listed(block, || records.add_first_reference(block));
-            was.map(|was| left.add(&mut records, block, was)).is_none()
+        // Tails of several groups wait together and are hit group by group, so that hardly any
+        // stands beside the one before it; full blocks mostly do.
+        if !states.starts_beside(blocks) {
+            let unlink = |records: &mut RecordWriter<'_>, block| records.unlink(block);
+            return self.hit_each(states, blocks, leaving, unlink);
+        }
+        let mut beside = Beside::default();
+        let num_hit = self.hit_each(states, blocks, leaving, |records, block| {
+            records.unlink_beside(&mut beside, block);
         });
-        *leaving = left;
-        num_hit.unwrap_or(blocks.len())
+        states.writer_of_first(0).unlink_all(beside);
+        num_hit
+    }
+
+    #[inline]
+    fn hit_each(
+        &mut self,
+        states: &mut BlockStates,
+        blocks: &[BlockId],
+        leaving: &mut Leaving,
+        mut unlink: impl FnMut(&mut RecordWriter<'_>, BlockId),
+    ) -> usize {
+        let (mut tags, mut num_watched) = (self.tags.writer(), 0);
+        let mut records = states.writer_of_first(tags.len());
+        let num_hit = blocks.iter().position(|&block| {
+            let Some(was) = tags.hit_listed(block) else { return true };
+            records.add_reference(block);
+            unlink(&mut records, block);
+            num_watched += was.num_watched();
+            if was.is_sampled() {
+                let name = Name::of(records.fingerprint(block));
+                self.sightings.note(&mut self.sample, Event::Used(Use::Hit), name);
+            }
+            false
+        });
+        let num_hit = num_hit.unwrap_or(blocks.len());
+        leaving.num_listed += num_hit;
+        leaving.num_watched += num_watched;
+        num_hit
     }
 
     /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row
     /// there too, and no request claimed any; whether it is so.
     pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
+        if are_listed && !states.starts_beside(&row.first_two()) {
+            return false;
+        }
         let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
         let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
         let Some(run) = touch(states.records_mut(), row) else { return false };
@@ -87,7 +119,10 @@ impl Adaptive {
             Place::Elsewhere => return false,
             Place::Held => self.held.remove(states, block),
             Place::Ladder => self.leave_ladder(states, block),
-            Place::Listed => leaving.add(&mut states.record_writer(), block, was),
+            Place::Listed => {
+                states.unlink(block);
+                leaving.count(was);
+            }
         }
         true
     }

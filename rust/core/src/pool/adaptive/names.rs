@@ -81,34 +81,37 @@ impl Names {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
-    /// Where a name is, or would be entered.
+    /// Where a name is, if it is anywhere, or else the empty slot in which it would be entered.
     #[inline]
-    fn find(&self, name: Name) -> usize {
+    fn find(&self, name: Name) -> Result<usize, usize> {
         let mut slot = self.home(name);
-        while self.slots[slot].name != name && !self.slots[slot].is_empty() {
-            slot = self.next(slot);
+        loop {
+            match self.slots[slot].name {
+                Name::GONE => return Err(slot),
+                other if other == name => return Ok(slot),
+                _ => slot = self.next(slot),
+            }
         }
-        slot
     }
 
     /// The entry of a name, if it has one.
     #[inline]
     pub fn get_mut(&mut self, name: Name) -> Option<&mut Entry> {
-        let slot = self.find(name);
-        Some(&mut self.slots[slot]).filter(|entry| !entry.is_empty())
+        self.find(name).ok().map(|slot| &mut self.slots[slot])
     }
 
     /// The entry of a name, which may be new; `None` where there is no place for it.
     #[inline]
     pub fn enter(&mut self, name: Name) -> Option<&mut Entry> {
-        let slot = self.find(name);
-        if self.slots[slot].is_empty() {
-            if self.len == self.max_len {
-                return None;
+        let slot = match self.find(name) {
+            Ok(slot) => slot,
+            Err(_) if self.len == self.max_len => return None,
+            Err(slot) => {
+                self.len += 1;
+                self.slots[slot] = Entry::new(name);
+                slot
             }
-            self.len += 1;
-            self.slots[slot] = Entry::new(name);
-        }
+        };
         Some(&mut self.slots[slot])
     }
 
@@ -123,8 +126,7 @@ impl Names {
 
     /// Forgets a name.
     pub fn remove(&mut self, name: Name) {
-        let slot = self.find(name);
-        if !self.slots[slot].is_empty() {
+        if let Ok(slot) = self.find(name) {
             self.empty(slot);
         }
     }

@@ -67,8 +67,9 @@ pub(super) struct Shadow {
 const TAKE_OVER: f32 = 1.02;
 /// What is left of a hit after an epoch: half of it after 4 pools were taken.
 const FADE: f32 = 0.9892;
-/// Blocks of a pool from which on the sample is one in 16; it is one in 64 from 4 times as many on.
-const LARGE_POOL: usize = 1 << 19;
+/// Blocks of a pool from which on the sample is not one in 16 but one in 32, and from which on it is
+/// one in 64. The blocks of a request are used together, so that more of each would say little.
+const LARGER_POOLS: [usize; 2] = [1 << 17, 1 << 21];
 /// After so many epochs the averages are looked at again, by which classes are judged of which
 /// nothing was seen.
 const EPOCHS_OF_UNSEEN: usize = 4;
@@ -78,11 +79,8 @@ const SCALES: [f32; 1] = [1.0];
 impl Sample {
     /// For a pool of `num_blocks`.
     pub fn new(num_blocks: usize) -> Self {
-        let num_zeros = match num_blocks {
-            n if n >= 4 * LARGE_POOL => 6,
-            n if n >= LARGE_POOL => 5,
-            _ => 4,
-        };
+        let num_larger = LARGER_POOLS.iter().filter(|&&pool| num_blocks >= pool).count();
+        let num_zeros = 4 + num_larger as u32;
         let profile = Profile::new();
         let shadows = Ordering::ALL.map(|ordering| Shadow {
             ranks: Ranks::new(&SCALES, &ordering.values(&profile)),
@@ -243,7 +241,7 @@ mod tests {
 
     #[test]
     fn one_name_in_16_is_taken_and_fewer_in_large_pools() {
-        for (num_blocks, share) in [(100, 16), (LARGE_POOL, 32), (4 * LARGE_POOL, 64)] {
+        for (num_blocks, share) in [(100, 16), (LARGER_POOLS[0], 32), (LARGER_POOLS[1], 64)] {
             let sample = Sample::new(num_blocks);
             assert_eq!((0..1024).filter(|&n| n << 22 < sample.limit()).count(), 1024 / share);
         }

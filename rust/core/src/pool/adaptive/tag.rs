@@ -51,8 +51,6 @@ pub(super) mod bit {
     pub const PLACE: u32 = LISTED | HELD | LADDER;
     /// What decides where a block waits.
     pub const WAITING: u32 = USES | GRADE | TAIL | CLAIMED;
-    /// What somebody wants to know of who hits the block.
-    pub const NOTED: u32 = SAMPLED | CLAIMED;
 }
 
 /// What is known of one block.

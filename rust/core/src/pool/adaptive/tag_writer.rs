@@ -27,13 +27,13 @@ impl<'a> TagWriter<'a> {
         }
     }
 
-    /// As [`Tags::hit`], of a block that is in a list, if nobody wants to know of it and `is_free`;
-    /// what it was.
+    /// As [`Tags::hit`], of a block that is in a list, which no block in use is, if no request
+    /// claimed it; what it was.
     #[inline]
-    pub fn hit_listed(&mut self, block: BlockId, is_free: impl FnOnce() -> bool) -> Option<Tag> {
+    pub fn hit_listed(&mut self, block: BlockId) -> Option<Tag> {
         let tag = &mut self.tags[block as usize];
         let was = *tag;
-        if was & (bit::PLACE | bit::NOTED) != bit::LISTED || !is_free() {
+        if was & (bit::PLACE | bit::CLAIMED) != bit::LISTED {
             return None;
         }
         *tag = used(was) & !bit::PLACE;

@@ -39,16 +39,16 @@ impl Sample {
     fn leave<'a>(&mut self, index: usize, names: &'a [Name]) -> &'a [Name] {
         let (bucket, epoch) = (&mut self.buckets[index], self.epoch as u16);
         let mut taking = bucket.taking();
-        let other = names.iter().position(|&name| match self.names.get_mut(name) {
-            Some(entry) if usize::from(entry.bucket) == index => {
-                (entry.bucket, entry.epoch) = (Entry::IN_USE, epoch);
-                taking.take(entry.position);
-                false
+        for &name in names {
+            match self.names.get_mut(name) {
+                Some(entry) if usize::from(entry.bucket) == index => {
+                    (entry.bucket, entry.epoch) = (Entry::IN_USE, epoch);
+                    taking.take(entry.position);
+                }
+                _ => break,
             }
-            _ => true,
-        });
-        let num_there = taking.num_there();
-        let num = other.unwrap_or(names.len());
+        }
+        let (num, num_there) = (taking.num_taken(), taking.num_there());
         bucket.count_taken(num);
         self.count_departed(index, num, num_there);
         &names[num..]
