@@ -237,6 +237,25 @@ impl BlockList {
         self.len += 1;
     }
 
+    /// Drops a reference to blocks, the last of them first, that become free and are cached nowhere,
+    /// and puts them behind those of `run`, of which there are some: how many are left, from the
+    /// first on. All are where the list was empty.
+    pub fn drop_to_front_run(
+        &mut self,
+        states: &mut BlockStates,
+        run: &mut FrontRun,
+        blocks: &[BlockId],
+    ) -> usize {
+        if run.after.is_none() {
+            return blocks.len();
+        }
+        let mut last = run.last;
+        let num_left = states.records_mut().drop_uncached_behind(blocks, &mut last);
+        run.last = last;
+        self.len += blocks.len() - num_left;
+        num_left
+    }
+
     /// The blocks, front first.
     pub fn iter<'a>(&'a self, links: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         let first = links.next(self.sentinel);

@@ -29,15 +29,15 @@ impl Parting<'_> {
         self.give_one_back(block);
     }
 
-    /// As [`Self::give_back`]: whether the block is free and cached now.
+    /// As [`Self::give_back`]: whether the block is free now and cached, or free and not.
     #[inline(always)]
-    fn give_one_back(&mut self, block: BlockId) -> bool {
+    fn give_one_back(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
             self.num_null += 1;
-            return false;
+            return None;
         }
         let is_cached = match self.states.drop_reference(block) {
-            Dropped::Held => return false,
+            Dropped::Held => return None,
             Dropped::Cached => true,
             Dropped::Uncached => false,
             Dropped::Other => self.states.is_cached(block),
@@ -46,7 +46,7 @@ impl Parting<'_> {
             true => self.adaptive.file(self.states, block, &mut self.filing),
             false => self.free.push_to_front_run(self.states, &mut self.front, block),
         }
-        is_cached
+        Some(is_cached)
     }
 
     /// Drops a reference to blocks, the last of them first.
@@ -67,10 +67,14 @@ impl Parting<'_> {
     /// As [`Self::give_all_back`], of blocks whose ids are hardly in a row.
     pub fn give_each_back(&mut self, mut blocks: &[BlockId]) {
         while let Some((&block, before)) = blocks.split_last() {
-            blocks = before;
-            if self.give_one_back(block) {
-                blocks = self.adaptive.file_alike(self.states, blocks, &mut self.filing);
-            }
+            blocks = match self.give_one_back(block) {
+                None => before,
+                Some(true) => self.adaptive.file_alike(self.states, before, &mut self.filing),
+                Some(false) => {
+                    let Self { free, states, front, .. } = self;
+                    &before[..free.drop_to_front_run(states, front, before)]
+                }
+            };
         }
     }
 
@@ -124,7 +128,7 @@ impl BlockPool {
             for &block in blocks {
                 self.touch_one(&mut adaptive, block, &mut leaving);
             }
-        } else if blocks.len() < Row::LEAST {
+        } else if blocks.len() < Row::LEAST || self.are_scattered_tails(blocks) {
             self.touch_each_graded(&mut adaptive, blocks, &mut leaving);
         } else {
             for piece in Pieces::of(blocks, Row::LEAST) {
@@ -140,6 +144,12 @@ impl BlockPool {
             adaptive.raise(&self.states, blocks.iter().copied());
         }
         self.adaptive = Some(adaptive);
+    }
+
+    /// Whether a few blocks hardly stand in rows in their lists, as tails do, of which several
+    /// groups' wait together.
+    fn are_scattered_tails(&self, blocks: &[BlockId]) -> bool {
+        blocks.len() < 4 * Row::LEAST && !self.states.starts_beside(blocks)
     }
 
     fn touch_each_graded(
@@ -287,13 +297,9 @@ impl BlockPool {
     /// What was computed once more although it was cached is there twice: once in use.
     #[cold]
     #[inline(never)]
-    pub(super) fn supersede_original_of(&mut self, block: BlockId) {
-        if !self.states.is_duplicate(block) {
-            return;
-        }
-        let first = self.find(&self.states.last_key(block));
-        if let (Some(first), Some(adaptive)) = (first, &mut self.adaptive) {
-            adaptive.supersede(&mut self.states, first, block);
+    pub(super) fn supersede(&mut self, first: BlockId, by: BlockId) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.supersede(&mut self.states, first, by);
         }
     }
 

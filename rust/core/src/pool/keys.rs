@@ -176,23 +176,24 @@ impl BlockPool {
         let size = self.index.num_lines();
         let block = batch.blocks[i];
         let position = (batch.num_tokens(i), batch.segment);
-        self.cache_full_block(block, batch.hash(i), places[i].fingerprint, position);
+        let first = self.cache_full_block(block, batch.hash(i), places[i].fingerprint, position);
         if self.index.num_lines() != size {
             self.find_places(batch, places);
         }
-        if self.adaptive.is_some() {
-            self.supersede_original_of(block);
+        if let (Some(first), true) = (first, self.adaptive.is_some()) {
+            self.supersede(first, block);
         }
-        !self.states.is_duplicate(block)
+        first.is_none()
     }
 
+    /// Returns the block that serves the key, if another one does.
     fn cache_full_block(
         &mut self,
         block: BlockId,
         hash: &BlockHash,
         fingerprint: Fingerprint,
         (num_tokens, segment): (usize, Slot),
-    ) {
+    ) -> Option<BlockId> {
         if !self.states.set_key(block, hash, fingerprint, num_tokens, segment) {
             self.remove_keys(block);
             self.states.set_key(block, hash, fingerprint, num_tokens, segment);
@@ -200,15 +201,16 @@ impl BlockPool {
         self.num_cached += 1;
         self.version += 1;
         let (states, further, layout) = (&self.states, &self.further_keys, self.layout);
-        let is_duplicate = self.index.insert(
+        let first = self.index.insert(
             self.index.place(fingerprint),
             block,
             |other| entry_has(states, further, other, &states.last_key(block)),
             |other| layout.fingerprint_of(&entry_key(states, further, other)),
         );
-        if is_duplicate {
+        first.map(|first| {
             self.states.set_duplicate(block, true);
-        }
+            self.further_keys.block_of(first)
+        })
     }
 
     /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.

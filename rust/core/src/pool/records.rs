@@ -154,6 +154,26 @@ impl Records {
         other.unwrap_or(blocks.len())
     }
 
+    /// Drops a reference to each block, the last of them first, and lets them stand one behind the
+    /// other, the first of them behind `last`, as long as they are free then and cached nowhere; how
+    /// many are left, from the first on.
+    pub fn drop_uncached_behind(&mut self, blocks: &[BlockId], last: &mut u32) -> usize {
+        let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
+        let mut behind = *last;
+        let other = blocks.iter().rposition(|&block| {
+            let usage = &mut usages[block as usize];
+            if *usage != 1 || block == NULL_BLOCK {
+                return true;
+            }
+            *usage = 0;
+            join(links, behind, block);
+            behind = block;
+            false
+        });
+        *last = behind;
+        other.map_or(0, |last| last + 1)
+    }
+
     /// Makes the taker of free blocks the only holder of those that are neither cached nor pinned.
     /// The others go to a list, which is as long as the blocks.
     pub fn take_uncached(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {

@@ -20,18 +20,12 @@ impl Bucket {
     /// Gaps that do not matter.
     const MIN_GAPS: usize = 64;
 
-    /// So many names are about to be added.
+    /// To add names, up to so many.
     #[inline]
-    pub fn make_room(&mut self, num: usize) {
-        self.names.reserve(num);
-    }
-
-    /// Adds a name: its position.
-    #[inline]
-    pub fn push(&mut self, name: Name) -> u32 {
-        self.names.push(name);
-        self.num_free += 1;
-        self.names.len() as u32 - 1
+    pub fn adding(&mut self, most: usize) -> Adding<'_> {
+        let first = self.names.len();
+        self.names.resize(first + most, Name::GONE);
+        Adding { bucket: self, first, len: first }
     }
 
     /// To take names out.
@@ -99,6 +93,32 @@ impl Bucket {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.names.len()
+    }
+}
+
+/// Adds names to a bucket.
+pub(super) struct Adding<'a> {
+    bucket: &'a mut Bucket,
+    first: usize,
+    len: usize,
+}
+
+impl Adding<'_> {
+    /// Adds a name: its position.
+    #[inline]
+    pub fn add(&mut self, name: Name) -> u32 {
+        let position = self.len;
+        self.bucket.names[position] = name;
+        self.len += 1;
+        position as u32
+    }
+
+    /// All are added: how many.
+    pub fn close(self) -> usize {
+        let Self { bucket, first, len } = self;
+        bucket.names.truncate(len);
+        bucket.num_free += len - first;
+        len - first
     }
 }
 

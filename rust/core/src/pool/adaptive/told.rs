@@ -70,16 +70,16 @@ impl Sample {
     pub fn freed(&mut self, names: &[Name], class: usize) {
         self.names.warm_up(names);
         let index = Self::bucket(class, self.epoch);
-        let (bucket, mut num) = (&mut self.buckets[index], 0);
-        bucket.make_room(names.len());
+        let bucket = &mut self.buckets[index];
+        let mut adding = bucket.adding(names.len());
         for &name in names {
             if let Some(entry) = self.names.get_mut(name)
                 && entry.bucket == Entry::IN_USE
             {
-                (entry.bucket, entry.position) = (index as u16, bucket.push(name));
-                num += 1;
+                (entry.bucket, entry.position) = (index as u16, adding.add(name));
             }
         }
+        let num = adding.close();
         if num > 0 {
             self.num_free += num;
             self.profile.note_free(class, num as u32);

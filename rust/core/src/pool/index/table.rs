@@ -172,8 +172,8 @@ impl HashIndex {
         self.lines.iter().flat_map(|line| line.entries).filter(|&entry| entry != NONE)
     }
 
-    /// Adds an entry. `is_match` tells whether an entry has the same key. Returns whether the
-    /// entry is a duplicate, standing behind an earlier one.
+    /// Adds an entry. `is_match` tells whether an entry has the same key. Returns the entry that is
+    /// served in its place, if it is a duplicate, standing behind an earlier one.
     #[inline]
     pub fn insert(
         &mut self,
@@ -181,9 +181,11 @@ impl HashIndex {
         entry: Entry,
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
-    ) -> bool {
-        !self.simple_changes().insert(key, entry)
-            && self.insert_with_care(key.fingerprint, entry, is_match, fingerprint_of)
+    ) -> Option<Entry> {
+        match self.simple_changes().insert(key, entry) {
+            true => None,
+            false => self.insert_with_care(key.fingerprint, entry, is_match, fingerprint_of),
+        }
     }
 
     #[cold]
@@ -193,17 +195,17 @@ impl HashIndex {
         entry: Entry,
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
-    ) -> bool {
+    ) -> Option<Entry> {
         if let Some(first) = self.find(fp, is_match) {
             self.duplicates.push(first, entry);
-            return true;
+            return Some(first);
         }
         if self.len == self.max_len {
             self.grow(fingerprint_of);
         }
         self.put(fp, entry);
         self.len += 1;
-        false
+        None
     }
 
     /// Puts an entry in the first line of its path with an empty slot.
@@ -326,7 +328,7 @@ mod tests {
         let all = 1..=capacity as Entry;
         for entry in all.clone() {
             let place = index.place(fingerprint(entry));
-            assert!(!index.insert(place, entry, |other| other == entry, fingerprint));
+            assert_eq!(index.insert(place, entry, |other| other == entry, fingerprint), None);
         }
         let num_passed = index.passed.iter().filter(|&&passed| passed > 0).count();
         assert!(num_passed > capacity / 1000, "{num_passed}");
@@ -355,7 +357,7 @@ mod tests {
             Self { keys: keys.to_vec(), index: index(capacity) }
         }
 
-        fn insert(&mut self, entry: Entry) -> bool {
+        fn insert(&mut self, entry: Entry) -> Option<Entry> {
             let keys = &self.keys;
             let key = keys[entry as usize];
             self.index.insert(
@@ -380,9 +382,7 @@ mod tests {
     #[test]
     fn the_first_inserted_entry_is_served_and_the_next_one_inherits() {
         let mut t = Fixture::new(&[0, 7, 7, 7, 8], 4);
-        assert!(!t.insert(3));
-        assert!(t.insert(1));
-        assert!(t.insert(2));
+        assert_eq!([3, 1, 2].map(|entry| t.insert(entry)), [None, Some(3), Some(3)]);
         assert_eq!(t.find(7), Some(3));
         assert_eq!(t.index.entries_of(3).collect::<Vec<_>>(), [3, 1, 2]);
         assert_eq!(t.remove(1), None);
@@ -430,7 +430,7 @@ mod tests {
         let fp = fingerprint(1);
         let find = |index: &HashIndex, wanted| index.find(fp, |entry| entry == wanted);
         for entry in 1..=60 {
-            assert!(!index.insert(index.place(fp), entry, |other| other == entry, |_| fp));
+            assert!(index.insert(index.place(fp), entry, |other| other == entry, |_| fp).is_none());
         }
         assert!((1..=60).all(|entry| find(&index, entry) == Some(entry)));
         for entry in (1..=60).filter(|entry| entry % 3 > 0) {
