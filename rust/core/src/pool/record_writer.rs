@@ -46,41 +46,56 @@ impl<'a> RecordWriter<'a> {
     pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
         self.fingerprints[id as usize]
     }
-
-    /// Takes a block out of the ring that it is in.
-    #[inline]
-    pub fn unlink(&mut self, block: BlockId) {
-        unlink(self.links, block);
-    }
-
-    /// Takes a block out of the ring that it is in, together with those before it that stand beside
-    /// each other: at the latest [`Self::unlink_all`] does.
-    #[inline]
-    pub fn unlink_beside(&mut self, beside: &mut Beside, block: BlockId) {
-        let own = self.links[block as usize];
-        if block == beside.before {
-            beside.before = own.prev_of(block);
-        } else if block == beside.behind {
-            beside.behind = own.next_of(block);
-        } else {
-            let next = Beside { before: own.prev_of(block), behind: own.next_of(block) };
-            self.unlink_all(std::mem::replace(beside, next));
-        }
-    }
-
-    /// Takes blocks that stand side by side out of their ring.
-    #[inline]
-    pub fn unlink_all(&mut self, beside: Beside) {
-        if beside.before != NULL_BLOCK {
-            join(self.links, beside.before, beside.behind);
-        }
-    }
 }
 
-/// What stands before and behind blocks that stand side by side; the null block where there are
-/// none.
-#[derive(Default)]
+/// How blocks leave the rings that they are in, one after the other.
+pub trait Unlinking: Copy + Default {
+    /// A block leaves, at the latest when [`Self::finish`] is called.
+    fn unlink(&mut self, records: &mut RecordWriter<'_>, block: BlockId);
+
+    /// All blocks have left.
+    fn finish(self, records: &mut RecordWriter<'_>);
+}
+
+/// Each by itself.
+#[derive(Clone, Copy, Default)]
+pub struct Alone;
+
+impl Unlinking for Alone {
+    #[inline]
+    fn unlink(&mut self, records: &mut RecordWriter<'_>, block: BlockId) {
+        unlink(records.links, block);
+    }
+
+    fn finish(self, _: &mut RecordWriter<'_>) {}
+}
+
+/// Those together that stand side by side: what stands before and behind them, or the null block
+/// where there are none.
+#[derive(Clone, Copy, Default)]
 pub struct Beside {
     before: u32,
     behind: u32,
+}
+
+impl Unlinking for Beside {
+    #[inline]
+    fn unlink(&mut self, records: &mut RecordWriter<'_>, block: BlockId) {
+        let own = records.links[block as usize];
+        if block == self.before {
+            self.before = own.prev_of(block);
+        } else if block == self.behind {
+            self.behind = own.next_of(block);
+        } else {
+            self.finish(records);
+            *self = Self { before: own.prev_of(block), behind: own.next_of(block) };
+        }
+    }
+
+    #[inline]
+    fn finish(self, records: &mut RecordWriter<'_>) {
+        if self.before != NULL_BLOCK {
+            join(records.links, self.before, self.behind);
+        }
+    }
 }

@@ -39,6 +39,7 @@ impl Adaptive {
     ) -> &'b [BlockId] {
         let (mut last, mut num_watched) = (filing.last, 0);
         let (stamp, mut tags) = (filing.stamp, self.tags.writer());
+        self.sightings.start(&mut self.sample, Event::Freed(stamp.class() as u8));
         let mut records = states.writer_of_first(tags.len());
         let stop = blocks.windows(2).rposition(|pair| {
             // As if the next one were filed too: its own link is written then, or by who is.
@@ -49,7 +50,7 @@ impl Adaptive {
             num_watched += tag.num_watched();
             if tag.is_sampled() {
                 let name = Name::of(records.fingerprint(block));
-                self.sightings.note(&mut self.sample, Event::Freed(stamp.class() as u8), name);
+                self.sightings.add(&mut self.sample, name);
             }
             false
         });

@@ -6,7 +6,7 @@ use super::sample::Use;
 use super::sightings::Event;
 use super::tag::{Place, Tag};
 use crate::block::BlockId;
-use crate::pool::record_writer::{Beside, RecordWriter};
+use crate::pool::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::records::Records;
 use crate::pool::states::BlockStates;
 use crate::rows::Row;
@@ -39,43 +39,60 @@ impl Adaptive {
     ) -> usize {
         // Tails of several groups wait together and are hit group by group, so that hardly any
         // stands beside the one before it; full blocks mostly do.
-        if !states.starts_beside(blocks) {
-            let unlink = |records: &mut RecordWriter<'_>, block| records.unlink(block);
-            return self.hit_each(states, blocks, leaving, unlink);
+        match states.starts_beside(blocks) {
+            true => self.hit_each::<Beside>(states, blocks, leaving),
+            false => self.hit_each::<Alone>(states, blocks, leaving),
         }
-        let mut beside = Beside::default();
-        let num_hit = self.hit_each(states, blocks, leaving, |records, block| {
-            records.unlink_beside(&mut beside, block);
-        });
-        states.writer_of_first(0).unlink_all(beside);
-        num_hit
     }
 
     #[inline]
-    fn hit_each(
+    fn hit_each<U: Unlinking>(
         &mut self,
         states: &mut BlockStates,
         blocks: &[BlockId],
         leaving: &mut Leaving,
-        mut unlink: impl FnMut(&mut RecordWriter<'_>, BlockId),
     ) -> usize {
-        let (mut tags, mut num_watched) = (self.tags.writer(), 0);
+        let (mut unlinking, mut num_hit) = (U::default(), 0);
+        self.sightings.start(&mut self.sample, Event::Used(Use::Hit));
+        loop {
+            let left = &blocks[num_hit..];
+            let (num, is_sampled) = self.hit_up_to_sampled(states, left, leaving, &mut unlinking);
+            num_hit += num;
+            if !is_sampled {
+                unlinking.finish(&mut states.writer_of_first(0));
+                return num_hit;
+            }
+            let name = Name::of(states.fingerprint(blocks[num_hit - 1]));
+            self.sightings.add(&mut self.sample, name);
+        }
+    }
+
+    /// As [`Self::hit_listed`], up to a block of the sample: how many blocks with that one, and
+    /// whether there is one. Calls nothing, so that the loop keeps all it needs in registers.
+    #[inline]
+    fn hit_up_to_sampled<U: Unlinking>(
+        &mut self,
+        states: &mut BlockStates,
+        blocks: &[BlockId],
+        leaving: &mut Leaving,
+        unlinking: &mut U,
+    ) -> (usize, bool) {
+        let (mut tags, mut num_watched, mut is_sampled) = (self.tags.writer(), 0, false);
         let mut records = states.writer_of_first(tags.len());
-        let num_hit = blocks.iter().position(|&block| {
+        let mut own = *unlinking;
+        let stop = blocks.iter().position(|&block| {
             let Some(was) = tags.hit_listed(block) else { return true };
             records.add_reference(block);
-            unlink(&mut records, block);
+            own.unlink(&mut records, block);
             num_watched += was.num_watched();
-            if was.is_sampled() {
-                let name = Name::of(records.fingerprint(block));
-                self.sightings.note(&mut self.sample, Event::Used(Use::Hit), name);
-            }
-            false
+            is_sampled = was.is_sampled();
+            is_sampled
         });
-        let num_hit = num_hit.unwrap_or(blocks.len());
+        *unlinking = own;
+        let num_hit = stop.map_or(blocks.len(), |stop| stop + usize::from(is_sampled));
         leaving.num_listed += num_hit;
         leaving.num_watched += num_watched;
-        num_hit
+        (num_hit, is_sampled)
     }
 
     /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row

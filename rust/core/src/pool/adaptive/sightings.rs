@@ -36,11 +36,7 @@ impl Sightings {
     #[inline(never)]
     pub fn note(&mut self, sample: &mut Sample, event: Event, name: Name) {
         self.start(sample, event);
-        if self.num == Self::MAX {
-            self.tell_all(sample);
-        }
-        self.names[self.num] = name;
-        self.num += 1;
+        self.add(sample, name);
     }
 
     /// The same becomes of blocks that are added.
@@ -50,6 +46,16 @@ impl Sightings {
             self.tell(sample);
             self.event = event;
         }
+    }
+
+    /// Adds a block.
+    #[inline]
+    pub fn add(&mut self, sample: &mut Sample, name: Name) {
+        if self.num == Self::MAX {
+            self.tell_all(sample);
+        }
+        self.names[self.num] = name;
+        self.num += 1;
     }
 
     /// Adds blocks.

@@ -268,7 +268,9 @@ const PART: usize = 32;
 /// The bits of a block that is hit: one more use, the best grade.
 #[inline]
 pub(super) fn used(was: u32) -> u32 {
-    (was + u32::from(was & bit::USES != bit::USES)) & !bit::GRADE | bit::HIT
+    let next = was.wrapping_add(1);
+    let uses = if next & bit::USES == 0 { was } else { next };
+    uses & !bit::GRADE | bit::HIT
 }
 
 /// How a free block waits.
