@@ -121,7 +121,7 @@ impl Adaptive {
     }
 
     fn entitle(&mut self, states: &BlockStates, block: BlockId, standing: Standing) {
-        self.ladder.entitle(states, block, standing);
+        self.ladder.entitle(states, block, standing, self.claims.now);
         self.tags.set_claimed(block, true);
     }
 
@@ -295,10 +295,10 @@ mod tests {
         let plants: [(&str, Plant); 6] = [
             ("without a claim", |_, adaptive| adaptive.tags.set_claimed(BLOCK, false)),
             ("is on rung 100", |states, adaptive| {
-                adaptive.ladder.entitle(states, BLOCK, Standing { priority: 60, until: 1_000 });
+                adaptive.ladder.entitle(states, BLOCK, Standing { priority: 60, until: 1_000 }, 0);
             }),
             ("noted wrongly", |states, adaptive| {
-                adaptive.ladder.entitle(states, BLOCK, Standing { priority: 100, until: 7 });
+                adaptive.ladder.entitle(states, BLOCK, Standing { priority: 100, until: 7 }, 0);
             }),
             ("has ended", |_, adaptive| adaptive.claims.now = 1_000),
             ("are counted", |states, _| states.unlink(BLOCK)),

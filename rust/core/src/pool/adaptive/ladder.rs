@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::claim::{Claim, Standing};
+use super::standings::Standings;
 use crate::block::BlockId;
 use crate::pool::states::BlockStates;
 
@@ -12,8 +13,7 @@ use crate::pool::states::BlockStates;
 #[derive(Debug)]
 pub(super) struct Ladder {
     first_sentinel: u32,
-    /// Of each block; none until a request claims anything.
-    standings: Vec<Standing>,
+    standings: Standings,
     /// A bit for each rung that has a block.
     filled: u128,
     num_low: usize,
@@ -34,7 +34,7 @@ impl Ladder {
         (0..Self::NUM_RUNGS as u32).for_each(|rung| states.make_ring(first_sentinel + rung));
         Self {
             first_sentinel,
-            standings: Vec::new(),
+            standings: Standings::default(),
             filled: 0,
             num_low: 0,
             num_high: 0,
@@ -57,13 +57,12 @@ impl Ladder {
 
     /// What a block is entitled to, if it has ever been to anything.
     pub fn standing(&self, block: BlockId) -> Standing {
-        self.standings.get(block as usize).copied().unwrap_or(Standing::NONE)
+        self.standings.of(block)
     }
 
-    /// Notes what a block in use is entitled to.
-    pub fn entitle(&mut self, states: &BlockStates, block: BlockId, standing: Standing) {
-        self.standings.resize(states.len(), Standing::NONE);
-        self.standings[block as usize] = standing;
+    /// Notes from `now` on what a block in use is entitled to.
+    pub fn entitle(&mut self, states: &BlockStates, block: BlockId, standing: Standing, now: u64) {
+        self.standings.set(states.len(), block, standing, now);
     }
 
     /// Puts a block on its rung, behind those that are there.

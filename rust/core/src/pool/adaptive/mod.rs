@@ -27,6 +27,7 @@ mod ranks;
 mod sample;
 mod sampled;
 mod sightings;
+mod standings;
 mod tag;
 mod tag_writer;
 mod tags;

@@ -1,7 +1,7 @@
 //! The orderings that compete: what a free block is worth by the uses of its prefix and by how long
 //! it has been free.
 
-use super::ages::Values;
+use super::ages::{AGES, Values};
 use super::profile::Profile;
 use super::tag::CLASSES;
 
@@ -39,11 +39,16 @@ impl Ordering {
     pub(super) fn values(self, profile: &Profile) -> Values {
         /// The middle of each class's uses.
         const USES: [f32; CLASSES] = [1.0, 2.4, 5.3, 12.0];
-        let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + age) as f32);
+        let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + typical(age)) as f32);
         match self {
             Self::Recency => [by_age(1.0); CLASSES],
             Self::Frequency => USES.map(by_age),
             Self::Hazard => profile.indices(),
         }
     }
+}
+
+/// The age of blocks as far as ages are told apart: the last one stands for all beyond it too.
+fn typical(age: usize) -> usize {
+    if age == AGES - 1 { 2 * age } else { age }
 }
