@@ -10,6 +10,8 @@ from typing import Final
 
 from .baseline import Values
 
+ADAPTIVE: Final = "-adaptive"
+"""The end of the name of a layout with adaptive retention; without it, with the default policy."""
 ROOT: Final = Path(__file__).parent.parent
 _CALLGRIND: Final = (
     "valgrind",

@@ -55,7 +55,9 @@ def _get(values: Values, layout: str, operation: str) -> float | None:
     return values.get(layout, {}).get(operation)
 
 
-def print_verdict(title: str, lines: list[Line], margin: float) -> None:
+def print_verdict(
+    title: str, lines: list[Line], margin: float, *, before: str = "baseline"
+) -> None:
     """Print all lines; those that are bad say so."""
     print_table(
         title,
@@ -64,7 +66,7 @@ def print_verdict(title: str, lines: list[Line], margin: float) -> None:
             Column("operation", [line.operation for line in lines], is_name=True),
         ],
         [
-            Column("baseline", [_number(line.before) for line in lines]),
+            Column(before, [_number(line.before) for line in lines]),
             Column("now", [_number(line.now) for line in lines]),
             Column("slower by", [_share(line.slowdown) for line in lines]),
             Column("", ["SLOWER" if line.is_bad(margin) else "" for line in lines]),

@@ -324,7 +324,8 @@ class Retention:
     as ``Policy``'s ``protected_share`` allows.
 
     ``ttl`` (seconds, more than 0): for how long after its last use by such a request a block has
-    the priority; ``None`` is for ever. After it, the block counts as of priority 50.
+    the priority; ``None`` is for ever, and so are more than 49 days. After it, the block counts as
+    of priority 50.
 
     Raises :class:`RequestError` for a priority or a time that is none.
     """

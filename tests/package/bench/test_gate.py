@@ -57,6 +57,22 @@ def test_counts_within_three_per_cent_pass(
     assert gate.main(["counts"]) == status
 
 
+@pytest.mark.parametrize(("adaptive", "status"), [(1299, 0), (900, 0), (1301, 1)])
+def test_adaptive_retention_may_add_thirty_per_cent(
+    monkeypatch: pytest.MonkeyPatch, adaptive: float, status: int
+) -> None:
+    values: Values = {"full": {"free": 1000}, "full-adaptive": {"free": adaptive}}
+    monkeypatch.setattr(counts, "count", lambda: values)
+    assert gate.main(["counts", "--renew"]) == 0
+    assert gate.main(["counts"]) == status
+
+
+def test_adaptive_retention_without_its_default_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "count", lambda: {"full-adaptive": {"free": 1000}})
+    assert gate.main(["counts", "--renew"]) == 0
+    assert gate.main(["counts"]) == 1
+
+
 def test_an_operation_without_baseline_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     baseline.write("counts", Section(TOOLS, {"full": {"admit": 500}}))
     counting(monkeypatch, 1000)
