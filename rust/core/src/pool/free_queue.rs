@@ -238,8 +238,8 @@ impl BlockList {
     }
 
     /// Drops a reference to blocks, the last of them first, that become free and are cached nowhere,
-    /// and puts them behind those of `run`, of which there are some: how many are left, from the
-    /// first on. All are where the list was empty.
+    /// and puts them behind the last one of `run`: how many are left, from the first on. Does nothing
+    /// where the list was empty before the run: see [`FrontRun`].
     pub fn drop_to_front_run(
         &mut self,
         states: &mut BlockStates,

@@ -29,7 +29,7 @@ impl Parting<'_> {
         self.give_one_back(block);
     }
 
-    /// As [`Self::give_back`]: whether the block is free now and cached, or free and not.
+    /// As [`Self::give_back`]: `None` if somebody holds the block still, else whether it is cached.
     #[inline(always)]
     fn give_one_back(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
