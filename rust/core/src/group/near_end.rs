@@ -72,7 +72,7 @@ pub struct Resumes {
 
 impl Resumes {
     /// Resumes anywhere near the end that are taken as seen before any was.
-    const PRIOR: f64 = 64.0;
+    const PRIOR: f64 = 48.0;
     /// Resumes after which something may have changed.
     const SOME: u32 = 8;
     /// When so many were seen, half of them are forgotten.
@@ -153,7 +153,7 @@ mod tests {
     fn before_anything_was_seen_and_where_requests_resume_anywhere_all_is_kept() {
         let all: Vec<_> = (93..=124).map(|i| i * 16).collect();
         assert_eq!(kept(NearEnd::ALL, 16, 1999), all);
-        for num in [1, 10, 60, 3000] {
+        for num in [1, 10, 40, 3000] {
             assert_eq!(kept(after(16, 16, 512, num), 16, 1999), all, "after {num}");
         }
     }
