@@ -246,13 +246,15 @@ impl Grades {
     }
 
     fn runs(self) -> Vec<(Range<usize>, Grade)> {
-        let mut end = self.start;
-        let runs = self.grades.chunk_by(|grade, next| grade == next).filter_map(|run| {
-            let start = end;
-            end += run.len();
-            Some((start..end, run[0]?))
-        });
-        runs.collect()
+        let mut runs: Vec<(Range<usize>, Grade)> = Vec::new();
+        for (block, grade) in (self.start..).zip(self.grades) {
+            let Some(grade) = grade else { continue };
+            match runs.last_mut() {
+                Some((run, last)) if run.end == block && *last == grade => run.end += 1,
+                _ => runs.push((block..block + 1, grade)),
+            }
+        }
+        runs
     }
 }
 
