@@ -43,12 +43,6 @@ impl Row {
         Self { first: self.last, last: self.first }
     }
 
-    /// The first two of them.
-    #[inline]
-    pub fn first_two(self) -> [u32; 2] {
-        [self.first, if self.goes_up() { self.first + 1 } else { self.first - 1 }]
-    }
-
     /// How many numbers.
     #[inline]
     pub fn len(self) -> usize {

@@ -31,20 +31,15 @@ impl Bucket {
     /// To take names out.
     #[inline]
     pub fn taking(&mut self) -> Taking<'_> {
-        let is_any_evicted = self.evicted != [0; ORDERINGS];
+        let Self { names, num_free, evicted } = self;
         Taking {
-            evicted: self.evicted,
-            is_any_evicted,
-            names: &mut self.names,
+            names,
+            num_free,
+            evicted: *evicted,
+            is_any_evicted: *evicted != [0; ORDERINGS],
             num_taken: 0,
             num_evicted: [0; ORDERINGS],
         }
-    }
-
-    /// So many were taken out.
-    #[inline]
-    pub fn count_taken(&mut self, num: usize) {
-        self.num_free -= num;
     }
 
     /// An ordering evicts up to so many names: how many it did.
@@ -125,6 +120,7 @@ impl Adding<'_> {
 /// Takes names out of a bucket.
 pub(super) struct Taking<'a> {
     names: &'a mut [Name],
+    num_free: &'a mut usize,
     evicted: [u32; ORDERINGS],
     is_any_evicted: bool,
     num_taken: u32,
@@ -143,13 +139,10 @@ impl Taking<'_> {
         }
     }
 
-    /// How many were taken.
-    pub fn num_taken(&self) -> usize {
-        self.num_taken as usize
-    }
-
-    /// How many of the names each ordering would still have.
-    pub fn num_there(self) -> [u32; ORDERINGS] {
-        self.num_evicted.map(|num_evicted| self.num_taken - num_evicted)
+    /// All are taken: how many, and how many of them each ordering would still have.
+    pub fn close(self) -> (usize, [u32; ORDERINGS]) {
+        let Self { num_free, num_taken, num_evicted, .. } = self;
+        *num_free -= num_taken as usize;
+        (num_taken as usize, num_evicted.map(|num_evicted| num_taken - num_evicted))
     }
 }

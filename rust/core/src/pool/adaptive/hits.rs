@@ -4,7 +4,7 @@ use super::Adaptive;
 use super::names::Name;
 use super::sample::Use;
 use super::sightings::Event;
-use super::tag::{Place, Tag};
+use super::tag::Place;
 use crate::block::BlockId;
 use crate::pool::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::records::Records;
@@ -16,15 +16,6 @@ use crate::rows::Row;
 pub struct Leaving {
     num_listed: usize,
     num_watched: usize,
-}
-
-impl Leaving {
-    /// A block leaves its list.
-    #[inline]
-    fn count(&mut self, was: Tag) {
-        self.num_listed += 1;
-        self.num_watched += was.num_watched();
-    }
 }
 
 impl Adaptive {
@@ -99,9 +90,6 @@ impl Adaptive {
     /// there too, and no request claimed any; whether it is so.
     pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
-        if are_listed && !states.starts_beside(&row.first_two()) {
-            return false;
-        }
         let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
         let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
         let Some(run) = touch(states.records_mut(), row) else { return false };
@@ -138,7 +126,8 @@ impl Adaptive {
             Place::Ladder => self.leave_ladder(states, block),
             Place::Listed => {
                 states.unlink(block);
-                leaving.count(was);
+                leaving.num_listed += 1;
+                leaving.num_watched += was.num_watched();
             }
         }
         true

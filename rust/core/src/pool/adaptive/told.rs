@@ -37,8 +37,8 @@ impl Sample {
     /// them.
     #[inline(never)]
     fn leave<'a>(&mut self, index: usize, names: &'a [Name]) -> &'a [Name] {
-        let (bucket, epoch) = (&mut self.buckets[index], self.epoch as u16);
-        let mut taking = bucket.taking();
+        let epoch = self.epoch as u16;
+        let mut taking = self.buckets[index].taking();
         for &name in names {
             match self.names.get_mut(name) {
                 Some(entry) if usize::from(entry.bucket) == index => {
@@ -48,8 +48,7 @@ impl Sample {
                 _ => break,
             }
         }
-        let (num, num_there) = (taking.num_taken(), taking.num_there());
-        bucket.count_taken(num);
+        let (num, num_there) = taking.close();
         self.count_departed(index, num, num_there);
         &names[num..]
     }
