@@ -12,7 +12,7 @@ from kvoxide._core import (
 )
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.engine import make_engine
-from kvoxide.vllm.environment import Release, Settings, releases
+from kvoxide.vllm.environment import Settings, recognise
 
 NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds()))
 """vLLM's classes of specs of the groups that the engine manages."""
@@ -98,17 +98,6 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     return described
 
 
-def known_release() -> Release:
-    """The installed vLLM release. Raises :class:`RuntimeError` for one that is not known."""
-    release = releases.current()
-    if release is None:
-        known = ", ".join(releases.RELEASES)
-        raise RuntimeError(
-            f"vLLM {releases.installed_version()} is not supported; supported are {known}"
-        )
-    return release
-
-
 def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
     """The engine for vLLM's constructor arguments; ``num_blocks`` among them overrides the pool.
     The release's own retention interval holds, unless the environment overrides it.
@@ -117,7 +106,6 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
     """
     from vllm.v1.request import Request, RequestStatus
 
-    release = known_release()
     config = arguments["kv_cache_config"]
     return make_engine(
         KVCacheConfig(
@@ -126,7 +114,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
             needs_kv_cache_zeroing=config.needs_kv_cache_zeroing,
         ),
         arguments,
-        release,
+        recognise().release,
         retention=settings.retention,
         retention_interval=_interval(settings, config.prefix_cache_retention_interval),
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],

@@ -20,4 +20,4 @@ def run_probe() -> dict[str, Any]:
             found: dict[str, Any] = json.loads(line.removeprefix(MARK))
             return found
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return {"vllm": None, "error": last, "reasons": [], "drift": []}
+    return {"vllm": None, "error": last, "reasons": [], "differences": []}

@@ -4,15 +4,16 @@ what it finds as one line of JSON.
 
 import json
 import sys
+from contextlib import suppress
 from typing import Any
 
 from kvoxide.vllm.doctor.probe import MARK
-from kvoxide.vllm.environment import environment_reasons, releases
+from kvoxide.vllm.environment import UnreadableSourcesError, environment_reasons, recognise
 
 
 def probe() -> dict[str, Any]:
     """Load vLLM's plugins here and construct a small manager. Changes this process."""
-    found: dict[str, Any] = {"vllm": None, "error": None, "reasons": [], "drift": []}
+    found: dict[str, Any] = {"vllm": None, "error": None, "reasons": [], "differences": []}
     try:
         import vllm
     except ModuleNotFoundError as error:
@@ -21,8 +22,10 @@ def probe() -> dict[str, Any]:
         return found
     found["vllm"] = vllm.__version__
     found["reasons"] = environment_reasons()
-    if (release := releases.current()) is not None:
-        found["drift"] = list(releases.drift(release))
+    with suppress(UnreadableSourcesError):
+        recognition = recognise()
+        found["release"] = recognition.release.version
+        found["differences"] = recognition.differences
     manager = _manager_of_a_server()
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"
     found["is_loaded"] = "kvoxide.vllm.plugin" in sys.modules
@@ -54,7 +57,7 @@ def _main() -> None:
         found = probe()
     except Exception as error:
         found = {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
-        found |= {"reasons": [], "drift": []}
+        found |= {"reasons": [], "differences": []}
     print(MARK + json.dumps(found))
 
 

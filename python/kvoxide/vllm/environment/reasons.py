@@ -2,26 +2,32 @@
 
 from collections.abc import Sequence
 
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment.recognition import Recognition, recognise
+from kvoxide.vllm.environment.releases import RELEASES, installed_version
+from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
 
 def environment_reasons() -> list[str]:
     """Why no manager of this environment can be kvoxide's; empty if one can."""
     if problem := compiled_module_problem():
         return [problem]
-    release = releases.current()
-    if release is None:
-        return [
-            f"vLLM {releases.installed_version()} is not a release that it was written for "
-            f"({', '.join(releases.RELEASES)})"
-        ]
-    if drift := releases.drift(release):
-        return [f"this vLLM {release.version} is not as released: {_shortened(drift)}"]
-    return []
+    try:
+        recognition = recognise()
+    except UnreadableSourcesError as error:
+        return [str(error)]
+    return [] if recognition.is_known else [_unknown(recognition)]
 
 
-def _shortened(drift: Sequence[str]) -> str:
-    shown, rest = drift[:2], len(drift) - 2
+def _unknown(recognition: Recognition) -> str:
+    return (
+        f"vLLM {installed_version()} has not the code of a release that kvoxide was written for "
+        f"({', '.join(RELEASES)}); from the nearest, {recognition.release.version}, it differs in "
+        f"{_shortened(recognition.differences)}"
+    )
+
+
+def _shortened(differences: Sequence[str]) -> str:
+    shown, rest = differences[:2], len(differences) - 2
     return ", ".join(shown) + (f", and {rest} more (kvoxide doctor lists them)" if rest > 0 else "")
 
 
