@@ -129,9 +129,9 @@ def _setting_statements(
 
 def _set_on_self(statement: ast.AST) -> Iterator[str]:
     for node in ast.walk(statement):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
-                yield node.attr
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
 
 
 def _only_binds_names(statement: ast.stmt) -> bool:
