@@ -88,15 +88,22 @@ def _play(name: str, recording: Recording, make: Make) -> bool:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory of a model, with its config.json.",
 )
+@click.option(
+    "--scheduler-cls",
+    metavar="MODULE.CLASS",
+    help="Scheduler class that the server is given under the same name.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def doctor(context: click.Context, model: Path | None, as_json: bool) -> None:
+def doctor(
+    context: click.Context, model: Path | None, scheduler_cls: str | None, as_json: bool
+) -> None:
     """Say whether a vLLM server started here would run on kvoxide.
 
-    Exit code 0 only if it would. With --model, whether it would with this model.
+    Exit code 0 only if it would. With --model and --scheduler-cls, whether it would with them.
     """
     try:
-        diagnosis = diagnose(model)
+        diagnosis = diagnose(model, scheduler_cls)
     except ModelError as error:
         raise click.ClickException(str(error)) from error
     if as_json:

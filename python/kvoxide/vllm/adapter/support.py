@@ -20,11 +20,11 @@ NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds
 
 def native_kind(spec: Any) -> GroupDeclaration | None:
     """What the engine declares of the kind of one of vLLM's specs; None for one of another kind."""
-    if not type(spec).__module__.startswith("vllm."):
-        return None
+    from vllm.v1 import kv_cache_interface
+
     for kind in group_kinds():
         attributes = kind.vllm_attributes.items()
-        if kind.vllm_spec == type(spec).__name__ and all(
+        if type(spec) is getattr(kv_cache_interface, kind.vllm_spec, None) and all(
             getattr(spec, name) == value for name, value in attributes
         ):
             return kind
@@ -57,9 +57,11 @@ def _reasons_against_group(group: Any) -> list[str]:
     native = native_kind(spec)
     if native is None:
         return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
+    from vllm.v1.core import single_type_kv_cache_manager as managers
+
     manager = _manager_class(spec, group.role)
-    if manager is None or manager.__name__ != native.vllm_manager:
-        other = None if manager is None else manager.__name__
+    if manager is not getattr(managers, native.vllm_manager):
+        other = "no class" if manager is None else f"{manager.__module__}.{manager.__qualname__}"
         return [f"{name} is managed by {other} here, not by vLLM's {native.vllm_manager}"]
     if group.host_resident:
         return [f"{name} is resident on the host"]

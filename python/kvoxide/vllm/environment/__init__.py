@@ -7,7 +7,9 @@ module before it is asked for something that needs it.
 vLLM has the code of one of them says :mod:`~kvoxide.vllm.environment.recognition`, from the parts
 (:mod:`~kvoxide.vllm.environment.definitions`, :mod:`~kvoxide.vllm.environment.syntax`) of its
 :mod:`~kvoxide.vllm.environment.sources` that are of :mod:`~kvoxide.vllm.environment.relevance`, and
-the committed :mod:`~kvoxide.vllm.environment.fingerprints`.
+the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
+:mod:`~kvoxide.vllm.environment.live` says whether that code is what runs, and
+:mod:`~kvoxide.vllm.environment.schedulers` whether a scheduler class gets on with it.
 :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,
 :mod:`~kvoxide.vllm.environment.log` is where.
 """
@@ -15,7 +17,12 @@ the committed :mod:`~kvoxide.vllm.environment.fingerprints`.
 from kvoxide.vllm.environment import releases, settings
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import logger
-from kvoxide.vllm.environment.reasons import compiled_module_problem, environment_reasons
+from kvoxide.vllm.environment.reasons import (
+    compiled_module_problem,
+    environment_reasons,
+    shadow_reasons,
+    takeover_reasons,
+)
 from kvoxide.vllm.environment.recognition import Recognition, recognise
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
@@ -35,4 +42,6 @@ __all__ = [
     "recognise",
     "releases",
     "settings",
+    "shadow_reasons",
+    "takeover_reasons",
 ]

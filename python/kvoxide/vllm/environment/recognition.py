@@ -14,7 +14,7 @@ from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL, Parts, parts_of
 from kvoxide.vllm.environment.fingerprints import FileCode
 from kvoxide.vllm.environment.releases import RELEASES, Release
-from kvoxide.vllm.environment.relevance import RELEVANT
+from kvoxide.vllm.environment.relevance import RELEVANT, SCHEDULERS
 from kvoxide.vllm.environment.sources import (
     UnreadableSourcesError,
     origin_of,
@@ -83,8 +83,12 @@ class InstalledCode:
 
     def files(self) -> dict[str, FileCode]:
         """Returns the code as :func:`kvoxide.vllm.environment.fingerprints.dump` takes it; every
-        file is parsed."""
-        return {path: FileCode(self._digests[path], self._parse(path)) for path in self.origins}
+        file is parsed, and those of vLLM's schedulers have no parts."""
+        files = {path: FileCode(self._digests[path], self._parse(path)) for path in self.origins}
+        for path in SCHEDULERS:
+            if (source := read_source(str(package_folder() / path))) is not None:
+                files[path] = FileCode(hashlib.sha256(source).hexdigest(), {})
+        return files
 
     def _recognise(self) -> Recognition:
         nearest: Recognition | None = None

@@ -152,5 +152,13 @@ RELEVANT: Final = {
 }
 """What counts of each file, by its path below the package ``vllm``."""
 
+SCHEDULERS: Final = (
+    "v1/core/sched/async_scheduler.py",
+    "v1/core/sched/diffusion_scheduler.py",
+    "v1/core/sched/interface.py",
+    "v1/core/sched/scheduler.py",
+)
+"""vLLM's own schedulers, of which those of known releases need not be looked at."""
+
 IGNORED_NAMES: Final = frozenset({"logger"})
 """Names that say something and decide nothing."""
