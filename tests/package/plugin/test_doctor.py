@@ -135,7 +135,7 @@ def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"differences": ["v1/x.py: f has changed"], "reasons": ["unknown"]},
             "vLLM as kvoxide knows it",
-            "from the nearest, 0.33.0, differs: v1/x.py: f has changed",
+            "beside the nearest, 0.33.0: v1/x.py: f has changed",
         ),
         ({"replaced": ["vllm.f is replaced by x.f"]}, "code that runs", "replaced by x.f"),
         ({"manager": STOCK}, "manager of a new server", STOCK),

@@ -215,9 +215,7 @@ def _known_code(found: Mapping[str, Any]) -> Check:
     name = "vLLM as kvoxide knows it"
     if found["differences"]:
         nearest, differences = found["release"], "; ".join(found["differences"])
-        told = (
-            f"its code is of no known release; from the nearest, {nearest}, differs: {differences}"
-        )
+        told = f"its code is that of no known release; beside the nearest, {nearest}: {differences}"
         return Check(name, False, told, _OTHER_RELEASE)
     if found["reasons"]:
         return Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)

@@ -58,8 +58,7 @@ class _File:
         parts: Parts = {}
         if self._unbound:
             parts[MODULE_LEVEL] = fingerprint(self._unbound)
-        names = self._relevant.names
-        waiting = list(self._bound if names is None else names)
+        waiting = list(self._relevant.names)
         seen = set(IGNORED_NAMES)
         while waiting:
             name = waiting.pop()

@@ -38,8 +38,8 @@ def shadow_reasons() -> list[str]:
 
 def _unknown(recognition: Recognition) -> str:
     return (
-        f"vLLM {installed_version()} has not the code of a release that kvoxide was written for "
-        f"({', '.join(RELEASES)}); from the nearest, {recognition.release.version}, it differs in "
+        f"the code of vLLM {installed_version()} is not that of a release that kvoxide was written "
+        f"for ({', '.join(RELEASES)}); beside the nearest, {recognition.release.version}: "
         f"{_shortened(recognition.differences)}"
     )
 

@@ -11,25 +11,25 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Relevant:
-    """What counts of one file: everything, or these names with all that they use in the file.
+    """What counts of one file: these names, with all that they use in the file.
 
     ``methods`` are those that count of every class, ``attributes`` those that count of some
     classes, with what is assigned to them, instead of the classes' own methods and fields.
     """
 
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...]
     methods: tuple[str, ...] | None = None
     attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-EVERYTHING: Final = Relevant()
-
 RELEVANT: Final = {
-    "v1/core/kv_cache_manager.py": EVERYTHING,
-    "v1/core/kv_cache_coordinator.py": EVERYTHING,
-    "v1/core/single_type_kv_cache_manager.py": EVERYTHING,
-    "v1/core/block_pool.py": EVERYTHING,
-    "v1/core/kv_cache_metrics.py": EVERYTHING,
+    "v1/core/kv_cache_manager.py": Relevant(names=("KVCacheBlocks", "KVCacheManager")),
+    "v1/core/kv_cache_coordinator.py": Relevant(names=("get_kv_cache_coordinator",)),
+    "v1/core/single_type_kv_cache_manager.py": Relevant(
+        names=("get_manager_for_kv_cache_spec", "register_all_kvcache_specs")
+    ),
+    "v1/core/block_pool.py": Relevant(names=("BlockPool",)),
+    "v1/core/kv_cache_metrics.py": Relevant(names=("KVCacheMetricsCollector",)),
     "v1/core/kv_cache_utils.py": Relevant(
         names=(
             "BlockHashListWithBlockSize",

@@ -49,12 +49,11 @@ def read_source(origin: str) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         pass
+    except NotADirectoryError:
+        raise _unreadable(origin, "it is in an archive") from None
     except OSError as error:
         raise _unreadable(origin, error.strerror or str(error)) from None
-    folder = path.parent
-    if any(not parent.is_dir() for parent in (folder, *folder.parents) if parent.exists()):
-        raise _unreadable(origin, "it is in an archive")
-    for other in folder.glob(f"{path.stem}.*"):
+    for other in path.parent.glob(f"{path.stem}.*"):
         if other.suffix in _NOT_SOURCES:
             raise _unreadable(str(other), "it is compiled")
     return None

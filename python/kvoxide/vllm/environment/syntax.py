@@ -75,6 +75,9 @@ def _fields(node: ast.AST, in_function: bool) -> Iterator[tuple[str, object]]:
             continue
         if isinstance(value, list) and isinstance(value[0], ast.stmt):
             value = [statement for statement in value if runs(statement)]
+        if isinstance(node, ast.JoinedStr):
+            # CPython 3.12 ends some with an empty text.
+            value = [part for part in value if getattr(part, "value", None) != ""]
         yield name, value
 
 
