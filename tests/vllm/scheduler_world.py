@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from kvoxide.vllm.verify.schedulers.configuration import make_vllm_config
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor
@@ -15,7 +16,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from tests.proof.scheduler.configuration import make_vllm_config
 from tests.testing.small_world import BLOCK_SIZE, MAX_MODEL_LEN, config, full
 
 _hasher = get_request_block_hasher(BLOCK_SIZE, sha256_cbor)

@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 from kvoxide.vllm.environment.releases import installed_version
-
-from .coverage import Coverage
-from .driver import MakeDriver
-from .runner import (
+from kvoxide.vllm.verify.managers.coverage import Coverage
+from kvoxide.vllm.verify.managers.driver import MakeDriver
+from kvoxide.vllm.verify.managers.runner import (
     CALLS_PER_SCENARIO,
     DifferenceFound,
     Reproduction,
@@ -19,17 +18,11 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
-from .shrink import shrink
-from .sides import (
-    FAULTS,
-    STATE_FAULTS,
-    AdapterDriver,
-    AdaptiveAdapterDriver,
-    AdaptiveKvoxideDriver,
-    KvoxideDriver,
-    VllmDriver,
-)
+from kvoxide.vllm.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
+from kvoxide.vllm.verify.managers.shrink import shrink
+from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
+
+from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 
 _ADAPTIVE = "adaptive"
 
@@ -70,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE, *FAULTS, *STATE_FAULTS),
-        help="what vLLM is compared with: kvoxide, its adapter for vLLM, vLLM itself, or vLLM with "
-        "a planted fault; adaptive compares kvoxide and its adapter, both with adaptive retention",
+        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE),
+        help="what vLLM is compared with: kvoxide, its adapter for vLLM, or vLLM itself; adaptive "
+        "compares kvoxide and its adapter, both with adaptive retention",
     )
     return parser
 
@@ -84,8 +77,6 @@ def _sides(name: str) -> Sides:
         "kvoxide": KvoxideDriver,
         "adapter": AdapterDriver,
         "vllm": VllmDriver,
-        **FAULTS,
-        **STATE_FAULTS,
     }
     return Sides(VllmDriver, others[name])
 

@@ -10,13 +10,12 @@ from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 
+from kvoxide.vllm.verify.managers.driver import NewRequest
+from kvoxide.vllm.verify.managers.scenarios import Scenario
+from kvoxide.vllm.verify.managers.sides import VllmDriver
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
-
-from .driver import NewRequest
-from .scenarios import Scenario
-from .sides import VllmDriver
 
 TOKENS_PER_HASH_ID = 512
 MAX_BATCHED_TOKENS = 8192

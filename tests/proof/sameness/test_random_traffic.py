@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from . import vllm_required
-from .driver import Driver
-from .operations.requests import Admit, Submit
-from .prompts import Segment
-from .runner import (
+from kvoxide.vllm.verify.managers.driver import Driver
+from kvoxide.vllm.verify.managers.operations.requests import Admit, Submit
+from kvoxide.vllm.verify.managers.prompts import Segment
+from kvoxide.vllm.verify.managers.runner import (
     DifferenceFound,
     Reproduction,
     Sides,
@@ -19,16 +17,19 @@ from .runner import (
     play_recorded,
     recording_from_json,
 )
-from .scenarios import DEFAULT_FAMILIES, FAMILIES, Group, Scenario, random_scenario
-from .shrink import shrink
-from .sides import (
-    AdapterDriver,
-    AdaptiveAdapterDriver,
-    AdaptiveKvoxideDriver,
-    KvoxideDriver,
-    VllmDriver,
+from kvoxide.vllm.verify.managers.scenarios import (
+    DEFAULT_FAMILIES,
+    FAMILIES,
+    Group,
+    Scenario,
+    random_scenario,
 )
-from .world import World
+from kvoxide.vllm.verify.managers.shrink import shrink
+from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
+from kvoxide.vllm.verify.managers.world import World
+
+from . import vllm_required
+from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 
 SIDES = {
     "standalone": Sides(VllmDriver, KvoxideDriver),

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvoxide.vllm.environment.releases import installed_version
+from kvoxide.vllm.verify.managers.scenarios import Group, Scenario
 
 from .mooncake import SequentialRun, trace_lines, trace_path
-from .scenarios import Group, Scenario
 
 RECORD: Final = Path(__file__).with_name("data") / "mooncake_hits_of_vllm.json"
 NUM_REQUESTS = 500

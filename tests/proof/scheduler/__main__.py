@@ -4,13 +4,12 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from kvoxide.vllm.environment.releases import installed_version
-
-from ..sameness.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
-from .comparison import Comparison, Difference, Ended
-from .plan import random_plan
-from .side import MANAGERS
+from kvoxide.vllm.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
+from kvoxide.vllm.verify.schedulers.comparison import Comparison, Difference, Ended
+from kvoxide.vllm.verify.schedulers.plan import random_plan
 
 STEPS_PER_PLAN = 300
 
@@ -24,7 +23,7 @@ def main() -> int:
     num_differences = 0
     for seed in range(arguments.seed, arguments.seed + num_plans):
         try:
-            seen += run(seed, arguments, steps_per_plan)
+            seen += run(seed, arguments.families, steps_per_plan)
         except Difference as difference:
             print(f"seed {seed}, {difference}")
             num_differences += 1
@@ -33,16 +32,16 @@ def main() -> int:
     for name, count in sorted(seen.items()):
         print(f"  {count:>12,}  {name}")
     print(
-        f"vLLM {installed_version()}'s scheduler with vLLM's manager and {arguments.against}: "
+        f"vLLM {installed_version()}'s scheduler with vLLM's manager and kvoxide's: "
         f"{seen['step']:,} steps, {num_differences} differences "
         f"in {time.monotonic() - start:.0f} s"
     )
     return 1 if num_differences else 0
 
 
-def run(seed: int, arguments: argparse.Namespace, num_steps: int) -> Counter[str]:
-    plan = random_plan(seed, arguments.families)
-    comparison = Comparison(plan, arguments.against)
+def run(seed: int, families: Sequence[str], num_steps: int) -> Counter[str]:
+    plan = random_plan(seed, families)
+    comparison = Comparison(plan)
     try:
         while comparison.num_steps < num_steps:
             comparison.run_step()
@@ -67,9 +66,6 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_FAMILIES,
         choices=(*FAMILIES, EVERY_FAMILY),
         help="which models' groups; a seed names one plan of each list of families",
-    )
-    parser.add_argument(
-        "--against", default="adapter", choices=tuple(MANAGERS), help="the other manager"
     )
     return parser
 

@@ -64,12 +64,12 @@ def _maker(stock: Callable[..., RequestHasher], utils: ModuleType) -> Callable[.
         if settings.current_mode() not in ("auto", "require") or takeover_reasons():
             return made  # the line about the manager says why
         bound = inspect.signature(stock).bind(*args, **kwargs).arguments
-        return _native(utils, made, **bound) or made
+        return native_hasher(utils, made, **bound) or made
 
     return get_request_block_hasher
 
 
-def _native(
+def native_hasher(
     utils: ModuleType,
     stock: RequestHasher,
     hash_block_size: Any,

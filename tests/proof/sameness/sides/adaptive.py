@@ -5,9 +5,9 @@ import os
 from unittest import mock
 
 from kvoxide import _core
+from kvoxide.vllm.verify.managers.scenarios import Scenario
+from kvoxide.vllm.verify.managers.sides import AdapterDriver
 
-from ..scenarios import Scenario
-from .adapter import AdapterDriver
 from .kvoxide import KvoxideDriver
 
 

@@ -5,10 +5,16 @@ from typing import Any
 
 import numpy as np
 from kvoxide import _core
-
-from ..driver import BlockIds, Demand, Event, Events, NewRequest, PoolState
-from ..scenarios import Group, Scenario
-from .common import CommonDriver
+from kvoxide.vllm.verify.managers.driver import (
+    BlockIds,
+    Demand,
+    Event,
+    Events,
+    NewRequest,
+    PoolState,
+)
+from kvoxide.vllm.verify.managers.scenarios import Group, Scenario
+from kvoxide.vllm.verify.managers.sides import CommonDriver
 
 
 class KvoxideDriver(CommonDriver):

@@ -1,0 +1,29 @@
+"""Configurations of a manager: what a scenario is, families of random ones, and how one is used."""
+
+from kvoxide.vllm.verify.managers.scenarios.families import (
+    DEFAULT_FAMILIES,
+    EVERY_FAMILY,
+    FAMILIES,
+    random_scenario,
+)
+from kvoxide.vllm.verify.managers.scenarios.scenario import (
+    WINDOW_KINDS,
+    Group,
+    HashAlgorithm,
+    Kind,
+    Scenario,
+)
+from kvoxide.vllm.verify.managers.scenarios.style import draw_style
+
+__all__ = [
+    "DEFAULT_FAMILIES",
+    "EVERY_FAMILY",
+    "FAMILIES",
+    "WINDOW_KINDS",
+    "Group",
+    "HashAlgorithm",
+    "Kind",
+    "Scenario",
+    "draw_style",
+    "random_scenario",
+]

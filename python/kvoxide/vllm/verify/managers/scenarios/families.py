@@ -1,0 +1,54 @@
+"""A random generator of valid configurations, by the family of models that they belong to."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kvoxide.vllm.verify.managers.scenarios.attention import attention_scenario, local_scenario
+from kvoxide.vllm.verify.managers.scenarios.cross import cross_scenario
+from kvoxide.vllm.verify.managers.scenarios.parallel import (
+    parallel_scenario,
+    parallel_state_scenario,
+)
+from kvoxide.vllm.verify.managers.scenarios.scenario import Scenario
+from kvoxide.vllm.verify.managers.scenarios.states import (
+    hidden_state_scenario,
+    partial_hit_scenario,
+    state_scenario,
+    uncached_state_scenario,
+)
+
+
+def surface_scenario(seed: int) -> Scenario:
+    """Traffic also reads and writes the pool's own attributes."""
+    return replace(attention_scenario(seed), pokes_at_pool=True)
+
+
+def junction_scenario(seed: int) -> Scenario:
+    """States are cached where prompts part, too."""
+    return replace(partial_hit_scenario(seed), shared_prefix_checkpoint=True)
+
+
+FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
+    "attention": attention_scenario,
+    "states": state_scenario,
+    "states-uncached": uncached_state_scenario,
+    "partial-hits": partial_hit_scenario,
+    "hidden-states": hidden_state_scenario,
+    "cross": cross_scenario,
+    "parallel": parallel_scenario,
+    "parallel-states": parallel_state_scenario,
+    "surfaces": surface_scenario,
+    "local": local_scenario,
+    "junctions": junction_scenario,
+}
+DEFAULT_FAMILIES: Final = ("attention",)
+EVERY_FAMILY: Final = "all"
+
+
+def random_scenario(seed: int, families: Sequence[str] = DEFAULT_FAMILIES) -> Scenario:
+    """Of one of the families, which :data:`EVERY_FAMILY` stands for too."""
+    names = tuple(FAMILIES) if EVERY_FAMILY in families else families
+    family = random.Random(f"family {seed}").choice(names)
+    return FAMILIES[family](seed)

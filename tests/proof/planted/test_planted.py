@@ -1,0 +1,98 @@
+"""A verification sees nothing where nothing is, and each error that is planted in vLLM's code."""
+
+import pytest
+from kvoxide.vllm.verify.managers.runner import Sides, play_random
+from kvoxide.vllm.verify.managers.scenarios import FAMILIES
+from kvoxide.vllm.verify.managers.sides import VllmDriver
+from kvoxide.vllm.verify.part import FirstDifference
+from kvoxide.vllm.verify.schedulers.part import Schedulers
+from kvoxide.vllm.verify.verification import PARTS, Verification
+
+from ..sameness import vllm_required
+from .faults import FAULTS
+
+SEED = 1
+SECONDS = 60.0
+FEW_OPERATIONS = 40
+SOON_SEEN = (
+    "hits_one_block_less",
+    "zeroes_in_reverse",
+    "groups_hit_a_block_less",
+    "evictable_hits_cost_nothing",
+    "full_attention_not_cached",
+    "window_a_token_longer",
+    "chunk_of_one_block_more",
+    "rswa_ignores_the_prompt",
+    "ring_given_anew_at_each_load",
+    "cross_attention_needs_a_block_more",
+    "hits_in_the_same_step",
+    "usage_of_one_block_more",
+    "taken_in_reverse",
+    "newest_of_equal_blocks",
+    "removals_not_told",
+    "parent_not_hashed",
+)
+
+
+def seen(name: str) -> tuple[FirstDifference, Verification]:
+    run = Verification(SEED)
+    with FAULTS[name].planted():
+        found = run.run(SECONDS)
+    assert found is not None
+    return found, run
+
+
+def test_every_area_is_among_those_soon_seen() -> None:
+    areas = {FAULTS[name].area for name in SOON_SEEN}
+    assert {fault.area for fault in FAULTS.values()} == areas, vllm_required.RELEASE
+
+
+@pytest.mark.parametrize("name", SOON_SEEN)
+def test_a_fault_is_seen(name: str) -> None:
+    seen(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_is_seen(name: str) -> None:
+    seen(name)
+
+
+@pytest.mark.parametrize("name", ["hits_one_block_less", "taken_in_reverse", "parent_not_hashed"])
+def test_a_difference_is_shrunk_and_played_again(name: str) -> None:
+    with FAULTS[name].planted():
+        found = Verification(SEED).run(SECONDS)
+        assert found is not None
+        part = PARTS[found.document["part"]]
+        shrunk = part.shrunk(found)
+        again = part.play_again(shrunk.document)
+    assert again is not None
+    assert (again.call, again.vllm, again.kvoxide) == (shrunk.call, shrunk.vllm, shrunk.kvoxide)
+    assert len(shrunk.document.get("operations", [])) <= FEW_OPERATIONS
+    assert part.play_again(shrunk.document) is None
+
+
+def test_schedulers_alone_see_a_fault_and_play_it_again() -> None:
+    part = Schedulers()
+    with FAULTS["caches_one_token_late"].planted():
+        found = first_difference(part)
+        again = part.play_again(found.document)
+        assert again is not None
+        assert again.document == found.document
+    assert part.play_again(found.document) is None
+
+
+def first_difference(part: Schedulers) -> FirstDifference:
+    for seed in range(20):
+        try:
+            part.play(seed, "attention")
+        except FirstDifference as found:
+            return found
+    raise AssertionError("no difference was seen")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_vllm_is_the_same_as_itself(family: str) -> None:
+    sides = Sides(VllmDriver, VllmDriver)
+    for seed in range(20):
+        assert play_random(seed, sides, 600, families=(family,)).num_calls >= 600
