@@ -36,6 +36,18 @@ def environment_of(
     return {**clean, "PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
 
 
+def package_of(release: str) -> Path:
+    """The folder of the package of vLLM ``release``; skips the test where it is not installed."""
+    found = _search_paths().get(release)
+    if found is None:
+        pytest.skip(f"vLLM {release} is not installed; {HOW_TO_INSTALL}")
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [
+        Path(path) / "vllm" for path in (*found, *sys.path) if path in found or path not in given
+    ]
+    return next(folder for folder in folders if (folder / "_version.py").is_file())
+
+
 def write_plugins(folder: Path, plugins: dict[str, str]) -> None:
     """Metadata of plugins for vLLM (name -> entry point) in a folder that will be in the path."""
     for name, entry_point in plugins.items():

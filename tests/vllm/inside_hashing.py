@@ -15,7 +15,7 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
-from kvoxide.vllm.environment import releases  # noqa: E402
+from kvoxide.vllm.environment import recognise  # noqa: E402
 from kvoxide.vllm.plugin import hashing  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange  # noqa: E402
@@ -28,8 +28,7 @@ ALGORITHMS = hashing.ALGORITHMS
 WIDTHS = (0, 23, 24, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
 NEGATIVE = (-1, -24, -25, -256, -257, -(2**31), -(2**31) - 1, -(2**39), -(2**63))
 PARAMS = SamplingParams(max_tokens=1_000)
-release = releases.current()
-assert release is not None
+release = recognise().release
 LOOKAHEADS = (0, 1, 2, 3) if release.has_hash_lookahead else (0,)
 
 Hasher = Callable[[Any], list[bytes]]

@@ -360,20 +360,20 @@ def test_a_killed_process_leaves_whole_lines(folder: Path) -> None:
     assert file.bad_lines == 0
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "no caching", "release"])
+@pytest.mark.parametrize("obstacle", ["a file", "no caching", "scheduler"])
 def test_where_it_cannot_record_it_says_so(
     obstacle: str, folder: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE", "off")
-    expected, changes = "", {}
+    expected, changes = "", dict[str, Any]()
     if obstacle == "a file":
         folder.parent.write_text("")
         expected = "Not a directory"
     elif obstacle == "no caching":
         changes, expected = {"enable_caching": False}, "prefix caching is off"
     else:
-        monkeypatch.setattr(releases, "installed_version", lambda: "0.99.0")
-        expected = "vLLM 0.99.0 is not a release that it was written for"
+        monkeypatch.setitem(hooks._WRAPPERS, "later_method", hooks._WRAPPERS["schedule"])
+        expected = "the scheduler of this vLLM has no later_method"
     world = SchedulerWorld(**changes)
     assert len(world.serve("a", prompt(1, 40), 5)) == 45
     (warning,) = warnings

@@ -5,31 +5,15 @@ import inspect
 
 import pytest
 from kvoxide import _core
-from kvoxide.vllm.environment import releases
-from kvoxide.vllm.environment.surface import format_surface, installed_surface, parse_surface
+from kvoxide.vllm.environment import recognise, releases
 
-release = releases.current()
+release = recognise().release
 
 
 def test_release_is_known_and_unchanged() -> None:
-    assert release is not None
-    assert releases.drift(release) == ()
-
-
-def test_the_other_release_has_drifted() -> None:
-    (other,) = (r for r in releases.RELEASES.values() if r is not release)
-    drift = releases.drift(other)
-    assert any("KVCacheManager.get_computed_blocks: expected" in line for line in drift)
-    assert all(": expected " in line and ", found " in line for line in drift)
-
-
-def test_surface_survives_being_written() -> None:
-    surface = installed_surface()
-    assert parse_surface(format_surface(surface)) == surface
-    missing = [name for name, found in surface.items() if found == "missing"]
-    assert release is not None
-    lookahead = "v1.core.kv_cache_utils:generate_lookahead_block_hash_extra_keys"
-    assert missing == ([] if release.has_hash_lookahead else [lookahead])
+    assert release.version == releases.installed_version()
+    assert recognise().is_known
+    assert recognise().differences == ()
 
 
 def test_table_matches_vllms_code() -> None:
@@ -38,7 +22,6 @@ def test_table_matches_vllms_code() -> None:
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
-    assert release is not None
     manager = single_type_kv_cache_manager.SingleTypeKVCacheManager
     coordinator = inspect.getsource(kv_cache_coordinator.KVCacheCoordinator)
     assert release.drops_flagged_groups == ("drop_eagle_group_ids" not in coordinator)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment import environment_reasons, recognise, releases
 
 
 @dataclass(frozen=True)
@@ -14,14 +14,10 @@ class UsableVllm:
 
 
 def find_vllm() -> UsableVllm:
-    """The installed vLLM, if kvoxide's manager can stand in for its own."""
-    version = releases.installed_version()
-    if version is None:
+    """The release whose code the installed vLLM has, if kvoxide's manager can stand in for its
+    own."""
+    if releases.installed_version() is None:
         return UsableVllm(None, "it is not installed")
-    release = releases.RELEASES.get(version)
-    if release is None:
-        supported = " and ".join(releases.RELEASES)
-        return UsableVllm(None, f"{version} is installed, supported are {supported}")
-    if releases.drift(release):
-        return UsableVllm(None, f"the installed {version} is not as released; see kvoxide doctor")
-    return UsableVllm(version, None)
+    if reasons := environment_reasons():
+        return UsableVllm(None, "; ".join(reasons))
+    return UsableVllm(recognise().release.version, None)

@@ -82,21 +82,40 @@ def _play(name: str, recording: Recording, make: Make) -> bool:
     return True
 
 
+def _class_name(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value is None:
+        return None
+    parts = value.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise click.BadParameter(f"{value!r} is not MODULE.CLASS")
+    return value
+
+
 @click.command()
 @click.option(
     "--model",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory of a model, with its config.json.",
 )
+@click.option(
+    "--scheduler-cls",
+    metavar="MODULE.CLASS",
+    callback=_class_name,
+    help="Scheduler class that the server is given under the same name.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def doctor(context: click.Context, model: Path | None, as_json: bool) -> None:
+def doctor(
+    context: click.Context, model: Path | None, scheduler_cls: str | None, as_json: bool
+) -> None:
     """Say whether a vLLM server started here would run on kvoxide.
 
-    Exit code 0 only if it would. With --model, whether it would with this model.
+    Exit code 0 only if it would. With --model and --scheduler-cls, whether it would with them.
     """
     try:
-        diagnosis = diagnose(model)
+        diagnosis = diagnose(model, scheduler_cls)
     except ModelError as error:
         raise click.ClickException(str(error)) from error
     if as_json:

@@ -15,7 +15,10 @@ GOOD: dict[str, Any] = {
     "vllm": "0.33.0",
     "error": None,
     "reasons": [],
-    "drift": [],
+    "release": "0.33.0",
+    "differences": [],
+    "replaced": [],
+    "scheduler": [],
     "is_loaded": True,
     "foreign": None,
     "manager": doctor.NATIVE_CLASS,
@@ -36,7 +39,7 @@ def _entry_points(group: str, name: str) -> list[Any]:
 
 
 def diagnose(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Diagnosis:
-    monkeypatch.setattr(doctor, "run_probe", lambda: {**GOOD, **found})
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: {**GOOD, **found})
     return doctor.diagnose()
 
 
@@ -96,7 +99,7 @@ def test_the_command_prints_the_retention_in_force(
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "run_probe", lambda: GOOD)
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: GOOD)
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 0, done.output
     assert [line for line in done.output.splitlines() if "retention" in line] == [
@@ -129,7 +132,12 @@ def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
             "vLLM as kvoxide knows it",
             "0.40.0",
         ),
-        ({"drift": ["f: expected (), found (x)"]}, "vLLM as kvoxide knows it", "expected ()"),
+        (
+            {"differences": ["v1/x.py: f has changed"], "reasons": ["unknown"]},
+            "vLLM as kvoxide knows it",
+            "beside the nearest, 0.33.0: v1/x.py: f has changed",
+        ),
+        ({"replaced": ["vllm.f is replaced by x.f"]}, "code that runs", "replaced by x.f"),
         ({"manager": STOCK}, "manager of a new server", STOCK),
         (
             {"manager": "x.Y", "foreign": "another plugin put x.Y in vLLM's scheduler"},
@@ -145,6 +153,23 @@ def test_probes(
     diagnosis = diagnose(monkeypatch, **found)
     assert not diagnosis.ok
     assert text in problems(diagnosis)[check]
+
+
+@pytest.mark.parametrize(
+    ("found", "ok", "text"),
+    [
+        ({}, True, "own.Scheduler does nothing that kvoxide does not serve"),
+        ({"scheduler": ["it sets block_pool.blocks"]}, False, "it sets block_pool.blocks"),
+        ({"vllm": None}, False, "not looked at"),
+    ],
+)
+def test_a_scheduler_class_is_told(
+    found: dict[str, Any], ok: bool, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: {**GOOD, **found})
+    diagnosis = doctor.diagnose(scheduler="own.Scheduler")
+    (check,) = [check for check in diagnosis.checks if check.name == "scheduler class"]
+    assert (diagnosis.ok, check.ok, check.found) == (ok, ok, text)
 
 
 def test_missing_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

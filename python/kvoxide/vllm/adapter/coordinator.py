@@ -9,8 +9,7 @@ from kvoxide._core_vllm import VllmBlocks, VllmManager
 from kvoxide.vllm.adapter.calls import CoordinatorCalls
 from kvoxide.vllm.adapter.groups import group_view
 from kvoxide.vllm.adapter.pool import NativeBlockPool
-from kvoxide.vllm.adapter.support import known_release
-from kvoxide.vllm.environment import Release
+from kvoxide.vllm.environment import Release, recognise
 
 
 def make_coordinator(
@@ -51,7 +50,7 @@ class NativeCoordinator(CoordinatorCalls):
         self._retention_interval: int | None = self.kv_cache_config.prefix_cache_retention_interval
         self.dcp_world_size = arguments.get("dcp_world_size", 1)
         self.pcp_world_size = 1
-        release = known_release()
+        release = recognise().release
         self.pops_null_heads = release.pops_null_heads
         self._flag_eagle_groups(arguments["use_eagle"], release)
         self.single_type_managers = tuple(

@@ -12,7 +12,7 @@ from kvoxide._core import (
 )
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.engine import make_engine
-from kvoxide.vllm.environment import Release, Settings, releases
+from kvoxide.vllm.environment import Settings, recognise
 
 NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds()))
 """vLLM's classes of specs of the groups that the engine manages."""
@@ -20,11 +20,11 @@ NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds
 
 def native_kind(spec: Any) -> GroupDeclaration | None:
     """What the engine declares of the kind of one of vLLM's specs; None for one of another kind."""
-    if not type(spec).__module__.startswith("vllm."):
-        return None
+    from vllm.v1 import kv_cache_interface
+
     for kind in group_kinds():
         attributes = kind.vllm_attributes.items()
-        if kind.vllm_spec == type(spec).__name__ and all(
+        if type(spec) is getattr(kv_cache_interface, kind.vllm_spec, None) and all(
             getattr(spec, name) == value for name, value in attributes
         ):
             return kind
@@ -57,9 +57,11 @@ def _reasons_against_group(group: Any) -> list[str]:
     native = native_kind(spec)
     if native is None:
         return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
+    from vllm.v1.core import single_type_kv_cache_manager as managers
+
     manager = _manager_class(spec, group.role)
-    if manager is None or manager.__name__ != native.vllm_manager:
-        other = None if manager is None else manager.__name__
+    if manager is not getattr(managers, native.vllm_manager):
+        other = "no class" if manager is None else f"{manager.__module__}.{manager.__qualname__}"
         return [f"{name} is managed by {other} here, not by vLLM's {native.vllm_manager}"]
     if group.host_resident:
         return [f"{name} is resident on the host"]
@@ -98,17 +100,6 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     return described
 
 
-def known_release() -> Release:
-    """The installed vLLM release. Raises :class:`RuntimeError` for one that is not known."""
-    release = releases.current()
-    if release is None:
-        known = ", ".join(releases.RELEASES)
-        raise RuntimeError(
-            f"vLLM {releases.installed_version()} is not supported; supported are {known}"
-        )
-    return release
-
-
 def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
     """The engine for vLLM's constructor arguments; ``num_blocks`` among them overrides the pool.
     The release's own retention interval holds, unless the environment overrides it.
@@ -117,7 +108,6 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
     """
     from vllm.v1.request import Request, RequestStatus
 
-    release = known_release()
     config = arguments["kv_cache_config"]
     return make_engine(
         KVCacheConfig(
@@ -126,7 +116,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
             needs_kv_cache_zeroing=config.needs_kv_cache_zeroing,
         ),
         arguments,
-        release,
+        recognise().release,
         retention=settings.retention,
         retention_interval=_interval(settings, config.prefix_cache_retention_interval),
         waiting_states=[RequestStatus.WAITING, RequestStatus.PREEMPTED],

@@ -61,17 +61,19 @@ class Diagnosis:
         }
 
 
-def diagnose(model: Path | None = None) -> Diagnosis:
-    """Look at this environment, and at a model's directory if one is given.
+def diagnose(model: Path | None = None, scheduler: str | None = None) -> Diagnosis:
+    """Look at this environment, and at a model's directory and a scheduler class
+    (``module.Class``) if they are given.
 
     Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model without a readable
     ``config.json``.
     """
     groups = None if model is None else read_model_groups(model)
-    found = run_probe()
+    found = run_probe(scheduler)
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
     checks += _takes_over(found)
+    checks += [] if scheduler is None else [_scheduler(scheduler, found)]
     checks += [] if groups is None else [_model(groups)]
     return Diagnosis(_versions(found), _settings_values(), checks, groups)
 
@@ -204,19 +206,43 @@ def _nearest_folder(folder: Path) -> Path:
 def _takes_over(found: Mapping[str, Any]) -> Iterator[Check]:
     if found["vllm"] is None:
         return
-    name = "vLLM as kvoxide knows it"
-    if found["drift"]:
-        yield Check(name, False, "changed: " + "; ".join(found["drift"]), _OTHER_RELEASE)
-    elif found["reasons"]:
-        yield Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)
-    else:
-        yield Check(name, True, "release known, nothing changed in it")
+    yield _known_code(found)
+    yield _running_code(found)
     yield _manager(found)
 
 
+def _known_code(found: Mapping[str, Any]) -> Check:
+    name = "vLLM as kvoxide knows it"
+    if found["differences"]:
+        nearest, differences = found["release"], "; ".join(found["differences"])
+        told = f"its code is that of no known release; beside the nearest, {nearest}: {differences}"
+        return Check(name, False, told, _OTHER_RELEASE)
+    if found["reasons"]:
+        return Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)
+    return Check(name, True, f"its code is that of vLLM {found['release']}")
+
+
 _OTHER_RELEASE: Final = (
-    "install a vLLM release that this kvoxide supports (docs/vllm.md), or a newer kvoxide"
+    "install a vLLM release that this kvoxide supports (docs/vllm.md), or a newer kvoxide; "
+    "KVOXIDE=shadow compares with the nearest"
 )
+
+
+def _running_code(found: Mapping[str, Any]) -> Check:
+    name = "code that runs"
+    if found["replaced"]:
+        remedy = "leave the plugin that does so, or kvoxide, out of VLLM_PLUGINS"
+        return Check(name, False, "; ".join(found["replaced"]), remedy)
+    return Check(name, True, "vLLM's own, no plugin replaced any")
+
+
+def _scheduler(name: str, found: Mapping[str, Any]) -> Check:
+    if found["scheduler"]:
+        remedy = "run it with KVOXIDE=off, or change what it does to the manager"
+        return Check("scheduler class", False, "; ".join(found["scheduler"]), remedy)
+    if found["vllm"] is None or found["error"]:
+        return Check("scheduler class", False, "not looked at", "see the checks above")
+    return Check("scheduler class", True, f"{name} does nothing that kvoxide does not serve")
 
 
 def _manager(found: Mapping[str, Any]) -> Check:

@@ -10,14 +10,26 @@ MARK: Final = "kvoxide-probe: "
 """Begins the line of JSON among what the process prints."""
 
 
-def run_probe() -> dict[str, Any]:
-    """Probe in a new process. ``error`` is set if that went wrong, ``vllm`` None without vLLM."""
-    done = subprocess.run(
-        [sys.executable, "-m", PROCESS], capture_output=True, text=True, check=False
-    )
+NOTHING_FOUND: Final[dict[str, Any]] = {
+    "vllm": None,
+    "error": None,
+    "reasons": [],
+    "release": None,
+    "differences": [],
+    "replaced": [],
+    "scheduler": [],
+}
+"""What is known before anything was found out."""
+
+
+def run_probe(scheduler: str | None = None) -> dict[str, Any]:
+    """Probe in a new process, with a ``scheduler`` class (``module.Class``) if one is given.
+    ``error`` is set if that went wrong, ``vllm`` None without vLLM."""
+    command = [sys.executable, "-m", PROCESS, *([scheduler] if scheduler else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if line.startswith(MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(MARK))
             return found
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return {"vllm": None, "error": last, "reasons": [], "drift": []}
+    return {**NOTHING_FOUND, "error": last}

@@ -4,33 +4,53 @@ what it finds as one line of JSON.
 
 import json
 import sys
+from importlib import import_module
 from typing import Any
 
-from kvoxide.vllm.doctor.probe import MARK
-from kvoxide.vllm.environment import environment_reasons, releases
+from kvoxide.vllm.doctor.probe import MARK, NOTHING_FOUND
+from kvoxide.vllm.environment import environment_reasons, recognise, shadow_reasons
+from kvoxide.vllm.environment.live import replacements
+from kvoxide.vllm.environment.schedulers import scheduler_reasons
 
 
-def probe() -> dict[str, Any]:
-    """Load vLLM's plugins here and construct a small manager. Changes this process."""
-    found: dict[str, Any] = {"vllm": None, "error": None, "reasons": [], "drift": []}
+def probe(found: dict[str, Any], scheduler: str | None) -> None:
+    """Load vLLM's plugins here and construct a small manager; note in ``found`` what that shows.
+    Changes this process."""
     try:
         import vllm
     except ModuleNotFoundError as error:
         if error.name != "vllm":
             found["error"] = f"vLLM cannot be imported: {error}"
-        return found
+        return
     found["vllm"] = vllm.__version__
     found["reasons"] = environment_reasons()
-    if (release := releases.current()) is not None:
-        found["drift"] = list(releases.drift(release))
+    is_readable = not shadow_reasons()
+    if is_readable:
+        recognition = recognise()
+        found["release"] = recognition.release.version
+        found["differences"] = recognition.differences
     manager = _manager_of_a_server()
+    if is_readable:
+        found["replaced"] = replacements()
+    if scheduler is not None:
+        found["scheduler"] = _scheduler_reasons(scheduler)
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"
     found["is_loaded"] = "kvoxide.vllm.plugin" in sys.modules
     if found["is_loaded"]:
         from kvoxide.vllm.plugin import foreign_manager_reason
 
         found["foreign"] = foreign_manager_reason(manager)
-    return found
+
+
+def _scheduler_reasons(name: str) -> list[str]:
+    module, _, qualname = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), qualname)
+    except (ImportError, AttributeError, ValueError) as error:
+        return [f"{name} cannot be imported: {error}"]
+    if not isinstance(found, type):
+        return [f"{name} is no class"]
+    return list(scheduler_reasons(found))
 
 
 def _manager_of_a_server() -> object:
@@ -50,11 +70,11 @@ def _manager_of_a_server() -> object:
 
 
 def _main() -> None:
+    found = dict(NOTHING_FOUND)
     try:
-        found = probe()
+        probe(found, sys.argv[1] if len(sys.argv) > 1 else None)
     except Exception as error:
-        found = {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
-        found |= {"reasons": [], "drift": []}
+        found |= {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
     print(MARK + json.dumps(found))
 
 

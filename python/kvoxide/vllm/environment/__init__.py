@@ -2,28 +2,46 @@
 module before it is asked for something that needs it.
 
 :mod:`~kvoxide.vllm.environment.settings` are the variables that kvoxide reads,
-:mod:`~kvoxide.vllm.environment.releases` the vLLM releases that it knows, with what it relies on in
-each (:mod:`~kvoxide.vllm.environment.surface`), :mod:`~kvoxide.vllm.environment.kinds` the kinds of
-groups that it manages, :mod:`~kvoxide.vllm.environment.reasons` what stands in the way here, and
-:mod:`~kvoxide.vllm.environment.log` is where it says so.
+:mod:`~kvoxide.vllm.environment.kinds` the kinds of groups that it manages and
+:mod:`~kvoxide.vllm.environment.releases` the vLLM releases that it knows. Whether the installed
+vLLM has the code of one of them says :mod:`~kvoxide.vllm.environment.recognition`, from the parts
+(:mod:`~kvoxide.vllm.environment.definitions`, :mod:`~kvoxide.vllm.environment.syntax`) of its
+:mod:`~kvoxide.vllm.environment.sources` that are of :mod:`~kvoxide.vllm.environment.relevance`, and
+the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
+:mod:`~kvoxide.vllm.environment.live` says whether that code is what runs, and
+:mod:`~kvoxide.vllm.environment.schedulers` whether a scheduler class gets on with it.
+:mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,
+:mod:`~kvoxide.vllm.environment.log` is where.
 """
 
 from kvoxide.vllm.environment import releases, settings
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import logger
-from kvoxide.vllm.environment.reasons import compiled_module_problem, environment_reasons
+from kvoxide.vllm.environment.reasons import (
+    compiled_module_problem,
+    environment_reasons,
+    shadow_reasons,
+    takeover_reasons,
+)
+from kvoxide.vllm.environment.recognition import Recognition, recognise
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
+from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
 __all__ = [
     "Mode",
+    "Recognition",
     "Release",
     "Settings",
     "SettingsError",
+    "UnreadableSourcesError",
     "compiled_module_problem",
     "environment_reasons",
     "logger",
     "native_kinds",
+    "recognise",
     "releases",
     "settings",
+    "shadow_reasons",
+    "takeover_reasons",
 ]

@@ -1,27 +1,51 @@
-"""Why no manager of this environment can be kvoxide's."""
+"""Why a manager of this environment cannot be kvoxide's."""
 
 from collections.abc import Sequence
 
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment.live import replacements
+from kvoxide.vllm.environment.recognition import Recognition, recognise
+from kvoxide.vllm.environment.releases import RELEASES, installed_version
+from kvoxide.vllm.environment.sources import UnreadableSourcesError
+
+
+def takeover_reasons() -> list[str]:
+    """Returns why no manager that is made now can be kvoxide's; empty if one can. That changes as
+    other plugins are loaded."""
+    if reasons := environment_reasons():
+        return reasons
+    replaced = replacements()
+    return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
 
 
 def environment_reasons() -> list[str]:
-    """Why no manager of this environment can be kvoxide's; empty if one can."""
+    """Returns why no manager of the vLLM that is installed can be kvoxide's; empty if one can."""
+    if reasons := shadow_reasons():
+        return reasons
+    recognition = recognise()
+    return [] if recognition.is_known else [_unknown(recognition)]
+
+
+def shadow_reasons() -> list[str]:
+    """Returns why kvoxide's manager cannot even run beside vLLM's; empty if it can."""
     if problem := compiled_module_problem():
         return [problem]
-    release = releases.current()
-    if release is None:
-        return [
-            f"vLLM {releases.installed_version()} is not a release that it was written for "
-            f"({', '.join(releases.RELEASES)})"
-        ]
-    if drift := releases.drift(release):
-        return [f"this vLLM {release.version} is not as released: {_shortened(drift)}"]
+    try:
+        recognise()
+    except UnreadableSourcesError as error:
+        return [str(error)]
     return []
 
 
-def _shortened(drift: Sequence[str]) -> str:
-    shown, rest = drift[:2], len(drift) - 2
+def _unknown(recognition: Recognition) -> str:
+    return (
+        f"the code of vLLM {installed_version()} is not that of a release that kvoxide was written "
+        f"for ({', '.join(RELEASES)}); beside the nearest, {recognition.release.version}: "
+        f"{_shortened(recognition.differences)}"
+    )
+
+
+def _shortened(differences: Sequence[str]) -> str:
+    shown, rest = differences[:2], len(differences) - 2
     return ", ".join(shown) + (f", and {rest} more (kvoxide doctor lists them)" if rest > 0 else "")
 
 

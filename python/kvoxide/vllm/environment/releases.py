@@ -1,15 +1,7 @@
-"""The vLLM releases that the adapter was written for, and what differs between them.
-
-``signatures/vllm-VERSION.txt`` holds the surface (:mod:`kvoxide.vllm.environment.surface`) of each
-release; ``python -m kvoxide.vllm.environment --print`` prints the installed vLLM's in that form.
-"""
+"""The vLLM releases that the adapter was written for, and what differs between them."""
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Final
-
-from kvoxide.vllm.environment.surface import MISSING, installed_surface, parse_surface
 
 
 @dataclass(frozen=True)
@@ -33,12 +25,6 @@ class Release:
     recaches_known_tail: bool
     """A Mamba state that is cached where its prompt ends is cached there once more, so that others
     wait for it a step longer."""
-
-    @property
-    def signatures(self) -> dict[str, str]:
-        """The surface that the adapter was written for."""
-        path = Path(__file__).with_name("signatures") / f"vllm-{self.version}.txt"
-        return parse_surface(path.read_text(encoding="utf-8"))
 
 
 RELEASES: Final = {
@@ -78,19 +64,3 @@ def installed_version() -> str | None:
     except ImportError:
         return None
     return str(getattr(vllm, "__version__", "without a version")).partition("+")[0]
-
-
-def current() -> Release | None:
-    """The release that is installed; None if there is none or the adapter does not know it."""
-    return RELEASES.get(installed_version() or "")
-
-
-@cache
-def drift(release: Release) -> tuple[str, ...]:
-    """How the installed vLLM differs from ``release``, one line per name; empty if it does not."""
-    expected, found = release.signatures, installed_surface()
-    return tuple(
-        f"{name}: expected {expected.get(name, MISSING)}, found {found.get(name, MISSING)}"
-        for name in sorted(expected.keys() | found.keys())
-        if expected.get(name) != found.get(name)
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__
 from kvoxide.vllm.adapter import group_specs
-from kvoxide.vllm.environment import Settings, releases
+from kvoxide.vllm.environment import Settings, recognise, releases
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
@@ -70,8 +70,14 @@ def _describe_policy(config: Any, settings: Settings) -> str:
         return f"adaptive retention{protected} (from the environment)"
     if settings.retention_interval is None:
         interval = config.prefix_cache_retention_interval
-        return f"policy of vLLM {releases.installed_version()} (retention interval {interval})"
+        return f"policy of vLLM {_described_release()} (retention interval {interval})"
     return f"retention interval {settings.retention_interval} (from the environment)"
+
+
+def _described_release() -> str:
+    """Returns vLLM's version, and whose code it has if that is another release's."""
+    version, code = releases.installed_version(), recognise().release.version
+    return code if version == code else f"{version} (code of {code})"
 
 
 def _describe_pinning(min_drop_size: int, capacity: PinnedCapacity) -> str:

@@ -1,16 +1,21 @@
 """Whose manager vLLM gets, and the one line that says so."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from kvoxide.vllm.environment import (
     Settings,
     SettingsError,
-    environment_reasons,
+    compiled_module_problem,
     logger,
     settings,
+    shadow_reasons,
+    takeover_reasons,
 )
+from kvoxide.vllm.environment.schedulers import scheduler_reasons
 
 
 class UnsupportedError(RuntimeError):
@@ -62,12 +67,17 @@ class _NotOurs(Exception):
 
 
 def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if reasons := environment_reasons():
-        raise _NotOurs(reasons)
+    if problem := compiled_module_problem():
+        raise _NotOurs([problem])
     wanted = settings.current()
     if wanted.mode == "shadow":
         # vLLM's manager decides, and it has no other policy.
         wanted = Settings("shadow", check_every=wanted.check_every)
+        reasons = shadow_reasons()
+    else:
+        reasons = takeover_reasons() or _scheduler_reasons()
+    if reasons:
+        raise _NotOurs(reasons)
     from kvoxide.vllm import adapter
 
     try:
@@ -84,6 +94,28 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     logger.info("%s", describe(arguments, wanted))
     return made
+
+
+def _scheduler_reasons() -> list[str]:
+    """Returns what stands against the class of the scheduler that a manager is made by."""
+    maker = _maker()
+    return [] if maker is None else list(scheduler_reasons(maker))
+
+
+def _maker() -> type | None:
+    """Returns the class whose method makes a manager; None for a function. It need not derive from
+    vLLM's scheduler."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_argcount == 0:
+        return None
+    first = frame.f_code.co_varnames[0]
+    return type(frame.f_locals[first]) if first == "self" and first in frame.f_locals else None
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("kvoxide.")
 
 
 def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:

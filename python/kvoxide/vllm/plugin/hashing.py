@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kvoxide.vllm.environment import environment_reasons, logger, settings
+from kvoxide.vllm.environment import logger, settings, takeover_reasons
 
 if TYPE_CHECKING:
     from kvoxide._core import HashAlgorithm
@@ -61,7 +61,7 @@ def _maker(stock: Callable[..., RequestHasher], utils: ModuleType) -> Callable[.
     @functools.wraps(stock)
     def get_request_block_hasher(*args: Any, **kwargs: Any) -> RequestHasher:
         made = stock(*args, **kwargs)
-        if settings.current_mode() not in ("auto", "require") or environment_reasons():
+        if settings.current_mode() not in ("auto", "require") or takeover_reasons():
             return made  # the line about the manager says why
         bound = inspect.signature(stock).bind(*args, **kwargs).arguments
         return _native(utils, made, **bound) or made

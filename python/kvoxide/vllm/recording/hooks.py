@@ -7,7 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, Final
 
-from kvoxide.vllm.environment import environment_reasons, logger, settings
+from kvoxide.vllm.environment import compiled_module_problem, logger, settings
 
 _RECORDER: Final = "_kvoxide_recorder"
 
@@ -133,8 +133,10 @@ def _start(scheduler: Any) -> Any:
 
 
 def _reasons(scheduler: Any) -> list[str]:
-    if reasons := environment_reasons():
-        return reasons
+    if problem := compiled_module_problem():
+        return [problem]
+    if missing := [name for name in _WRAPPERS if not hasattr(scheduler, name)]:
+        return [f"the scheduler of this vLLM has no {', '.join(missing)}"]
     if scheduler.connector is None and not scheduler.cache_config.enable_prefix_caching:
         return ["prefix caching is off, so that no block has a hash by which it is known"]
     return []

@@ -7,7 +7,7 @@ from typing import Any
 from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, __version__, group_kinds
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter import group_specs, make_engine
-from kvoxide.vllm.environment import Release, releases
+from kvoxide.vllm.environment import Release, recognise, releases
 from kvoxide.vllm.shadow.description import Json
 
 
@@ -18,6 +18,7 @@ def configuration_of(arguments: Mapping[str, Any]) -> Json:
     return {
         "kvoxide": __version__,
         "vllm": releases.installed_version(),
+        "release": recognise().release.version,
         "python": platform.python_version(),
         "arguments": {k: v for k, v in arguments.items() if k not in objects},
         "num_blocks": config.num_blocks,

@@ -110,7 +110,8 @@ class _Blocks:
 
 
 def _release_of(configuration: Mapping[str, Json]) -> Release:
-    release = releases.RELEASES.get(configuration["vllm"])
+    # Older files name vLLM's version alone.
+    release = releases.RELEASES.get(configuration.get("release", configuration["vllm"]))
     if release is None:
         raise RecordingError(
             f"recorded with vLLM {configuration['vllm']}; this kvoxide knows "

@@ -14,7 +14,7 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 
 from kvoxide._core import __version__
 from kvoxide.vllm import adapter
-from kvoxide.vllm.environment import Settings, logger, settings
+from kvoxide.vllm.environment import Settings, logger, recognise, settings, takeover_reasons
 from kvoxide.vllm.shadow.configuration import configuration_of
 from kvoxide.vllm.shadow.description import Json
 from kvoxide.vllm.shadow.recorder import Recorder
@@ -100,7 +100,10 @@ class Shadow:
         self._watch(stock.block_pool, "block_pool")
         self._watch(stock.coordinator, "coordinator")
         logger.info(
-            "kvoxide %s shadows vLLM's KV cache manager%s", __version__, settings.lost_policies()
+            "kvoxide %s shadows vLLM's KV cache manager%s%s",
+            __version__,
+            settings.lost_policies(),
+            _remark(),
         )
 
     def _watch(self, target: Any, role: str) -> None:
@@ -158,6 +161,18 @@ class Shadow:
             _shortened(difference["kvoxide"]),
             path,
         )
+
+
+def _remark() -> str:
+    """Returns whose rules kvoxide's manager has and why others may hold; nothing in a vLLM that it
+    knows."""
+    reasons = "; ".join(takeover_reasons())
+    rules = recognise().release.version
+    return (
+        f", with the rules of vLLM {rules}; differences are to be expected: {reasons}"
+        if reasons
+        else ""
+    )
 
 
 def _shortened(value: Json) -> str:

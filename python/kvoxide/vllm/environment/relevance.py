@@ -1,0 +1,164 @@
+"""Which code of vLLM decides what kvoxide decides in its place, or is relied on by kvoxide.
+
+The planning of a model's groups and sizes is not among it: it comes before, and its result is
+input. Neither is vLLM's scheduler, whose own code runs: :mod:`kvoxide.vllm.environment.scheduler`
+looks at what it does with the manager.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """What counts of one file: these names, with all that they use in the file.
+
+    ``methods`` are those that count of every class, ``attributes`` those that count of some
+    classes, with what is assigned to them, instead of the classes' own methods and fields.
+    """
+
+    names: tuple[str, ...]
+    methods: tuple[str, ...] | None = None
+    attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+RELEVANT: Final = {
+    "v1/core/kv_cache_manager.py": Relevant(names=("KVCacheBlocks", "KVCacheManager")),
+    "v1/core/kv_cache_coordinator.py": Relevant(names=("get_kv_cache_coordinator",)),
+    "v1/core/single_type_kv_cache_manager.py": Relevant(
+        names=("get_manager_for_kv_cache_spec", "register_all_kvcache_specs")
+    ),
+    "v1/core/block_pool.py": Relevant(names=("BlockPool",)),
+    "v1/core/kv_cache_metrics.py": Relevant(names=("KVCacheMetricsCollector",)),
+    "v1/core/kv_cache_utils.py": Relevant(
+        names=(
+            "BlockHashListWithBlockSize",
+            "FreeKVCacheBlockQueue",
+            "KVCacheBlock",
+            "KVCacheBlockCopy",
+            "eagle_proof_margin",
+            "generate_block_hash_extra_keys",
+            "generate_lookahead_block_hash_extra_keys",
+            "get_block_hash",
+            "get_group_id",
+            "get_request_block_hasher",
+            "hash_block_tokens",
+            "init_none_hash",
+            "make_block_hash_with_group_id",
+            "maybe_convert_block_hash",
+            "null_head_len",
+            "partial_hash_hits_enabled",
+            "resolve_block_hashes",
+            "resolve_cache_hit_alignment_tokens",
+            "resolve_dcp_kv_block_size",
+            "resolve_dcp_kv_cache_spec",
+            "to_event_extra_keys",
+            "trim_null_head",
+        )
+    ),
+    "v1/kv_cache_interface.py": Relevant(
+        names=(
+            "ChunkedLocalAttentionSpec",
+            "CircularBufferSpec",
+            "CrossAttentionSpec",
+            "FullAttentionSpec",
+            "HiddenStateCacheSpec",
+            "KVCacheConfig",
+            "KVCacheGroupRole",
+            "KVCacheGroupSpec",
+            "KVCacheSpec",
+            "MLAAttentionSpec",
+            "MambaSpec",
+            "RSWASpec",
+            "SlidingWindowMLASpec",
+            "SlidingWindowSpec",
+            "UniformTypeKVCacheSpecs",
+            "get_kv_cache_spec_kind",
+            "get_kv_cache_spec_sliding_window",
+            "get_mamba_prefill_checkpoint_position",
+            "is_full_attention_spec",
+            "is_mamba_prefill_checkpoint_valid",
+            "iter_layer_specs",
+        ),
+        methods=(
+            "__eq__",
+            "__getattr__",
+            "__getattribute__",
+            "__hash__",
+            "__new__",
+            "__post_init__",
+            "block_table_token_alignment",
+            "first_spec",
+            "has_mamba_layers",
+            "max_admission_blocks_per_request",
+            "needs_kv_cache_zeroing",
+            "num_retained_tokens",
+            "num_states",
+            "prefix_cacheable",
+            "prefix_cacheable_group_ids",
+            "prefix_cacheable_groups",
+            "prefix_replay_tokens",
+            "tokens_per_state",
+        ),
+    ),
+    "v1/kv_cache_spec_registry.py": Relevant(names=("KVCacheSpecRegistry",)),
+    "v1/request.py": Relevant(
+        names=("Request", "RequestStatus"),
+        methods=(
+            "__eq__",
+            "__getattr__",
+            "__getattribute__",
+            "__hash__",
+            "__setattr__",
+            "append_output_token_ids",
+            "get_skip_reading_prefix_cache",
+            "num_tokens",
+            "update_block_hashes",
+        ),
+        attributes={
+            "Request": (
+                "_all_token_ids",
+                "_block_hasher",
+                "_prompt_embeds_per_block_hashes",
+                "all_token_ids",
+                "block_hashes",
+                "cache_salt",
+                "kv_cache_report_mode",
+                "lora_request",
+                "mm_features",
+                "num_computed_tokens",
+                "num_in_flight_tokens",
+                "num_preemptions",
+                "num_prompt_tokens",
+                "prompt_embeds",
+                "request_id",
+                "sampling_params",
+                "session_id",
+                "shared_prefix_boundary",
+                "skip_reading_prefix_cache",
+                "status",
+            ),
+            "RequestStatus": ("PREEMPTED", "WAITING"),
+        },
+    ),
+    "v1/metrics/stats.py": Relevant(names=("KVCacheEvictionEvent", "PrefixCacheStats")),
+    "v1/utils.py": Relevant(names=("ConstantList", "tensor_data")),
+    "distributed/kv_events.py": Relevant(
+        names=("AllBlocksCleared", "BlockRemoved", "BlockStored", "KVCacheEvent", "MEDIUM_GPU")
+    ),
+    "multimodal/utils.py": Relevant(names=("get_mm_features_in_window",)),
+    "utils/hashing.py": Relevant(names=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
+    "utils/math_utils.py": Relevant(names=("cdiv", "round_down", "round_up")),
+}
+"""What counts of each file, by its path below the package ``vllm``."""
+
+SCHEDULERS: Final = (
+    "v1/core/sched/async_scheduler.py",
+    "v1/core/sched/diffusion_scheduler.py",
+    "v1/core/sched/interface.py",
+    "v1/core/sched/scheduler.py",
+)
+"""vLLM's own schedulers, of which those of known releases need not be looked at."""
+
+IGNORED_NAMES: Final = frozenset({"logger"})
+"""Names that say something and decide nothing."""

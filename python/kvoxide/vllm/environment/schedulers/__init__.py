@@ -1,0 +1,68 @@
+"""What a scheduler class does with its KV cache manager that kvoxide's cannot serve as vLLM's does.
+
+A scheduler's code runs as it is, vLLM's own too. Most of what one can do to a manager and what
+hangs on it is served; :mod:`~kvoxide.vllm.environment.schedulers.roles` says what is not, and
+:mod:`~kvoxide.vllm.environment.schedulers.uses` finds it in a source file. A class whose source
+cannot be read (:mod:`~kvoxide.vllm.environment.schedulers.unread`) is taken only if its code does
+not name what hangs on a manager: a server that stops in the middle is worse than one on vLLM's
+manager.
+"""
+
+import hashlib
+import inspect
+import sys
+from abc import ABC
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, Generic, Protocol
+
+from kvoxide.vllm.environment import fingerprints
+from kvoxide.vllm.environment.releases import RELEASES
+from kvoxide.vllm.environment.relevance import SCHEDULERS
+from kvoxide.vllm.environment.schedulers.unread import names_in_code
+from kvoxide.vllm.environment.schedulers.uses import unserved_uses
+
+_WITHOUT_MANAGER: Final = (ABC, Generic, Protocol, object)
+
+
+@cache
+def scheduler_reasons(scheduler: type) -> tuple[str, ...]:
+    """Returns a line for each use of a manager by a scheduler class, or by a class that it
+    inherits from, that kvoxide's manager does not serve.
+    """
+    return tuple(dict.fromkeys(reason for cls in scheduler.__mro__ for reason in _reasons(cls)))
+
+
+def _reasons(cls: type) -> Iterator[str]:
+    source = _source_of(cls)
+    if cls in _WITHOUT_MANAGER or _is_known(source):
+        return
+    whose = f"the scheduler class {cls.__module__}.{cls.__qualname__}"
+    uses = _uses(source, cls.__qualname__)
+    if uses is not None:
+        yield from (f"{whose} {use}, which kvoxide's manager does not serve" for use in uses)
+    elif named := names_in_code(cls):
+        yield f"{whose} has no source that can be read, and its code names {', '.join(named)}"
+
+
+def _source_of(cls: type) -> str:
+    """Returns the source of a class's module, empty if there is none."""
+    module = sys.modules.get(cls.__module__)
+    try:
+        return "" if module is None else inspect.getsource(module)
+    except (OSError, TypeError):
+        return ""
+
+
+def _uses(source: str, class_name: str) -> list[str] | None:
+    try:
+        return unserved_uses(source, class_name)
+    except (SyntaxError, ValueError):
+        return None
+
+
+@cache
+def _is_known(source: str) -> bool:
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    known = (fingerprints.load(version) for version in RELEASES)
+    return any(code[path].sha256 == digest for code in known for path in SCHEDULERS if path in code)

@@ -1,0 +1,80 @@
+"""What hangs on a KV cache manager, and which of it kvoxide's does not serve as vLLM's does."""
+
+from typing import Final, Literal, TypeAlias
+
+Role: TypeAlias = Literal[
+    "manager", "coordinator", "group", "groups", "tables", "row", "pool", "queue", "blocks", "block"
+]
+
+BY_NAME: Final[dict[str, Role]] = {
+    "kv_cache_manager": "manager",
+    "single_type_managers": "groups",
+    "req_to_blocks": "tables",
+    "block_pool": "pool",
+    "free_block_queue": "queue",
+}
+"""Attributes that are always the same, whatever they are read from."""
+
+CHILDREN: Final[dict[Role, dict[str, Role]]] = {
+    "manager": {"coordinator": "coordinator"},
+    "pool": {"blocks": "blocks", "null_block": "block"},
+    "queue": {"fake_free_list_head": "block", "fake_free_list_tail": "block"},
+    "block": {"next_free_block": "block", "prev_free_block": "block"},
+}
+"""Attributes that are known by what they are read from."""
+
+ELEMENTS: Final[dict[Role, Role]] = {"groups": "group", "row": "block", "blocks": "block"}
+"""What each holds when it is walked."""
+
+SHOWN: Final[dict[Role, str]] = {
+    "manager": "kv_cache_manager",
+    "coordinator": "coordinator",
+    "group": "single_type_managers[...]",
+    "groups": "single_type_managers",
+    "tables": "req_to_blocks",
+    "row": "req_to_blocks[...]",
+    "pool": "block_pool",
+    "queue": "free_block_queue",
+    "blocks": "block_pool.blocks",
+    "block": "KVCacheBlock",
+}
+
+WRITABLE: Final[dict[Role, frozenset[str]]] = {
+    "manager": frozenset({"prefix_cache_stats"}),
+    "coordinator": frozenset({"retention_interval"}),
+    "group": frozenset({"cache_blocks"}),
+    "pool": frozenset({"kv_event_queue"}),
+    "queue": frozenset({"num_free_blocks"}),
+    "block": frozenset({"ref_cnt"}),
+}
+"""Attributes of vLLM's that take effect when they are set."""
+
+UNSERVED: Final[dict[Role, frozenset[str]]] = {
+    "coordinator": frozenset({"allocate_new_blocks", "allocate_new_computed_blocks"}),
+    "group": frozenset(
+        {
+            "_apply_cow",
+            "_cache_partial_tail_block",
+            "_remove_blocks_in_range",
+            "add_local_computed_blocks",
+            "allocate_external_computed_blocks",
+            "allocate_new_blocks",
+            "finalize_partial_tail_offload",
+            "free",
+            "new_step_starts",
+            "pop_blocks_for_free",
+            "remove_skipped_blocks",
+            "take_new_block_ids",
+            "take_pending_boundary_state_offloads",
+        }
+    ),
+    "block": frozenset({"_block_hash_num_tokens"}),
+    "blocks": frozenset(
+        {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"}
+    ),
+}
+"""Attributes that kvoxide's does not have, and calls of single groups, which the engine makes for
+all of them."""
+
+INSIDE: Final = frozenset({*BY_NAME, "coordinator"} - {"kv_cache_manager"})
+"""Names by which code reaches what hangs on a manager."""
