@@ -4,7 +4,7 @@ There is no file of this name: :mod:`kvoxide._core` makes this module when it is
 counts and positions are in tokens, block counts and ids in blocks. Block id 0 is the null block.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, final
 
 import numpy as np
@@ -103,40 +103,34 @@ class VllmBlockHasher:
         """
 
 @final
-class StoredEvent:
-    """Blocks of a request entered the prefix cache (or, where it wants its hits reported, were
-    reused from it)."""
+class VllmEventClasses:
+    """vLLM's event classes, and what else of vLLM decides what events look like.
 
-    @property
-    def group(self) -> int: ...
-    @property
-    def block_hashes(self) -> list[bytes]: ...
-    @property
-    def block_starts(self) -> list[int]:
-        """The first token of each block."""
-    @property
-    def parent(self) -> bytes | None:
-        """The hash of the block before the first; None at the start of the request."""
-    @property
-    def start_token(self) -> int:
-        """The first token of what was stored."""
-    @property
-    def end_token(self) -> int: ...
-    @property
-    def block_size(self) -> int: ...
+    ``removed`` is called with the block hashes, the medium and the group, in this order, and
+    ``embedded_keys`` with a request that has prompt embeddings, the first token of each block, the
+    tokens per block, the lookahead tokens, and the first multimodal input to look at; it returns
+    the extra keys of each block as events publish them. ``envs`` has vLLM's environment variables
+    as attributes.
+    """
+
+    def __new__(
+        cls,
+        *,
+        stored: type,
+        removed: Callable[[list[Any], Any, int], Any],
+        cleared: Callable[[], Any],
+        envs: object,
+        embedded_keys: Callable[[Any, list[int], int, int, int], list[Any]],
+    ) -> VllmEventClasses: ...
 
 @final
-class RemovedEvent:
-    """A block left the prefix cache."""
+class VllmEvents:
+    """Events that were taken from the engine, at least one."""
 
-    @property
-    def group(self) -> int: ...
-    @property
-    def block_hash(self) -> bytes: ...
-
-@final
-class ClearedEvent:
-    """The prefix cache was reset."""
+    def as_vllm(
+        self, classes: VllmEventClasses, request: Any, medium: Any, num_lookahead_tokens: int
+    ) -> list[Any]:
+        """Return objects of vLLM's classes. Blocks that were stored are those of ``request``."""
 
 @final
 class VllmManager:
@@ -279,7 +273,7 @@ class VllmManager:
     def evict_blocks(self, block_ids: Sequence[int]) -> None: ...
     def reset_prefix_cache(self) -> bool: ...
     def free_block_ids(self) -> list[int]: ...
-    def take_events(self) -> list[StoredEvent | RemovedEvent | ClearedEvent]: ...
+    def take_events(self) -> VllmEvents | None: ...
     def observe(self) -> None: ...
     def take_observations(self) -> list[tuple[str, int]]: ...
     def retention_report(self) -> RetentionReport | None: ...

@@ -365,7 +365,7 @@ def test_where_it_cannot_record_it_says_so(
     obstacle: str, folder: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE", "off")
-    expected, changes = "", {}
+    expected, changes = "", dict[str, Any]()
     if obstacle == "a file":
         folder.parent.write_text("")
         expected = "Not a directory"

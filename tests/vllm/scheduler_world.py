@@ -58,10 +58,10 @@ def plan(**changes: Any) -> Any:
 class SchedulerWorld:
     """A scheduler; each step's tokens count up from 1,000,000 for all requests together."""
 
-    def __init__(self, *specs: Any, **changes: Any) -> None:
+    def __init__(self, *specs: Any, scheduler_class: type | None = None, **changes: Any) -> None:
         made = plan(**changes)
         pool = config(*(specs or (full(),)), num_blocks=made.scenario.num_blocks)
-        scheduler_class = AsyncScheduler if made.is_async else Scheduler
+        scheduler_class = scheduler_class or (AsyncScheduler if made.is_async else Scheduler)
         with mock.patch.object(scheduler_module, "EventPublisherFactory", mock.Mock()):
             self.scheduler: Any = scheduler_class(
                 vllm_config=make_vllm_config(made),

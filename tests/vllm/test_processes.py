@@ -3,6 +3,8 @@ plugins, engine processes by fork and by spawn."""
 
 import json
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.paths import TESTS
-from tests.testing.vllm_environments import RELEASES, environment_of
+from tests.testing.vllm_environments import RELEASES, environment_of, package_of
 
 CONSTRUCT = """
 from vllm.plugins import load_general_plugins
@@ -226,3 +228,57 @@ def test_hasher_of_an_engine_imported_after_the_plugin(release: str, tmp_path: P
     )
     done = run(code, environment_of(release, tmp_path))
     assert done.stdout.splitlines()[-1] == "kvoxide.vllm.plugin.hashing", done.stderr
+
+
+def vendor_package(folder: Path, release: str) -> Path:
+    """vLLM ``release`` in ``folder``, whose ``v1/core`` may be changed; it is returned."""
+    package = package_of(release)
+    for source, target in ((package, folder / "vllm"), (package / "v1", folder / "vllm" / "v1")):
+        target.mkdir()
+        for entry in source.iterdir():
+            if entry not in (package / "v1", package / "v1" / "core"):
+                (target / entry.name).symlink_to(entry)
+    core = folder / "vllm" / "v1" / "core"
+    shutil.copytree(package / "v1" / "core", core, ignore=shutil.ignore_patterns("__pycache__"))
+    return core
+
+
+PATCHING_PLUGIN = """
+def register():
+    from vllm.v1.core import kv_cache_coordinator as module
+    class VendorPool(module.BlockPool):
+        pass
+    module.BlockPool = VendorPool
+"""
+
+
+@release
+def test_a_vendor_build_and_a_plugin_that_patches_it(release: str, tmp_path: Path) -> None:
+    (tmp_path / "patching_plugin_of_test.py").write_text(PATCHING_PLUGIN)
+    env = environment_of(release, tmp_path, {"z_last": "patching_plugin_of_test:register"})
+    core = vendor_package(tmp_path, release)
+    # The vendor's comment changes nothing; the plugin, loaded last, does.
+    pool = core / "block_pool.py"
+    pool.write_text("# A vendor's.\n" + pool.read_text())
+    done = run(CONSTRUCT + "construct()", env)
+    assert STOCK in done.stdout, done.stderr
+    said = "kv_cache_coordinator.BlockPool is replaced by patching_plugin_of_test"
+    assert said in done.stdout + done.stderr
+    alone = {**env, "VLLM_PLUGINS": "kvoxide"}
+    done = run(CONSTRUCT + "construct()", alone)
+    assert NATIVE in done.stdout, done.stderr
+
+    pool.write_text(pool.read_text().replace("ref_cnt += 1", "ref_cnt += 2", 1))
+    done = run(CONSTRUCT + "construct()", {**alone, "KVOXIDE": "require"})
+    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+    assert "v1/core/block_pool.py: BlockPool.get_new_blocks has changed" in done.stderr
+    done = doctor(env)
+    assert done.returncode == 1, done.stderr
+    assert f"beside the nearest, {release}: v1/core/block_pool.py: BlockPool.get_new" in done.stdout
+    assert said in done.stdout
+
+    py_compile.compile(str(pool), cfile=str(pool.with_suffix(".pyc")), doraise=True)
+    pool.unlink()
+    done = run(CONSTRUCT + "construct()", alone)
+    assert STOCK in done.stdout, done.stderr
+    assert "block_pool.pyc cannot be read: it is compiled" in done.stdout + done.stderr

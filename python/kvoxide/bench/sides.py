@@ -21,6 +21,7 @@ class Side(ABC):
 
     name: str
     manager: Any
+    enable_kv_cache_events = False
 
     def __init__(self, layout: Layout, num_blocks: int, max_model_len: int, chunk: int) -> None:
         """Sizes of the manager: pool in blocks, longest request and prefill chunk in tokens."""
@@ -63,6 +64,7 @@ class _InVllm(Side):
             hash_block_size=layout.hash_block_size,
             max_in_flight_tokens=self.chunk,
             log_stats=True,
+            enable_kv_cache_events=self.enable_kv_cache_events,
             dcp_world_size=layout.dcp_world_size,
         )
 
@@ -131,6 +133,7 @@ class StandaloneSide(Side):
             hash_block_size=self.layout.hash_block_size,
             max_in_flight_tokens=self.chunk,
             log_stats=True,
+            enable_kv_cache_events=self.enable_kv_cache_events,
             dcp_world_size=self.layout.dcp_world_size,
         )
 

@@ -82,6 +82,17 @@ def _play(name: str, recording: Recording, make: Make) -> bool:
     return True
 
 
+def _class_name(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value is None:
+        return None
+    parts = value.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise click.BadParameter(f"{value!r} is not MODULE.CLASS")
+    return value
+
+
 @click.command()
 @click.option(
     "--model",
@@ -91,6 +102,7 @@ def _play(name: str, recording: Recording, make: Make) -> bool:
 @click.option(
     "--scheduler-cls",
     metavar="MODULE.CLASS",
+    callback=_class_name,
     help="Scheduler class that the server is given under the same name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -49,9 +49,8 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlocks>()?;
     module.add_class::<vllm::VllmBlockHasher>()?;
     module.add_class::<vllm::VllmBlockNumbers>()?;
-    module.add_class::<vllm::StoredEvent>()?;
-    module.add_class::<vllm::RemovedEvent>()?;
-    module.add_class::<vllm::ClearedEvent>()?;
+    module.add_class::<vllm::VllmEventClasses>()?;
+    module.add_class::<vllm::VllmEvents>()?;
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, overload
 from vllm.v1.core.block_pool import BlockPool
 
 from kvoxide._core import BusyError
-from kvoxide._core_vllm import VllmBlock, VllmManager
-from kvoxide.vllm.adapter.events import to_vllm_event
+from kvoxide._core_vllm import VllmBlock, VllmEvents, VllmManager
+from kvoxide.vllm.adapter.events import EVENT_CLASSES
 from kvoxide.vllm.adapter.keys import ExtraKeysByBlock, HashToBlock
 from kvoxide.vllm.adapter.queue import FreeQueue
 from kvoxide.vllm.environment import logger
@@ -129,7 +129,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
                 result = call(request, *args, **kwargs)
                 if self.enable_kv_cache_events:
                     events = self.engine.take_events()
-                    if events:
+                    if events is not None:
                         self._or_poison(self._queue_events, events, request)
                 if self._observes:
                     self._or_poison(self._tell_observations)
@@ -156,8 +156,10 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
             )
             raise
 
-    def _queue_events(self, events: list[Any], request: Any) -> None:
-        self.kv_event_queue += [to_vllm_event(self, event, request) for event in events]
+    def _queue_events(self, events: VllmEvents, request: Any) -> None:
+        self.kv_event_queue += events.as_vllm(
+            EVENT_CLASSES, request, self.medium, self.num_hash_lookahead_tokens
+        )
 
     def _tell_observations(self) -> None:
         observations = self.engine.take_observations()

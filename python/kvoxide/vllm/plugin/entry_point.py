@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from kvoxide.vllm.environment import Settings, SettingsError, settings
-from kvoxide.vllm.plugin import hashing
+from kvoxide.vllm.plugin import hashing, standstill
 from kvoxide.vllm.plugin.decision import choose, refuse
 from kvoxide.vllm.plugin.on_import import when_imported
 from kvoxide.vllm.recording import take_over as record
@@ -113,7 +113,10 @@ def _guard(module: ModuleType) -> None:
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        _check_manager(getattr(self, "kv_cache_manager", None))
+        manager = getattr(self, "kv_cache_manager", None)
+        _check_manager(manager)
+        if manager is not None and _is_native(type(manager)):
+            standstill.watch(self)
 
     init.__wrapped__ = original  # type: ignore[attr-defined]
     init._kvoxide = True  # type: ignore[attr-defined]
@@ -133,6 +136,10 @@ def foreign_manager_reason(manager: object) -> str | None:
     if (cls.__module__, cls.__qualname__) == (MANAGER_MODULE, "KVCacheManager"):
         return f"another plugin replaced KVCacheManager.__new__ with {_name(cls.__new__)}"
     return f"another plugin put {_name(cls)} in vLLM's scheduler"
+
+
+def _is_native(cls: type) -> bool:
+    return cls.__module__.startswith("kvoxide.vllm.adapter.")
 
 
 def _is_ours(cls: type) -> bool:

@@ -207,6 +207,7 @@ impl CacheTarget<'_> {
                 start_token: start,
                 end_token: num_tokens,
                 block_size: self.hash_block_size,
+                is_partial: true,
             })
         });
     }
@@ -238,6 +239,7 @@ impl CacheTarget<'_> {
             start_token: start * self.block_size,
             end_token: end * self.block_size,
             block_size: self.block_size,
+            is_partial: false,
         }
     }
 }

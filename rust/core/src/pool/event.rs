@@ -39,4 +39,6 @@ pub struct StoredEvent {
     pub end_token: usize,
     /// Tokens per block: the group's block size, or the length of a partial block's entry.
     pub block_size: usize,
+    /// Whether it is a partial block's entry.
+    pub is_partial: bool,
 }

@@ -19,6 +19,7 @@ fn stored(request: &Request, positions: std::ops::Range<usize>) -> Event {
         start_token: positions.start * 4,
         end_token: positions.end * 4,
         block_size: 4,
+        is_partial: false,
     })
 }
 
@@ -61,6 +62,7 @@ fn masked_blocks_are_left_out_of_an_event_and_not_of_its_tokens() {
             start_token: 0,
             end_token: 64,
             block_size,
+            is_partial: false,
         })
     };
     assert_eq!(manager.take_events(), [event(0, vec![0, 32], 32), event(1, vec![24, 56], 8)]);
@@ -82,6 +84,7 @@ fn the_end_of_a_prompt_inside_a_block_is_reported() {
         start_token: 32,
         end_token: 40,
         block_size: 8,
+        is_partial: true,
     });
     assert!(manager.take_events().contains(&tail));
 }

@@ -10,6 +10,8 @@ mod manager;
 mod blocks;
 mod events;
 
+mod event_keys;
+
 mod engine;
 
 mod state;
@@ -27,6 +29,6 @@ mod hasher;
 
 pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::{VllmBlock, VllmBlocks};
-pub(crate) use events::{ClearedEvent, RemovedEvent, StoredEvent};
+pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;

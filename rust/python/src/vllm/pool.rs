@@ -9,7 +9,7 @@ use kvoxide_core::{BlockId, GroupId, NULL_BLOCK};
 
 use super::blocks::{VllmBlock, block_list, ids_of};
 use super::errors::IntoVllmResult;
-use super::events::py_event;
+use super::events::VllmEvents;
 use super::manager::VllmManager;
 use super::state::VllmState;
 use crate::crossing::{WithCore, found, known_hash, known_key, packed_key, take_blocks};
@@ -204,14 +204,10 @@ impl VllmManager {
         })
     }
 
-    /// The events since the last call.
-    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// The events since the last call; `None` where there was none.
+    fn take_events(&self, py: Python<'_>) -> PyResult<Option<VllmEvents>> {
         self.engine.gate.change(py, "take_events", |state| {
-            let hash_len = state.hash_len();
-            let events = state.core.take_events().into_iter();
-            let events = events.map(|event| py_event(py, event, hash_len));
-            let events = events.collect::<PyResult<Vec<_>>>();
-            self.engine.gate.handed_out(py, events.and_then(|events| PyList::new(py, events)))
+            Ok(VllmEvents::of(state.core.take_events(), state.hash_len()))
         })
     }
 

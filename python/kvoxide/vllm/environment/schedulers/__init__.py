@@ -11,8 +11,10 @@ manager.
 import hashlib
 import inspect
 import sys
+from abc import ABC
 from collections.abc import Iterator
 from functools import cache
+from typing import Final, Generic, Protocol
 
 from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.releases import RELEASES
@@ -20,7 +22,7 @@ from kvoxide.vllm.environment.relevance import SCHEDULERS
 from kvoxide.vllm.environment.schedulers.unread import names_in_code
 from kvoxide.vllm.environment.schedulers.uses import unserved_uses
 
-_WITHOUT_MANAGER = ("abc", "builtins", "typing")
+_WITHOUT_MANAGER: Final = (ABC, Generic, Protocol, object)
 
 
 @cache
@@ -32,29 +34,31 @@ def scheduler_reasons(scheduler: type) -> tuple[str, ...]:
 
 
 def _reasons(cls: type) -> Iterator[str]:
-    if cls.__module__ in _WITHOUT_MANAGER:
+    source = _source_of(cls)
+    if cls in _WITHOUT_MANAGER or _is_known(source):
         return
+    whose = f"the scheduler class {cls.__module__}.{cls.__qualname__}"
+    uses = _uses(source, cls.__qualname__)
+    if uses is not None:
+        yield from (f"{whose} {use}, which kvoxide's manager does not serve" for use in uses)
+    elif named := names_in_code(cls):
+        yield f"{whose} has no source that can be read, and its code names {', '.join(named)}"
+
+
+def _source_of(cls: type) -> str:
+    """Returns the source of a class's module, empty if there is none."""
     module = sys.modules.get(cls.__module__)
     try:
-        source = "" if module is None else inspect.getsource(module)
+        return "" if module is None else inspect.getsource(module)
     except (OSError, TypeError):
-        source = ""
-    whose = f"{cls.__module__}.{cls.__qualname__}"
-    if source:
-        if not _is_known(source):
-            try:
-                uses = unserved_uses(source, cls.__qualname__)
-            except (SyntaxError, ValueError) as error:
-                uses = [f"has a source that cannot be parsed here: {error}"]
-            yield from (
-                f"the scheduler class {whose} {use}, which kvoxide's manager does not serve"
-                for use in uses
-            )
-    elif named := names_in_code(cls):
-        yield (
-            f"the scheduler class {whose} has no source that can be read, and its code "
-            f"names {', '.join(named)}"
-        )
+        return ""
+
+
+def _uses(source: str, class_name: str) -> list[str] | None:
+    try:
+        return unserved_uses(source, class_name)
+    except (SyntaxError, ValueError):
+        return None
 
 
 @cache

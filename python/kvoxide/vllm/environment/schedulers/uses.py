@@ -18,6 +18,7 @@ from kvoxide.vllm.environment.schedulers.roles import (
     Role,
 )
 from kvoxide.vllm.environment.schedulers.vllm_names import is_vllms
+from kvoxide.vllm.environment.syntax import used_names
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -26,34 +27,53 @@ _ROWS = ("get", "pop", "setdefault")
 _SETTERS = {"setattr": "sets", "delattr": "deletes", "__setattr__": "sets"}
 
 
-def unserved_uses(source: str, class_name: str) -> list[str]:
+def unserved_uses(source: str, class_name: str) -> list[str] | None:
     """Returns a phrase for each use in a class, by its qualified name, and in the functions of its
-    module. Raises :class:`SyntaxError` or :class:`ValueError` for what is no Python source."""
+    module that it calls; None if the source has no such class. Raises :class:`SyntaxError` or
+    :class:`ValueError` for what is no Python source."""
     tree = ast.parse(source)
-    found: list[str] = []
-    for function in _functions(tree):
-        found += _Uses(function, {}).found(f"{function.name}() of its module")
     body: ast.AST = tree
     for name in class_name.replace("<locals>.", "").split("."):
-        inner = [node for node in ast.iter_child_nodes(body) if _is_named(node, name)]
+        inner = [node for node in _defined(body) if getattr(node, "name", None) == name]
         if not inner:
-            return found
+            return None
         body = inner[-1]
     aliases: dict[str, Role] = {}
     for _ in range(2):  # an attribute may stand for one that is set further down
         for function in _functions(body):
             aliases |= _Uses(function, aliases).attributes_of_self
+    found: list[str] = []
     for function in _functions(body):
         found += _Uses(function, aliases).found(f"{function.name}()")
+    for function in _called_functions(tree, body):
+        found += _Uses(function, {}).found(f"{function.name}() of its module")
     return found
 
 
+def _called_functions(module: ast.Module, body: ast.AST) -> list[_Function]:
+    """Returns the functions of a module that code in it names, and those that they name."""
+    by_name = {function.name: function for function in _functions(module)}
+    called: dict[str, _Function] = {}
+    waiting = list(used_names(body))
+    while waiting:
+        name = waiting.pop()
+        if name in by_name and name not in called:
+            called[name] = by_name[name]
+            waiting += used_names(by_name[name])
+    return list(called.values())
+
+
 def _functions(body: ast.AST) -> list[_Function]:
-    return [node for node in ast.iter_child_nodes(body) if isinstance(node, _Function)]
+    return [node for node in _defined(body) if isinstance(node, _Function)]
 
 
-def _is_named(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.ClassDef | _Function) and node.name == name
+def _defined(body: ast.AST) -> Iterator[ast.AST]:
+    """Yields the classes and functions that are defined in a body, under conditions too."""
+    for node in ast.iter_child_nodes(body):
+        if isinstance(node, ast.ClassDef | _Function):
+            yield node
+        elif isinstance(node, ast.stmt | ast.excepthandler):
+            yield from _defined(node)
 
 
 class _Uses:

@@ -1,0 +1,191 @@
+"""One warning in the log where requests wait for blocks that never come.
+
+vLLM's scheduler then tries again for ever, and says nothing. It does so where a request needs more
+blocks than the pool has, and where requests hold what others wait for, as sessions with streaming
+input can. :func:`watch` looks on; no decision changes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+from weakref import WeakSet
+
+from kvoxide.vllm.environment import logger
+
+STEPS: Final = 1_000
+"""Steps in a row without a token for any request, or a request that ended, until the warning."""
+SECONDS: Final = 10.0
+"""The same as a time, for steps that are slow."""
+NAMED_HOLDERS: Final = 5
+
+_NOBODY: Final = "kvoxide: a request that holds nothing"
+
+
+def watch(scheduler: Any) -> None:
+    """Look at each request that comes to ``scheduler`` and at each of its steps from now on.
+
+    ``scheduler`` is one of vLLM's with kvoxide's manager.
+    """
+    watcher = _Watcher(scheduler)
+    scheduler.schedule = watcher.watching_steps(scheduler.schedule)
+    scheduler.add_request = watcher.watching_arrivals(scheduler.add_request)
+
+
+class _Watcher:
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._num_still = 0
+        self._still_since = 0.0
+        self._has_warned = False
+        self._never_fit: WeakSet[Any] = WeakSet()
+
+    def watching_steps(self, schedule: Callable[..., Any]) -> Callable[..., Any]:
+        def watched_schedule(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            if output.total_num_scheduled_tokens or output.finished_req_ids:
+                if self._num_still:
+                    self._num_still = 0
+                    self._has_warned = False
+                if output.scheduled_cached_reqs.resumed_req_ids:
+                    self._look_at_resumed(output.scheduled_cached_reqs.resumed_req_ids)
+            elif not self._has_warned:
+                self._note_still_step()
+            return output
+
+        return watched_schedule
+
+    def watching_arrivals(self, add_request: Callable[..., Any]) -> Callable[..., Any]:
+        def watched_add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
+            result = add_request(request, *args, **kwargs)
+            # A session with streaming input arrives again, as a part of the request that is there.
+            known = self._scheduler.requests.get(request.request_id)
+            if known is not None:
+                _or_log(self._warn_unless_it_fits, known)
+            return result
+
+        return watched_add_request
+
+    def _look_at_resumed(self, request_ids: Any) -> None:
+        """A request that was preempted comes back longer than it arrived."""
+        for request_id in request_ids:
+            request = self._scheduler.requests.get(request_id)
+            if request is not None:
+                _or_log(self._warn_unless_it_fits, request)
+
+    def _warn_unless_it_fits(self, request: Any) -> None:
+        needed = _num_blocks_needed(self._scheduler, request, held=False)
+        available = self._scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1
+        if needed > available and request not in self._never_fit:
+            self._never_fit.add(request)
+            logger.warning(
+                "request %s can never be served to its end: its %d tokens need %d blocks at once, "
+                "and the pool has %d when it is empty; requests behind it may wait for ever too. "
+                "Abort it, or serve with more KV cache memory or a smaller --max-model-len",
+                request.request_id,
+                request.num_tokens,
+                needed,
+                available,
+            )
+
+    def _note_still_step(self) -> None:
+        now = monotonic()
+        if not self._num_still:
+            self._still_since = now
+        self._num_still += 1
+        if self._num_still >= STEPS or now - self._still_since >= SECONDS:
+            _or_log(self._warn_of_standstill, now - self._still_since)
+
+    def _warn_of_standstill(self, seconds: float) -> None:
+        request = next(_waiting_for_blocks(self._scheduler), None)
+        if request is None:  # the others wait for a transfer, a grammar or more input
+            self._num_still = 0
+            return
+        self._has_warned = True
+        logger.warning(
+            "nothing was scheduled and no request ended in %d steps (%.1f s): %s. Abort one of the "
+            "requests that hold blocks, or serve with more KV cache memory",
+            self._num_still,
+            seconds,
+            _describe(self._scheduler, request),
+        )
+
+
+def _or_log(look: Callable[..., None], *args: Any) -> None:
+    """Call ``look``; what goes wrong there stays out of the scheduler."""
+    try:
+        look(*args)
+    except Exception as error:
+        logger.debug("kvoxide could not look for a standstill: %r", error)
+
+
+def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
+    """The requests that blocks would help, in the order in which they arrived."""
+    from vllm.v1.request import RequestStatus
+
+    if scheduler.pause_state.name != "UNPAUSED":
+        return
+    statuses = RequestStatus.WAITING, RequestStatus.PREEMPTED, RequestStatus.RUNNING
+    for request in scheduler.requests.values():
+        if request.status in statuses and not request.num_in_flight_tokens:
+            yield request
+
+
+def _num_blocks_needed(scheduler: Any, request: Any, held: bool) -> int:
+    """Blocks that ``request`` takes until all of its tokens have slots: beside those that it holds,
+    or, without ``held``, of an empty pool."""
+    manager = scheduler.kv_cache_manager
+    num_tokens = min(request.num_tokens, scheduler.max_model_len)
+    computed = request.num_computed_tokens if held else 0
+    needed: int = manager.coordinator.get_num_blocks_to_allocate(
+        request_id=request.request_id if held else _NOBODY,
+        num_tokens=num_tokens,
+        new_computed_blocks=manager.empty_kv_cache_blocks.blocks,
+        num_encoder_tokens=0,
+        total_computed_tokens=computed,
+        num_local_computed_tokens=computed,
+        num_tokens_main_model=num_tokens,
+        apply_admission_cap=True,
+        prefill_end=max(request.num_prompt_tokens, request.num_tokens - 1),
+    )
+    return max(needed, 0)
+
+
+def _describe(scheduler: Any, request: Any) -> str:
+    pool = scheduler.kv_cache_manager.block_pool
+    needed, free = _num_blocks_needed(scheduler, request, held=True), pool.get_num_free_blocks()
+    return (
+        f"request {request.request_id} waits ({request.status.name}) and needs {needed} more "
+        f"blocks for its {request.num_tokens} tokens; {free} of {pool.num_gpu_blocks - 1} are free"
+        f"{_describe_holders(scheduler)}"
+    )
+
+
+@dataclass(frozen=True)
+class _Holder:
+    name: str
+    blocks: frozenset[int]
+
+
+def _describe_holders(scheduler: Any) -> str:
+    holders = sorted(_holders(scheduler), key=lambda holder: -len(holder.blocks))
+    parts = [f"{holder.name} holds {len(holder.blocks)}" for holder in holders[:NAMED_HOLDERS]]
+    if len(holders) > NAMED_HOLDERS:
+        rest = frozenset[int]().union(*(holder.blocks for holder in holders[NAMED_HOLDERS:]))
+        parts.append(f"{len(holders) - NAMED_HOLDERS} other requests hold {len(rest)}")
+    pool = scheduler.kv_cache_manager.block_pool
+    of_requests = frozenset[int]().union(*(holder.blocks for holder in holders))
+    others = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks() - len(of_requests)
+    if others > 0:
+        parts.append(f"{others} are held by no request (a connector, or copies under way)")
+    return "; " + "; ".join(parts) if parts else ""
+
+
+def _holders(scheduler: Any) -> Iterator[_Holder]:
+    manager = scheduler.kv_cache_manager
+    for request_id in manager.engine.request_ids():
+        blocks = frozenset(i for ids in manager.get_block_ids(request_id) for i in ids if i)
+        request = scheduler.requests.get(request_id)
+        status = "ended" if request is None else request.status.name
+        if blocks:
+            yield _Holder(f"{request_id} ({status})", blocks)
