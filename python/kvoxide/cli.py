@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "kvoxide.plan.command",
     "replay": "kvoxide.replay.replay_command",
     "shadow": "kvoxide.vllm.commands",
+    "verify": "kvoxide.vllm.verify_command",
 }
 INTERRUPTED = 130
 

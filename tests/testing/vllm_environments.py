@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -46,6 +47,19 @@ def package_of(release: str) -> Path:
         Path(path) / "vllm" for path in (*found, *sys.path) if path in found or path not in given
     ]
     return next(folder for folder in folders if (folder / "_version.py").is_file())
+
+
+def vendor_package(folder: Path, release: str) -> Path:
+    """vLLM ``release`` in ``folder``, whose ``v1/core`` may be changed; it is returned."""
+    package = package_of(release)
+    for source, target in ((package, folder / "vllm"), (package / "v1", folder / "vllm" / "v1")):
+        target.mkdir()
+        for entry in source.iterdir():
+            if entry not in (package / "v1", package / "v1" / "core"):
+                (target / entry.name).symlink_to(entry)
+    core = folder / "vllm" / "v1" / "core"
+    shutil.copytree(package / "v1" / "core", core, ignore=shutil.ignore_patterns("__pycache__"))
+    return core
 
 
 def write_plugins(folder: Path, plugins: dict[str, str]) -> None:

@@ -2,10 +2,9 @@
 are of no known release, in a process where vLLM loaded its plugins."""
 
 import functools
-import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from kvoxide.vllm.adapter import native_class  # noqa: E402
-from kvoxide.vllm.environment import UnreadableSourcesError, live, recognition, sources  # noqa: E402
+from kvoxide.vllm.environment import UnreadableSourcesError, live, recognition  # noqa: E402
 from kvoxide.vllm.environment.schedulers import (  # noqa: E402
     roles,
     scheduler_reasons,
@@ -45,21 +44,6 @@ from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
 MILLISECONDS = 1_000
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What kvoxide logs."""
-    seen: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield seen
-    logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 class OtherPool(BlockPool):  # type: ignore[misc]
@@ -177,23 +161,6 @@ def test_the_checks_take_less_than_20_milliseconds() -> None:
         assert scheduler_reasons.__wrapped__(AsyncScheduler) == ()
         taken.append((time.process_time() - started) * MILLISECONDS)
     assert min(taken) < 20, taken
-
-
-@pytest.fixture
-def changed_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """vLLM's sources seem to have another ``BlockPool.touch``; its code is as it was."""
-    read = sources.read_source
-
-    def read_source(origin: str) -> bytes | None:
-        source = read(origin)
-        if source is None or not origin.endswith("block_pool.py"):
-            return source
-        return source.replace(b"block.ref_cnt += 1", b"block.ref_cnt += 2")
-
-    recognition._code_at.cache_clear()
-    monkeypatch.setattr(recognition, "read_source", read_source)
-    yield
-    recognition._code_at.cache_clear()
 
 
 def test_code_of_no_known_release_is_left_alone(

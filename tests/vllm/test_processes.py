@@ -4,7 +4,6 @@ plugins, engine processes by fork and by spawn."""
 import json
 import os
 import py_compile
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.paths import TESTS
-from tests.testing.vllm_environments import RELEASES, environment_of, package_of
+from tests.testing.vllm_environments import RELEASES, environment_of, vendor_package
 
 CONSTRUCT = """
 from vllm.plugins import load_general_plugins
@@ -228,19 +227,6 @@ def test_hasher_of_an_engine_imported_after_the_plugin(release: str, tmp_path: P
     )
     done = run(code, environment_of(release, tmp_path))
     assert done.stdout.splitlines()[-1] == "kvoxide.vllm.plugin.hashing", done.stderr
-
-
-def vendor_package(folder: Path, release: str) -> Path:
-    """vLLM ``release`` in ``folder``, whose ``v1/core`` may be changed; it is returned."""
-    package = package_of(release)
-    for source, target in ((package, folder / "vllm"), (package / "v1", folder / "vllm" / "v1")):
-        target.mkdir()
-        for entry in source.iterdir():
-            if entry not in (package / "v1", package / "v1" / "core"):
-                (target / entry.name).symlink_to(entry)
-    core = folder / "vllm" / "v1" / "core"
-    shutil.copytree(package / "v1" / "core", core, ignore=shutil.ignore_patterns("__pycache__"))
-    return core
 
 
 PATCHING_PLUGIN = """

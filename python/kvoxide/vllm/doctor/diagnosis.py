@@ -74,7 +74,7 @@ def diagnose(model: Path | None = None, scheduler: str | None = None) -> Diagnos
     checks += _recording()
     checks += _takes_over(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
-    checks += [] if groups is None else [_model(groups)]
+    checks += [] if groups is None else [_model(groups, found["verified"])]
     return Diagnosis(_versions(found), _settings_values(), checks, groups)
 
 
@@ -213,10 +213,14 @@ def _takes_over(found: Mapping[str, Any]) -> Iterator[Check]:
 
 def _known_code(found: Mapping[str, Any]) -> Check:
     name = "vLLM as kvoxide knows it"
+    if found["verified"]:
+        calls, kinds = found["verified"]["calls"], ", ".join(found["verified"]["kinds"])
+        told = f"verified with {calls} calls, not a known release; for groups of {kinds}"
+        return Check(name, True, told)
     if found["differences"]:
         nearest, differences = found["release"], "; ".join(found["differences"])
         told = f"its code is that of no known release; beside the nearest, {nearest}: {differences}"
-        return Check(name, False, told, _OTHER_RELEASE)
+        return Check(name, False, "; ".join([told, *found["reasons"][1:]]), _OTHER_RELEASE)
     if found["reasons"]:
         return Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)
     return Check(name, True, f"its code is that of vLLM {found['release']}")
@@ -224,7 +228,8 @@ def _known_code(found: Mapping[str, Any]) -> Check:
 
 _OTHER_RELEASE: Final = (
     "install a vLLM release that this kvoxide supports (docs/vllm.md), or a newer kvoxide; "
-    "KVOXIDE=shadow compares with the nearest"
+    "kvoxide verify says whether it decides the same all the same, and KVOXIDE_ACCEPT=verified "
+    "takes its word; KVOXIDE=shadow compares while serving"
 )
 
 
@@ -256,8 +261,13 @@ def _manager(found: Mapping[str, Any]) -> Check:
     return Check(name, False, found["manager"], "see the other checks")
 
 
-def _model(groups: list[ModelGroup]) -> Check:
+def _model(groups: list[ModelGroup], verified: Mapping[str, Any] | None) -> Check:
     others = sorted({group.kind for group in groups if not group.is_native})
+    if not others and verified is not None:
+        uncovered = sorted({group.kind for group in groups} - set(verified["kinds"]))
+        if uncovered:
+            told = f"not among the kinds that were verified: {', '.join(uncovered)}"
+            return Check("model", False, told, "run kvoxide verify for longer")
     if not others:
         return Check("model", True, "every kind of group runs natively")
     return Check(

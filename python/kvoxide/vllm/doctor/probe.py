@@ -16,6 +16,7 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "reasons": [],
     "release": None,
     "differences": [],
+    "verified": None,
     "replaced": [],
     "scheduler": [],
 }

@@ -8,7 +8,12 @@ from importlib import import_module
 from typing import Any
 
 from kvoxide.vllm.doctor.probe import MARK, NOTHING_FOUND
-from kvoxide.vllm.environment import environment_reasons, recognise, shadow_reasons
+from kvoxide.vllm.environment import (
+    accepted_certificate,
+    environment_reasons,
+    recognise,
+    shadow_reasons,
+)
 from kvoxide.vllm.environment.live import replacements
 from kvoxide.vllm.environment.schedulers import scheduler_reasons
 
@@ -29,6 +34,8 @@ def probe(found: dict[str, Any], scheduler: str | None) -> None:
         recognition = recognise()
         found["release"] = recognition.release.version
         found["differences"] = recognition.differences
+    if not found["reasons"] and (certificate := accepted_certificate()) is not None:
+        found["verified"] = {"calls": certificate.num_calls, "kinds": list(certificate.kinds)}
     manager = _manager_of_a_server()
     if is_readable:
         found["replaced"] = replacements()

@@ -10,14 +10,17 @@ vLLM has the code of one of them says :mod:`~kvoxide.vllm.environment.recognitio
 the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
 :mod:`~kvoxide.vllm.environment.live` says whether that code is what runs, and
 :mod:`~kvoxide.vllm.environment.schedulers` whether a scheduler class gets on with it.
-:mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,
+Where it has the code of none, :mod:`~kvoxide.vllm.environment.certificates` may say that it was
+verified. :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,
 :mod:`~kvoxide.vllm.environment.log` is where.
 """
 
 from kvoxide.vllm.environment import releases, settings
+from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import logger
 from kvoxide.vllm.environment.reasons import (
+    accepted_certificate,
     compiled_module_problem,
     environment_reasons,
     shadow_reasons,
@@ -29,12 +32,15 @@ from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
 __all__ = [
+    "Certificate",
+    "CertificateError",
     "Mode",
     "Recognition",
     "Release",
     "Settings",
     "SettingsError",
     "UnreadableSourcesError",
+    "accepted_certificate",
     "compiled_module_problem",
     "environment_reasons",
     "logger",

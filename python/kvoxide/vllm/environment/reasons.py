@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from kvoxide.vllm.environment import certificates, settings
+from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.live import replacements
 from kvoxide.vllm.environment.recognition import Recognition, recognise
 from kvoxide.vllm.environment.releases import RELEASES, installed_version
+from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
 
@@ -22,7 +25,30 @@ def environment_reasons() -> list[str]:
     if reasons := shadow_reasons():
         return reasons
     recognition = recognise()
-    return [] if recognition.is_known else [_unknown(recognition)]
+    if recognition.is_known:
+        return []
+    try:
+        accepted = accepted_certificate()
+    except (CertificateError, SettingsError) as error:
+        return [_unknown(recognition), str(error)]
+    return [] if accepted else [_unknown(recognition)]
+
+
+def accepted_certificate() -> Certificate | None:
+    """Returns the certificate that stands in for a known release here; None where the installed
+    vLLM is one, and where certificates are not accepted.
+
+    Raises :class:`~kvoxide.vllm.environment.CertificateError` where one is wanted and none holds,
+    :class:`~kvoxide.vllm.environment.SettingsError` and
+    :class:`~kvoxide.vllm.environment.UnreadableSourcesError`.
+    """
+    if recognise().is_known or not settings.current().accepts_verified:
+        return None
+    try:
+        return certificates.find()
+    except CertificateError as error:
+        wanted = f"{settings.ACCEPT_VARIABLE}=verified"
+        raise CertificateError(f"{wanted} has no effect: {error}") from None
 
 
 def shadow_reasons() -> list[str]:

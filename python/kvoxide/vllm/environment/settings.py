@@ -1,6 +1,8 @@
 """What the environment asks of the adapter: its mode, and retention policies vLLM does not have.
 
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
+- ``KVOXIDE_ACCEPT``: ``verified`` to run natively in a vLLM that is not a known release where a
+  certificate of ``kvoxide verify`` holds; unset, known releases alone are accepted.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
   protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
@@ -30,6 +32,7 @@ AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 
 MODE_VARIABLE: Final = "KVOXIDE"
+ACCEPT_VARIABLE: Final = "KVOXIDE_ACCEPT"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
 RECORD_VARIABLE: Final = "KVOXIDE_RECORD"
 POLICY_VARIABLE: Final = "KVOXIDE_POLICY"
@@ -72,7 +75,7 @@ class Settings:
     ``pin_min_drop_size`` is in blocks, None for no pinned tier; with ``retention`` adaptive,
     neither is set. ``protected_share`` (0 to 1) goes with adaptive, None for its default.
     ``check_every`` is in calls that change the manager, 0 for no check of
-    invariants.
+    invariants. With ``accepts_verified``, a vLLM that was verified is as good as a known one.
     """
 
     mode: Mode = "auto"
@@ -81,6 +84,7 @@ class Settings:
     pin_min_drop_size: int | None = None
     check_every: int = 0
     protected_share: float | None = None
+    accepts_verified: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -92,6 +96,7 @@ class Settings:
         retention, protected_share = _parse_retention(environ)
         settings = cls(
             mode=parse_mode(environ),
+            accepts_verified=_parse_accept(environ),
             retention=retention,
             protected_share=protected_share,
             retention_interval=_parse_interval(environ),
@@ -187,6 +192,13 @@ def _parse_share(option: str) -> float | None:
     except ValueError:
         return None
     return share if name == "share" and 0 <= share <= 1 else None
+
+
+def _parse_accept(environ: Mapping[str, str]) -> bool:
+    value = _value(environ, ACCEPT_VARIABLE)
+    if value not in (None, "verified"):
+        raise SettingsError(ACCEPT_VARIABLE, environ[ACCEPT_VARIABLE], "unset, or verified")
+    return value is not None
 
 
 def _choice(environ: Mapping[str, str], variable: str, allowed: tuple[_Choice, ...]) -> _Choice:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__
 from kvoxide.vllm.adapter import group_specs
-from kvoxide.vllm.environment import Settings, recognise, releases
+from kvoxide.vllm.environment import Settings, accepted_certificate, recognise, releases
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
@@ -23,6 +23,8 @@ def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
             settings.pin_min_drop_size,
             pinned_capacity(groups, config.num_blocks, arguments["max_model_len"]),
         )
+    if (certificate := accepted_certificate()) is not None:
+        line += f"; verified with {certificate.num_calls} calls, not a known release"
     if settings.check_every:
         line += f"; every invariant is checked after every {settings.check_every} calls"
     return line
@@ -76,7 +78,10 @@ def _describe_policy(config: Any, settings: Settings) -> str:
 
 def _described_release() -> str:
     """Returns vLLM's version, and whose code it has if that is another release's."""
-    version, code = releases.installed_version(), recognise().release.version
+    version, recognition = releases.installed_version(), recognise()
+    code = recognition.release.version
+    if not recognition.is_known:
+        return f"{version} (rules of {code})"
     return code if version == code else f"{version} (code of {code})"
 
 

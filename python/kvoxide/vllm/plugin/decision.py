@@ -9,6 +9,7 @@ from typing import Any
 from kvoxide.vllm.environment import (
     Settings,
     SettingsError,
+    accepted_certificate,
     compiled_module_problem,
     logger,
     settings,
@@ -85,6 +86,7 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except TypeError:
         return object.__new__(stock)  # not vLLM's arguments: its own constructor says so
     _check_support(arguments, wanted)
+    _check_verified(arguments, wanted)
     if wanted.mode == "shadow":
         from kvoxide.vllm.shadow import shadow_class
 
@@ -128,6 +130,24 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
         variable = _variable_at_fault(arguments, wanted)
         raise SettingsError(variable, os.environ.get(variable, ""), "; ".join(reasons))
     raise _NotOurs(reasons)
+
+
+def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
+    """A certificate stands for the kinds of groups that it covers."""
+    certificate = None if wanted.mode == "shadow" else accepted_certificate()
+    if certificate is None:
+        return
+    from kvoxide.vllm.adapter import group_specs
+
+    kinds = {group.kind for group in group_specs(arguments["kv_cache_config"].kv_cache_groups)}
+    if uncovered := sorted(kinds - certificate.kinds.keys()):
+        covered = ", ".join(certificate.kinds)
+        raise _NotOurs(
+            [
+                f"this vLLM was verified for groups of {covered}, not of {', '.join(uncovered)}; "
+                "run kvoxide verify for longer"
+            ]
+        )
 
 
 def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:

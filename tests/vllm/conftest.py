@@ -1,0 +1,40 @@
+"""Fixtures: a vLLM whose code is that of no known release, as far as its sources tell, and what
+kvoxide logs in it."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from kvoxide.vllm.environment import recognition, sources
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    """What kvoxide logs."""
+    seen: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vllm.kvoxide")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield seen
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def changed_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """vLLM's sources seem to have another ``BlockPool.touch``; its code is as it was."""
+    read = sources.read_source
+
+    def read_source(origin: str) -> bytes | None:
+        source = read(origin)
+        if source is None or not origin.endswith("block_pool.py"):
+            return source
+        return source.replace(b"block.ref_cnt += 1", b"block.ref_cnt += 2")
+
+    recognition._code_at.cache_clear()
+    monkeypatch.setattr(recognition, "read_source", read_source)
+    yield
+    recognition._code_at.cache_clear()
