@@ -100,6 +100,10 @@ def random_prompt(rng: random.Random, kind: str) -> Prompt:
     )
 
 
+class Foreign(BlockStored, tag="BlockStored"):  # type: ignore[misc, call-arg]
+    """An event of somebody else's."""
+
+
 class Pair:
     """vLLM's manager and kvoxide's, which get the same calls."""
 
@@ -238,6 +242,19 @@ def test_events_that_cannot_be_made_poison(monkeypatch: pytest.MonkeyPatch) -> N
         pair.native.allocate_slots(request, 64)
     with pytest.raises(PoisonedError, match=r"could not be told .*\(ValueError: .*yes"):
         pair.native.allocate_slots(request, 64)
+
+
+def test_events_of_others_are_taken_as_they_are() -> None:
+    pair = Pair("full and window")
+    fields = dict.fromkeys(("parent_block_hash", "lora_id", "medium", "lora_name"))
+    groups = (None, 0, 1, -1, 7)
+    for manager in (pair.stock, pair.native):
+        manager.block_pool.kv_event_queue += [
+            Foreign(block_hashes=[1], token_ids=[2], block_size=1, group_idx=group, **fields)
+            for group in groups
+        ]
+        manager.block_pool.kv_event_queue.append("no event")
+    pair.compare_events()
 
 
 def test_a_class_whose_fields_stand_in_another_order() -> None:

@@ -13,6 +13,7 @@ from vllm.v1.metrics.stats import PrefixCacheStats
 from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
+from kvoxide.vllm.adapter.events import add_kinds
 from kvoxide.vllm.adapter.minutes import telling_each_minute
 from kvoxide.vllm.adapter.pool import NativeBlockPool
 from kvoxide.vllm.adapter.support import engine_for
@@ -103,6 +104,11 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
     @property
     def usage(self) -> float:
         return self.engine.usage
+
+    def take_events(self) -> list[Any]:
+        events: list[Any] = self.block_pool.take_events()
+        add_kinds(events, self.kv_cache_event_metadata)
+        return events
 
     def get_blocks(self, request_id: str) -> Any:
         return self.engine.get_blocks(request_id)

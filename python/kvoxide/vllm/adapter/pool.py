@@ -127,12 +127,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
                 raise BusyError(BUSY)
             try:
                 result = call(request, *args, **kwargs)
-                if self.enable_kv_cache_events:
-                    events = self.engine.take_events()
-                    if events is not None:
-                        self._or_poison(self._queue_events, events, request)
-                if self._observes:
-                    self._or_poison(self._tell_observations)
+                self._tell(request)
                 return result
             finally:
                 self._turn.release()
@@ -144,7 +139,20 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def settle(self) -> None:
         """Tell what the engine did since the last call."""
-        self._observed(lambda: None)
+        if not self._turn.acquire(False):
+            raise BusyError(BUSY)
+        try:
+            self._tell(None)
+        finally:
+            self._turn.release()
+
+    def _tell(self, request: Any) -> None:
+        if self.enable_kv_cache_events:
+            events = self.engine.take_events()
+            if events is not None:
+                self._or_poison(self._queue_events, events, request)
+        if self._observes:
+            self._or_poison(self._tell_observations)
 
     def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
         try:
