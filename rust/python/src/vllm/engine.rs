@@ -36,6 +36,14 @@ impl Engine {
         facade.ok_or_else(|| block_error(py, "the block pool of this block is gone"))
     }
 
+    /// The pool has ended: nothing that leads back here is kept.
+    pub(super) fn close(&self, py: Python<'_>) {
+        self.views.close();
+        // A manager that refuses every call has nobody left who could look at it.
+        let followed = self.gate.edit(py, "close", |state| Ok(state.followed.take()));
+        drop(followed);
+    }
+
     /// Tells, once, which object that is; only a weak reference is kept.
     pub(super) fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
         let facade = PyWeakrefReference::new(pool)?.unbind();

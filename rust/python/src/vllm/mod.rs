@@ -4,8 +4,13 @@
 //! In the order of its layers: each module uses only those below it.
 
 mod pool;
+mod queue;
+mod rows;
 
 mod manager;
+
+mod sequence;
+mod walk;
 
 mod blocks;
 mod events;
@@ -15,6 +20,7 @@ mod engine;
 mod state;
 
 mod claims;
+mod followed;
 mod views;
 
 mod request;
@@ -30,3 +36,5 @@ pub(crate) use blocks::{VllmBlock, VllmBlocks};
 pub(crate) use events::{ClearedEvent, RemovedEvent, StoredEvent};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;
+pub(crate) use sequence::VllmBlockSequence;
+pub(crate) use walk::{VllmFreeWalk, VllmKeeper, VllmQueueEnd};

@@ -1,5 +1,6 @@
 //! What vLLM's manager keeps behind its gate: the core, and how vLLM's requests are called there.
 
+use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -8,6 +9,7 @@ use kvoxide_core::{BlockId, Claim, GroupBlocks, GroupSpec, Manager, RequestId};
 
 use super::claims::Claims;
 use super::errors::IntoVllmResult;
+use super::followed::Followed;
 use super::reading::{Reader, Requests};
 use super::request::Mirror;
 use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
@@ -28,11 +30,21 @@ pub(crate) struct VllmState {
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
     num_calls: u64,
+    /// Grows whenever the free queue may have changed.
+    pub(super) num_changes: u64,
+    /// None where nobody asked for what has to be kept up to date.
+    pub(super) followed: Option<Box<Followed>>,
 }
 
 impl Guarded for VllmState {
     #[inline]
     fn look_after(&mut self, call: &'static str) -> Result<(), String> {
+        self.num_changes += 1;
+        if self.is_behind() {
+            Python::attach(|py| self.follow(py)).map_err(|error| {
+                format!("what others look at could not be brought up to date ({error})")
+            })?;
+        }
         match self.check_every {
             0 => Ok(()),
             _ => self.count_and_check(call),
@@ -69,6 +81,33 @@ impl VllmState {
             next_id: 0,
             check_every,
             num_calls: 0,
+            num_changes: 0,
+            followed: None,
+        }
+    }
+
+    /// A call changes, or may change, what a request holds.
+    #[inline]
+    pub(super) fn note(&mut self, request: RequestId) {
+        if let Some(followed) = &mut self.followed {
+            followed.note(request);
+        }
+    }
+
+    #[inline]
+    fn is_behind(&self) -> bool {
+        let is_behind = |followed: &Box<Followed>| {
+            followed.is_behind() || self.core.pool().has_noted_further_keys()
+        };
+        self.followed.as_ref().is_some_and(is_behind)
+    }
+
+    /// Brings what others look at up to date.
+    pub(super) fn follow(&mut self, py: Python<'_>) -> PyResult<()> {
+        let hash_len = self.hash_len();
+        match &mut self.followed {
+            Some(followed) => followed.follow(py, &mut self.core, hash_len),
+            None => Ok(()),
         }
     }
 
@@ -114,6 +153,10 @@ impl VllmState {
             Mirror::new(self.next_id, self.claims.read(request.request))
         });
         self.claims.tell_time(&mut self.core, mirror.claim);
+        check_by_hand(&mut self.core, mirror.id)?;
+        if let Some(followed) = &mut self.followed {
+            followed.note(mirror.id);
+        }
         let mut hash_len = self.hash_len;
         let claim = mirror.claim;
         let result = self.core.claiming(claim.as_ref(), |core| call(core, mirror, &mut hash_len));
@@ -131,6 +174,22 @@ impl VllmState {
     /// The number of a request that holds blocks.
     pub(super) fn id_of(&self, request_id: &str) -> Option<RequestId> {
         self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
+    }
+
+    /// The number of a request to whose tables somebody writes; one that nobody knows gets one.
+    pub(super) fn id_to_write(&mut self, request_id: &str) -> RequestId {
+        let mirror = self.requests.entry_ref(request_id).or_insert_with(|| {
+            self.next_id += 1;
+            Mirror::new(self.next_id, None)
+        });
+        mirror.id
+    }
+
+    /// Forgets a request from whose tables somebody took everything.
+    pub(super) fn forget_if_empty(&mut self, request_id: &str, id: RequestId) {
+        if self.core.forget_if_empty(id) {
+            self.forget(request_id);
+        }
     }
 
     /// The names of requests.
@@ -165,6 +224,9 @@ impl VllmState {
         request_id: &str,
     ) -> Option<(RequestId, Option<Claim>)> {
         let Mirror { id, claim, .. } = self.requests.remove(request_id)?;
+        if let Some(followed) = &mut self.followed {
+            Python::attach(|py| followed.forget(py, request_id, id));
+        }
         self.core.forget_lookup(id);
         self.claims.tell_time(&mut self.core, claim);
         self.core.knows(id).then_some((id, claim))
@@ -201,6 +263,7 @@ impl VllmState {
 
     /// Takes every key of a block away without an event.
     pub(super) fn remove_keys(&mut self, block: BlockId) {
+        self.num_changes += 1;
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
         if pool.states().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
@@ -208,4 +271,15 @@ impl VllmState {
             pool.evict([block]);
         }
     }
+}
+
+/// Checks what others wrote to the tables of a request before it goes on.
+#[inline]
+fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
+    if !core.is_newly_written(request) {
+        return Ok(());
+    }
+    kvoxide_core::check_written(core, request).map_err(|broken| {
+        PyAssertionError::new_err(format!("what was written to a block table cannot be: {broken}"))
+    })
 }

@@ -7,7 +7,7 @@ use kvoxide_core::GroupBlocks;
 
 use super::construction::VllmManager;
 use crate::crossing::id_lists;
-use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, lists_of};
+use crate::vllm::blocks::{VllmBlocks, groups_of, lists_of};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::state::VllmState;
 
@@ -42,23 +42,6 @@ impl VllmManager {
     /// How many blocks a request has in a group; `None` for one that holds nothing.
     fn table_len(&self, py: Python<'_>, request_id: &str, group: usize) -> PyResult<Option<usize>> {
         self.engine.gate.read(py, |state| Ok(table_of(state, request_id, group).map(|t| t.len())))
-    }
-
-    /// Views of the blocks `first..end` of a request in a group, as far as there are so many.
-    fn table_blocks<'py>(
-        &self,
-        py: Python<'py>,
-        request_id: &str,
-        group: usize,
-        first: usize,
-        end: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let ids: Vec<_> = self.engine.gate.read(py, |state| {
-            let table = table_of(state, request_id, group);
-            let ids = table.into_iter().flat_map(|table| (first..end).map_while(|i| table.get(i)));
-            Ok(ids.collect())
-        })?;
-        block_list(py, &self.engine, ids)
     }
 
     fn wrap_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
