@@ -300,11 +300,9 @@ class VllmManager:
     def truncate_computed_blocks(self, blocks: Any, num_computed_tokens: int) -> VllmBlocks: ...
     def request_ids(self) -> list[str]: ...
     def table_len(self, request_id: str, group: int) -> int | None: ...
-    def follow_row(
-        self, request_id: str, group: int, row: list[Any], rows: dict[str, Any]
-    ) -> bool:
-        """Keep an empty list as the table of a request is, and have it in ``rows`` until the request
-        is freed; False for a request that holds nothing."""
+    def follow_row(self, request_id: str, group: int, row: list[Any], rows: dict[str, Any]) -> bool:
+        """Keep an empty list as the table of a request is, and have it in ``rows`` until the
+        request is freed; False for a request that holds nothing."""
     def write_row(self, request_id: str, group: int, blocks: Iterable[Any]) -> None:
         """Replace a table. Raises ``ValueError`` for a block that is twice in it, is free, or whose
         references are all those of other tables."""

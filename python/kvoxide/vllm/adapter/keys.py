@@ -96,6 +96,8 @@ class ExtraKeysByBlock(dict[int, set[bytes]]):
     """Blocks with keys beside their own hash: block id -> those packed keys. The engine keeps it as
     they are; nobody else writes to it."""
 
+    __slots__ = ()
+
     def __init__(self, engine: VllmManager) -> None:
         """The further keys of ``engine``'s blocks."""
         super().__init__()

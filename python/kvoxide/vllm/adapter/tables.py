@@ -12,6 +12,8 @@ class Row(list[Any]):
     """The blocks of one request in one group: a list that the engine keeps as they are, until the
     request is freed. What is written to it is written to the engine first."""
 
+    __slots__ = ("_request_id", "_tables")
+
     def __init__(self, tables: "RequestTables", request_id: str) -> None:
         """The row of a request in ``tables``, empty so far."""
         super().__init__()
@@ -35,11 +37,11 @@ class Row(list[Any]):
     def __delitem__(self, index: Any) -> None:
         self._write(lambda blocks: blocks.__delitem__(index))
 
-    def __iadd__(self, more: Iterable[Any]) -> "Row":  # type: ignore[override, misc]
+    def __iadd__(self, more: Iterable[Any]) -> "Row":  # type: ignore[misc]
         self.extend(more)
         return self
 
-    def __imul__(self, times: SupportsIndex) -> "Row":  # type: ignore[override, misc]
+    def __imul__(self, times: SupportsIndex) -> "Row":
         self[:] = list(self) * times
         return self
 
@@ -71,6 +73,8 @@ class Row(list[Any]):
 class RequestTables(dict[str, Row]):
     """Request id -> its blocks in one group; a request that holds nothing has an empty row. It has
     the rows that somebody asked for, and knows the others."""
+
+    __slots__ = ("_engine", "_group_id")
 
     def __init__(self, engine: VllmManager, group_id: int) -> None:
         """The tables of one group of ``engine``."""
@@ -123,7 +127,7 @@ class RequestTables(dict[str, Row]):
 
     def get(self, request_id: str, default: Any = None) -> Any:
         """The row, or ``default`` for a request that holds nothing."""
-        return self[request_id] if request_id in self else default
+        return self[request_id] if request_id in self else default  # noqa: SIM401
 
     def setdefault(self, request_id: str, default: Any = None) -> Any:
         if request_id not in self and default:
@@ -157,7 +161,7 @@ class RequestTables(dict[str, Row]):
     def __eq__(self, other: object) -> bool:
         return dict(self.items()) == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return repr(dict(self.items()))

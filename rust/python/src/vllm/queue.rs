@@ -47,7 +47,7 @@ impl VllmManager {
             }
             let ids: Vec<_> = pool.queued_from(pool.first_queued()).take(n).collect();
             ids.iter().for_each(|&block| _ = pool.unqueue(block));
-            state.num_changes += 1;
+            state.changes.add();
             Ok(ids)
         })?;
         self.engine.gate.handed_out(py, block_list(py, &self.engine, ids))
@@ -71,7 +71,7 @@ impl VllmManager {
                     ids[0]
                 )));
             }
-            state.num_changes += 1;
+            state.changes.add();
             Ok(())
         })
     }
@@ -82,7 +82,7 @@ impl VllmManager {
         let end = if at_front { QueueEnd::Front } else { QueueEnd::Back };
         self.engine.gate.edit(py, "enqueue", |state| {
             state.core.enqueue(&ids, end).into_vllm(py)?;
-            state.num_changes += 1;
+            state.changes.add();
             Ok(())
         })
     }

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::blocks::ids_of;
-use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
 
 #[pymethods]
@@ -38,18 +37,7 @@ impl VllmManager {
     ) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
         self.engine.gate.edit(py, "write_row", |state| {
-            let is_known = state.requests.contains_key(request_id);
-            let id = state.id_to_write(request_id);
-            if let Err(refused) = state.core.write_table(id, group, ids).into_vllm(py) {
-                if !is_known {
-                    state.forget(request_id);
-                }
-                return Err(refused);
-            }
-            state.note(id);
-            state.follow(py)?;
-            state.forget_if_empty(request_id, id);
-            Ok(())
+            state.write(py, request_id, |core, id| core.write_table(id, group, ids))
         })
     }
 
@@ -76,15 +64,7 @@ impl VllmManager {
         num_cached: Option<usize>,
     ) -> PyResult<()> {
         self.engine.gate.edit(py, "write_num_cached", |state| {
-            let is_known = state.requests.contains_key(request_id);
-            let id = state.id_to_write(request_id);
-            let written = state.core.write_num_cached(id, group, num_cached).into_vllm(py);
-            if written.is_err() && !is_known {
-                state.forget(request_id);
-            }
-            written?;
-            state.forget_if_empty(request_id, id);
-            Ok(())
+            state.write(py, request_id, |core, id| core.write_num_cached(id, group, num_cached))
         })
     }
 }

@@ -1,5 +1,8 @@
 //! What vLLM's manager keeps behind its gate: the core, and how vLLM's requests are called there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,6 +19,23 @@ use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest,
 
 type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
 
+/// How often the free queue may have changed: read without the state, written by who has it.
+#[derive(Default)]
+pub(super) struct Changes(AtomicU64);
+
+impl Changes {
+    /// How often so far.
+    #[inline]
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn add(&self) {
+        self.0.store(self.count().wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
 /// The state of one vLLM manager.
 pub(crate) struct VllmState {
     pub(super) core: Manager,
@@ -30,8 +50,8 @@ pub(crate) struct VllmState {
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
     num_calls: u64,
-    /// Grows whenever the free queue may have changed.
-    pub(super) num_changes: u64,
+    /// Counts whenever the free queue may have changed.
+    pub(super) changes: Arc<Changes>,
     /// None where nobody asked for what has to be kept up to date.
     pub(super) followed: Option<Box<Followed>>,
 }
@@ -39,7 +59,7 @@ pub(crate) struct VllmState {
 impl Guarded for VllmState {
     #[inline]
     fn look_after(&mut self, call: &'static str) -> Result<(), String> {
-        self.num_changes += 1;
+        self.changes.add();
         if self.is_behind() {
             Python::attach(|py| self.follow(py)).map_err(|error| {
                 format!("what others look at could not be brought up to date ({error})")
@@ -81,7 +101,7 @@ impl VllmState {
             next_id: 0,
             check_every,
             num_calls: 0,
-            num_changes: 0,
+            changes: Arc::default(),
             followed: None,
         }
     }
@@ -176,20 +196,33 @@ impl VllmState {
         self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
     }
 
-    /// The number of a request to whose tables somebody writes; one that nobody knows gets one.
-    pub(super) fn id_to_write(&mut self, request_id: &str) -> RequestId {
+    /// Writes to the tables of a request, by its number; one that nobody knows gets one, unless the
+    /// write is refused. What it then holds is followed, and where that is nothing it is forgotten.
+    pub(super) fn write(
+        &mut self,
+        py: Python<'_>,
+        request_id: &str,
+        write: impl FnOnce(&mut Manager, RequestId) -> kvoxide_core::Result<()>,
+    ) -> PyResult<()> {
+        let last_id = self.next_id;
         let mirror = self.requests.entry_ref(request_id).or_insert_with(|| {
             self.next_id += 1;
             Mirror::new(self.next_id, None)
         });
-        mirror.id
-    }
-
-    /// Forgets a request from whose tables somebody took everything.
-    pub(super) fn forget_if_empty(&mut self, request_id: &str, id: RequestId) {
+        let id = mirror.id;
+        if let Err(refused) = write(&mut self.core, id) {
+            if self.next_id != last_id {
+                self.forget(request_id);
+                self.next_id = last_id;
+            }
+            return Err(refused).into_vllm(py);
+        }
+        self.note(id);
+        self.follow(py)?;
         if self.core.forget_if_empty(id) {
             self.forget(request_id);
         }
+        Ok(())
     }
 
     /// The names of requests.
@@ -263,7 +296,7 @@ impl VllmState {
 
     /// Takes every key of a block away without an event.
     pub(super) fn remove_keys(&mut self, block: BlockId) {
-        self.num_changes += 1;
+        self.changes.add();
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
         if pool.states().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {

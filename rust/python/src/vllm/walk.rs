@@ -1,13 +1,12 @@
 //! The free queue as vLLM's code walks it: its two ends, and from a block to the next.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 
 use kvoxide_core::BlockId;
 
-use super::blocks::{BACK, FRONT, VllmBlock, block_list, class_of_blocks, queued};
+use super::blocks::{BACK, FRONT, block_list, class_of_blocks, queued};
 use super::engine::Engine;
 
 /// What stands before the first block of the free queue, or behind the last one.
@@ -90,19 +89,14 @@ impl VllmQueueEnd {
 
 /// Free blocks from one on. The queue may change between them: then the next one is that behind the
 /// block that came last, if it is free still.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmFreeWalk", frozen)]
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmFreeWalk")]
 pub(crate) struct VllmFreeWalk {
     engine: Arc<Engine>,
-    state: Mutex<Walk>,
-}
-
-struct Walk {
     /// Behind which the walk goes on; the front of the queue if there is none.
     last: Option<BlockId>,
-    /// Blocks that come next if the queue has not changed since.
-    ahead: Vec<BlockId>,
-    views: Option<Py<PyList>>,
-    next: usize,
+    /// Blocks that come next if the queue has not changed since, the first of them last.
+    ahead: Vec<(BlockId, Py<PyAny>)>,
+    batch: usize,
     seen_changes: u64,
     has_ended: bool,
 }
@@ -114,34 +108,28 @@ const LARGEST_BATCH: usize = 1 << 9;
 impl VllmFreeWalk {
     /// Behind a block, or from the front.
     pub(super) fn new(engine: &Arc<Engine>, last: Option<BlockId>) -> Self {
-        let walk = Walk {
-            last,
-            ahead: Vec::new(),
-            views: None,
-            next: 0,
-            seen_changes: 0,
-            has_ended: false,
-        };
-        Self { engine: engine.clone(), state: Mutex::new(walk) }
+        let engine = engine.clone();
+        Self { engine, last, ahead: Vec::new(), batch: BATCH, seen_changes: 0, has_ended: false }
     }
-}
 
-impl Walk {
     /// Lists the blocks that come next, as the queue is now.
-    fn look_ahead(&mut self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
-        let n = (2 * self.ahead.len()).clamp(BATCH, LARGEST_BATCH);
-        self.next = 0;
-        (self.ahead, self.seen_changes) = engine.gate.read(py, |state| {
-            let pool = state.core.pool();
+    fn look_ahead(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.ahead.clear();
+        self.seen_changes = self.engine.changes.count();
+        let ids: Vec<BlockId> = self.engine.gate.ask(py, |core| {
+            let pool = core.pool();
             let first = match self.last {
                 None => pool.first_queued(),
                 Some(last) if pool.is_queued(last) => pool.queued_after(last),
                 Some(_) => None,
             };
-            Ok((pool.queued_from(first).take(n).collect(), state.num_changes))
+            pool.queued_from(first).take(self.batch).collect()
         })?;
-        let views = block_list(py, engine, self.ahead.iter().copied())?;
-        self.views = Some(views.unbind());
+        let views = block_list(py, &self.engine, ids.iter().copied())?;
+        let views = views.iter().map(Bound::unbind);
+        self.ahead.extend(ids.into_iter().zip(views));
+        self.ahead.reverse();
+        self.batch = (2 * self.batch).min(LARGEST_BATCH);
         Ok(())
     }
 }
@@ -152,25 +140,19 @@ impl VllmFreeWalk {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut walk = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if walk.has_ended {
-            return Ok(None);
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.ahead.is_empty() || self.seen_changes != self.engine.changes.count() {
+            if self.has_ended {
+                return Ok(None);
+            }
+            self.look_ahead(py)?;
         }
-        let num_changes = self.engine.gate.read(py, |state| Ok(state.num_changes))?;
-        if walk.next == walk.ahead.len() || walk.seen_changes != num_changes {
-            walk.look_ahead(py, &self.engine)?;
-        }
-        let Some(&block) = walk.ahead.get(walk.next) else {
-            walk.has_ended = true;
+        let Some((block, view)) = self.ahead.pop() else {
+            self.has_ended = true;
             return Ok(None);
         };
-        walk.last = Some(block);
-        walk.next += 1;
-        match &walk.views {
-            Some(views) => Ok(Some(views.bind(py).get_item(walk.next - 1)?)),
-            None => VllmBlock::shared(py, &self.engine, block).map(Some),
-        }
+        self.last = Some(block);
+        Ok(Some(view))
     }
 }
 

@@ -1,5 +1,5 @@
-"""What code beside vLLM's scheduler writes into a manager: the free queue, block tables, and how many
-blocks of a request count as cached."""
+"""What code beside vLLM's scheduler writes into a manager: the free queue, block tables, and how
+many blocks of a request count as cached."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .inside import Inside, InsideOfRequest
 
 @dataclass(frozen=True)
 class TakeByHand(Inside):
-    """Blocks as the pool takes them, step by step: out of the queue, out of the cache, referenced."""
+    """Blocks as the pool takes them: out of the queue, out of the cache, referenced."""
 
     num_blocks: int
     one_by_one: bool = False
