@@ -18,15 +18,15 @@ BOUNDS: Final = {
     "an offload queue's step": 0.2,
     "pool.blocks[i], each": 0.7,
     "pool.blocks[i], a few": 0.15,
-    "pool.blocks[a:b] of 512": 0.7,
+    "pool.blocks[a:b] of 512": 0.4,
     "block of a hash": 0.3,
     "cached_block_hashes_by_block.get": 0.6,
     "req_to_blocks[id][i]": 0.2,
     "for block in req_to_blocks[id]": 0.7,
-    "get_blocks(id).blocks": 0.05,
+    "get_blocks(id).blocks": 0.3,
 }
 """The least ratio of vLLM's time to kvoxide's, once a block has been looked at."""
-FIRST: Final = 0.1
+FIRST: Final = 0.05
 """The least ratio where blocks are looked at first."""
 
 

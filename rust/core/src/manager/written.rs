@@ -23,7 +23,9 @@ impl Written {
     }
 
     pub(super) fn forget(&mut self, request: RequestId) {
-        self.is_new.remove(&request);
+        if !self.is_new.is_empty() {
+            self.is_new.remove(&request);
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use kvoxide_core::{BlockId, BlockPool, GroupBlocks, NULL_BLOCK};
+use kvoxide_core::{BlockId, BlockPool, GroupBlocks, NULL_BLOCK, RequestId};
 
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
@@ -209,22 +209,42 @@ pub(crate) struct VllmBlocks {
     is_made_by_caller: bool,
     /// The lists of views, once they were asked for.
     views: PyOnceLock<Py<PyTuple>>,
+    /// Where these are what a request holds: the tables that have its lists.
+    held: Option<Held>,
+}
+
+/// What a request holds, as the tables of all groups have it.
+pub(super) struct Held {
+    pub(super) request: RequestId,
+    pub(super) name: Py<PyString>,
+    /// A dictionary for each group.
+    pub(super) tables: Py<PyTuple>,
 }
 
 impl VllmBlocks {
     /// Blocks that the engine hands out.
     pub(super) fn new(lists: BlockLists<Engine>) -> Self {
-        Self { lists, is_made_by_caller: false, views: PyOnceLock::new() }
+        Self { lists, is_made_by_caller: false, views: PyOnceLock::new(), held: None }
+    }
+
+    /// What a request holds.
+    pub(super) fn held(lists: BlockLists<Engine>, held: Held) -> Self {
+        Self { held: Some(held), ..Self::new(lists) }
     }
 
     fn of_caller(lists: BlockLists<Engine>) -> Self {
-        Self { lists, is_made_by_caller: true, views: PyOnceLock::new() }
+        Self { is_made_by_caller: true, ..Self::new(lists) }
     }
 
     fn list_views<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let BlockLists { owner, groups } = &self.lists;
         if self.lists.is_empty() {
             return PyTuple::new(py, groups.iter().map(|_| PyTuple::empty(py)));
+        }
+        if let Some(held) = &self.held
+            && held.is_held_still(py, owner)?
+        {
+            return held.rows(py);
         }
         contained(py, || {
             let lists = groups.iter().map(|group| block_list(py, owner, group.iter()));
@@ -242,6 +262,20 @@ impl VllmBlocks {
         self.lists.selected(group_ids, index, |id| {
             PyIndexError::new_err(format!("group id {id} is unknown; there are {len} groups"))
         })
+    }
+}
+
+impl Held {
+    fn is_held_still(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
+        let name = self.name.bind(py).to_str()?;
+        engine.gate.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
+    }
+
+    /// The lists that the tables have.
+    fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let tables = self.tables.bind(py).iter();
+        let rows = tables.map(|table| table.get_item(&self.name)).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, rows)
     }
 }
 

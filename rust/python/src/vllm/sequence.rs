@@ -16,7 +16,7 @@ use super::engine::Engine;
 
 /// Once more than one of so many blocks has been looked at, a list has all of them: Python reads it
 /// several times as fast.
-const SHARE: usize = 32;
+const SHARE: usize = 8;
 /// Fewer blocks are all looked at at once.
 const FEW: usize = 1 << 10;
 

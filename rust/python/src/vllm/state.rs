@@ -116,10 +116,9 @@ impl VllmState {
 
     #[inline]
     fn is_behind(&self) -> bool {
-        let is_behind = |followed: &Box<Followed>| {
+        self.followed.as_ref().is_some_and(|followed| {
             followed.is_behind() || self.core.pool().has_noted_further_keys()
-        };
-        self.followed.as_ref().is_some_and(is_behind)
+        })
     }
 
     /// Brings what others look at up to date.

@@ -19,8 +19,7 @@ pub(crate) struct VllmQueueEnd {
 impl VllmQueueEnd {
     /// Both ends, which the views of a pool know from now on.
     pub(super) fn open(py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
-        let end =
-            |is_front| Ok::<_, PyErr>(Py::new(py, Self { engine: engine.clone(), is_front })?);
+        let end = |is_front| Py::new(py, Self { engine: engine.clone(), is_front });
         let ends: [Py<Self>; 2] = [end(true)?, end(false)?];
         engine.views.open(ends.map(Py::into_any));
         Ok(())

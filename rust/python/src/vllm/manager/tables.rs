@@ -1,13 +1,13 @@
 //! What requests hold, as blocks and as ids, and blocks that callers put together.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use kvoxide_core::GroupBlocks;
 
 use super::construction::VllmManager;
-use crate::crossing::id_lists;
-use crate::vllm::blocks::{VllmBlocks, groups_of, lists_of};
+use crate::crossing::{BlockLists, id_lists};
+use crate::vllm::blocks::{Held, VllmBlocks, groups_of, lists_of};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::state::VllmState;
 
@@ -18,8 +18,23 @@ impl VllmManager {
         self.no_blocks(py, num_groups)
     }
 
-    fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<VllmBlocks> {
-        self.engine.gate.read(py, |state| Ok(self.wrap(state.blocks_of(request_id))))
+    /// What a request holds; with the tables of all groups, the lists that they have of it.
+    #[pyo3(signature = (request_id, tables=None))]
+    fn get_blocks(
+        &self,
+        request_id: &Bound<'_, PyString>,
+        tables: Option<&Bound<'_, PyTuple>>,
+    ) -> PyResult<VllmBlocks> {
+        let py = request_id.py();
+        let name = request_id.to_str()?;
+        self.engine.gate.read(py, |state| {
+            let lists = BlockLists::new(&self.engine, state.blocks_of(name));
+            let (Some(request), Some(tables)) = (state.id_of(name), tables) else {
+                return Ok(VllmBlocks::new(lists));
+            };
+            let (name, tables) = (request_id.clone().unbind(), tables.clone().unbind());
+            Ok(VllmBlocks::held(lists, Held { request, name, tables }))
+        })
     }
 
     fn get_block_ids<'py>(
