@@ -39,6 +39,7 @@ from .operations.steps import FinalizeTails, NextStep, ReleaseCopied
 from .prompts import PromptFamily, Segments
 from .scenarios import Scenario, draw_style
 from .world import RequestModel, World
+from .writing_traffic import WritingTraffic
 
 Draw: TypeAlias = Callable[[World], Operation | None]
 
@@ -101,6 +102,8 @@ class Traffic:
             ]
         if with_inside and self._scenario.pokes_at_pool:
             weighted += [(inside.poke, 3)]
+        if with_inside and self._scenario.writes_by_hand:
+            weighted += [(WritingTraffic(self._rng, self._scenario).write, 8)]
         emphasis = (0.3, 1, 1, 1, 3)
         return (
             [draw for draw, _ in weighted],

@@ -22,6 +22,11 @@ def surface_scenario(seed: int) -> Scenario:
     return replace(attention_scenario(seed), pokes_at_pool=True)
 
 
+def written_scenario(seed: int) -> Scenario:
+    """Traffic also writes to the free queue and to block tables."""
+    return replace(attention_scenario(seed), writes_by_hand=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
@@ -32,6 +37,7 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "parallel": parallel_scenario,
     "parallel-states": parallel_state_scenario,
     "surfaces": surface_scenario,
+    "writes": written_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 EVERY_FAMILY: Final = "all"
