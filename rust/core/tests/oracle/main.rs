@@ -1,7 +1,11 @@
 //! The engine beside models that do one block at a time: what is written there to be read, the engine does
 //! in runs, in one pass over memory, or not at all until somebody asks. Both have to come out the same.
 
+mod adaptive;
+mod adaptive_world;
 mod pool;
+mod request_world;
+mod value_world;
 
 use kvoxide_core::pool::{FullBlocks, Grade, NO_SEGMENT};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder};
@@ -280,6 +284,11 @@ impl World {
 }
 
 impl Part {
+    fn has(self, at: usize) -> bool {
+        let end = self.first + self.len;
+        (self.first..end).contains(&at) && (at - self.first).is_multiple_of(self.every)
+    }
+
     fn of(self, blocks: &[BlockId]) -> Vec<BlockId> {
         blocks.iter().copied().skip(self.first).take(self.len).step_by(self.every).collect()
     }
