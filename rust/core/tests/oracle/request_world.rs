@@ -30,6 +30,13 @@ enum Step {
         chunk: usize,
         asked: Option<(u8, u64)>,
     },
+    /// Requests one after the other, each of which parts from the last one so many tokens before its end.
+    Follow {
+        family: u64,
+        num_tokens: usize,
+        num_before: usize,
+        num_requests: usize,
+    },
     /// A request that runs computes more of its prompt, or generates tokens.
     Go {
         request: Index,
@@ -58,6 +65,11 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..3_u64, parts_at, num_tokens, chunk, asked).prop_map(
             |(family, parts_at, num_tokens, chunk, asked)| Step::Begin {
                 family, parts_at, num_tokens, chunk, asked
+            }
+        ),
+        1 => (0..3_u64, 100..400_usize, 0..200_usize, 5..50_usize).prop_map(
+            |(family, num_tokens, num_before, num_requests)| Step::Follow {
+                family, num_tokens, num_before, num_requests
             }
         ),
         6 => (request(), prop_oneof![1..40_usize, 100..700_usize]).prop_map(
@@ -171,19 +183,17 @@ impl World {
     fn play(&mut self, step: &Step) {
         match *step {
             Step::Begin { family, parts_at, num_tokens, chunk, asked } => {
-                self.num_begun += 1;
-                let mut request = Request {
-                    hashes: Vec::new(),
-                    num_prompt_tokens: num_tokens,
-                    num_tokens: 0,
-                    num_computed: 0,
-                    branch_point: 0,
-                    asked,
-                    own: 1000 + self.num_begun,
-                };
-                let own = request.own;
-                request.grow(num_tokens, |end| if end <= parts_at { family } else { own });
+                let request = self.request(family, parts_at, num_tokens, asked);
                 self.begin(request, chunk);
+            }
+            Step::Follow { family, num_tokens, num_before, num_requests } => {
+                for _ in 0..num_requests {
+                    let parts_at = num_tokens.saturating_sub(num_before);
+                    let request = self.request(family, parts_at, num_tokens, None);
+                    if self.begin(request, num_tokens) {
+                        self.end_request(self.num_begun);
+                    }
+                }
             }
             Step::Go { request, num_tokens } => {
                 if let Some((id, mut request)) = self.remove(request) {
@@ -191,7 +201,11 @@ impl World {
                     self.running.insert(id, request);
                 }
             }
-            Step::End { request } => self.end(request),
+            Step::End { request } => {
+                if let Some(id) = self.some_id(request) {
+                    self.end_request(id);
+                }
+            }
             Step::Forget { request } => self.forget(request),
             Step::Wait { half_seconds } => {
                 let now = self.model.policy.priorities.now + 500 * half_seconds;
@@ -205,21 +219,49 @@ impl World {
         check(&self.engine).expect("invariants");
     }
 
-    fn remove(&mut self, which: Index) -> Option<(u64, Request)> {
+    fn request(
+        &mut self,
+        family: u64,
+        parts_at: usize,
+        num_tokens: usize,
+        asked: Option<(u8, u64)>,
+    ) -> Request {
+        self.num_begun += 1;
+        let own = 1000 + self.num_begun;
+        let mut request = Request {
+            hashes: Vec::new(),
+            num_prompt_tokens: num_tokens,
+            num_tokens: 0,
+            num_computed: 0,
+            branch_point: 0,
+            asked,
+            own,
+        };
+        request.grow(num_tokens, |end| if end <= parts_at { family } else { own });
+        request
+    }
+
+    fn some_id(&self, which: Index) -> Option<u64> {
         let ids: Vec<_> = self.running.keys().copied().collect();
-        let id = *ids.get(which.index(ids.len().max(1)))?;
+        ids.get(which.index(ids.len().max(1))).copied()
+    }
+
+    fn remove(&mut self, which: Index) -> Option<(u64, Request)> {
+        let id = self.some_id(which)?;
         Some((id, self.running.remove(&id)?))
     }
 
-    fn begin(&mut self, mut request: Request, chunk: usize) {
+    fn begin(&mut self, mut request: Request, chunk: usize) -> bool {
         let id = self.num_begun;
         let max_length = request.num_tokens - 1;
         let hashes = request.view(id).hashes;
         let hit = self.engine.get_computed_blocks(id, &hashes, max_length).expect("a look-up");
         request.branch_point = hit.shared_prefix_boundary;
-        if self.go(id, &mut request, chunk, Some((hit.length, &hit.blocks))) {
+        let has_room = self.go(id, &mut request, chunk, Some((hit.length, &hit.blocks)));
+        if has_room {
             self.running.insert(id, request);
         }
+        has_room
     }
 
     /// A step of a request, whose tokens exist already or are generated; whether there was room.
@@ -272,13 +314,11 @@ impl World {
         new.is_some()
     }
 
-    fn end(&mut self, which: Index) {
-        if let Some((id, request)) = self.remove(which) {
-            self.engine
-                .claiming(request.claim().as_ref(), |engine| engine.free(id))
-                .expect("a request");
-            self.model.asking(request.asked(), |model| model.free(id));
-        }
+    fn end_request(&mut self, id: u64) {
+        let request = self.running.remove(&id).expect("a request that runs");
+        let freed = self.engine.claiming(request.claim().as_ref(), |engine| engine.free(id));
+        freed.expect("a request that runs");
+        self.model.asking(request.asked(), |model| model.free(id));
     }
 
     fn forget(&mut self, which: Index) {

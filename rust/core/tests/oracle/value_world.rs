@@ -24,7 +24,7 @@ struct Case {
     blocks: Range<usize>,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn any_case() -> impl Strategy<Value = Case> {
     let block_size = prop_oneof![Just(1_usize), Just(8), Just(16), Just(24), Just(64)];
     let per_alignment = prop_oneof![4 => Just(1_usize), 1 => Just(2), 1 => Just(3), 1 => Just(16)];
     let num_tokens = prop_oneof![0..700_usize, 0..8_000_usize];
@@ -64,6 +64,24 @@ fn case() -> impl Strategy<Value = Case> {
             }
         },
     )
+}
+
+/// Prompts of which only the boundaries near the end are worth anything, after many resumes.
+fn learnt_case() -> impl Strategy<Value = Case> {
+    let before = prop_oneof![2 => 0..64_usize, 3 => 64..256_usize, 3 => 256..512_usize];
+    let resumes = prop::collection::vec((0..64_usize, before), 40..400);
+    let block_size = prop_oneof![Just(8_usize), Just(16), Just(64)];
+    (600..700_usize, block_size, resumes).prop_map(|(num_tokens, block_size, resumes)| Case {
+        num_tokens,
+        block_size,
+        blocks_per_alignment: 1,
+        window: Some(2),
+        use_eagle: false,
+        tail_cost: 1e6,
+        branch_points: Vec::new(),
+        resumes,
+        blocks: 0..num_tokens / block_size,
+    })
 }
 
 impl Case {
@@ -132,7 +150,7 @@ fn value_of(reachable: &ReachableBlocks, block: usize) -> Option<Value> {
 proptest! {
     #[test]
     fn a_block_is_worth_as_much_as_the_best_tail_that_it_is_part_of(
-        case in case().prop_filter("a regular case", Case::is_regular)
+        case in prop_oneof![any_case(), learnt_case()].prop_filter("a regular case", Case::is_regular)
     ) {
         case.check();
     }
