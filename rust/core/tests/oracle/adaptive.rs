@@ -2,24 +2,24 @@
 //! engine's [`kvoxide_core::BlockPool`] with an adaptive order has to evict the same blocks in the
 //! same order.
 //!
-//! Free cached blocks are *evictable*. They wait in lists by how often their prefix was used, by
-//! their *penalty* (halvings of their value) and by the epoch in which they became free. A scoring
-//! function ranks the lists; the head of the list with the lowest score is evicted next. An epoch
-//! ends each time a 16th of the pool was cached. A duel of shadow caches on a sample of the blocks
-//! decides which scoring function is in force. A hit makes the penalty 0 and adds a use.
+//! Free blocks are taken in this order: those that cache nothing, those below the default retention
+//! priority, the *lists*, those above the default priority, *protected* tails.
+//!
+//! The lists hold free cached blocks by how often their prefix was used, by their *penalty*
+//! (halvings of their value) and by the epoch in which they became free. A scoring function ranks
+//! the lists; the head of the list with the lowest score goes first. An epoch ends each time as many
+//! full blocks of prompts became cached as a 16th of the pool. A duel of shadow caches on a sample
+//! of the blocks decides which scoring function is in force. A hit makes the penalty 0 and adds a
+//! use. A block whose key another block computed once more is worthless.
 //!
 //! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all *full
-//! blocks* of the prefix. A valuable tail that a running request has left behind is *protected*:
-//! evicted when nothing else is left. A tail whose turn it is gets a *second chance* if the full
-//! block that ends where it does was used later: it waits beside that block. A block whose key
-//! another block computed once more is worthless. Retention priorities put blocks before or behind
-//! all of these lists.
+//! blocks* of the prefix. A valuable tail that a running request has left behind is protected. A
+//! tail whose turn it is gets a *second chance* if the full block that ends where it does was used
+//! later: it waits beside that block.
 //!
-//! This file has the order of eviction. Beside it are the calls of the pool, the lists and their
-//! ranking, the scoring functions, the shadow caches, the priorities, the value of tails, and what
-//! requests make of all that. Not modelled, and never reached by the random traffic: times to live
-//! beyond 49 days count as endless, and sampled names that nobody mentions for 128 epochs are
-//! forgotten.
+//! This file has the order; the modules below have the rest. Not modelled, and never reached by the
+//! random traffic: times to live beyond 49 days count as endless, and sampled names that nobody
+//! mentions for 128 epochs are forgotten.
 
 pub mod block;
 pub mod calls;
