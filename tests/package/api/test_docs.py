@@ -18,7 +18,9 @@ from kvoxide.replay.limits import DEFAULT_PRESET
 from kvoxide.replay.replay_command import replay
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted(
+    page for pages in ("*.md", "docs/**/*.md", "tests/*.md") for page in ROOT.glob(pages)
+)
 SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -42,7 +44,7 @@ def table(document: str, first_title: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links(document: Path) -> None:
     links = [link for link in LINK.findall(prose(document)) if "://" not in link]
     for link in links:
@@ -180,9 +182,9 @@ def test_the_version_is_the_last_release_of_the_changelog() -> None:
     assert releases[0] == kvoxide.__version__
 
 
-@pytest.mark.parametrize("document", ["vllm.md", "bad-input.md"])
+@pytest.mark.parametrize("document", ["docs/vllm.md", "tests/bad_input.md"])
 def test_the_version_in_examples(document: str) -> None:
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    text = (ROOT / document).read_text(encoding="utf-8")
     named = re.findall(r'kvoxide"?:? "?(\d+\.\d+\.\d+)', text)
     assert named
     assert set(named) == {kvoxide.__version__}
