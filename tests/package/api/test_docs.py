@@ -19,7 +19,7 @@ from kvoxide.replay.replay_command import replay
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 DOCUMENTS = sorted(
-    page for pages in ("*.md", "docs/**/*.md", "tests/*.md") for page in ROOT.glob(pages)
+    page for pages in ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md") for page in ROOT.glob(pages)
 )
 SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
