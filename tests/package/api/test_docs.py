@@ -18,9 +18,8 @@ from kvoxide.replay.limits import DEFAULT_PRESET
 from kvoxide.replay.replay_command import replay
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-DOCUMENTS = sorted(
-    page for pages in ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md") for page in ROOT.glob(pages)
-)
+PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")
+DOCUMENTS = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
 SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
