@@ -12,7 +12,7 @@ import torch
 from kvoxide import PoisonedError
 from kvoxide.vllm.adapter import native_class
 from kvoxide.vllm.adapter.events import by_position
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment import recognise
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -25,9 +25,7 @@ from vllm.v1.request import Request
 from tests.testing.small_world import BLOCK_SIZE, config, full, states, window
 
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
-release = releases.current()
-assert release is not None
-LOOKAHEADS = (0, 1, 3) if release.has_hash_lookahead else (0,)
+LOOKAHEADS = (0, 1, 3) if recognise().release.has_hash_lookahead else (0,)
 GROUPS: dict[str, tuple[Callable[[], Any], ...]] = {
     "full": (full,),
     "full and window": (full, window, window),
@@ -258,7 +256,7 @@ def test_events_of_others_are_taken_as_they_are() -> None:
 
 
 def test_a_class_whose_fields_stand_in_another_order() -> None:
-    class Other(msgspec.Struct):
+    class Other(msgspec.Struct):  # type: ignore[misc]
         group_idx: int
         block_hashes: list[int]
         medium: str
