@@ -1,9 +1,10 @@
 """Whether speed is still what it was: ``python -m benches.gate``.
 
 Counts instructions of the core's hot paths under callgrind, and measures ratios against the
-installed vLLM's manager; both are compared with ``benches/baseline.json``. Exit status 1 if
-something became slower than the margin allows, or if adaptive retention adds more than it may to
-what the default policy counts. ``--renew`` writes the baseline instead.
+installed vLLM's manager; both are compared with ``benches/baseline.json``. What vLLM's neighbours
+do is held to bounds. Exit status 1 if something became slower than the margin allows, or if
+adaptive retention adds more than it may to what the default policy counts. ``--renew`` writes the
+baseline instead.
 """
 
 import argparse
@@ -88,13 +89,20 @@ def check_ratios(renew: bool) -> bool:
     return not any(line.is_bad(RATIOS_MARGIN) for line in lines)
 
 
-CHECKS: Final = {"counts": check_counts, "ratios": check_ratios}
+def check_neighbours(renew: bool) -> bool:
+    """Whether what vLLM's neighbours do is nowhere slower beside kvoxide than its bound allows."""
+    from .neighbours.bounds import check
+
+    return renew or check()
+
+
+CHECKS: Final = {"counts": check_counts, "ratios": check_ratios, "neighbours": check_neighbours}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the checks that are named, or all; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benches.gate", description=__doc__)
-    parser.add_argument("checks", nargs="*", metavar="{counts,ratios}", default=[])
+    parser.add_argument("checks", nargs="*", metavar="{" + ",".join(CHECKS) + "}", default=[])
     parser.add_argument("--renew", action="store_true", help="write the baseline")
     given = parser.parse_args(arguments)
     unknown = set(given.checks) - CHECKS.keys()

@@ -105,7 +105,7 @@ long_mutations() {
     "$venv/bin/python" -m tests.proof.mutations
 }
 
-# docs/fuzzing.md says what the targets are and what to do with what they find.
+# rust/fuzz/README.md says what the targets are and what to do with what they find.
 long_fuzzing() {
     local fuzz=$cache/cargo-fuzz-0.13.2
     export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz

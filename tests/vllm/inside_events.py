@@ -12,7 +12,7 @@ import torch
 from kvoxide import PoisonedError
 from kvoxide.vllm.adapter import native_class
 from kvoxide.vllm.adapter.events import by_position
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment import recognise
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -25,9 +25,7 @@ from vllm.v1.request import Request
 from tests.testing.small_world import BLOCK_SIZE, config, full, states, window
 
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
-release = releases.current()
-assert release is not None
-LOOKAHEADS = (0, 1, 3) if release.has_hash_lookahead else (0,)
+LOOKAHEADS = (0, 1, 3) if recognise().release.has_hash_lookahead else (0,)
 GROUPS: dict[str, tuple[Callable[[], Any], ...]] = {
     "full": (full,),
     "full and window": (full, window, window),
@@ -98,6 +96,10 @@ def random_prompt(rng: random.Random, kind: str) -> Prompt:
         "tenant" if has("salt") else None,
         torch.rand(num_tokens, 2) if has("embeddings") else None,
     )
+
+
+class Foreign(BlockStored, tag="BlockStored"):  # type: ignore[misc, call-arg]
+    """An event of somebody else's."""
 
 
 class Pair:
@@ -240,8 +242,21 @@ def test_events_that_cannot_be_made_poison(monkeypatch: pytest.MonkeyPatch) -> N
         pair.native.allocate_slots(request, 64)
 
 
+def test_events_of_others_are_taken_as_they_are() -> None:
+    pair = Pair("full and window")
+    fields = dict.fromkeys(("parent_block_hash", "lora_id", "medium", "lora_name"))
+    groups = (None, 0, 1, -1, 7)
+    for manager in (pair.stock, pair.native):
+        manager.block_pool.kv_event_queue += [
+            Foreign(block_hashes=[1], token_ids=[2], block_size=1, group_idx=group, **fields)
+            for group in groups
+        ]
+        manager.block_pool.kv_event_queue.append("no event")
+    pair.compare_events()
+
+
 def test_a_class_whose_fields_stand_in_another_order() -> None:
-    class Other(msgspec.Struct):
+    class Other(msgspec.Struct):  # type: ignore[misc]
         group_idx: int
         block_hashes: list[int]
         medium: str

@@ -1,4 +1,4 @@
-"""The rows of docs/bad-input.md for vLLM, with each release."""
+"""The rows of tests/bad_input.md for vLLM, with each release."""
 
 import json
 

@@ -58,7 +58,7 @@ impl std::fmt::Debug for BlockHash {
 }
 
 /// What the prefix cache is keyed by: a block hash in one KV cache group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CacheKey {
     /// The prefix.
     pub hash: BlockHash,

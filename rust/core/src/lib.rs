@@ -22,7 +22,7 @@ mod error;
 mod rows;
 
 pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
-pub use check::{check, digest};
+pub use check::{check, check_written, digest};
 pub use error::{Error, Result};
 pub use group::{BlockDemand, GroupSpec, Offload, Size};
 pub use lookup::{DeepestHit, PrefixHit, SearchResult};

@@ -18,7 +18,8 @@ from kvoxide.replay.limits import DEFAULT_PRESET
 from kvoxide.replay.replay_command import replay
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")
+DOCUMENTS = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
 SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -42,7 +43,7 @@ def table(document: str, first_title: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links(document: Path) -> None:
     links = [link for link in LINK.findall(prose(document)) if "://" not in link]
     for link in links:
@@ -55,6 +56,14 @@ def test_links(document: Path) -> None:
 def test_the_readme_names_every_page() -> None:
     links = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
     assert links >= {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_pages_are_as_short_as_contributing_says() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
+    assert sum(len(page.split()) for page in pages) <= 15_000
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    terms = re.findall(r"^- \*\*", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert 0 < len(terms) <= 60
 
 
 def test_options_of_replay() -> None:
@@ -180,9 +189,9 @@ def test_the_version_is_the_last_release_of_the_changelog() -> None:
     assert releases[0] == kvoxide.__version__
 
 
-@pytest.mark.parametrize("document", ["vllm.md", "bad-input.md"])
+@pytest.mark.parametrize("document", ["docs/vllm.md", "tests/bad_input.md"])
 def test_the_version_in_examples(document: str) -> None:
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    text = (ROOT / document).read_text(encoding="utf-8")
     named = re.findall(r'kvoxide"?:? "?(\d+\.\d+\.\d+)', text)
     assert named
     assert set(named) == {kvoxide.__version__}

@@ -1,4 +1,4 @@
-"""The classes of errors; what raises them is in docs/bad-input.md."""
+"""The classes of errors; what raises them is in tests/bad_input.md."""
 
 import kvoxide
 from kvoxide import (

@@ -1,4 +1,4 @@
-"""The rows of docs/bad-input.md that need no vLLM: the answer that stands there, and everything as
+"""The rows of tests/bad_input.md that need no vLLM: the answer that stands there, and everything as
 it was. tests/vllm has the others."""
 
 import inspect

@@ -1,4 +1,4 @@
-"""The rows of docs/bad-input.md: :mod:`.table` reads them, :mod:`.running` runs them."""
+"""The rows of tests/bad_input.md: :mod:`.table` reads them, :mod:`.running` runs them."""
 
 from .running import (
     Answer,

@@ -36,7 +36,7 @@ def require_answer(row: Row, answer: Answer) -> None:
 def run_python(setup: str, row: Row) -> Answer:
     """Statements in a namespace of their own, which ``setup`` makes."""
     namespace: dict[str, Any] = {}
-    exec(compile(setup, "docs/bad-input.md", "exec"), namespace)
+    exec(compile(setup, "tests/bad_input.md", "exec"), namespace)
     return run_in(namespace, row)
 
 
@@ -61,7 +61,7 @@ def printed(error: BaseException) -> str:
 
 def run_command(setup: str, row: Row) -> Answer:
     """A command line in the current folder, after ``setup`` has put files there."""
-    exec(compile(setup, "docs/bad-input.md", "exec"), {})
+    exec(compile(setup, "tests/bad_input.md", "exec"), {})
     program, *arguments = shlex.split(row.given)
     assert program == "kvoxide"
     before = _files()

@@ -1,13 +1,13 @@
-"""The tables of docs/bad-input.md as rows that can be run."""
+"""The tables of tests/bad_input.md as rows that can be run."""
 
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from tests.testing.paths import DOCS
+from tests.testing.paths import TESTS
 
-DOCUMENT: Final = DOCS / "bad-input.md"
+DOCUMENT: Final = TESTS / "bad_input.md"
 
 # How a row is run that needs vLLM.
 IN_VLLM: Final = "vLLM"

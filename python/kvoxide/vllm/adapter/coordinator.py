@@ -142,7 +142,8 @@ class NativeCoordinator(CoordinatorCalls):
                 manager.cache_blocks(request, num_tokens)
 
     def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
-        return _lists(self.engine.get_blocks(request_id))
+        managers = self.single_type_managers
+        return tuple(manager.req_to_blocks.get(request_id) or [] for manager in managers)
 
     def reset_prefix_cache(self) -> bool:
         return not self.single_type_managers or self.block_pool.reset_prefix_cache()

@@ -1,6 +1,7 @@
-"""What the engine makes KV cache events of: vLLM's classes, and vLLM's extra keys of embeddings."""
+"""What the engine makes KV cache events of: vLLM's classes, and vLLM's extra keys of embeddings;
+and what a manager adds to events that are taken."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vllm import envs
@@ -8,6 +9,7 @@ from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStor
 from vllm.v1.core import kv_cache_utils
 
 from kvoxide._core_vllm import VllmEventClasses
+from kvoxide.vllm.environment import logger
 
 
 def by_position(removed: Any) -> Callable[[list[Any], Any, int], Any]:
@@ -20,6 +22,25 @@ def by_position(removed: Any) -> Callable[[list[Any], Any, int], Any]:
     return lambda block_hashes, medium, group_idx: removed(
         block_hashes=block_hashes, medium=medium, group_idx=group_idx
     )
+
+
+def add_kinds(events: Iterable[Any], kinds: Sequence[tuple[str, int | None]]) -> None:
+    """Write the kind and the window of its group to each event of stored blocks.
+
+    ``kinds`` has those of each group. An event of no such group, which is not the engine's, stays
+    as it is.
+    """
+    for event in events:
+        # Nearly all are of this class, and asking for instances of another takes ten times longer.
+        if type(event) is BlockRemoved or not isinstance(event, BlockStored):
+            continue
+        group = event.group_idx
+        if group is None:
+            continue
+        if not 0 <= group < len(kinds):
+            logger.warning("A KV cache event is of group %s; there are %d", group, len(kinds))
+            continue
+        event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window = kinds[group]
 
 
 def _embedded_keys(

@@ -9,7 +9,7 @@ from vllm.v1.core.single_type_kv_cache_manager import (
 )
 
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
-from kvoxide.vllm.adapter.tables import RequestFacts, RequestTables
+from kvoxide.vllm.adapter.tables import CachedCounts, RequestFacts, RequestTables
 
 
 def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) -> Any:
@@ -35,7 +35,7 @@ def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) ->
         manager.shared_prefix_checkpoint = engine.mamba_shared_prefix_checkpoint
         manager._checkpoints = RequestFacts(engine.checkpoints, group_id)
     manager.req_to_blocks = RequestTables(engine, group_id)
-    manager.num_cached_block = RequestFacts(engine.num_cached_blocks, group_id)
+    manager.num_cached_block = CachedCounts(engine, group_id)
     native: Any = type(type(manager).__name__, (GroupView, type(manager)), {})
     view = native.__new__(native)
     view.__dict__.update(manager.__dict__, coordinator=coordinator)

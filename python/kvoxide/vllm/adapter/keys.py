@@ -1,6 +1,6 @@
 """The prefix cache's maps between packed keys and blocks, read from the engine."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from kvoxide._core_vllm import VllmManager
@@ -12,10 +12,7 @@ class HashToBlock:
     def __init__(self, engine: VllmManager) -> None:
         """The map of ``engine``."""
         self._engine = engine
-
-    def get_one_block(self, key: bytes) -> Any:
-        block_id = self._engine.find_key(key)
-        return None if block_id is None else self._engine.block(block_id)
+        self.get_one_block = engine.block_of_key
 
     def contain(self, key: bytes, block_id: int) -> bool:
         return self._engine.block_has_key(block_id, key)
@@ -95,21 +92,21 @@ class Cache(MutableMapping[bytes, Any]):
         return saved
 
 
-class ExtraKeysByBlock(Mapping[int, set[bytes]]):
-    """Blocks with keys beside their own hash: block id -> those packed keys."""
+class ExtraKeysByBlock(dict[int, set[bytes]]):
+    """Blocks with keys beside their own hash: block id -> those packed keys. The engine keeps it as
+    they are; nobody else writes to it."""
+
+    __slots__ = ()
 
     def __init__(self, engine: VllmManager) -> None:
         """The further keys of ``engine``'s blocks."""
-        self._engine = engine
+        super().__init__()
+        engine.follow_further_keys(self)
 
-    def __getitem__(self, block_id: int) -> set[bytes]:
-        keys = self._engine.keys_of_block(block_id)[1:]
-        if not keys:
-            raise KeyError(block_id)
-        return set(keys)
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            "further keys of blocks are not written here; add them with "
+            "cached_block_hash_to_block.insert, or take all of a block away with .pop"
+        )
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._engine.blocks_with_extra_keys())
-
-    def __len__(self) -> int:
-        return len(self._engine.blocks_with_extra_keys())
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse

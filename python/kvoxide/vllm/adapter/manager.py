@@ -13,8 +13,9 @@ from vllm.v1.metrics.stats import PrefixCacheStats
 from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
+from kvoxide.vllm.adapter.events import add_kinds
 from kvoxide.vllm.adapter.minutes import telling_each_minute
-from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.pool import make_pool
 from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.environment import settings
 
@@ -43,8 +44,9 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         self.log_stats = arguments["log_stats"]
         self.metrics_collector = arguments["metrics_collector"]
         self.prefix_cache_stats = PrefixCacheStats() if self.log_stats else None
-        self.block_pool = NativeBlockPool(self.engine, arguments, MEDIUM_GPU)
+        self.block_pool = make_pool(self.engine, arguments, MEDIUM_GPU)
         self.coordinator = make_coordinator(self.engine, self.block_pool, arguments)
+        self._tables = tuple(m.req_to_blocks for m in self.coordinator.single_type_managers)
         self.num_kv_cache_groups = len(config.kv_cache_groups)
         self.mamba_shared_prefix_checkpoint = self.engine.mamba_shared_prefix_checkpoint
         self.retained_hit_group_ids = ()
@@ -104,8 +106,13 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
     def usage(self) -> float:
         return self.engine.usage
 
+    def take_events(self) -> list[Any]:
+        events: list[Any] = self.block_pool.take_events()
+        add_kinds(events, self.kv_cache_event_metadata)
+        return events
+
     def get_blocks(self, request_id: str) -> Any:
-        return self.engine.get_blocks(request_id)
+        return self.engine.get_blocks(request_id, self._tables)
 
     def truncate_computed_blocks(self, blocks: Any, num_computed_tokens: int) -> Any:
         return self.engine.truncate_computed_blocks(blocks, num_computed_tokens)

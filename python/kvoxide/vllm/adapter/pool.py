@@ -1,8 +1,10 @@
-"""vLLM's block pool over the engine: the same calls and attributes, no object per block."""
+"""vLLM's block pool over the engine: the same calls and attributes, an object for each block that
+somebody looked at."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from threading import Lock
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from vllm.v1.core.block_pool import BlockPool
 
@@ -26,7 +28,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def __init__(self, engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> None:
         """Take over ``engine``; ``arguments`` are those of vLLM's manager, by name."""
-        engine.set_facade(self)
+        self._keeper = engine.set_facade(self)
         self.engine = engine
         self.num_gpu_blocks = engine.num_blocks
         self.medium = medium
@@ -36,10 +38,11 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self.enable_kv_cache_events = arguments["enable_kv_cache_events"]
         self.metrics_collector = arguments["metrics_collector"]
         self.null_block = engine.block(0)
-        self.blocks = Blocks(engine, self.null_block)
+        self.blocks = engine.blocks()
         self.free_block_queue = FreeQueue(engine)
         self.cached_block_hash_to_block = HashToBlock(engine)
-        self.cached_block_hashes_by_block = ExtraKeysByBlock(engine)
+        if type(self) is NativeBlockPool:
+            self.cached_block_hashes_by_block = ExtraKeysByBlock(engine)
         self.kv_event_queue: list[Any] = []
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
         self._observes = self.metrics_collector is not None
@@ -97,7 +100,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
     def _tell_of_reset(self) -> None:
         watchers, self._reuse_watchers = self._reuse_watchers, {}
         for block_id, on_reuse in watchers.items():
-            on_reuse(self.blocks[block_id])
+            on_reuse(self.engine.block(block_id))
         if self.metrics_collector:
             self.metrics_collector.reset()
 
@@ -127,12 +130,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
                 raise BusyError(BUSY)
             try:
                 result = call(request, *args, **kwargs)
-                if self.enable_kv_cache_events:
-                    events = self.engine.take_events()
-                    if events is not None:
-                        self._or_poison(self._queue_events, events, request)
-                if self._observes:
-                    self._or_poison(self._tell_observations)
+                self._tell(request)
                 return result
             finally:
                 self._turn.release()
@@ -144,7 +142,20 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
     def settle(self) -> None:
         """Tell what the engine did since the last call."""
-        self._observed(lambda: None)
+        if not self._turn.acquire(False):
+            raise BusyError(BUSY)
+        try:
+            self._tell(None)
+        finally:
+            self._turn.release()
+
+    def _tell(self, request: Any) -> None:
+        if self.enable_kv_cache_events:
+            events = self.engine.take_events()
+            if events is not None:
+                self._or_poison(self._queue_events, events, request)
+        if self._observes:
+            self._or_poison(self._tell_observations)
 
     def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
         try:
@@ -169,7 +180,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
                 taken = observations[index + 1 : index + 1 + number]
                 self._tell_watchers(block_id for _, block_id in taken)
             elif self.metrics_collector:
-                self._tell_collector(what, self.blocks[number])
+                self._tell_collector(what, self.engine.block(number))
 
     def _tell_watchers(self, block_ids: Iterable[int]) -> None:
         if not self._reuse_watchers:
@@ -177,7 +188,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         for block_id in block_ids:
             watcher = self._reuse_watchers.pop(block_id, None)
             if watcher is not None:
-                watcher(self.blocks[block_id])
+                watcher(self.engine.block(block_id))
 
     def _tell_collector(self, what: str, block: Any) -> None:
         collector = self.metrics_collector
@@ -202,22 +213,17 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         return was_cached
 
 
-class Blocks(Sequence[Any]):
-    """Every block of the pool, as views made on access."""
+class PoolOfManyKeys(NativeBlockPool):
+    """A pool where blocks often have further keys: they are kept in Python once somebody asks."""
 
-    def __init__(self, engine: VllmManager, null_block: VllmBlock) -> None:
-        """Views of the blocks of ``engine``."""
-        self._engine = engine
-        self._null_block = null_block
+    @cached_property
+    def cached_block_hashes_by_block(self) -> ExtraKeysByBlock:  # type: ignore[override]
+        """The further keys of blocks."""
+        return ExtraKeysByBlock(self.engine)
 
-    def __len__(self) -> int:
-        return self._engine.num_blocks
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self._null_block if index == 0 else self._engine.block(index)
+def make_pool(engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> NativeBlockPool:
+    """The pool of an engine; ``arguments`` are those of vLLM's manager, by name."""
+    has_states = arguments["kv_cache_config"].has_mamba_layers
+    has_many = has_states or engine.enable_partial_hash_hits
+    return (PoolOfManyKeys if has_many else NativeBlockPool)(engine, arguments, medium)

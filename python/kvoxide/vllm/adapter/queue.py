@@ -1,19 +1,23 @@
 """vLLM's free queue over the engine: free blocks in the order in which they are recycled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
 from kvoxide._core_vllm import VllmManager
 
 
-class FreeQueue:
-    """The free blocks of an engine, the pinned tier behind them."""
+class FreeQueue(FreeKVCacheBlockQueue):  # type: ignore[misc]
+    """The free blocks of an engine, the pinned tier behind them. A block that is taken out is
+    nobody's until its ``ref_cnt`` is set or it is put back."""
 
     def __init__(self, engine: VllmManager) -> None:
-        """The queue of ``engine``."""
+        """The queue of ``engine``, whose pool is set."""
+        ends = engine.queue_ends()
+        assert ends is not None
         self._engine = engine
-        self.fake_free_list_head = Sentinel(self, 0)
-        self.fake_free_list_tail = Sentinel(self, -1)
+        self.fake_free_list_head, self.fake_free_list_tail = ends
 
     @property
     def num_free_blocks(self) -> int:
@@ -25,43 +29,32 @@ class FreeQueue:
     def num_free_blocks(self, num_free_blocks: int) -> None:
         self._engine.set_num_free_blocks(num_free_blocks)
 
+    def popleft(self) -> Any:
+        return self._engine.unqueue_one()
+
+    def popleft_n(self, n: int) -> list[Any]:
+        return self._engine.unqueue_first(n) if n else []
+
+    def remove(self, block: Any) -> None:
+        self._engine.unqueue(block)
+
+    def append(self, block: Any) -> None:
+        self._engine.enqueue([block], False)
+
+    def append_n(self, blocks: Sequence[Any]) -> None:
+        self._engine.enqueue(blocks, False)
+
+    def prepend_n(self, blocks: Sequence[Any]) -> None:
+        self._engine.enqueue(blocks, True)
+
     def get_all_free_blocks(self) -> list[Any]:
-        return [self._engine.block(block_id) for block_id in self._engine.free_block_ids()]
+        return self._engine.free_blocks_list()
 
     def iter_blocks_after(self, cursor: Any) -> Iterator[Any]:
         """The free blocks behind ``cursor``, or all of them for None. The queue may change while
-        it is walked, as in vLLM."""
-        block = (
-            self.fake_free_list_head.next_free_block if cursor is None else cursor.next_free_block
-        )
-        while block is not None and block is not self.fake_free_list_tail:
-            yield block
-            block = block.next_free_block
-
-
-class Sentinel:
-    """An end of the queue: knows the block next to it."""
-
-    block_id = -1
-    ref_cnt = 0
-    is_null = False
-    block_hash = None
-
-    def __init__(self, queue: FreeQueue, end: int) -> None:
-        """The front (``end`` 0) or the back (-1) of ``queue``."""
-        self._queue = queue
-        self._end = end
-
-    @property
-    def next_free_block(self) -> Any:
-        return self._neighbour(0, self._queue.fake_free_list_tail)
-
-    @property
-    def prev_free_block(self) -> Any:
-        return self._neighbour(-1, self._queue.fake_free_list_head)
-
-    def _neighbour(self, end: int, other: "Sentinel") -> Any:
-        if end != self._end:
-            return None
-        blocks = self._queue.get_all_free_blocks()
-        return blocks[end] if blocks else other
+        it is walked: then comes what stands behind the last one, if that is free still."""
+        if cursor is None or cursor is self.fake_free_list_head:
+            return self._engine.walk_free_blocks()
+        if cursor is self.fake_free_list_tail:
+            return iter(())
+        return self._engine.walk_free_blocks(cursor)

@@ -13,7 +13,8 @@
 //!    references as requests hold it. Blocks beyond those cached for a request are held by it
 //!    alone and carry no hash of a full block: no hash stands on a block that a writer owns. Where
 //!    blocks are states, hashes name prefixes of any length, and what a writer owns is the kind's.
-//! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks.
+//! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks,
+//!    unless others wrote to its tables.
 //! 8. What is listed for zeroing are blocks of the pool; both ends of a copy are in use.
 //! 9. A request's tables are what the kinds of their groups promise.
 //! 10. A block that a segment of a chain lists names that segment and serves its own key, that of
@@ -28,7 +29,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Asked;
 use crate::manager::Manager;
 use crate::pool::{BlockPool, Link};
-use crate::request::{GroupState, RequestBlocks};
+use crate::request::{GroupState, RequestBlocks, RequestId};
 
 /// Checks every invariant; the error says what is broken, where, and which of the above that is.
 pub fn check(manager: &Manager) -> Result<(), String> {
@@ -84,7 +85,8 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
         ensure(is_kept, || format!("pinned block {block} is not flagged or not cached"))?;
     }
     for (block, &queued) in places.iter().enumerate().skip(1) {
-        let in_use = u32::from(pool.states().ref_count(block as BlockId) > 0);
+        let block = block as BlockId;
+        let in_use = u32::from(pool.ref_count(block) > 0 || pool.is_loose(block));
         ensure(queued + in_use == 1, || {
             format!("block {block} is in {} places instead of one", queued + in_use)
         })?;
@@ -148,6 +150,26 @@ fn check_chains(pool: &BlockPool) -> Result<(), String> {
 }
 
 fn check_requests(manager: &Manager) -> Result<(), String> {
+    let holders = holders(manager)?;
+    let mut requests = manager.requests.iter();
+    requests.try_for_each(|(id, held)| check_request(manager, *id, held, &holders))
+}
+
+/// Checks the tables of a request that others wrote to, before it goes on; each write is looked at
+/// once.
+pub fn check_written(manager: &mut Manager, request: RequestId) -> Result<(), String> {
+    numbered("6 or 7", {
+        let held = manager.requests.get(&request);
+        holders(manager).and_then(|holders| {
+            held.map_or(Ok(()), |held| check_request(manager, request, held, &holders))
+        })
+    })?;
+    manager.accept_written(request);
+    Ok(())
+}
+
+/// How many tables each block is in, which is at most as many as it has references.
+fn holders(manager: &Manager) -> Result<HashMap<BlockId, u32>, String> {
     let mut holders: HashMap<BlockId, u32> = HashMap::new();
     for held in manager.requests.values() {
         for block in held.groups.iter().flat_map(|group| group.blocks.iter_held_back()) {
@@ -156,15 +178,14 @@ fn check_requests(manager: &Manager) -> Result<(), String> {
     }
     for (&block, &count) in &holders {
         let references = match (block as usize) < manager.pool().num_blocks() {
-            true => manager.pool().states().ref_count(block),
+            true => manager.pool().ref_count(block),
             false => 0,
         };
-        ensure(references >= count, || {
+        ensure(references >= count as i32, || {
             format!("block {block} has {references} references but {count} holders")
         })?;
     }
-    let mut requests = manager.requests.iter();
-    requests.try_for_each(|(id, held)| check_request(manager, *id, held, &holders))
+    Ok(holders)
 }
 
 fn check_request(
@@ -182,7 +203,7 @@ fn check_request(
         numbered("9", group.check(&asked))?;
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
-        ensure(cached <= blocks.len(), || {
+        ensure(cached <= blocks.len() || manager.written.has(id), || {
             format!(
                 "request {id} has {cached} of {} blocks cached in group {}",
                 blocks.len(),

@@ -23,6 +23,7 @@ mod report;
 mod request_turn;
 mod resumes;
 mod room;
+mod written;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
@@ -30,6 +31,7 @@ pub use policy::{Policy, ProtectedShare, Retention};
 pub use report::{Admitted, ByKind, RetentionReport};
 
 use plan::Plan;
+use written::Written;
 
 use crate::error::{Error, Result};
 use crate::group::{Group, Resumes, WorkOrders};
@@ -48,6 +50,7 @@ pub struct Manager {
     pub(crate) pool: BlockPool,
     pub(crate) requests: RequestMap,
     pub(crate) orders: WorkOrders,
+    pub(crate) written: Written,
     memos: LookupMemos,
     admitted: Admitted,
     /// Where requests resumed, if tails are graded.
@@ -81,6 +84,7 @@ impl Manager {
             orders: WorkOrders::new(groups.len()),
             pool,
             requests: RequestMap::default(),
+            written: Written::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
             resumes: is_adaptive.then(|| Resumes::new(plan.rules.alignment)),

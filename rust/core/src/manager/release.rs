@@ -79,9 +79,10 @@ impl Manager {
     }
 
     /// The end of a request pins what it holds, if the policy has a pinned tier.
-    fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
+    pub(super) fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
         self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
+        self.written.forget(request);
         let Self { groups, orders, .. } = self;
         groups.iter_mut().for_each(|group| group.end(request, orders));
         if self.config.policy.pin_min_drop_size.is_some() {
@@ -106,8 +107,30 @@ impl Manager {
         Ok(())
     }
 
+    /// Checks that no block of a hit is being moved by hand, and none that could be taken.
+    #[cold]
+    pub fn check_hit_by_hand(&self, hit: &[GroupBlocks]) -> Result<()> {
+        let hit = hit.iter().flat_map(|group| group.iter_held_back());
+        self.pool.check_none_by_hand(hit)?;
+        self.pool.check_none_counted()
+    }
+
+    /// Checks that no block of a request is being moved by hand.
+    #[inline]
+    pub fn check_none_by_hand(&self, request: RequestId) -> Result<()> {
+        match self.pool.has_by_hand() {
+            false => Ok(()),
+            true => {
+                let held = self.blocks_of(request)?;
+                let blocks = held.groups.iter().flat_map(|group| group.blocks.iter_held_back());
+                self.pool.check_none_by_hand(blocks)
+            }
+        }
+    }
+
     fn check_held(&self, blocks: &[BlockId]) -> Result<()> {
         self.check_ids(blocks)?;
+        self.pool.check_none_by_hand(blocks.iter().copied())?;
         let mut counts = std::collections::HashMap::<BlockId, u32>::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             let count = counts.entry(block).or_default();

@@ -1,6 +1,7 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
 use super::adaptive::{Adaptive, Mark};
+use super::by_hand::ByHand;
 use super::chains::Chains;
 use super::event::Event;
 use super::free_queue::BlockList;
@@ -10,7 +11,7 @@ use super::observation::Observation;
 use super::order::RecycleOrder;
 use super::removal_log::RemovalLog;
 use super::shared_bits::SharedBits;
-use super::states::{BlockStates, MAX_REFERENCES};
+use super::states::BlockStates;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
 
@@ -36,6 +37,7 @@ pub struct BlockPool {
     pub(super) version: u64,
     pub(super) removals: RemovalLog,
     withheld: usize,
+    pub(super) by_hand: ByHand,
 }
 
 /// How free cached blocks wait in adaptive order.
@@ -100,6 +102,7 @@ impl BlockPool {
             version: 0,
             removals: RemovalLog::default(),
             withheld: 0,
+            by_hand: ByHand::default(),
         })
     }
 
@@ -128,7 +131,11 @@ impl BlockPool {
     pub fn ref_count(&self, block: BlockId) -> i32 {
         match (block, self.null_references) {
             (NULL_BLOCK, Some(count)) => count,
-            _ => self.states.ref_count(block) as i32,
+            _ if self.by_hand.is_empty() => self.states.ref_count(block) as i32,
+            _ => {
+                let by_hand = self.by_hand.count(block);
+                by_hand.unwrap_or_else(|| self.states.ref_count(block)) as i32
+            }
         }
     }
 
@@ -229,6 +236,22 @@ impl BlockPool {
         &self.removals
     }
 
+    /// Starts to keep which blocks' further keys change.
+    pub fn note_further_keys(&mut self) {
+        self.further_keys.note_changes();
+    }
+
+    /// Whether further keys of any block changed since they were taken.
+    #[inline]
+    pub fn has_noted_further_keys(&self) -> bool {
+        self.further_keys.has_noted()
+    }
+
+    /// The blocks whose further keys changed since the last call; all that have some, at first.
+    pub fn take_noted_further_keys(&mut self) -> Vec<BlockId> {
+        self.further_keys.take_noted()
+    }
+
     /// What is known of each block.
     pub fn states(&self) -> &BlockStates {
         &self.states
@@ -252,6 +275,9 @@ impl BlockPool {
 
     /// Checks that `n` blocks can be taken.
     pub fn check_free(&self, n: usize) -> Result<()> {
+        if !self.by_hand.is_empty() {
+            self.check_none_by_hand(self.queued_from(self.first_queued()).take(n))?;
+        }
         if isize::try_from(n).is_ok_and(|n| n <= self.num_free_blocks()) {
             return Ok(());
         }
@@ -275,7 +301,7 @@ impl BlockPool {
             self.states.clear_key(block);
             self.states.set_has_further_keys(block, false);
         }
-        self.further_keys = FurtherKeys::default();
+        self.further_keys.clear();
         self.num_cached = 0;
         self.version += 1;
         self.removals.restart();
@@ -283,26 +309,12 @@ impl BlockPool {
         true
     }
 
-    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
-    pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
-        if count > MAX_REFERENCES {
-            return Err(Error::Block(format!(
-                "a block cannot have {count} references; at most {MAX_REFERENCES}"
-            )));
+    /// Sets the references to the null block, if they are counted.
+    pub(super) fn set_null_references(&mut self, count: u32) {
+        match &mut self.null_references {
+            Some(references) => *references = count as i32,
+            None => self.states.set_ref_count(NULL_BLOCK, count),
         }
-        match (block, &mut self.null_references) {
-            (NULL_BLOCK, Some(references)) => *references = count as i32,
-            _ => self.states.set_ref_count(block, count),
-        }
-        Ok(())
-    }
-
-    /// The blocks before and after a free block in its queue.
-    pub fn free_neighbours(&self, block: BlockId) -> (Option<BlockId>, Option<BlockId>) {
-        if block == NULL_BLOCK || self.states.ref_count(block) > 0 {
-            return (None, None);
-        }
-        self.states.neighbours(block)
     }
 
     /// Whether events are wanted.

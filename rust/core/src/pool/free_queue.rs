@@ -8,7 +8,7 @@ use super::links::{follow, join, unlink};
 use super::records::Ends;
 use super::run::Run;
 use super::states::BlockStates;
-use crate::block::BlockId;
+use crate::block::{BlockId, NULL_BLOCK};
 use crate::rows::{Piece, Row};
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
@@ -37,10 +37,53 @@ impl BlockStates {
         self.links()[id as usize].prev_of(id)
     }
 
-    /// The blocks before and after one in its list; `None` beyond its ends.
-    pub fn neighbours(&self, id: u32) -> (Option<BlockId>, Option<BlockId>) {
-        let block = |id: u32| Some(id).filter(|&id| id != 0 && (id as usize) < self.len());
-        (block(self.prev(id)), block(self.next(id)))
+    /// The block behind another, in its ring or the next one that has a block.
+    pub(super) fn block_after(&self, id: BlockId) -> Option<BlockId> {
+        let next = self.next(id);
+        match self.is_block(next) {
+            true => Some(next),
+            false => self.block_from(self.sentinel_after(next)?),
+        }
+    }
+
+    /// The block before another, in its ring or the last one before it that has a block.
+    pub(super) fn block_before(&self, id: BlockId) -> Option<BlockId> {
+        let prev = self.prev(id);
+        if self.is_block(prev) { Some(prev) } else { self.block_up_to(Some(prev)) }
+    }
+
+    /// The first block of the ring of this sentinel, or of the next one that has a block.
+    pub(super) fn block_from(&self, sentinel: u32) -> Option<BlockId> {
+        let sentinels =
+            std::iter::successors(Some(sentinel), |&sentinel| self.sentinel_after(sentinel));
+        sentinels.map(|sentinel| self.next(sentinel)).find(|&first| self.is_block(first))
+    }
+
+    /// The last block of the rings before the one of this sentinel, or of all.
+    pub(super) fn block_up_to(&self, end: Option<u32>) -> Option<BlockId> {
+        let behind_last = self.links().len() as u32;
+        let before = |&sentinel: &u32| self.sentinel_before(sentinel);
+        let sentinels =
+            std::iter::successors(self.sentinel_before(end.unwrap_or(behind_last)), before);
+        sentinels.map(|sentinel| self.prev(sentinel)).find(|&last| self.is_block(last))
+    }
+
+    fn is_block(&self, id: u32) -> bool {
+        id != NULL_BLOCK && (id as usize) < self.len()
+    }
+
+    /// The sentinel of the free queue is the first one; those of other rings lie behind the blocks.
+    fn sentinel_after(&self, sentinel: u32) -> Option<u32> {
+        let next = if sentinel == NULL_BLOCK { self.len() as u32 } else { sentinel + 1 };
+        ((next as usize) < self.links().len()).then_some(next)
+    }
+
+    fn sentinel_before(&self, sentinel: u32) -> Option<u32> {
+        match sentinel {
+            NULL_BLOCK => None,
+            first if first as usize == self.len() => Some(NULL_BLOCK),
+            _ => Some(sentinel - 1),
+        }
     }
 
     /// An empty list with a sentinel of its own.

@@ -10,6 +10,8 @@ pub struct FurtherKeys {
     keys: Vec<(CacheKey, BlockId)>,
     vacant: Vec<Entry>,
     by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
+    /// Blocks whose further keys changed, if anybody wants to know.
+    noted: Option<Vec<BlockId>>,
 }
 
 impl FurtherKeys {
@@ -48,6 +50,36 @@ impl FurtherKeys {
         self.by_block.len()
     }
 
+    /// From now on [`Self::take_noted`] tells which blocks' keys changed: all that have some, first.
+    pub fn note_changes(&mut self) {
+        self.noted = Some(self.by_block.keys().copied().collect());
+    }
+
+    /// Whether any block's keys changed since the last call of [`Self::take_noted`].
+    pub fn has_noted(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| !noted.is_empty())
+    }
+
+    /// The blocks whose keys changed since the last call.
+    pub fn take_noted(&mut self) -> Vec<BlockId> {
+        self.noted.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Forgets every key.
+    pub fn clear(&mut self) {
+        let mut noted = self.noted.take();
+        if let Some(noted) = &mut noted {
+            noted.extend(self.by_block.keys());
+        }
+        *self = Self { noted, ..Self::default() };
+    }
+
+    fn note(&mut self, block: BlockId) {
+        if let Some(noted) = &mut self.noted {
+            noted.push(block);
+        }
+    }
+
     /// Adds a key.
     pub fn add(&mut self, block: BlockId, key: CacheKey) -> Entry {
         let entry = self.vacant.pop().unwrap_or_else(|| {
@@ -56,11 +88,13 @@ impl FurtherKeys {
         });
         self.keys[(entry ^ Self::TAG) as usize] = (key, block);
         self.by_block.entry(block).or_default().push(entry);
+        self.note(block);
         entry
     }
 
     /// Takes all keys of a block away.
     pub fn remove(&mut self, block: BlockId) {
         self.vacant.extend(self.by_block.remove(&block).unwrap_or_default());
+        self.note(block);
     }
 }

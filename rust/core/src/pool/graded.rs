@@ -115,6 +115,14 @@ impl BlockPool {
         self.adaptive.iter().flat_map(|adaptive| adaptive.blocks(&self.states))
     }
 
+    /// Returns the free blocks in the order in which they will be taken, if no tail waits on: the free
+    /// queue, what waits in adaptive order, and the pinned tier.
+    pub fn eviction_order(&self) -> Vec<BlockId> {
+        let adaptive = self.adaptive().map(|adaptive| adaptive.eviction_order(&self.states));
+        let waiting = adaptive.unwrap_or_default();
+        self.free_blocks().chain(waiting).chain(self.pinned_blocks()).collect()
+    }
+
     /// As [`Self::touch`], in adaptive order.
     #[cold]
     #[inline(never)]

@@ -7,12 +7,14 @@
 
 mod adaptive;
 mod block_pool;
+mod by_hand;
 mod census;
 mod chains;
 mod claiming;
 mod cursor;
 mod event;
 mod free_queue;
+mod free_walk;
 mod full_blocks;
 mod further_keys;
 mod grade;
@@ -36,6 +38,7 @@ mod usage;
 
 pub use adaptive::{Adaptive, Claim, Mark, Ordering, SampleCounts, Standing};
 pub use block_pool::{AdaptiveOrder, BlockPool};
+pub use by_hand::QueueEnd;
 pub use census::Census;
 pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use cursor::ChainCursor;

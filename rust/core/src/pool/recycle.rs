@@ -161,7 +161,7 @@ impl BlockPool {
     }
 
     /// Takes blocks that stand side by side out of the queue that they are in.
-    fn unlink(&mut self, run: Run) {
+    pub(super) fn unlink(&mut self, run: Run) {
         let list = match run.first().is_some_and(|block| self.states.is_pinned(block)) {
             true => &mut self.pinned,
             false => &mut self.free,

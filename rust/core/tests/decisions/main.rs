@@ -24,4 +24,5 @@ mod small;
 mod state_rows;
 mod states;
 mod windows;
+mod written;
 mod zeroing;

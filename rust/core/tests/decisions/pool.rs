@@ -1,7 +1,7 @@
 //! The pool by itself, as the caller of a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, BlockStates, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation,
+    BlockPool, BlockStates, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -69,20 +69,29 @@ fn a_key_knows_its_blocks_and_the_pool_its_keys() {
     assert_eq!(keys, [1, 2]);
 }
 
-#[test]
-fn a_block_knows_its_neighbours_in_the_free_queue() {
-    let mut pool = pool(5);
-    assert_eq!(pool.free_neighbours(1), (None, Some(2)));
-    assert_eq!(pool.free_neighbours(3), (Some(2), Some(4)));
-    assert_eq!(pool.free_neighbours(4), (Some(3), None));
-    assert_eq!(pool.free_neighbours(0), (None, None));
-    pool.touch(&[2]);
-    assert_eq!(pool.free_neighbours(2), (None, None));
-    assert_eq!(pool.free_neighbours(3), (Some(1), Some(4)));
+/// The free blocks, walked from both ends.
+fn walked(pool: &BlockPool) -> Vec<BlockId> {
+    let forward: Vec<_> = pool.queued_from(pool.first_queued()).collect();
+    let back = |&block: &BlockId| pool.queued_before(block);
+    let mut backward: Vec<_> = std::iter::successors(pool.last_queued(), back).collect();
+    backward.reverse();
+    assert_eq!(forward, backward);
+    forward
 }
 
 #[test]
-fn a_pinned_block_has_its_neighbours_in_the_pinned_tier() {
+fn free_blocks_are_walked_from_both_ends() {
+    let mut pool = pool(5);
+    assert_eq!(walked(&pool), [1, 2, 3, 4]);
+    assert_eq!([0, 1].map(|block| pool.is_queued(block)), [false, true]);
+    pool.touch(&[2]);
+    assert_eq!((walked(&pool), pool.is_queued(2)), (vec![1, 3, 4], false));
+    taken(&mut pool, 3);
+    assert_eq!((pool.first_queued(), pool.last_queued()), (None, None));
+}
+
+#[test]
+fn the_pinned_tier_is_walked_behind_the_free_queue() {
     let mut pool = pool(5);
     let blocks = taken(&mut pool, 2);
     pool.insert_key(blocks[0], key(1, 0), 4);
@@ -90,8 +99,45 @@ fn a_pinned_block_has_its_neighbours_in_the_pinned_tier() {
     pool.pin(blocks.iter().copied());
     pool.release(&blocks);
     assert_eq!((pool.num_pinned_blocks(), &blocks[..]), (2, &[1, 2][..]));
-    assert_eq!(pool.free_neighbours(1), (None, Some(2)));
-    assert_eq!(pool.free_neighbours(2), (Some(1), None));
+    assert_eq!(walked(&pool), [3, 4, 1, 2]);
+    assert!(pool.unqueue(1));
+    assert_eq!((walked(&pool), pool.num_pinned_blocks()), (vec![3, 4, 2], 1));
+}
+
+#[test]
+fn a_block_out_of_the_queue_by_hand_is_nobodys_until_it_is_counted_or_put_back() {
+    let mut pool = pool(6);
+    assert!(pool.unqueue(2) && !pool.unqueue(2) && !pool.unqueue(0));
+    assert_eq!((pool.ref_count(2), pool.is_loose(2), pool.num_free_blocks()), (0, true, 4));
+    assert!(pool.check_none_by_hand([1, 2].into_iter()).is_err());
+    pool.enqueue(&[2], QueueEnd::Front).expect("a loose block");
+    assert_eq!(walked(&pool), [2, 1, 3, 4, 5]);
+    // Counted before it leaves, given back by hand.
+    pool.set_ref_count(3, 2).expect("a count that fits");
+    assert!(pool.check_free(1).is_ok() && pool.check_free(3).is_err());
+    assert_eq!((pool.ref_count(3), pool.is_queued(3), pool.unqueue(3)), (2, true, true));
+    assert_eq!((pool.ref_count(3), pool.is_loose(3)), (2, false));
+    pool.set_ref_count(3, 0).expect("a count that fits");
+    pool.enqueue(&[3], QueueEnd::Back).expect("a loose block");
+    assert_eq!(walked(&pool), [2, 1, 4, 5, 3]);
+}
+
+#[test]
+fn what_may_not_be_queued_is_refused_and_nothing_changes() {
+    let mut pool = pool(6);
+    assert!([4, 5].into_iter().all(|block| pool.unqueue(block)));
+    pool.set_ref_count(5, 1).expect("a count that fits");
+    let refused = [
+        (&[4, 0][..], "it is the null block"),
+        (&[4, 1], "it is there already"),
+        (&[4, 5], "it has 1 references"),
+        (&[4, 4], "it was given twice"),
+    ];
+    for (blocks, why) in refused {
+        let error = pool.enqueue(blocks, QueueEnd::Back).expect_err(why).to_string();
+        assert!(error.contains(why) && error.ends_with("(invariant 2)"), "{error}");
+        assert_eq!((walked(&pool), pool.is_loose(4)), (vec![1, 2, 3], true));
+    }
 }
 
 #[test]
@@ -137,7 +183,7 @@ fn a_reference_count_can_be_set_as_far_as_it_fits() {
     assert_eq!(pool.states().ref_count(1), MAX_REFERENCES);
     assert!(pool.set_ref_count(1, MAX_REFERENCES + 1).is_err());
     pool.set_ref_count(1, 0).expect("a count that fits");
-    assert_eq!((pool.states().ref_count(1), pool.states().is_cached(1)), (0, true));
+    assert_eq!((pool.ref_count(1), pool.states().is_cached(1)), (0, true));
 }
 
 #[test]

@@ -115,9 +115,10 @@ pub(crate) fn packed_key<'py>(
     key: &CacheKey,
     hash_len: usize,
 ) -> Bound<'py, PyBytes> {
-    let mut bytes = hash_bytes(py, &key.hash, hash_len).as_bytes().to_vec();
-    bytes.extend(u32::from(key.group).to_be_bytes());
-    PyBytes::new(py, &bytes)
+    let mut bytes = [0; BlockHash::MAX_LEN + 4];
+    bytes[..BlockHash::MAX_LEN].copy_from_slice(&key.hash.to_bytes());
+    bytes[hash_len..hash_len + 4].copy_from_slice(&u32::from(key.group).to_be_bytes());
+    PyBytes::new(py, &bytes[..hash_len + 4])
 }
 
 /// A key from its packed form, whose hash is one of the manager's from then on.

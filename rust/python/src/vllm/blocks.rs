@@ -5,25 +5,39 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
+use kvoxide_core::{BlockId, BlockPool, GroupBlocks, NULL_BLOCK, RequestId};
 
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
+use super::followed::Followed;
 use super::state::VllmState;
-use super::views::MAX_SHARED;
-use crate::crossing::{BlockLists, BlockView, Gate, arrays, block_error, contained, lists_or_none};
+use crate::crossing::{BlockLists, BlockView, Gate, arrays, contained, lists_or_none};
 
-/// A view of one block.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen, weakref)]
+/// Ends of the free queue.
+pub(super) const FRONT: usize = 0;
+pub(super) const BACK: usize = 1;
+
+/// A view of one block. What never changes of it is read as fast as an attribute of vLLM's own.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen)]
 pub(crate) struct VllmBlock {
     view: BlockView<Engine>,
+    #[pyo3(get)]
+    block_id: Py<PyInt>,
+    #[pyo3(get)]
+    is_null: Py<PyBool>,
 }
 
 impl VllmBlock {
-    fn new(engine: &Arc<Engine>, id: BlockId) -> Self {
-        Self { view: BlockView::new(engine, id) }
+    fn make(py: Python<'_>, engine: &Arc<Engine>, id: BlockId) -> PyResult<Py<PyAny>> {
+        let made = Self {
+            view: BlockView::new(engine, id),
+            block_id: PyInt::new(py, id).unbind(),
+            is_null: PyBool::new(py, id == NULL_BLOCK).to_owned().unbind(),
+        };
+        Ok(Py::new(py, made)?.into_any())
     }
 
     /// The view of a block that whoever asks for it gets.
@@ -31,33 +45,60 @@ impl VllmBlock {
         py: Python<'py>,
         engine: &Arc<Engine>,
         id: BlockId,
-    ) -> PyResult<Bound<'py, Self>> {
-        engine.views.of(py, id, || Self::new(engine, id))
+    ) -> PyResult<Bound<'py, PyAny>> {
+        engine.views.of(py, id, || Self::make(py, engine, id))
+    }
+
+    /// Whether the block is one of an engine's.
+    pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        Arc::ptr_eq(&self.view.owner, engine)
+    }
+
+    /// The id of a block that must be one of an engine's.
+    pub(super) fn id_at(&self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<BlockId> {
+        self.view.id_at(py, engine)
     }
 
     fn gate(&self) -> &Gate<VllmState> {
         &self.view.owner.gate
     }
 
-    /// The blocks before and after this one in its queue.
-    fn neighbours(&self, py: Python<'_>) -> PyResult<(Option<BlockId>, Option<BlockId>)> {
-        self.gate().ask(py, |core| core.pool().free_neighbours(self.view.id))
-    }
-
-    fn other<'py>(
+    /// The view of a free block, or what stands at this end of the queue.
+    fn neighbour<'py>(
         &self,
         py: Python<'py>,
-        id: Option<BlockId>,
-    ) -> PyResult<Option<Bound<'py, Self>>> {
-        id.map(|id| Self::shared(py, &self.view.owner, id)).transpose()
+        end: usize,
+        of: impl FnOnce(&BlockPool, BlockId) -> Option<BlockId>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let id = self.view.id;
+        let neighbour = self.gate().ask(py, |core| {
+            let pool = core.pool();
+            pool.is_queued(id).then(|| of(pool, id))
+        })?;
+        let Some(neighbour) = neighbour else { return Ok(None) };
+        queued(py, &self.view.owner, neighbour, end)
+    }
+}
+
+/// The view of a free block, or what stands at this end of the queue.
+pub(super) fn queued<'py>(
+    py: Python<'py>,
+    engine: &Arc<Engine>,
+    id: Option<BlockId>,
+    end: usize,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match id {
+        Some(id) => VllmBlock::shared(py, engine, id).map(Some),
+        None => Ok(engine.views.end(py, end)),
     }
 }
 
 #[pymethods]
 impl VllmBlock {
-    #[getter]
-    fn block_id(&self) -> BlockId {
-        self.view.id
+    /// vLLM's class, so that its own and others' code takes a view for one of its blocks.
+    #[getter(__class__)]
+    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        class_of_blocks(slf.py(), || slf.get_type())
     }
 
     #[getter]
@@ -113,23 +154,18 @@ impl VllmBlock {
     }
 
     #[getter]
-    fn is_null(&self) -> bool {
-        self.view.id == NULL_BLOCK
-    }
-
-    #[getter]
     fn pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.view.owner.facade(py)
     }
 
     #[getter]
-    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Self>>> {
-        self.other(py, self.neighbours(py)?.0)
+    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.neighbour(py, FRONT, BlockPool::queued_before)
     }
 
     #[getter]
-    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Self>>> {
-        self.other(py, self.neighbours(py)?.1)
+    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.neighbour(py, BACK, BlockPool::queued_after)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -145,6 +181,25 @@ impl VllmBlock {
     }
 }
 
+/// vLLM's class of blocks where it is loaded, else the one that is asked.
+pub(super) fn class_of_blocks<'py>(
+    py: Python<'py>,
+    own: impl FnOnce() -> Bound<'py, PyType>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if let Some(class) = CLASS.get(py) {
+        return Ok(class.bind(py).clone());
+    }
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    match modules.get_item("vllm.v1.core.kv_cache_utils")? {
+        None => Ok(own().into_any()),
+        Some(module) => {
+            let class = module.getattr("KVCacheBlock")?.unbind();
+            Ok(CLASS.get_or_init(py, || class).bind(py).clone())
+        }
+    }
+}
+
 /// Blocks per group, with the interface of vLLM's class of this name.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
 pub(crate) struct VllmBlocks {
@@ -152,16 +207,49 @@ pub(crate) struct VllmBlocks {
     /// Whether a caller put it together, so that it is not the one object that stands for no
     /// blocks even if it has none.
     is_made_by_caller: bool,
+    /// The lists of views, once they were asked for.
+    views: PyOnceLock<Py<PyTuple>>,
+    /// Where these are what a request holds: the tables that have its lists.
+    held: Option<Held>,
+}
+
+/// What a request holds, as the tables of all groups have it.
+pub(super) struct Held {
+    pub(super) request: RequestId,
+    pub(super) name: Py<PyString>,
+    /// A dictionary for each group.
+    pub(super) tables: Py<PyTuple>,
 }
 
 impl VllmBlocks {
     /// Blocks that the engine hands out.
     pub(super) fn new(lists: BlockLists<Engine>) -> Self {
-        Self { lists, is_made_by_caller: false }
+        Self { lists, is_made_by_caller: false, views: PyOnceLock::new(), held: None }
+    }
+
+    /// What a request holds.
+    pub(super) fn held(lists: BlockLists<Engine>, held: Held) -> Self {
+        Self { held: Some(held), ..Self::new(lists) }
     }
 
     fn of_caller(lists: BlockLists<Engine>) -> Self {
-        Self { lists, is_made_by_caller: true }
+        Self { is_made_by_caller: true, ..Self::new(lists) }
+    }
+
+    fn list_views<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let BlockLists { owner, groups } = &self.lists;
+        if self.lists.is_empty() {
+            return PyTuple::new(py, groups.iter().map(|_| PyTuple::empty(py)));
+        }
+        if let Some(held) = &self.held
+            && held.is_held_still(py, owner)?
+        {
+            return held.rows(py);
+        }
+        contained(py, || {
+            let lists = groups.iter().map(|group| block_list(py, owner, group.iter()));
+            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     /// The groups of a list of ids, which count from the end if negative.
@@ -177,19 +265,27 @@ impl VllmBlocks {
     }
 }
 
+impl Held {
+    fn is_held_still(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
+        let name = self.name.bind(py).to_str()?;
+        engine.gate.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
+    }
+
+    /// The lists that the tables have.
+    fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let tables = self.tables.bind(py).iter();
+        let rows = tables.map(|table| table.get_item(&self.name)).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, rows)
+    }
+}
+
 #[pymethods]
 impl VllmBlocks {
     /// A tuple of lists of block views; without any block one of empty tuples, as in vLLM.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let BlockLists { owner, groups } = &self.lists;
-        if self.lists.is_empty() {
-            return PyTuple::new(py, groups.iter().map(|_| PyTuple::empty(py)));
-        }
-        contained(py, || {
-            let lists = groups.iter().map(|group| block_list(py, owner, group.iter()));
-            PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
-        })
+        let made = self.views.get_or_try_init(py, || self.list_views(py).map(Bound::unbind))?;
+        Ok(made.bind(py).clone())
     }
 
     #[pyo3(signature = (allow_none=false, *, group_ids=None))]
@@ -243,29 +339,26 @@ impl VllmBlocks {
     }
 }
 
-/// Views of blocks as a list. Every null entry is the one null view of the pool.
+/// Views of blocks as a list.
 pub(super) fn block_list<'py>(
     py: Python<'py>,
     engine: &Arc<Engine>,
     ids: impl IntoIterator<Item = BlockId>,
 ) -> PyResult<Bound<'py, PyList>> {
     let ids: Vec<_> = ids.into_iter().collect();
-    let is_shared = ids.len() <= MAX_SHARED;
-    let mut null = None;
-    let view = |&id: &BlockId| -> PyResult<Bound<'py, PyAny>> {
-        if id != NULL_BLOCK {
-            return Ok(match is_shared {
-                true => VllmBlock::shared(py, engine, id)?,
-                false => Bound::new(py, VllmBlock::new(engine, id))?,
-            }
-            .into_any());
-        }
-        if null.is_none() {
-            null = Some(engine.facade(py)?.getattr(intern!(py, "null_block"))?);
-        }
-        null.clone().ok_or_else(|| block_error(py, "the pool has no null block"))
-    };
-    PyList::new(py, ids.iter().map(view).collect::<PyResult<Vec<_>>>()?)
+    engine.views.list(py, ids.into_iter(), |id| VllmBlock::make(py, engine, id))
+}
+
+impl Engine {
+    /// What is kept up to date of a state.
+    pub(super) fn followed<'a>(self: &Arc<Self>, state: &'a mut VllmState) -> &'a mut Followed {
+        let engine = Arc::downgrade(self);
+        let views_of = move |py: Python<'_>, ids: Vec<BlockId>| {
+            let Some(engine) = engine.upgrade() else { return Ok(None) };
+            block_list(py, &engine, ids).map(|views| Some(views.unbind()))
+        };
+        state.followed.get_or_insert_with(|| Followed::new(Box::new(views_of)))
+    }
 }
 
 /// Whether an allocation with these blocks is one without a hit. vLLM tells that by the identity of
@@ -303,7 +396,7 @@ pub(super) fn ids_of(blocks: &Bound<'_, PyAny>, engine: &Arc<Engine>) -> PyResul
     let id = |block: PyResult<Bound<'_, PyAny>>| {
         let block = block?;
         match block.cast::<VllmBlock>() {
-            Ok(block) => block.get().view.id_at(py, engine),
+            Ok(block) => block.get().id_at(py, engine),
             Err(_) => block.getattr(intern!(py, "block_id"))?.extract(),
         }
     };

@@ -4,8 +4,13 @@
 //! In the order of its layers: each module uses only those below it.
 
 mod pool;
+mod queue;
+mod rows;
 
 mod manager;
+
+mod sequence;
+mod walk;
 
 mod blocks;
 mod events;
@@ -17,6 +22,7 @@ mod engine;
 mod state;
 
 mod claims;
+mod followed;
 mod views;
 
 mod request;
@@ -32,3 +38,5 @@ pub(crate) use blocks::{VllmBlock, VllmBlocks};
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;
+pub(crate) use sequence::VllmBlockSequence;
+pub(crate) use walk::{VllmFreeWalk, VllmKeeper, VllmQueueEnd};

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::pool::Observation;
 use kvoxide_core::{BlockId, GroupId, NULL_BLOCK};
@@ -11,6 +11,7 @@ use super::blocks::{VllmBlock, block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::events::VllmEvents;
 use super::manager::VllmManager;
+use super::sequence::VllmBlockSequence;
 use super::state::VllmState;
 use crate::crossing::{WithCore, found, known_hash, known_key, packed_key, take_blocks};
 
@@ -35,7 +36,7 @@ impl VllmManager {
         self.engine.gate.ask(py, |core| core.pool().num_pinned_blocks())
     }
 
-    fn block<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, VllmBlock>> {
+    fn block<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyAny>> {
         let len = self.num_blocks(py)? as i64;
         let from_start = if index < 0 { index + len } else { index };
         if !(0..len).contains(&from_start) {
@@ -54,6 +55,26 @@ impl VllmManager {
             let hash = known_hash(hash, state.hash_len)?;
             let found = found(&state.core, hash, groups);
             found.map(|ids| block_list(py, &self.engine, ids)).transpose()
+        })
+    }
+
+    /// Every block.
+    fn blocks(&self, py: Python<'_>) -> PyResult<VllmBlockSequence> {
+        Ok(VllmBlockSequence::new(&self.engine, self.num_blocks(py)?))
+    }
+
+    /// The block that serves a packed key.
+    fn block_of_key<'py>(&self, key: &Bound<'py, PyBytes>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let block = self.find_key(key)?;
+        block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
+    }
+
+    /// Keeps an empty dictionary as the further keys of blocks are.
+    fn follow_further_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.engine.gate.edit(keys.py(), "follow_further_keys", |state| {
+            state.core.pool_mut().note_further_keys();
+            self.engine.followed(state).set_further_keys(keys);
+            state.follow(keys.py())
         })
     }
 
@@ -95,25 +116,16 @@ impl VllmManager {
         self.engine.gate.read(py, |state| key_list(py, state, block))
     }
 
-    /// Ids of the blocks that have further keys beside their own hash.
-    fn blocks_with_extra_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.read(py, |state| {
-            let pool = state.core.pool();
-            let ids = 0..pool.num_blocks() as BlockId;
-            let with_extra = ids.filter(|&block| pool.states().has_further_keys(block));
-            PyList::new(py, with_extra.collect::<Vec<_>>())
-        })
-    }
-
     fn insert_key(
         &self,
         block: BlockId,
         key: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
-        self.engine
-            .gate
-            .edit(key.py(), "insert_key", |state| state.insert_key(block, key, num_tokens))
+        self.engine.gate.edit(key.py(), "insert_key", |state| {
+            state.insert_key(block, key, num_tokens)?;
+            state.follow(key.py())
+        })
     }
 
     /// Takes every key of a block away without an event and hands the packed keys out.
@@ -121,6 +133,7 @@ impl VllmManager {
         self.engine.gate.edit(py, "remove_keys", |state| {
             let keys = key_list(py, state, block)?;
             state.remove_keys(block);
+            state.follow(py)?;
             Ok(keys)
         })
     }
@@ -144,6 +157,7 @@ impl VllmManager {
     fn touch(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
         self.engine.gate.change(blocks.py(), "touch", |state| {
+            state.core.pool().check_none_by_hand(ids.iter().copied()).into_vllm(blocks.py())?;
             state.core.pool_mut().touch(&ids);
             Ok(())
         })
@@ -189,19 +203,6 @@ impl VllmManager {
         self.engine
             .gate
             .change(py, "reset_prefix_cache", |state| Ok(state.core.reset_prefix_cache()))
-    }
-
-    fn free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.read(py, |state| {
-            let pool = state.core.pool();
-            PyList::new(
-                py,
-                pool.free_blocks()
-                    .chain(pool.pinned_blocks())
-                    .chain(pool.listed_blocks())
-                    .collect::<Vec<_>>(),
-            )
-        })
     }
 
     /// The events since the last call; `None` where there was none.

@@ -1,5 +1,9 @@
 //! What vLLM's manager keeps behind its gate: the core, and how vLLM's requests are called there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -8,11 +12,29 @@ use kvoxide_core::{BlockId, Claim, GroupBlocks, GroupSpec, Manager, RequestId};
 
 use super::claims::Claims;
 use super::errors::IntoVllmResult;
+use super::followed::Followed;
 use super::reading::{Reader, Requests};
 use super::request::Mirror;
 use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
 
 type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
+
+/// How often the free queue may have changed: read without the state, written by who has it.
+#[derive(Default)]
+pub(super) struct Changes(AtomicU64);
+
+impl Changes {
+    /// How often so far.
+    #[inline]
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn add(&self) {
+        self.0.store(self.count().wrapping_add(1), Ordering::Relaxed);
+    }
+}
 
 /// The state of one vLLM manager.
 pub(crate) struct VllmState {
@@ -28,11 +50,21 @@ pub(crate) struct VllmState {
     /// How many calls that may change something go by from one check to the next; 0 for no check.
     check_every: u64,
     num_calls: u64,
+    /// Counts whenever the free queue may have changed.
+    pub(super) changes: Arc<Changes>,
+    /// None where nobody asked for what has to be kept up to date.
+    pub(super) followed: Option<Box<Followed>>,
 }
 
 impl Guarded for VllmState {
     #[inline]
     fn look_after(&mut self, call: &'static str) -> Result<(), String> {
+        self.changes.add();
+        if self.is_behind() {
+            Python::attach(|py| self.follow(py)).map_err(|error| {
+                format!("what others look at could not be brought up to date ({error})")
+            })?;
+        }
         match self.check_every {
             0 => Ok(()),
             _ => self.count_and_check(call),
@@ -69,6 +101,32 @@ impl VllmState {
             next_id: 0,
             check_every,
             num_calls: 0,
+            changes: Arc::default(),
+            followed: None,
+        }
+    }
+
+    /// A call changes, or may change, what a request holds.
+    #[inline]
+    pub(super) fn note(&mut self, request: RequestId) {
+        if let Some(followed) = &mut self.followed {
+            followed.note(request);
+        }
+    }
+
+    #[inline]
+    fn is_behind(&self) -> bool {
+        self.followed.as_ref().is_some_and(|followed| {
+            followed.is_behind() || self.core.pool().has_noted_further_keys()
+        })
+    }
+
+    /// Brings what others look at up to date.
+    pub(super) fn follow(&mut self, py: Python<'_>) -> PyResult<()> {
+        let hash_len = self.hash_len();
+        match &mut self.followed {
+            Some(followed) => followed.follow(py, &mut self.core, hash_len),
+            None => Ok(()),
         }
     }
 
@@ -114,6 +172,10 @@ impl VllmState {
             Mirror::new(self.next_id, self.claims.read(request.request))
         });
         self.claims.tell_time(&mut self.core, mirror.claim);
+        check_by_hand(&mut self.core, mirror.id)?;
+        if let Some(followed) = &mut self.followed {
+            followed.note(mirror.id);
+        }
         let mut hash_len = self.hash_len;
         let claim = mirror.claim;
         let result = self.core.claiming(claim.as_ref(), |core| call(core, mirror, &mut hash_len));
@@ -131,6 +193,35 @@ impl VllmState {
     /// The number of a request that holds blocks.
     pub(super) fn id_of(&self, request_id: &str) -> Option<RequestId> {
         self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
+    }
+
+    /// Writes to the tables of a request, by its number; one that nobody knows gets one, unless the
+    /// write is refused. What it then holds is followed, and where that is nothing it is forgotten.
+    pub(super) fn write(
+        &mut self,
+        py: Python<'_>,
+        request_id: &str,
+        write: impl FnOnce(&mut Manager, RequestId) -> kvoxide_core::Result<()>,
+    ) -> PyResult<()> {
+        let last_id = self.next_id;
+        let mirror = self.requests.entry_ref(request_id).or_insert_with(|| {
+            self.next_id += 1;
+            Mirror::new(self.next_id, None)
+        });
+        let id = mirror.id;
+        if let Err(refused) = write(&mut self.core, id) {
+            if self.next_id != last_id {
+                self.forget(request_id);
+                self.next_id = last_id;
+            }
+            return Err(refused).into_vllm(py);
+        }
+        self.note(id);
+        self.follow(py)?;
+        if self.core.forget_if_empty(id) {
+            self.forget(request_id);
+        }
+        Ok(())
     }
 
     /// The names of requests.
@@ -165,6 +256,9 @@ impl VllmState {
         request_id: &str,
     ) -> Option<(RequestId, Option<Claim>)> {
         let Mirror { id, claim, .. } = self.requests.remove(request_id)?;
+        if let Some(followed) = &mut self.followed {
+            Python::attach(|py| followed.forget(py, request_id, id));
+        }
         self.core.forget_lookup(id);
         self.claims.tell_time(&mut self.core, claim);
         self.core.knows(id).then_some((id, claim))
@@ -201,6 +295,7 @@ impl VllmState {
 
     /// Takes every key of a block away without an event.
     pub(super) fn remove_keys(&mut self, block: BlockId) {
+        self.changes.add();
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
         if pool.states().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
@@ -208,4 +303,15 @@ impl VllmState {
             pool.evict([block]);
         }
     }
+}
+
+/// Checks what others wrote to the tables of a request before it goes on.
+#[inline]
+fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
+    if !core.is_newly_written(request) {
+        return Ok(());
+    }
+    kvoxide_core::check_written(core, request).map_err(|broken| {
+        PyAssertionError::new_err(format!("what was written to a block table cannot be: {broken}"))
+    })
 }

@@ -39,6 +39,7 @@ from kvoxide.vllm.verify.managers.operations.steps import FinalizeTails, NextSte
 from kvoxide.vllm.verify.managers.prompts import PromptFamily, Segments
 from kvoxide.vllm.verify.managers.scenarios import Scenario, draw_style
 from kvoxide.vllm.verify.managers.world import RequestModel, World
+from kvoxide.vllm.verify.managers.writing_traffic import WritingTraffic
 
 Draw: TypeAlias = Callable[[World], Operation | None]
 
@@ -101,6 +102,8 @@ class Traffic:
             ]
         if with_inside and self._scenario.pokes_at_pool:
             weighted += [(inside.poke, 3)]
+        if with_inside and self._scenario.writes_by_hand:
+            weighted += [(WritingTraffic(self._rng, self._scenario).write, 8)]
         emphasis = (0.3, 1, 1, 1, 3)
         return (
             [draw for draw, _ in weighted],

@@ -88,6 +88,16 @@ impl Lists {
         self.ranks.end_epoch();
     }
 
+    /// Returns every block, the one that is evicted first at the front.
+    pub fn in_order(&self, states: &BlockStates) -> Vec<BlockId> {
+        let (mut ranks, mut blocks) = (self.ranks.clone(), Vec::new());
+        while let Some(list) = ranks.first() {
+            blocks.extend(states.ring(self.sentinel(list)));
+            ranks.empty_first();
+        }
+        blocks
+    }
+
     /// Every block, list by list.
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| states.ring(self.first_sentinel + list))

@@ -415,6 +415,17 @@ impl Adaptive {
         self.sample.forget_all();
     }
 
+    /// Returns the blocks of the ladder, the lists and the held tier in the order of their eviction, if
+    /// no tail waits on.
+    pub fn eviction_order(&self, states: &BlockStates) -> Vec<BlockId> {
+        let by_priority: Vec<_> = self.ladder.blocks(states).collect();
+        let num_high = self.ladder.num_high();
+        let (low, high) = by_priority.split_at(by_priority.len() - num_high);
+        let mut order = [low, &self.lists.in_order(states), high].concat();
+        order.extend(self.held.iter(states));
+        order
+    }
+
     /// The blocks of the ladder, the lists and the held tier, in no particular order.
     pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
         self.ladder.blocks(states).chain(self.lists.blocks(states)).chain(self.held.iter(states))

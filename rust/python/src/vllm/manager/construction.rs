@@ -12,6 +12,7 @@ use crate::vllm::blocks::VllmBlocks;
 use crate::vllm::engine::Engine;
 use crate::vllm::reading::{ListLength, Requests};
 use crate::vllm::state::VllmState;
+use crate::vllm::walk::{VllmKeeper, VllmQueueEnd};
 
 /// The engine of one vLLM manager.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmManager", frozen)]
@@ -127,8 +128,11 @@ impl VllmManager {
     }
 
     /// Tells, once, which Python object stands for the block pool; only a weak reference is kept.
-    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.engine.set_facade(pool)
+    /// The pool keeps what is returned for as long as it lives.
+    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<VllmKeeper> {
+        self.engine.set_facade(pool)?;
+        VllmQueueEnd::open(pool.py(), &self.engine)?;
+        Ok(VllmKeeper { engine: self.engine.clone() })
     }
 
     /// Makes the manager refuse every further call, as after a panic, and says why.

@@ -77,6 +77,9 @@ impl VllmManager {
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
         self.engine.gate.change(py, "allocate_slots", |state| {
+            if state.core.pool().has_by_hand() {
+                state.core.check_hit_by_hand(hit_blocks).into_vllm(py)?;
+            }
             if hit.is_some() {
                 check_num_groups(hit_blocks.len(), state.core.config().groups.len())
                     .into_vllm(py)?;
@@ -111,11 +114,16 @@ impl VllmManager {
 
     /// Gives back what a request holds; nothing if it holds nothing.
     fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
-        self.engine.gate.change(py, "free", |state| match state.forget_claimed(request_id) {
-            Some((id, claim)) => {
-                state.core.claiming(claim.as_ref(), |core| core.free(id)).into_vllm(py)
+        self.engine.gate.change(py, "free", |state| {
+            if let Some(id) = state.id_of(request_id) {
+                state.core.check_none_by_hand(id).into_vllm(py)?;
             }
-            None => Ok(()),
+            match state.forget_claimed(request_id) {
+                Some((id, claim)) => {
+                    state.core.claiming(claim.as_ref(), |core| core.free(id)).into_vllm(py)
+                }
+                None => Ok(()),
+            }
         })
     }
 
@@ -156,6 +164,7 @@ impl VllmManager {
                     let remove = |core: &mut Manager| {
                         core.remove_skipped_blocks(id, processed, num_prompt_tokens)
                     };
+                    state.note(id);
                     state.core.claiming(claim.as_ref(), remove).into_vllm(py)
                 }
                 None => Ok(()),

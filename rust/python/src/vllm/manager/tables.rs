@@ -1,13 +1,13 @@
 //! What requests hold, as blocks and as ids, and blocks that callers put together.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use kvoxide_core::GroupBlocks;
 
 use super::construction::VllmManager;
-use crate::crossing::id_lists;
-use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, lists_of};
+use crate::crossing::{BlockLists, id_lists};
+use crate::vllm::blocks::{Held, VllmBlocks, groups_of, lists_of};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::state::VllmState;
 
@@ -18,8 +18,23 @@ impl VllmManager {
         self.no_blocks(py, num_groups)
     }
 
-    fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<VllmBlocks> {
-        self.engine.gate.read(py, |state| Ok(self.wrap(state.blocks_of(request_id))))
+    /// What a request holds; with the tables of all groups, the lists that they have of it.
+    #[pyo3(signature = (request_id, tables=None))]
+    fn get_blocks(
+        &self,
+        request_id: &Bound<'_, PyString>,
+        tables: Option<&Bound<'_, PyTuple>>,
+    ) -> PyResult<VllmBlocks> {
+        let py = request_id.py();
+        let name = request_id.to_str()?;
+        self.engine.gate.read(py, |state| {
+            let lists = BlockLists::new(&self.engine, state.blocks_of(name));
+            let (Some(request), Some(tables)) = (state.id_of(name), tables) else {
+                return Ok(VllmBlocks::new(lists));
+            };
+            let (name, tables) = (request_id.clone().unbind(), tables.clone().unbind());
+            Ok(VllmBlocks::held(lists, Held { request, name, tables }))
+        })
     }
 
     fn get_block_ids<'py>(
@@ -42,23 +57,6 @@ impl VllmManager {
     /// How many blocks a request has in a group; `None` for one that holds nothing.
     fn table_len(&self, py: Python<'_>, request_id: &str, group: usize) -> PyResult<Option<usize>> {
         self.engine.gate.read(py, |state| Ok(table_of(state, request_id, group).map(|t| t.len())))
-    }
-
-    /// Views of the blocks `first..end` of a request in a group, as far as there are so many.
-    fn table_blocks<'py>(
-        &self,
-        py: Python<'py>,
-        request_id: &str,
-        group: usize,
-        first: usize,
-        end: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let ids: Vec<_> = self.engine.gate.read(py, |state| {
-            let table = table_of(state, request_id, group);
-            let ids = table.into_iter().flat_map(|table| (first..end).map_while(|i| table.get(i)));
-            Ok(ids.collect())
-        })?;
-        block_list(py, &self.engine, ids)
     }
 
     fn wrap_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {

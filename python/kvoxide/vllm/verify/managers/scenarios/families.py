@@ -30,6 +30,11 @@ def junction_scenario(seed: int) -> Scenario:
     return replace(partial_hit_scenario(seed), shared_prefix_checkpoint=True)
 
 
+def written_scenario(seed: int) -> Scenario:
+    """Traffic also writes to the free queue and to block tables."""
+    return replace(attention_scenario(seed), writes_by_hand=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
@@ -42,6 +47,7 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "surfaces": surface_scenario,
     "local": local_scenario,
     "junctions": junction_scenario,
+    "writes": written_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 EVERY_FAMILY: Final = "all"

@@ -74,6 +74,7 @@ class Scenario:
     shared_prefix_checkpoint: bool = False
     dcp_world_size: int = 1
     pokes_at_pool: bool = False
+    writes_by_hand: bool = False
 
     @property
     def state_groups(self) -> "tuple[Group, ...]":

@@ -1,0 +1,94 @@
+//! Block tables that others write to.
+
+use kvoxide_core::pool::QueueEnd;
+use kvoxide_core::{
+    AllocateArgs, BlockHash, Error, GroupSpec, Manager, ManagerConfig, RequestView, check,
+    check_written,
+};
+
+const A: u64 = 1;
+const B: u64 = 2;
+
+/// Requests of two full blocks and one that they write to: `A` has blocks 1 to 3, `B` 4 to 6.
+fn manager() -> Manager {
+    let config = ManagerConfig::new(11, vec![GroupSpec::full(4)], 40);
+    let mut manager = Manager::new(config).expect("a configuration that can work");
+    for id in [A, B] {
+        allocate(&mut manager, id, 0, 10);
+    }
+    manager
+}
+
+fn allocate(manager: &mut Manager, id: u64, num_computed: usize, n: usize) -> Vec<u32> {
+    let hashes = [BlockHash([id, 0, 0, 0]), BlockHash([id, 1, 0, 0])];
+    let request =
+        RequestView { num_computed_tokens: num_computed, ..RequestView::new(id, &hashes[..], 10) };
+    let args = AllocateArgs { num_new_tokens: n, ..AllocateArgs::default() };
+    let new = manager.allocate_slots(&request, &args).expect("slots").expect("room");
+    new.into_iter().flatten().collect()
+}
+
+fn table(manager: &Manager, id: u64) -> Vec<u32> {
+    manager.blocks_of(id).map_or(Vec::new(), |held| held.groups[0].blocks.iter().collect())
+}
+
+#[test]
+fn a_table_that_was_cut_is_filled_again_by_the_next_step() {
+    let mut manager = manager();
+    manager.write_table(A, 0, vec![1]).expect("its own block");
+    assert!(manager.is_newly_written(A) && !manager.is_newly_written(B));
+    manager.release_blocks(&[3, 2]).expect("blocks that it had");
+    assert_eq!(check_written(&mut manager, A), Ok(()));
+    assert!(!manager.is_newly_written(A));
+    assert_eq!(manager.blocks_of(A).expect("known").groups[0].num_cached_blocks, Some(2));
+    assert_eq!(allocate(&mut manager, A, 8, 2), [3, 7]);
+    assert_eq!((table(&manager, A), check(&manager)), (vec![1, 3, 7], Ok(())));
+}
+
+#[test]
+fn what_would_break_a_table_is_refused_and_nothing_changes() {
+    let mut manager = manager();
+    let refused = [
+        (vec![1, 2, 3, 2], "block 2 cannot be in the table: it would be there twice"),
+        (vec![1, 2, 3, 9], "block 9 cannot be in the table: it has no reference"),
+        (vec![1, 2, 3, 6], "block 6 cannot be in the table: it has 1 references and is in 1"),
+    ];
+    for (blocks, why) in refused {
+        let error = manager.write_table(A, 0, blocks).expect_err(why).to_string();
+        assert!(error.starts_with(why) && error.ends_with("(invariant 6)"), "{error}");
+        assert_eq!((table(&manager, A), manager.is_newly_written(A)), (vec![1, 2, 3], false));
+    }
+    assert!(matches!(manager.write_table(A, 0, vec![11]), Err(Error::Block(_))));
+    assert!(matches!(manager.write_table(A, 1, vec![]), Err(Error::OutOfRange(_))));
+    assert!(matches!(manager.write_num_cached(A, 0, Some(12)), Err(Error::Request(_))));
+    manager.pool_mut().set_ref_count(3, 0).expect("a count that fits");
+    let held = manager.enqueue(&[3], QueueEnd::Back).expect_err("in a table").to_string();
+    assert_eq!(held, "block 3 cannot be put into the free queue: request 1 holds it (invariant 6)");
+    assert!(manager.check_none_by_hand(A).is_err() && manager.check_none_by_hand(B).is_ok());
+}
+
+#[test]
+fn a_cached_block_that_a_request_would_write_to_stops_it() {
+    let mut manager = manager();
+    manager.write_num_cached(A, 0, Some(1)).expect("a number that can be");
+    let broken = check_written(&mut manager, A).expect_err("block 2 is cached");
+    assert!(broken.contains("request 1 writes to block 2, which is shared or cached"), "{broken}");
+    assert!(manager.is_newly_written(A));
+    manager.write_num_cached(A, 0, Some(2)).expect("a number that can be");
+    assert_eq!(check_written(&mut manager, A), Ok(()));
+}
+
+#[test]
+fn shared_blocks_can_be_put_into_a_table_and_a_request_be_made_and_emptied() {
+    let mut manager = manager();
+    manager.pool_mut().touch(&[1]);
+    manager.write_table(9, 0, vec![1]).expect("a block with a reference to spare");
+    manager.write_num_cached(9, 0, Some(1)).expect("a number that can be");
+    assert_eq!((check_written(&mut manager, 9), check(&manager)), (Ok(()), Ok(())));
+    assert!(!manager.forget_if_empty(9));
+    manager.write_table(9, 0, vec![]).expect("no block");
+    manager.write_num_cached(9, 0, None).expect("no number");
+    assert!(manager.forget_if_empty(9) && !manager.knows(9));
+    manager.release_blocks(&[1]).expect("the reference that is left");
+    assert_eq!(check(&manager), Ok(()));
+}

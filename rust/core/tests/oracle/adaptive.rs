@@ -1,0 +1,249 @@
+//! The adaptive retention policy, one block at a time, as `Vec` and maps write it down. The
+//! engine's [`kvoxide_core::BlockPool`] with an adaptive order has to evict the same blocks in the
+//! same order.
+//!
+//! Free blocks are taken in this order: those that cache nothing, those below the default retention
+//! priority, the *lists*, those above the default priority, *protected* tails.
+//!
+//! The lists hold free cached blocks by how often their prefix was used, by their *penalty*
+//! (halvings of their value) and by the epoch in which they became free. A scoring function ranks
+//! the lists; the head of the list with the lowest score goes first. An epoch ends each time as many
+//! full blocks of prompts became cached as a 16th of the pool. A duel of shadow caches on a sample
+//! of the blocks decides which scoring function is in force. A hit makes the penalty 0 and adds a
+//! use. A block whose key another block computed once more is worthless.
+//!
+//! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all *full
+//! blocks* of the prefix. A valuable tail that a running request has left behind is protected. A
+//! tail whose turn it is gets a *second chance* if the full block that ends where it does was used
+//! later: it waits beside that block.
+//!
+//! This file has the order; the modules below have the rest. Not modelled, and never reached by the
+//! random traffic: times to live beyond 49 days count as endless, and sampled names that nobody
+//! mentions for 128 epochs are forgotten.
+
+pub mod block;
+pub mod calls;
+mod lists;
+pub mod priority;
+mod releases;
+pub mod requests;
+mod scoring;
+mod shadow;
+pub mod value;
+
+use kvoxide_core::pool::{KeyLayout, Mark};
+use kvoxide_core::{BlockId, CacheKey, GroupId};
+
+use crate::pool::Pool;
+use block::{Block, Place};
+use lists::{List, Lists};
+use priority::{DEFAULT, Priorities};
+use scoring::{AGES, class_of};
+use shadow::{Duel, Name};
+
+pub struct Adaptive {
+    pub pool: Pool,
+    pub priorities: Priorities,
+    pub duel: Duel,
+    marks: Vec<Mark>,
+    pub blocks: Vec<Block>,
+    lists: Lists,
+    /// Protected tails; the first is evicted first.
+    pub protected: Vec<BlockId>,
+    /// While blocks are released that a running request has left behind: those of them that are
+    /// protected.
+    pub newly_protected: Option<Vec<BlockId>>,
+    pub epoch: usize,
+    epoch_len: usize,
+    num_cached_in_epoch: usize,
+}
+
+impl Adaptive {
+    /// Epochs in which as many blocks become cached as the pool has; an epoch has at least so many
+    /// blocks.
+    const EPOCHS_PER_POOL: usize = 16;
+    const MIN_EPOCH_LEN: usize = 16;
+
+    pub fn new(pool: Pool, marks: Vec<Mark>, max_protected: usize) -> Self {
+        let num_blocks = pool.blocks.len();
+        let duel = Duel::new(num_blocks);
+        Self {
+            priorities: Priorities::new(max_protected),
+            lists: Lists::new(*duel.scores()),
+            duel,
+            marks,
+            blocks: vec![Block::default(); num_blocks],
+            protected: Vec::new(),
+            newly_protected: None,
+            epoch: 0,
+            epoch_len: (num_blocks / Self::EPOCHS_PER_POOL).max(Self::MIN_EPOCH_LEN),
+            num_cached_in_epoch: 0,
+            pool,
+        }
+    }
+
+    /// Takes the block out of its list that goes first.
+    fn evict_next(&mut self) -> Option<BlockId> {
+        if let Some(&block) = self.priorities.low().first() {
+            self.leave(block);
+            return Some(block);
+        }
+        loop {
+            let listed = self.lists.first();
+            let last = || self.priorities.high().first().or(self.protected.first()).copied();
+            let block = listed.or_else(last)?;
+            self.leave(block);
+            if !self.gets_second_chance(block) {
+                return Some(block);
+            }
+        }
+    }
+
+    /// A tail whose turn it is waits beside the full block that ends where it does, if that was
+    /// used later.
+    fn gets_second_chance(&mut self, tail: BlockId) -> bool {
+        let block = *self.block(tail);
+        if !block.may_get_second_chance() {
+            return false;
+        }
+        let hash = self.pool.blocks[tail as usize].keys[0].hash;
+        let full = self.full_group().and_then(|group| self.pool.find(&CacheKey { hash, group }));
+        let Some(full) = full else { return false };
+        let age = if self.is_used(full) { 0 } else { self.epoch - self.block(full).epoch };
+        if age >= self.epoch - block.epoch {
+            return false;
+        }
+        self.inherit_uses(tail, full);
+        self.block(tail).was_hit = false;
+        self.list(tail, age);
+        true
+    }
+
+    /// Returns the group of full blocks, in a model that has tails.
+    pub fn full_group(&self) -> Option<GroupId> {
+        let has_tails = self.marks.iter().any(|mark| mark.is_tail);
+        let full = self.marks.iter().position(|mark| mark.is_watched && !mark.is_tail)?;
+        has_tails.then_some(full as GroupId)
+    }
+
+    /// A cached block became free, or is protected no longer.
+    fn wait(&mut self, id: BlockId) {
+        let block = *self.block(id);
+        let is_protected = block.is_valuable_tail() && self.newly_protected.is_some();
+        if let Some(priority) = self.priorities.of(id) {
+            let is_high = priority.priority > DEFAULT;
+            let is_poor_tail = block.is_tail && !block.is_valuable_tail();
+            if self.priorities.is_over(priority) || is_high && is_poor_tail {
+                self.priorities.set(id, None);
+            } else if !(is_high && is_protected) {
+                return self.wait_with_priority(id);
+            }
+        }
+        if is_protected {
+            self.block(id).place = Place::Protected;
+            self.protected.push(id);
+            self.newly_protected.as_mut().expect("blocks that are left behind").push(id);
+        } else {
+            self.list(id, 0);
+            self.tell_freed(id);
+        }
+    }
+
+    fn wait_with_priority(&mut self, id: BlockId) {
+        let epoch = self.epoch;
+        let block = self.block(id);
+        (block.place, block.epoch) = (Place::Prioritized, epoch);
+        self.priorities.push(id);
+        while let Some(block) = self.priorities.excess() {
+            self.lose_priority(block);
+        }
+    }
+
+    /// A block in a tier waits as any other of its age from now on.
+    fn lose_priority(&mut self, id: BlockId) {
+        self.leave(id);
+        self.list(id, self.epoch - self.blocks[id as usize].epoch);
+        self.tell_freed(id);
+    }
+
+    /// Puts a block behind those that became free so many epochs ago.
+    fn list(&mut self, id: BlockId, age: usize) {
+        let epoch = self.epoch - age;
+        let block = self.block(id);
+        (block.place, block.epoch) = (Place::Listed, epoch);
+        let (class, penalty) = (class_of(block.uses), block.penalty);
+        let list = List { class, penalty, age: age.min(AGES - 1) };
+        self.lists.push(list, id);
+    }
+
+    fn tell_freed(&mut self, id: BlockId) {
+        if let Some(name) = self.sampled_name(id) {
+            self.duel.freed(name, class_of(self.blocks[id as usize].uses));
+        }
+    }
+
+    /// A block leaves its place; its priority goes with it.
+    fn leave(&mut self, id: BlockId) -> bool {
+        self.priorities.set(id, None);
+        self.remove_from_place(id)
+    }
+
+    fn remove_from_place(&mut self, id: BlockId) -> bool {
+        self.lists.remove(id);
+        self.protected.retain(|&other| other != id);
+        self.priorities.remove(id);
+        std::mem::take(&mut self.block(id).place) != Place::Elsewhere
+    }
+
+    /// Enough blocks became cached for an epoch, or for some.
+    fn end_epochs(&mut self) {
+        while self.num_cached_in_epoch >= self.epoch_len {
+            self.num_cached_in_epoch -= self.epoch_len;
+            self.duel.end_epoch();
+            self.epoch += 1;
+            self.lists.end_epoch(*self.duel.scores());
+        }
+    }
+
+    /// Returns the free blocks in the order of their eviction, second chances aside.
+    pub fn eviction_order(&self) -> Vec<BlockId> {
+        let mut order = self.pool.queue.clone();
+        order.extend(self.priorities.low());
+        order.extend(self.lists.in_order());
+        order.extend(self.priorities.high());
+        order.extend(&self.protected);
+        order
+    }
+
+    pub fn is_protected(&self, block: BlockId) -> bool {
+        self.blocks[block as usize].place == Place::Protected
+    }
+
+    fn num_watched(&self) -> usize {
+        let watched = self.blocks.iter().filter(|block| block.is_watched);
+        watched.filter(|block| block.place == Place::Listed).count()
+    }
+
+    pub fn is_cached(&self, block: BlockId) -> bool {
+        !self.pool.blocks[block as usize].keys.is_empty()
+    }
+
+    fn is_used(&self, block: BlockId) -> bool {
+        self.pool.blocks[block as usize].references > 0
+    }
+
+    fn block(&mut self, block: BlockId) -> &mut Block {
+        &mut self.blocks[block as usize]
+    }
+
+    fn sampled_name(&self, block: BlockId) -> Option<Name> {
+        self.blocks[block as usize].is_sampled.then(|| self.fingerprint(block).max(1))
+    }
+
+    /// 32 bits of the first key: the lowest ones tell the group.
+    fn fingerprint(&self, block: BlockId) -> u32 {
+        let key = self.pool.blocks[block as usize].keys[0];
+        let groups = KeyLayout::new(self.marks.len()).num_groups() as u32;
+        KeyLayout::bits(&key.hash) & !(groups - 1) | u32::from(key.group)
+    }
+}

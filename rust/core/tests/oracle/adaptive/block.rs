@@ -1,0 +1,61 @@
+//! What the policy knows of a block.
+
+/// Where a block waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In use, or in the queue of the pool.
+    #[default]
+    Elsewhere,
+    Listed,
+    Protected,
+    /// In a tier of its priority.
+    Prioritized,
+}
+
+/// A block, in use or free.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Block {
+    pub place: Place,
+    /// 1 when it becomes cached, one more for each hit; counted up to 15.
+    pub uses: usize,
+    pub penalty: usize,
+    pub is_tail: bool,
+    /// Whether it counts for epochs and for the sizes of the shadow caches.
+    pub is_watched: bool,
+    pub is_sampled: bool,
+    /// Whether a request hit it since its last second chance.
+    pub was_hit: bool,
+    /// Whether it gets second chances without hits.
+    pub lasts: bool,
+    /// When it became free last.
+    pub epoch: usize,
+    /// How near the end of its prompt a full block lies.
+    pub nearness: Option<usize>,
+}
+
+impl Block {
+    const MAX_USES: usize = 15;
+    /// The highest penalty of a valuable tail: half the value of a full block.
+    const MAX_PENALTY: usize = 1;
+
+    /// A block becomes cached: it is used for the first time.
+    pub fn new(is_tail: bool, is_watched: bool) -> Self {
+        Self { uses: 1, is_tail, is_watched, ..Self::default() }
+    }
+
+    /// A request hits the block.
+    pub fn hit(&mut self) {
+        self.uses = (self.uses + 1).min(Self::MAX_USES);
+        (self.penalty, self.was_hit) = (0, true);
+    }
+
+    /// Whether it is protected if a running request leaves it behind.
+    pub fn is_valuable_tail(&self) -> bool {
+        self.is_tail && self.penalty <= Self::MAX_PENALTY
+    }
+
+    /// Whether it gets a second chance if its prefix was used later than it was.
+    pub fn may_get_second_chance(&self) -> bool {
+        self.is_valuable_tail() && (self.was_hit || self.lasts)
+    }
+}

@@ -1,0 +1,206 @@
+//! What the calls of the pool mean to the policy.
+
+use kvoxide_core::pool::Mark;
+use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
+
+use super::Adaptive;
+use super::block::{Block, Place};
+use super::lists::WORTHLESS;
+use super::value::{Value, nearness};
+
+/// What blocks are that become cached together.
+pub struct Cached<'a> {
+    pub blocks: &'a [BlockId],
+    pub hashes: &'a [BlockHash],
+    pub group: GroupId,
+    pub value: Value,
+    /// Tokens up to the end of the first block, and per block.
+    pub first_end: usize,
+    pub block_size: usize,
+    pub num_prompt_tokens: usize,
+}
+
+impl Adaptive {
+    /// Takes `n` free blocks: those that cache nothing, then evictable ones. They lose their keys.
+    pub fn take(&mut self, n: usize) -> Vec<BlockId> {
+        while self.pool.queue.len() < n {
+            let block = self.evict_next().expect("free blocks");
+            self.pool.queue.push(block);
+        }
+        self.pool.take(n)
+    }
+
+    /// A hit: one user more for each block.
+    pub fn touch(&mut self, blocks: &[BlockId]) {
+        for &id in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+            self.remove_from_place(id);
+            self.pool.touch(&[id]);
+            self.block(id).hit();
+            if let Some(name) = self.sampled_name(id) {
+                self.duel.used(name, true);
+            }
+            self.priorities.hit(id);
+        }
+        self.raise(blocks);
+    }
+
+    /// One user less for each block in use, and protected tails are protected no longer, in the
+    /// order given. Free blocks that are not cached go to the front of the queue, as they are
+    /// ordered.
+    pub fn release(&mut self, blocks: &[BlockId]) {
+        self.raise(blocks);
+        let mut uncached = Vec::new();
+        for &id in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+            if self.is_protected(id) {
+                self.remove_from_place(id);
+            } else {
+                self.pool.blocks[id as usize].references -= 1;
+            }
+            match (self.is_used(id), self.is_cached(id)) {
+                (true, _) => {}
+                (false, true) => self.wait(id),
+                (false, false) => uncached.push(id),
+            }
+        }
+        self.pool.queue.splice(..0, uncached);
+        self.duel.evict(self.num_watched());
+    }
+
+    /// A request uses blocks, or releases them: they get its priority if that is higher.
+    pub fn raise(&mut self, blocks: &[BlockId]) {
+        for &block in blocks {
+            if self.is_cached(block) {
+                self.priorities.raise(block);
+            }
+        }
+    }
+
+    /// The time in milliseconds.
+    pub fn set_now(&mut self, now: u64) {
+        self.priorities.now = self.priorities.now.max(now);
+        while let Some(block) = self.priorities.expired() {
+            self.lose_priority(block);
+        }
+        self.duel.evict(self.num_watched());
+    }
+
+    /// Full blocks of a request become cached. Free duplicates of them are worthless from now on.
+    pub fn cache(&mut self, cached: &Cached<'_>) {
+        let group = cached.group;
+        for (&block, &hash) in cached.blocks.iter().zip(cached.hashes) {
+            if block != NULL_BLOCK {
+                self.pool.remove_keys(block);
+                let first = self.pool.find(&CacheKey { hash, group });
+                self.pool.add_key(block, CacheKey { hash, group });
+                first.into_iter().for_each(|first| self.replace(first, block));
+            }
+        }
+        let ends = (cached.first_end..).step_by(cached.block_size);
+        let mut known = Vec::new();
+        for (&block, end) in
+            cached.blocks.iter().zip(ends).filter(|&(&block, _)| block != NULL_BLOCK)
+        {
+            let behind = cached.num_prompt_tokens.checked_sub(end);
+            // What was generated is not watched: in a replay nobody asks for it again.
+            let is_watched = self.marks[usize::from(group)].is_watched && behind.is_some();
+            self.start(block, group, is_watched);
+            let nearness = behind.filter(|_| self.full_group() == Some(group)).and_then(nearness);
+            let state = self.block(block);
+            (state.penalty, state.lasts) = (cached.value.penalty, cached.value.lasts);
+            state.nearness = nearness;
+            known.push(block);
+        }
+        self.priorities.computed(&known);
+        self.end_epochs();
+    }
+
+    /// Makes a block found under one more key.
+    pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
+        let is_new = !self.is_cached(block);
+        self.pool.add_key(block, key);
+        if is_new {
+            self.start(block, key.group, self.marks[usize::from(key.group)].is_watched);
+            self.priorities.computed(&[block]);
+            self.end_epochs();
+        }
+    }
+
+    /// A block in use without keys gets those of another, and what is known of it.
+    pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
+        let keys = self.pool.blocks[from as usize].keys.clone();
+        self.pool.move_keys(from, to);
+        let group = keys[0].group;
+        self.start(to, group, self.marks[usize::from(group)].is_watched);
+        self.priorities.computed(&[to]);
+        self.end_epochs();
+        *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };
+        self.priorities.set(to, self.priorities.of(from));
+        self.leave(from);
+    }
+
+    /// Takes blocks out of the cache. Evictable ones go to the front of the queue.
+    pub fn evict(&mut self, blocks: &[BlockId]) {
+        for &block in blocks {
+            self.pool.evict(&[block]);
+            if self.leave(block) {
+                self.pool.queue.insert(0, block);
+            }
+        }
+    }
+
+    /// Takes all blocks out of the cache; refused while a block is in use.
+    pub fn reset(&mut self) -> bool {
+        if self.eviction_order().len() + 1 < self.blocks.len() {
+            return false;
+        }
+        for _ in self.pool.queue.len() + 1..self.blocks.len() {
+            let block = self.evict_next().expect("a free block");
+            self.pool.queue.push(block);
+        }
+        self.duel.forget_names();
+        self.pool.reset()
+    }
+
+    /// A sequence ends at a tail in use: it is worth as much as a full block, and was used as often
+    /// as one.
+    pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>) {
+        self.block(tail).penalty = 0;
+        full.into_iter().for_each(|full| self.inherit_uses(tail, full));
+    }
+
+    /// A tail was used as often as a full block at least.
+    pub fn inherit_uses(&mut self, tail: BlockId, full: BlockId) {
+        let uses = self.block(full).uses;
+        self.block(tail).uses = uses.max(self.block(tail).uses);
+    }
+
+    /// A block becomes cached: used once, and computed.
+    fn start(&mut self, id: BlockId, group: GroupId, is_watched: bool) {
+        let Mark { is_tail, .. } = self.marks[usize::from(group)];
+        self.priorities.set(id, None);
+        *self.block(id) = Block::new(is_tail, is_watched);
+        if is_watched {
+            self.block(id).is_sampled = self.duel.samples(self.fingerprint(id));
+            if let Some(name) = self.sampled_name(id) {
+                self.duel.used(name, false);
+            }
+            self.num_cached_in_epoch += 1;
+        }
+    }
+
+    /// A key that a block serves was computed once more. The priority goes to the new block, even
+    /// if the old one is in use.
+    fn replace(&mut self, first: BlockId, by: BlockId) {
+        self.priorities.inherit(first, by);
+        let place = self.block(first).place;
+        if !self.leave(first) {
+            return;
+        }
+        self.block(first).penalty = WORTHLESS;
+        self.list(first, 0);
+        if place != Place::Listed {
+            self.tell_freed(first);
+            self.duel.evict(self.num_watched());
+        }
+    }
+}

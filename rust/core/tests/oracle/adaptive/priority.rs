@@ -1,0 +1,144 @@
+//! Retention priorities, as TensorRT-LLM's `KvCacheRetentionConfig` has them: a request may ask for
+//! a priority from 0 to 100, and for a time to live, in milliseconds. 50 is the default.
+//!
+//! A free cached block of another priority waits in a tier of its own. Tiers below 50 are evicted
+//! before all other cached blocks, tiers above 50 after them, each from the longest free block on.
+//! At most a share of the pool is protected by priorities above 50: beyond it the first block of
+//! the lowest such tier loses its priority. A block whose time is over loses it too. Without its
+//! priority, a block waits as any other.
+//!
+//! A block has the priority of the request that computed it. A later user can only raise it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kvoxide_core::BlockId;
+use kvoxide_core::pool::Standing;
+
+pub const DEFAULT: u8 = 50;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub priority: u8,
+    /// Milliseconds from the last use on; `None` for no end.
+    pub time_to_live: Option<u64>,
+}
+
+#[derive(Default)]
+pub struct Priorities {
+    /// Free blocks above the default priority, at most.
+    max_protected: usize,
+    pub now: u64,
+    /// What the request asks for that uses blocks now; `None` for the default.
+    pub asked: Option<Asked>,
+    /// The priorities of blocks, in use or free, and until when they hold.
+    of_blocks: HashMap<BlockId, Standing>,
+    /// The free blocks of each priority; the first is evicted first.
+    tiers: BTreeMap<u8, Vec<BlockId>>,
+    /// Blocks that were computed once more, with the priorities of the duplicates.
+    inherited: Vec<(BlockId, Standing)>,
+}
+
+impl Priorities {
+    pub fn new(max_protected: usize) -> Self {
+        Self { max_protected, ..Self::default() }
+    }
+
+    pub fn of(&self, block: BlockId) -> Option<Standing> {
+        self.of_blocks.get(&block).copied()
+    }
+
+    pub fn is_over(&self, of_block: Standing) -> bool {
+        of_block.until <= self.now
+    }
+
+    pub fn set(&mut self, block: BlockId, priority: Option<Standing>) {
+        match priority {
+            Some(priority) => self.of_blocks.insert(block, priority),
+            None => self.of_blocks.remove(&block),
+        };
+    }
+
+    /// Returns what the request that uses blocks now gives them, if it asked for anything.
+    fn given(&self) -> Option<Standing> {
+        let Asked { priority, time_to_live } = self.asked?;
+        let until = time_to_live.map_or(Standing::NO_END, |time| self.now + time);
+        Some(Standing { priority, until })
+    }
+
+    /// A request computed blocks. They get its priority, and a higher one of the duplicates that
+    /// they replace.
+    pub fn computed(&mut self, blocks: &[BlockId]) {
+        if let Some(given) = self.given() {
+            blocks.iter().for_each(|&block| self.set(block, Some(given)));
+        }
+        for (block, priority) in std::mem::take(&mut self.inherited) {
+            self.raise_to(block, priority);
+        }
+    }
+
+    /// A block was computed although another has its key: it inherits the priority of that one.
+    pub fn inherit(&mut self, from: BlockId, to: BlockId) {
+        self.inherited.extend(self.of(from).map(|priority| (to, priority)));
+    }
+
+    /// The request that uses blocks now uses this one, or releases it.
+    pub fn raise(&mut self, block: BlockId) {
+        if let Some(given) = self.given() {
+            self.raise_to(block, given);
+        }
+    }
+
+    fn raise_to(&mut self, block: BlockId, given: Standing) {
+        let known = self.of(block);
+        if let Some(same) = known.filter(|known| known.priority == given.priority) {
+            let until = same.until.max(given.until);
+            return self.set(block, Some(Standing { until, ..given }));
+        }
+        let in_force = known.filter(|&known| !self.is_over(known));
+        if given.priority > in_force.map_or(DEFAULT, |known| known.priority) {
+            self.set(block, Some(given));
+        }
+    }
+
+    /// A request hit a block. One without a priority of its own counts as of the default: more than
+    /// a low one.
+    pub fn hit(&mut self, block: BlockId) {
+        if self.asked.is_none() && self.of(block).is_some_and(|known| known.priority < DEFAULT) {
+            self.set(block, None);
+        }
+    }
+
+    /// A block with a priority becomes free.
+    pub fn push(&mut self, block: BlockId) {
+        self.tiers.entry(self.of_blocks[&block].priority).or_default().push(block);
+    }
+
+    /// A block leaves its tier.
+    pub fn remove(&mut self, block: BlockId) {
+        self.tiers.values_mut().for_each(|tier| tier.retain(|&other| other != block));
+    }
+
+    /// Returns the free blocks below the default priority in the order of their eviction.
+    pub fn low(&self) -> Vec<BlockId> {
+        self.tiers.range(..DEFAULT).flat_map(|(_, tier)| tier).copied().collect()
+    }
+
+    /// Returns the free blocks above the default priority in the order of their eviction.
+    pub fn high(&self) -> Vec<BlockId> {
+        self.tiers.range(DEFAULT..).flat_map(|(_, tier)| tier).copied().collect()
+    }
+
+    /// Returns the next free block beyond the share of the pool that is protected.
+    pub fn excess(&self) -> Option<BlockId> {
+        let high = self.high();
+        high.first().copied().filter(|_| high.len() > self.max_protected)
+    }
+
+    /// Returns the free block whose time was over first, if it is over.
+    pub fn expired(&self) -> Option<BlockId> {
+        let free = self.tiers.values().flatten().copied();
+        free.filter(|block| self.is_over(self.of_blocks[block]))
+            .min_by_key(|block| (self.of_blocks[block].until, *block))
+    }
+}

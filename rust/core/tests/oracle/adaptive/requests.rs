@@ -1,0 +1,247 @@
+//! What the requests of a model take from the pool under the adaptive policy, and which of their
+//! blocks become cached, of what value. Which prefix a request hits, and whether there is room for
+//! it, is told from outside. The model has groups of full attention and of sliding windows.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use kvoxide_core::pool::HashIndex;
+use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
+
+use super::Adaptive;
+use super::calls::Cached;
+use super::priority::Asked;
+use super::value::{Prompt, ResumeHistogram, Value};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    pub block_size: usize,
+    /// Tokens of the window; `None` for full attention.
+    pub window: Option<usize>,
+}
+
+impl Group {
+    /// Returns how many blocks before a hit's end are needed.
+    fn tail_len(&self) -> usize {
+        self.window.map_or(0, |window| (window - 1).div_ceil(self.block_size))
+    }
+
+    /// Returns how many leading blocks of a table no later token attends to.
+    pub fn num_left_behind(&self, num_computed: usize) -> usize {
+        self.window.map_or(0, |window| (num_computed + 1).saturating_sub(window) / self.block_size)
+    }
+}
+
+/// What a request holds.
+pub struct Request {
+    /// A table for each group. Null blocks stand where nothing is held.
+    pub tables: Vec<Vec<BlockId>>,
+    /// Leading blocks of each table that are cached, or not worth it.
+    pub num_cached: Vec<usize>,
+    /// Tails that the request left behind and that were protected then.
+    pub tails: Vec<Tail>,
+}
+
+impl Request {
+    fn new(num_groups: usize) -> Self {
+        let (tables, num_cached) = (vec![Vec::new(); num_groups], vec![0; num_groups]);
+        Self { tables, num_cached, tails: Vec::new() }
+    }
+}
+
+/// A block of a window that was protected when its request left it behind.
+#[derive(Clone, Copy)]
+pub struct Tail {
+    /// Tokens of the prefix that ends with the block.
+    pub end: usize,
+    pub block: BlockId,
+    pub hash: BlockHash,
+}
+
+/// A step of a request. Counts in tokens.
+pub struct Step<'a> {
+    pub id: u64,
+    pub hashes: &'a [BlockHash],
+    pub num_prompt_tokens: usize,
+    /// Tokens that are computed before the step, a hit's included, and new ones.
+    pub num_computed: usize,
+    pub num_new: usize,
+    /// The blocks of the hit in each group, if the request begins.
+    pub hit: Option<&'a [Vec<BlockId>]>,
+    /// Where the request parts from a cached prompt that is longer than its hit; 0 if nowhere.
+    pub branch_point: usize,
+}
+
+pub struct Manager {
+    pub policy: Adaptive,
+    pub groups: Vec<Group>,
+    /// Tokens per hash. Hits end at multiples of `alignment`.
+    hash_block_size: usize,
+    alignment: usize,
+    resumes: ResumeHistogram,
+    pub requests: HashMap<u64, Request>,
+}
+
+impl Manager {
+    pub fn new(
+        policy: Adaptive,
+        groups: &[Group],
+        hash_block_size: usize,
+        alignment: usize,
+    ) -> Self {
+        let resumes = ResumeHistogram::new(alignment);
+        let groups = groups.to_vec();
+        Self { policy, groups, hash_block_size, alignment, resumes, requests: HashMap::new() }
+    }
+
+    /// Makes a call on behalf of a request with a priority.
+    pub fn asking<R>(&mut self, asked: Option<Asked>, call: impl FnOnce(&mut Self) -> R) -> R {
+        self.policy.priorities.asked = asked;
+        let result = call(self);
+        self.policy.priorities.asked = None;
+        result
+    }
+
+    /// Gives a request slots for a step, which there are, and caches what is computed then: the new
+    /// blocks.
+    pub fn allocate(&mut self, step: &Step<'_>) -> Vec<Vec<BlockId>> {
+        self.leave_behind(step.id, step.num_computed);
+        let mut request = match self.requests.remove(&step.id) {
+            Some(request) => request,
+            None => {
+                self.note_resume(step);
+                Request::new(self.groups.len())
+            }
+        };
+        for (i, hit) in step.hit.into_iter().flatten().enumerate() {
+            let num_left = self.groups[i].num_left_behind(step.num_computed).min(hit.len());
+            request.tables[i] = hit.clone();
+            request.tables[i][..num_left].fill(NULL_BLOCK);
+            request.num_cached[i] = hit.len();
+            self.policy.touch(&request.tables[i]);
+        }
+        let num_tokens = step.num_computed + step.num_new;
+        let new = self.groups.iter().zip(&mut request.tables).map(|(group, table)| {
+            let num_missing = num_tokens.div_ceil(group.block_size).saturating_sub(table.len());
+            let new = self.policy.take(num_missing);
+            table.extend(&new);
+            new
+        });
+        let new = new.collect();
+        for i in 0..self.groups.len() {
+            self.cache(i, &mut request, step, num_tokens);
+        }
+        self.requests.insert(step.id, request);
+        new
+    }
+
+    /// Counts how far before the end of an earlier prompt the request parts from it.
+    fn note_resume(&mut self, step: &Step<'_>) {
+        let shared = step.num_computed.max(step.branch_point);
+        let position = shared / self.alignment * self.alignment;
+        let Some(group) = self.policy.full_group() else { return };
+        let block_size = self.groups[usize::from(group)].block_size;
+        let Some(last) = (position / block_size).checked_sub(1) else { return };
+        let hit = step.hit.and_then(|hit| hit[usize::from(group)].get(last).copied());
+        let hash = self.hashes(step, block_size).get(last).copied();
+        let found = hash.and_then(|hash| self.policy.pool.find(&CacheKey { hash, group }));
+        if let Some(block) = hit.or(found) {
+            self.resumes.note(position, self.policy.blocks[block as usize].nearness);
+        }
+    }
+
+    /// Caches the full blocks of a request in a group that are computed.
+    fn cache(&mut self, i: usize, request: &mut Request, step: &Step<'_>, num_tokens: usize) {
+        let Group { block_size, .. } = self.groups[i];
+        // Hits of several groups end at multiples of the alignment.
+        let num_tokens = if self.groups.len() > 1 {
+            num_tokens / self.alignment * self.alignment
+        } else {
+            num_tokens
+        };
+        let hashes = self.hashes(step, block_size);
+        let end = (num_tokens / block_size).min(hashes.len());
+        for (run, value) in self.runs(i, request.num_cached[i]..end, step) {
+            let blocks = &request.tables[i][run.clone()];
+            // Blocks that were left behind before they were cached are null.
+            let num_null = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count();
+            for first in (run.start + num_null..run.end).step_by(HashIndex::BATCH) {
+                let batch = first..(first + HashIndex::BATCH).min(run.end);
+                self.policy.cache(&Cached {
+                    blocks: &request.tables[i][batch.clone()],
+                    hashes: &hashes[batch],
+                    group: i as u16,
+                    value,
+                    first_end: (first + 1) * block_size,
+                    block_size,
+                    num_prompt_tokens: step.num_prompt_tokens,
+                });
+            }
+        }
+        request.num_cached[i] = request.num_cached[i].max(end);
+        self.cache_prompt_end(i, &request.tables[i], step, num_tokens);
+    }
+
+    /// Caches a full block up to the end of the prompt inside it, but for the token that is always
+    /// computed.
+    fn cache_prompt_end(
+        &mut self,
+        i: usize,
+        table: &[BlockId],
+        step: &Step<'_>,
+        num_tokens: usize,
+    ) {
+        let Group { block_size, window } = self.groups[i];
+        let num_hashes = (step.num_prompt_tokens - 1) / self.hash_block_size;
+        let end = num_hashes.min(step.hashes.len()) * self.hash_block_size;
+        let is_inside = end > 0 && end <= num_tokens && !end.is_multiple_of(block_size);
+        if window.is_none() && is_inside {
+            let hash = step.hashes[end / self.hash_block_size - 1];
+            self.policy.add_key(table[end / block_size], CacheKey { hash, group: i as u16 });
+        }
+    }
+
+    /// Returns the blocks that are worth caching, those of one value together.
+    fn runs(&self, i: usize, blocks: Range<usize>, step: &Step<'_>) -> Vec<(Range<usize>, Value)> {
+        let Group { block_size, window } = self.groups[i];
+        let last = step.num_prompt_tokens.saturating_sub(1);
+        let branch_points =
+            [vec![last], vec![step.branch_point; usize::from(step.branch_point > 0)]].concat();
+        let prompt = Prompt {
+            num_tokens: step.num_prompt_tokens,
+            block_size,
+            alignment: self.alignment,
+            tail_len: self.groups[i].tail_len(),
+            num_behind: 0,
+            tail_cost: self.tail_cost(),
+            resumes: &self.resumes,
+            branch_points: &branch_points,
+        };
+        let mut runs: Vec<(Range<usize>, Value)> = Vec::new();
+        for block in blocks {
+            let full = Some(Value { penalty: 0, lasts: false });
+            let value = if window.is_some() { prompt.value_in_window(block) } else { full };
+            match (value, runs.last_mut()) {
+                (None, _) => {}
+                (Some(value), Some((run, last))) if run.end == block && *last == value => {
+                    run.end += 1
+                }
+                (Some(value), _) => runs.push((block..block + 1, value)),
+            }
+        }
+        runs
+    }
+
+    /// Returns how many tokens of a prefix take as many full blocks as its tails take blocks.
+    fn tail_cost(&self) -> f64 {
+        let full = self.groups.iter().filter(|group| group.window.is_none());
+        let per_token: f64 = full.map(|group| 1.0 / group.block_size as f64).sum();
+        let num_blocks: usize = self.groups.iter().map(Group::tail_len).sum();
+        num_blocks as f64 / if per_token == 0.0 { 1.0 / 16.0 } else { per_token }
+    }
+
+    fn hashes(&self, step: &Step<'_>, block_size: usize) -> Vec<BlockHash> {
+        let per_block = block_size / self.hash_block_size;
+        step.hashes.chunks_exact(per_block).map(|block| block[per_block - 1]).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! Scoring functions: what a free cached block is worth by how often its prefix was used (its *use
+//! class*) and by how long it has been free (its *age*, in epochs). The list of blocks with the
+//! lowest score is evicted first. Three functions compete:
+//!
+//! - *recency*, 1 / age: the least recently used block goes first;
+//! - *frequency*, uses / age: hyperbolic caching (ATC 2017);
+//! - *hazard*: expected hits per expected time in the pool, for the best time to wait (Gittins'
+//!   index), from how
+//!   often blocks of that class and age were reused (as LHD measures it, NSDI 2018).
+//!
+//! Scores are compared, so every sum here is a sum of `f32` in the engine's order.
+
+use kvoxide_core::pool::Ordering;
+
+/// Use classes: 1 use, 2 to 3, 4 to 7, 8 and more.
+pub const CLASSES: usize = 4;
+/// Ages that are told apart. What is older counts as of the last one.
+pub const AGES: usize = 64;
+/// Scores by use class and age.
+pub type Scores = [[f32; AGES]; CLASSES];
+
+/// Returns the use class of a block that was used so often.
+pub fn class_of(uses: usize) -> usize {
+    [2, 4, 8].iter().filter(|&&bound| uses >= bound).count()
+}
+
+/// Returns the scores of a scoring function that learns nothing.
+fn fixed_scores(uses: [f32; CLASSES]) -> Scores {
+    // The last age stands for all beyond it, too, so that it counts twice.
+    let age = |age: usize| if age == AGES - 1 { 2 * age } else { age };
+    uses.map(|uses| std::array::from_fn(|i| uses / (1 + age(i)) as f32))
+}
+
+/// Returns the scores with which a scoring function starts.
+pub fn first_scores(function: Ordering) -> Scores {
+    match function {
+        Ordering::Recency => fixed_scores([1.0; CLASSES]),
+        Ordering::Frequency => fixed_scores([1.0, 2.4, 5.3, 12.0]),
+        Ordering::Hazard => {
+            let mut scores = [[0.0; AGES]; CLASSES];
+            Reuse::default().learn(&mut scores, true);
+            scores
+        }
+    }
+}
+
+/// How often sampled blocks were reused, by the use class and age that they had. Old observations
+/// fade.
+pub struct Reuse {
+    /// Blocks reused at an age.
+    reused: Scores,
+    /// Blocks that were free at an age, reused or not.
+    exposed: Scores,
+    /// Blocks that are free now.
+    free: Scores,
+}
+
+impl Default for Reuse {
+    fn default() -> Self {
+        let nothing = [[0.0; AGES]; CLASSES];
+        Self { reused: nothing, exposed: nothing, free: nothing }
+    }
+}
+
+impl Reuse {
+    /// What remains of an observation after an epoch.
+    const FADE: f32 = 0.9946;
+    /// A class is judged as if so many blocks of the average class had been seen beside its own.
+    const PRIOR: f32 = 32.0;
+
+    pub fn note_freed(&mut self, class: usize) {
+        self.free[class][0] += 1.0;
+    }
+
+    pub fn note_reused(&mut self, class: usize, age: usize) {
+        self.free[class][age] -= 1.0;
+        self.reused[class][age] += 1.0;
+        self.exposed[class][age] += 1.0;
+    }
+
+    /// Blocks that are free were exposed at their age; they are an epoch older from now on, and
+    /// forgotten after the last age.
+    pub fn end_epoch(&mut self) {
+        for class in 0..CLASSES {
+            for age in 0..AGES {
+                self.exposed[class][age] =
+                    (self.exposed[class][age] + self.free[class][age]) * Self::FADE;
+                self.reused[class][age] *= Self::FADE;
+            }
+            self.free[class].rotate_right(1);
+            self.free[class][0] = 0.0;
+        }
+    }
+
+    pub fn forget_free(&mut self) {
+        self.free = [[0.0; AGES]; CLASSES];
+    }
+
+    /// Updates the hazard scores: of classes of which nothing was seen yet only with `all`.
+    pub fn learn(&self, scores: &mut Scores, all: bool) {
+        let average = self.average_hazards();
+        let near = |values: &[f32; AGES], age| values[neighbours(age)].iter().sum::<f32>();
+        for ((scores, reused), exposed) in scores.iter_mut().zip(&self.reused).zip(&self.exposed) {
+            if exposed.iter().any(|&exposed| exposed > 0.0) {
+                *scores = gittins_index(&std::array::from_fn(|age| {
+                    let (reused, exposed) = (near(reused, age), near(exposed, age));
+                    (reused + Self::PRIOR * average[age]) / (exposed + Self::PRIOR)
+                }));
+            } else if all {
+                *scores = gittins_index(&average);
+            }
+        }
+    }
+
+    /// Returns how likely a free block of any class is reused within an epoch, by age.
+    fn average_hazards(&self) -> [f32; AGES] {
+        let of_age =
+            |values: &Scores, age: usize| values.iter().map(|class| class[age]).sum::<f32>();
+        let all = |values| (0..AGES).map(|age| of_age(values, age)).sum::<f32>();
+        let overall = (all(&self.reused) + 1.0) / (all(&self.exposed) + AGES as f32);
+        std::array::from_fn(|age| {
+            // Before anything was seen, reuse becomes rarer with age.
+            let prior = overall * 4.0 / (1.0 + age as f32 / 4.0);
+            (of_age(&self.reused, age) + Self::PRIOR * prior)
+                / (of_age(&self.exposed, age) + Self::PRIOR)
+        })
+    }
+}
+
+/// Ages that are alike: the older, the more.
+fn neighbours(age: usize) -> std::ops::Range<usize> {
+    let reach = age / 16;
+    age - reach..(age + reach + 1).min(AGES)
+}
+
+/// Returns for each age the most hits per time that a block offers if it is kept until the best
+/// later age.
+fn gittins_index(hazards: &[f32; AGES]) -> [f32; AGES] {
+    // Expected hits and expected time in the pool up to each age, of a block that leaves when it is
+    // hit.
+    let (mut hits, mut time, mut alive) = ([0.0; AGES + 1], [0.0; AGES + 1], 1.0_f32);
+    for (age, hazard) in hazards.iter().enumerate() {
+        time[age + 1] = time[age] + alive;
+        hits[age + 1] = hits[age] + alive * hazard;
+        alive = (alive * (1.0 - hazard)).max(1e-6);
+    }
+    let ratio =
+        |from: usize, to: usize| (hits[to] - hits[from]) / f32::max(time[to] - time[from], 1e-9);
+    let (mut best, mut until) = ([0.0; AGES], [AGES; AGES]);
+    for age in (0..AGES).rev() {
+        until[age] = age + 1;
+        // Waiting on pays while what is beyond offers at least as much as what is up to there.
+        while until[age] < AGES && ratio(age, until[age]) <= best[until[age]] {
+            until[age] = until[until[age]];
+        }
+        best[age] = ratio(age, until[age]);
+    }
+    best
+}

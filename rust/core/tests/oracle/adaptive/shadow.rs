@@ -1,0 +1,211 @@
+//! Which scoring function decides: set dueling between shadow caches (SHARDS, FAST 2015).
+//!
+//! One block in 16 is sampled, by a hash of its key, its *name*. Each scoring function has a shadow
+//! cache that holds names alone, as many as the pool would hold free blocks of the sample, and
+//! evicts by its own scores. When a request asks for a name that is free, each function whose
+//! shadow cache still has it gets a hit. The function with 2 % more hits than the one in force
+//! takes over at the end of an epoch. Hits fade, so that the duel follows the traffic. The names
+//! also teach the hazards: they stay known until they were free for all ages, whoever evicted them.
+//!
+//! The names of one use class that became free in one epoch are a *ghost list*, in the order in
+//! which they became free. A function evicts a ghost list from the front, so that a cursor tells
+//! what it still has.
+//!
+//! Not modelled: a name in use of which nothing was heard for 128 epochs is forgotten.
+
+use std::collections::{BTreeSet, HashMap};
+
+use kvoxide_core::pool::{Ordering, SampleCounts};
+
+use super::lists::{List, Ranking};
+use super::scoring::{AGES, CLASSES, Reuse, Scores, first_scores};
+
+/// A sampled key.
+pub type Name = u32;
+
+#[derive(Clone, Copy)]
+enum Place {
+    InUse,
+    /// In the ghost list of a use class and an epoch, at a position.
+    Free {
+        class: usize,
+        epoch: usize,
+        position: usize,
+    },
+}
+
+/// Names in the order in which they became free; `None` where one was used again.
+#[derive(Default)]
+struct GhostList {
+    names: Vec<Option<Name>>,
+    /// How many places from the front each scoring function has evicted.
+    cursors: [usize; 3],
+}
+
+struct ShadowCache {
+    ranking: Ranking,
+    hits: f32,
+}
+
+pub struct Duel {
+    /// A name is sampled if so many of its highest bits are zero.
+    num_zero_bits: u32,
+    max_names: usize,
+    names: HashMap<Name, Place>,
+    ghost_lists: HashMap<(usize, usize), GhostList>,
+    /// One for each of [`Ordering::ALL`].
+    caches: [ShadowCache; 3],
+    reuse: Reuse,
+    pub counts: SampleCounts,
+    in_force: usize,
+    epoch: usize,
+    /// Use classes of the names that became free since the shadow caches evicted.
+    just_freed: BTreeSet<usize>,
+}
+
+impl Duel {
+    /// How many times the hits of the function in force another one needs to take over.
+    const TAKE_OVER: f32 = 1.02;
+    /// What remains of a hit after an epoch.
+    const FADE: f32 = 0.9892;
+    /// The scores of classes of which nothing was seen are updated each time so many epochs have
+    /// ended.
+    const EPOCHS_OF_UNSEEN: usize = 4;
+
+    pub fn new(num_blocks: usize) -> Self {
+        let num_zero_bits = 4 + u32::from(num_blocks >= 1 << 17) + u32::from(num_blocks >= 1 << 21);
+        let cache =
+            |function| ShadowCache { ranking: Ranking::new(first_scores(function)), hits: 0.0 };
+        Self {
+            num_zero_bits,
+            max_names: (num_blocks >> num_zero_bits) * 5 + 64,
+            names: HashMap::new(),
+            ghost_lists: HashMap::new(),
+            caches: Ordering::ALL.map(cache),
+            reuse: Reuse::default(),
+            counts: SampleCounts::default(),
+            in_force: 1,
+            epoch: 0,
+            just_freed: BTreeSet::new(),
+        }
+    }
+
+    pub fn in_force(&self) -> Ordering {
+        Ordering::ALL[self.in_force]
+    }
+
+    /// Returns the scores of the function in force.
+    pub fn scores(&self) -> &Scores {
+        &self.caches[self.in_force].ranking.scores
+    }
+
+    pub fn samples(&self, fingerprint: u32) -> bool {
+        fingerprint.leading_zeros() >= self.num_zero_bits
+    }
+
+    /// A request uses a block: it hit it, or it computed it.
+    pub fn used(&mut self, name: Name, is_hit: bool) {
+        self.counts.asked += 1;
+        self.counts.hit += u64::from(is_hit);
+        if self.names.len() == self.max_names && !self.names.contains_key(&name) {
+            return;
+        }
+        match self.names.insert(name, Place::InUse) {
+            None => {}
+            Some(Place::InUse) => self.counts.kept.iter_mut().for_each(|kept| *kept += 1),
+            Some(Place::Free { class, epoch, position }) => {
+                let list =
+                    self.ghost_lists.get_mut(&(class, epoch)).expect("the list of a free name");
+                list.names[position] = None;
+                for (i, cache) in self.caches.iter_mut().enumerate() {
+                    let is_kept = position >= list.cursors[i];
+                    cache.hits += if is_kept { 1.0 } else { 0.0 };
+                    self.counts.kept[i] += u64::from(is_kept);
+                }
+                self.reuse.note_reused(class, self.epoch - epoch);
+            }
+        }
+    }
+
+    /// A block of a use class becomes free.
+    pub fn freed(&mut self, name: Name, class: usize) {
+        if let Some(place @ Place::InUse) = self.names.get_mut(&name) {
+            let list = self.ghost_lists.entry((class, self.epoch)).or_default();
+            *place = Place::Free { class, epoch: self.epoch, position: list.names.len() };
+            list.names.push(Some(name));
+            self.reuse.note_freed(class);
+            self.just_freed.insert(class);
+        }
+    }
+
+    /// Blocks became free, so that there are so many now: each shadow cache evicts down to its
+    /// share of them.
+    pub fn evict(&mut self, num_free_blocks: usize) {
+        if self.just_freed.is_empty() {
+            return;
+        }
+        for class in std::mem::take(&mut self.just_freed) {
+            let list = List { class, penalty: 0, age: 0 };
+            self.caches.iter_mut().for_each(|cache| cache.ranking.fill(list));
+        }
+        for function in 0..self.caches.len() {
+            while self.num_kept(function) > num_free_blocks >> self.num_zero_bits {
+                let ranking = &mut self.caches[function].ranking;
+                let Some(List { class, age, .. }) = ranking.front() else { break };
+                let list = self.ghost_lists.entry((class, self.epoch - age)).or_default();
+                if list.cursors[function] < list.names.len() {
+                    list.cursors[function] += 1;
+                }
+                if list.cursors[function] == list.names.len() {
+                    ranking.drop_front();
+                }
+            }
+        }
+    }
+
+    /// Returns how many free names the shadow cache of a function has.
+    fn num_kept(&self, function: usize) -> usize {
+        let kept = |list: &GhostList| list.names[list.cursors[function]..].iter().flatten().count();
+        self.ghost_lists.values().map(kept).sum()
+    }
+
+    /// An epoch ends.
+    pub fn end_epoch(&mut self) {
+        self.reuse.end_epoch();
+        self.epoch += 1;
+        let forgotten =
+            (0..CLASSES).filter_map(|class| Some((class, self.epoch.checked_sub(AGES)?)));
+        for list in forgotten.filter_map(|key| self.ghost_lists.remove(&key)) {
+            for name in list.names.iter().flatten() {
+                self.names.remove(name);
+            }
+        }
+        self.choose();
+        for (function, cache) in Ordering::ALL.iter().zip(&mut self.caches) {
+            if *function == Ordering::Hazard {
+                let all = self.epoch.is_multiple_of(Self::EPOCHS_OF_UNSEEN);
+                self.reuse.learn(&mut cache.ranking.scores, all);
+            }
+            cache.ranking.end_epoch();
+        }
+    }
+
+    fn choose(&mut self) {
+        let hits = self.caches.each_ref().map(|cache| cache.hits);
+        // Of equal ones the last.
+        let best = (0..3).max_by(|&a, &b| hits[a].total_cmp(&hits[b])).expect("three functions");
+        if hits[best] > hits[self.in_force] * Self::TAKE_OVER {
+            self.in_force = best;
+        }
+        self.caches.iter_mut().for_each(|cache| cache.hits *= Self::FADE);
+    }
+
+    /// The prefix cache was emptied: names are forgotten, what was learnt is not.
+    pub fn forget_names(&mut self) {
+        self.names.clear();
+        self.ghost_lists.clear();
+        self.just_freed.clear();
+        self.reuse.forget_free();
+        self.caches.iter_mut().for_each(|cache| cache.ranking.clear());
+    }
+}

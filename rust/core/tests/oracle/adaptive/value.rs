@@ -1,0 +1,196 @@
+//! What a tail is worth, and where requests resume.
+//!
+//! A hit ends where all groups can continue, so that it needs a tail there: the window's blocks, or
+//! a state. Where a prompt ends, where it parted from an earlier one, and where follow-ups of
+//! prompts mostly resume, a tail is worth as much per block as full blocks are. Elsewhere in a
+//! prompt of L tokens it is worth s² / (4 · c · L) of that: it lies on a multiple of s tokens, a
+//! power of two times the alignment of hits, so that it spares s tokens to a request that parts in
+//! the s tokens behind it; c is what a tail costs, in tokens of full blocks. This is the checkpoint
+//! rule of Marconi (MLSys 2025). The *penalty* counts how often that value halves 1. Below 1/64 a
+//! window's block is not cached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::lists::WORTHLESS;
+
+/// What a block is worth. One that `lasts` is worth twice a full block by its place alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub penalty: usize,
+    pub lasts: bool,
+}
+
+/// The tails of one prompt in one group. Positions in tokens are ends of hits; blocks are positions
+/// in the table.
+#[derive(Clone, Debug)]
+pub struct Prompt<'a> {
+    pub num_tokens: usize,
+    pub block_size: usize,
+    /// Hits end at multiples of so many tokens.
+    pub alignment: usize,
+    /// Blocks of a tail, and how many of them lie behind the end of the hit.
+    pub tail_len: usize,
+    pub num_behind: usize,
+    /// Tokens of a prefix whose full blocks are as many as the blocks of its tail.
+    pub tail_cost: f64,
+    pub resumes: &'a ResumeHistogram,
+    /// Where requests are known to resume.
+    pub branch_points: &'a [usize],
+}
+
+impl Prompt<'_> {
+    /// Returns what a block of a window is worth; `None` if it is not cached.
+    pub fn value_in_window(&self, block: usize) -> Option<Value> {
+        let is_in_tail = |end: usize| self.tail(end).contains(&block);
+        let behind_first = (1..).take_while(|i| self.tail(i * self.alignment).start <= block);
+        let spacings: Vec<_> = behind_first
+            .filter(|i| is_in_tail(i * self.alignment))
+            .map(|i: usize| i.trailing_zeros())
+            .collect();
+        let is_end =
+            self.ends().into_iter().chain(self.branch_points.iter().copied()).any(is_in_tail);
+        let best = spacings.iter().map(|&doublings| self.penalty(doublings)).min();
+        let penalty = if is_end { Some(0) } else { best.filter(|&penalty| penalty < WORTHLESS) };
+        let lasts = spacings.iter().any(|&doublings| self.lasts(doublings));
+        // What is generated may end anywhere.
+        let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
+        let generated =
+            (block >= first_generated).then_some(Value { penalty: WORTHLESS, lasts: false });
+        penalty.map(|penalty| Value { penalty, lasts }).or(generated)
+    }
+
+    /// Returns what a state is worth that was computed in a step over some blocks, of which it is
+    /// one.
+    pub fn value_of_state(&self, block: usize, step: &Range<usize>) -> Value {
+        let [start, end] = [step.start, step.end].map(|block| block * self.block_size);
+        let sparsest = (1..usize::BITS / 2).take_while(|doublings| {
+            let spacing = self.alignment << doublings;
+            end / spacing > start / spacing
+        });
+        let doublings = sparsest.last().unwrap_or(0);
+        let is_branch_point = self.branch_points.iter().any(|&end| self.tail(end).end == block + 1);
+        let penalty = if is_branch_point { 0 } else { self.penalty(doublings) };
+        Value { penalty, lasts: self.lasts(doublings) }
+    }
+
+    /// Returns where the prompt ends, and where near its end follow-ups resume.
+    fn ends(&self) -> Vec<usize> {
+        let before = (1..).map(|i| i * self.alignment).take_while(|&before| before < NEAR_END[0]);
+        let aligned = before.map(|before| self.aligned(self.num_tokens.saturating_sub(before)));
+        let is_kept = |&end: &usize| self.resumes.keeps(end, nearness(self.num_tokens - end));
+        std::iter::once(self.num_tokens).chain(aligned.filter(is_kept)).collect()
+    }
+
+    /// Returns the blocks of the tail of the last hit that ends within so many tokens.
+    fn tail(&self, num_tokens: usize) -> Range<usize> {
+        let end = self.aligned(num_tokens) / self.block_size + self.num_behind;
+        end.saturating_sub(self.tail_len)..end
+    }
+
+    fn aligned(&self, num_tokens: usize) -> usize {
+        num_tokens / self.alignment * self.alignment
+    }
+
+    /// Returns the penalty of a tail on a multiple of so many doublings of the alignment.
+    fn penalty(&self, doublings: u32) -> usize {
+        self.halvings(doublings).clamp(0, WORTHLESS as i32) as usize
+    }
+
+    fn lasts(&self, doublings: u32) -> bool {
+        self.halvings(doublings) <= -1
+    }
+
+    /// Returns the least number of halvings of 1 that is not above the value of a tail; below 0 if
+    /// that is more than 1.
+    fn halvings(&self, doublings: u32) -> i32 {
+        let cost = 4.0 * self.tail_cost * self.num_tokens.max(1) as f64;
+        let cost = cost / (self.alignment as f64 * self.alignment as f64);
+        let halvings = (-64..64).find(|&halvings| 2_f64.powi(halvings) >= cost);
+        halvings.expect("a cost") - 2 * doublings as i32
+    }
+}
+
+/// Tokens before the end of a prompt below which a boundary is near it, in three steps.
+const NEAR_END: [usize; 3] = [512, 256, 64];
+
+/// Returns in which of the steps something lies so many tokens before the end of its prompt.
+pub fn nearness(num_tokens: usize) -> Option<usize> {
+    NEAR_END.iter().filter(|&&bound| num_tokens < bound).count().checked_sub(1)
+}
+
+/// Boundaries near the end of a prompt that are not told apart: by their step, and by the doublings
+/// of the alignment that they are a multiple of.
+type Bin = (usize, u32);
+
+/// Where near the ends of prompts later requests resumed. A bin in which fewer than half as many do
+/// as if they resumed anywhere is worth nothing.
+#[derive(Clone, Debug)]
+pub struct ResumeHistogram {
+    alignment: usize,
+    bins: BTreeMap<Bin, u32>,
+    num: u32,
+    dropped: BTreeSet<Bin>,
+}
+
+impl ResumeHistogram {
+    /// Resumes anywhere near the end that count as seen before any was.
+    const PRIOR: f64 = 48.0;
+    const LEAST_SHARE: f64 = 0.5;
+    /// Bins are judged each time so many requests have resumed.
+    const JUDGED_EACH: u32 = 8;
+    /// When so many have resumed, half of them are forgotten.
+    const MAX: u32 = 1024;
+
+    pub fn new(alignment: usize) -> Self {
+        Self { alignment, bins: BTreeMap::new(), num: 0, dropped: BTreeSet::new() }
+    }
+
+    /// A request resumed at a multiple of the alignment, in a step before the end of an earlier
+    /// prompt.
+    pub fn note(&mut self, position: usize, step: Option<usize>) {
+        let Some(step) = step else { return };
+        *self.bins.entry((step, self.doublings(position))).or_default() += 1;
+        self.num += 1;
+        if self.num == Self::MAX {
+            self.bins.values_mut().for_each(|num| *num /= 2);
+            self.num = self.bins.values().sum();
+        }
+        if self.num.is_multiple_of(Self::JUDGED_EACH) {
+            self.judge();
+        }
+    }
+
+    fn judge(&mut self) {
+        let all = f64::from(self.num) + Self::PRIOR;
+        let bins =
+            (0..NEAR_END.len()).flat_map(|step| (0..=self.max_doublings()).map(move |n| (step, n)));
+        let is_dropped = |bin: &Bin| {
+            let share = self.share(*bin);
+            let num = f64::from(self.bins.get(bin).copied().unwrap_or(0));
+            num + Self::PRIOR * share < Self::LEAST_SHARE * all * share
+        };
+        self.dropped = bins.filter(is_dropped).collect();
+    }
+
+    /// Whether a boundary in a step before the end is worth as much as the end itself.
+    fn keeps(&self, position: usize, step: Option<usize>) -> bool {
+        step.is_some_and(|step| !self.dropped.contains(&(step, self.doublings(position))))
+    }
+
+    fn doublings(&self, position: usize) -> u32 {
+        (position / self.alignment).trailing_zeros().min(self.max_doublings())
+    }
+
+    /// Boundaries on multiples beyond these are near an end mostly once.
+    fn max_doublings(&self) -> u32 {
+        (NEAR_END[0] / self.alignment).max(1).ilog2()
+    }
+
+    /// Returns the share of the boundaries near an end that a bin has.
+    fn share(&self, (step, doublings): Bin) -> f64 {
+        let end = NEAR_END.get(step + 1).copied().unwrap_or(0);
+        let of_step = (NEAR_END[step] - end) as f64 / NEAR_END[0] as f64;
+        of_step / f64::from(1 << (doublings + 1).min(self.max_doublings()))
+    }
+}

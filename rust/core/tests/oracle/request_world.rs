@@ -1,0 +1,353 @@
+//! Random requests of a whole manager with adaptive retention, beside [`Model`].
+
+use std::collections::BTreeMap;
+
+use kvoxide_core::{
+    AllocateArgs, BlockHash, BlockId, Claim, GroupBlocks, GroupSpec, Manager, ManagerConfig,
+    NULL_BLOCK, Policy, RecycleOrder, RequestView, check, pool::Mark,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::adaptive::Adaptive;
+use crate::adaptive::priority::Asked;
+use crate::adaptive::requests::{Group, Manager as Model, Step as ModelStep};
+use crate::adaptive_world::compare;
+use crate::pool::Pool;
+
+const MAX_MODEL_LEN: usize = 4096;
+const HASH_BLOCK_SIZE: usize = 16;
+/// Later, names in use are forgotten of which nothing was heard, which is not modelled.
+const MAX_EPOCHS: usize = 127;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A request begins, whose prompt is that of its family up to where it parts from it.
+    Begin {
+        family: u64,
+        parts_at: usize,
+        num_tokens: usize,
+        chunk: usize,
+        asked: Option<(u8, u64)>,
+    },
+    /// Requests one after the other, each of which parts from the last one so many tokens before its end.
+    Follow {
+        family: u64,
+        num_tokens: usize,
+        num_before: usize,
+        num_requests: usize,
+    },
+    /// A request that runs computes more of its prompt, or generates tokens.
+    Go {
+        request: Index,
+        num_tokens: usize,
+    },
+    End {
+        request: Index,
+    },
+    /// A request ends, and its blocks are released by somebody else.
+    Forget {
+        request: Index,
+    },
+    Wait {
+        half_seconds: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let parts_at = prop_oneof![Just(0_usize), (0..20_usize).prop_map(|i| i * 64), 0..1500_usize];
+    let num_tokens = prop_oneof![1..300_usize, 300..1500_usize];
+    let chunk = prop_oneof![1..200_usize, Just(512_usize), Just(2000_usize)];
+    let priority = prop_oneof![Just(0_u8), Just(30), Just(50), Just(80)];
+    let asked = prop::option::weighted(0.2, (priority, 0..8_u64));
+    let request = any::<Index>;
+    prop_oneof![
+        5 => (0..3_u64, parts_at, num_tokens, chunk, asked).prop_map(
+            |(family, parts_at, num_tokens, chunk, asked)| Step::Begin {
+                family, parts_at, num_tokens, chunk, asked
+            }
+        ),
+        1 => (0..3_u64, 100..400_usize, 0..200_usize, 5..50_usize).prop_map(
+            |(family, num_tokens, num_before, num_requests)| Step::Follow {
+                family, num_tokens, num_before, num_requests
+            }
+        ),
+        6 => (request(), prop_oneof![1..40_usize, 100..700_usize]).prop_map(
+            |(request, num_tokens)| Step::Go { request, num_tokens }
+        ),
+        4 => request().prop_map(|request| Step::End { request }),
+        1 => request().prop_map(|request| Step::Forget { request }),
+        1 => (0..4_u64).prop_map(|half_seconds| Step::Wait { half_seconds }),
+    ]
+}
+
+/// Models in small: full attention alone, windows beside it, also of other block sizes, and windows
+/// alone.
+fn groups() -> impl Strategy<Value = Vec<Group>> {
+    let full = |block_size| Group { block_size, window: None };
+    let window = |block_size, window| Group { block_size, window: Some(window) };
+    prop_oneof![
+        Just(vec![full(16)]),
+        Just(vec![full(16), window(16, 40)]),
+        Just(vec![window(16, 128), full(16), window(16, 20)]),
+        Just(vec![full(64), window(16, 50), window(32, 70)]),
+        Just(vec![full(16), window(64, 100)]),
+        Just(vec![window(16, 60)]),
+    ]
+}
+
+/// A request as a scheduler keeps it.
+struct Request {
+    hashes: Vec<BlockHash>,
+    num_prompt_tokens: usize,
+    num_tokens: usize,
+    num_computed: usize,
+    branch_point: usize,
+    asked: Option<(u8, u64)>,
+    /// What the tokens are from where the prompt parts from its family's.
+    own: u64,
+}
+
+impl Request {
+    /// Tokens are added, whose hashes are those of a chain.
+    fn grow(&mut self, num_tokens: usize, content: impl Fn(usize) -> u64) {
+        self.num_tokens += num_tokens;
+        while (self.hashes.len() + 1) * HASH_BLOCK_SIZE <= self.num_tokens {
+            let end = (self.hashes.len() + 1) * HASH_BLOCK_SIZE;
+            let before = self.hashes.last().map_or(7, |hash: &BlockHash| hash.0[0]);
+            let mixed = (before ^ content(end)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.hashes.push(BlockHash([mixed ^ mixed >> 29, 0, 0, 0]));
+        }
+    }
+
+    fn view(&self, id: u64) -> RequestView<'_> {
+        RequestView {
+            num_prompt_tokens: self.num_prompt_tokens,
+            num_computed_tokens: self.num_computed,
+            shared_prefix_boundary: self.branch_point,
+            is_waiting: false,
+            ..RequestView::new(id, &self.hashes[..], self.num_tokens)
+        }
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let (priority, half_seconds) = self.asked?;
+        let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
+        Some(Claim::new(i64::from(priority), seconds).expect("a claim"))
+    }
+
+    fn asked(&self) -> Option<Asked> {
+        let (priority, half_seconds) = self.asked?;
+        let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
+        Some(Asked { priority, time_to_live }).filter(|asked| asked.priority != 50)
+    }
+}
+
+struct World {
+    engine: Manager,
+    model: Model,
+    running: BTreeMap<u64, Request>,
+    num_begun: u64,
+}
+
+impl World {
+    fn new(num_blocks: usize, groups: &[Group]) -> Self {
+        let specs = groups.iter().map(|group| match group.window {
+            None => GroupSpec::full(group.block_size),
+            Some(window) => GroupSpec::sliding_window(group.block_size, window),
+        });
+        let config = ManagerConfig {
+            enable_events: true,
+            hash_block_size: Some(HASH_BLOCK_SIZE),
+            policy: Policy::adaptive(),
+            ..ManagerConfig::new(num_blocks, specs.collect(), MAX_MODEL_LEN)
+        };
+        let are_all_tails = groups.iter().all(|group| group.window.is_some());
+        let marks = groups.iter().map(|group| Mark {
+            is_tail: group.window.is_some(),
+            is_watched: are_all_tails || group.window.is_none(),
+            ..Mark::default()
+        });
+        let max_protected = (num_blocks - 1) / 4;
+        let pool = Pool::new(num_blocks, RecycleOrder::UncachedFirst);
+        let policy = Adaptive::new(pool, marks.collect(), max_protected);
+        let alignment = groups.iter().map(|group| group.block_size).max().expect("a group");
+        Self {
+            engine: Manager::new(config).expect("a manager"),
+            model: Model::new(policy, groups, HASH_BLOCK_SIZE, alignment),
+            running: BTreeMap::new(),
+            num_begun: 0,
+        }
+    }
+
+    fn play(&mut self, step: &Step) {
+        match *step {
+            Step::Begin { family, parts_at, num_tokens, chunk, asked } => {
+                let request = self.request(family, parts_at, num_tokens, asked);
+                self.begin(request, chunk);
+            }
+            Step::Follow { family, num_tokens, num_before, num_requests } => {
+                for _ in 0..num_requests {
+                    let parts_at = num_tokens.saturating_sub(num_before);
+                    let request = self.request(family, parts_at, num_tokens, None);
+                    if self.begin(request, num_tokens) {
+                        self.end_request(self.num_begun);
+                    }
+                }
+            }
+            Step::Go { request, num_tokens } => {
+                if let Some((id, mut request)) = self.remove(request) {
+                    self.go(id, &mut request, num_tokens, None);
+                    self.running.insert(id, request);
+                }
+            }
+            Step::End { request } => {
+                if let Some(id) = self.some_id(request) {
+                    self.end_request(id);
+                }
+            }
+            Step::Forget { request } => self.forget(request),
+            Step::Wait { half_seconds } => {
+                let now = self.model.policy.priorities.now + 500 * half_seconds;
+                self.engine.set_now(now);
+                self.model.policy.set_now(now);
+            }
+        }
+        self.model.policy.pool.events.clear();
+        self.engine.take_events();
+        compare(self.engine.pool(), &self.model.policy);
+        check(&self.engine).expect("invariants");
+    }
+
+    fn request(
+        &mut self,
+        family: u64,
+        parts_at: usize,
+        num_tokens: usize,
+        asked: Option<(u8, u64)>,
+    ) -> Request {
+        self.num_begun += 1;
+        let own = 1000 + self.num_begun;
+        let mut request = Request {
+            hashes: Vec::new(),
+            num_prompt_tokens: num_tokens,
+            num_tokens: 0,
+            num_computed: 0,
+            branch_point: 0,
+            asked,
+            own,
+        };
+        request.grow(num_tokens, |end| if end <= parts_at { family } else { own });
+        request
+    }
+
+    fn some_id(&self, which: Index) -> Option<u64> {
+        let ids: Vec<_> = self.running.keys().copied().collect();
+        ids.get(which.index(ids.len().max(1))).copied()
+    }
+
+    fn remove(&mut self, which: Index) -> Option<(u64, Request)> {
+        let id = self.some_id(which)?;
+        Some((id, self.running.remove(&id)?))
+    }
+
+    fn begin(&mut self, mut request: Request, chunk: usize) -> bool {
+        let id = self.num_begun;
+        let max_length = request.num_tokens - 1;
+        let hashes = request.view(id).hashes;
+        let hit = self.engine.get_computed_blocks(id, &hashes, max_length).expect("a look-up");
+        request.branch_point = hit.shared_prefix_boundary;
+        let has_room = self.go(id, &mut request, chunk, Some((hit.length, &hit.blocks)));
+        if has_room {
+            self.running.insert(id, request);
+        }
+        has_room
+    }
+
+    /// A step of a request, whose tokens exist already or are generated; whether there was room.
+    fn go(
+        &mut self,
+        id: u64,
+        request: &mut Request,
+        num_new: usize,
+        hit: Option<(usize, &[GroupBlocks])>,
+    ) -> bool {
+        let num_hit = hit.map_or(0, |(length, _)| length);
+        let num_left = request.num_tokens - request.num_computed - num_hit;
+        let num_new = match num_left {
+            0 if request.num_tokens + num_new > MAX_MODEL_LEN => return true,
+            0 => {
+                let own = request.own;
+                request.grow(num_new, |_| own);
+                num_new
+            }
+            left => num_new.min(left),
+        };
+        let args = AllocateArgs {
+            num_new_tokens: num_new,
+            num_new_computed_tokens: num_hit,
+            new_computed_blocks: hit.map_or(&[], |(_, blocks)| blocks),
+            ..AllocateArgs::default()
+        };
+        let (view, claim) = (request.view(id), request.claim());
+        let allocated =
+            self.engine.claiming(claim.as_ref(), |engine| engine.allocate_slots(&view, &args));
+        let hit: Option<Vec<Vec<BlockId>>> =
+            hit.map(|(_, groups)| groups.iter().map(|group| group.iter().collect()).collect());
+        let step = ModelStep {
+            id,
+            hashes: &request.hashes,
+            num_prompt_tokens: request.num_prompt_tokens,
+            num_computed: request.num_computed + num_hit,
+            num_new,
+            hit: hit.as_deref(),
+            branch_point: request.branch_point,
+        };
+        let new = allocated.expect("a valid call");
+        self.model.asking(request.asked(), |model| match &new {
+            Some(new) => assert_eq!(*new, model.allocate(&step)),
+            None => model.leave_behind(id, step.num_computed),
+        });
+        if new.is_some() {
+            request.num_computed += num_hit + num_new;
+        }
+        new.is_some()
+    }
+
+    fn end_request(&mut self, id: u64) {
+        let request = self.running.remove(&id).expect("a request that runs");
+        let freed = self.engine.claiming(request.claim().as_ref(), |engine| engine.free(id));
+        freed.expect("a request that runs");
+        self.model.asking(request.asked(), |model| model.free(id));
+    }
+
+    fn forget(&mut self, which: Index) {
+        if let Some((id, request)) = self.remove(which) {
+            let mut blocks = self
+                .engine
+                .claiming(request.claim().as_ref(), |engine| engine.pop_blocks_for_free(id))
+                .expect("a request");
+            blocks.retain(|&block| block != NULL_BLOCK);
+            assert_eq!(blocks, self.model.asking(request.asked(), |model| model.forget(id)));
+            blocks.reverse();
+            self.engine.release_blocks(&blocks).expect("blocks in use");
+            self.model.policy.release(&blocks);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn requests_leave_the_pool_as_one_block_at_a_time_would(
+        steps in prop::collection::vec(step(), 1..150),
+        groups in groups(),
+        num_blocks in prop_oneof![Just(150_usize), Just(400), Just(1000)],
+    ) {
+        let mut world = World::new(num_blocks, &groups);
+        for step in &steps {
+            if world.model.policy.epoch < MAX_EPOCHS {
+                world.play(step);
+            }
+        }
+    }
+}

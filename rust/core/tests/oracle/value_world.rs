@@ -1,0 +1,157 @@
+//! Random prompts, whose blocks the engine and [`Prompt`] have to value alike.
+
+use std::ops::Range;
+
+use kvoxide_core::GroupSpec;
+use kvoxide_core::group::{NearEnd, Reach, ReachableBlocks, Resumes, Worth, kind_of};
+use kvoxide_core::pool::{Grade, Nearness};
+use proptest::prelude::*;
+
+use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
+
+#[derive(Clone, Debug)]
+struct Case {
+    num_tokens: usize,
+    block_size: usize,
+    blocks_per_alignment: usize,
+    /// Tokens of the window; `None` for states.
+    window: Option<usize>,
+    use_eagle: bool,
+    tail_cost: f64,
+    branch_points: Vec<usize>,
+    /// Where requests resumed, in alignments, and how far before the end, in tokens.
+    resumes: Vec<(usize, usize)>,
+    blocks: Range<usize>,
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let block_size = prop_oneof![Just(1_usize), Just(8), Just(16), Just(24), Just(64)];
+    let per_alignment = prop_oneof![4 => Just(1_usize), 1 => Just(2), 1 => Just(3), 1 => Just(16)];
+    let num_tokens = prop_oneof![0..700_usize, 0..8_000_usize];
+    let window =
+        prop_oneof![Just(None), (1..40_usize).prop_map(Some), (1..1200_usize).prop_map(Some)];
+    let tail_cost = prop_oneof![Just(0.5), Just(32.0), Just(128.0), 1.0..4000.0_f64];
+    let resumes = prop_oneof![
+        Just(Vec::new()),
+        prop::collection::vec((0..64_usize, 0..600_usize), 0..300),
+        prop::collection::vec((Just(4_usize), 0..70_usize), 0..1200),
+    ];
+    let blocks = (0..1500_usize, 0..40_usize, any::<bool>());
+    let geometry = (num_tokens, block_size, per_alignment, window, any::<bool>(), tail_cost);
+    let branch_points = prop::collection::vec(0..8_000_usize, 0..3);
+    (geometry, branch_points, resumes, blocks).prop_map(
+        |(
+            (num_tokens, block_size, blocks_per_alignment, window, use_eagle, tail_cost),
+            branch_points,
+            resumes,
+            (first, len, is_at_end),
+        )| {
+            let first = if is_at_end {
+                (num_tokens / block_size).saturating_sub(first / 40)
+            } else {
+                first
+            };
+            Case {
+                num_tokens,
+                block_size,
+                blocks_per_alignment,
+                window,
+                use_eagle,
+                tail_cost,
+                branch_points,
+                resumes,
+                blocks: first..first + len,
+            }
+        },
+    )
+}
+
+/// Prompts of which only the boundaries near the end are worth anything, after many resumes.
+fn learnt_case() -> impl Strategy<Value = Case> {
+    let before = prop_oneof![2 => 0..64_usize, 3 => 64..256_usize, 3 => 256..512_usize];
+    let resumes = prop::collection::vec((0..64_usize, before), 40..400);
+    let block_size = prop_oneof![Just(8_usize), Just(16), Just(64)];
+    (600..700_usize, block_size, resumes).prop_map(|(num_tokens, block_size, resumes)| Case {
+        num_tokens,
+        block_size,
+        blocks_per_alignment: 1,
+        window: Some(2),
+        use_eagle: false,
+        tail_cost: 1e6,
+        branch_points: Vec::new(),
+        resumes,
+        blocks: 0..num_tokens / block_size,
+    })
+}
+
+impl Case {
+    /// Whether the boundaries near a prompt's end are multiples from its start as well as from its
+    /// end. Elsewhere the engine has one boundary more while it has learnt nothing: up to an
+    /// alignment farther than 512 tokens.
+    fn is_regular(&self) -> bool {
+        let alignment = self.block_size * self.blocks_per_alignment;
+        512_usize.is_multiple_of(alignment) || alignment > 512 || self.window.is_none()
+    }
+
+    fn check(&self) {
+        let Self { num_tokens, block_size, window, tail_cost, .. } = *self;
+        let alignment = block_size * self.blocks_per_alignment;
+        let (mut learnt, mut near_end) = (Resumes::new(alignment), NearEnd::ALL);
+        let mut resumes = ResumeHistogram::new(alignment);
+        for &(position, before) in &self.resumes {
+            near_end = learnt.note(position * alignment, Nearness::of(before)).unwrap_or(near_end);
+            resumes.note(position * alignment, nearness(before));
+        }
+        let spec = match window {
+            Some(window) => GroupSpec::sliding_window(block_size, window),
+            None => GroupSpec::new("mamba", block_size),
+        };
+        let reachable = kind_of(&spec).expect("a kind").reachable_blocks(&Reach {
+            range: (self.blocks.start, self.blocks.end),
+            alignment,
+            use_eagle: self.use_eagle,
+            retention_interval: None,
+            boundaries: &self.branch_points,
+            num_prompt_tokens: num_tokens,
+            worth: Some(&Worth { tail_cost, near_end }),
+        });
+        let num_behind = usize::from(self.use_eagle && window.is_some());
+        let prompt = Prompt {
+            num_tokens,
+            block_size,
+            alignment,
+            tail_len: window.map_or(1, |window| (window - 1).div_ceil(block_size) + num_behind),
+            num_behind,
+            tail_cost,
+            resumes: &resumes,
+            branch_points: &self.branch_points,
+        };
+        for block in self.blocks.clone() {
+            let expected = match window {
+                Some(_) => prompt.value_in_window(block),
+                None => Some(prompt.value_of_state(block, &self.blocks)),
+            };
+            assert_eq!(value_of(&reachable, block), expected, "block {block}");
+        }
+    }
+}
+
+fn value_of(reachable: &ReachableBlocks, block: usize) -> Option<Value> {
+    let value = |grade: &Grade| Value { penalty: grade.halvings(), lasts: grade.lasts() };
+    match reachable {
+        ReachableBlocks::Graded(runs) => {
+            runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, grade)| value(grade))
+        }
+        ReachableBlocks::All => Some(value(&Grade::BEST)),
+        ReachableBlocks::Runs(_) => panic!("adaptive retention has no interval"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_block_is_worth_as_much_as_the_best_tail_that_it_is_part_of(
+        case in prop_oneof![any_case(), learnt_case()].prop_filter("a regular case", Case::is_regular)
+    ) {
+        case.check();
+    }
+}

@@ -1,0 +1,135 @@
+//! Lists and dictionaries of vLLM that others hold on to: block tables of requests, and the further
+//! keys of blocks. Whoever asked for one has it kept as the engine's state is.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PySet};
+
+use kvoxide_core::{BlockId, GroupBlocks, Manager, RequestId};
+
+use crate::crossing::packed_key;
+
+/// Makes a list of the views of blocks; nothing once the engine is gone.
+pub(super) type ViewsOf =
+    Box<dyn Fn(Python<'_>, Vec<BlockId>) -> PyResult<Option<Py<PyList>>> + Send + Sync>;
+
+/// A block table as a Python list.
+struct Row {
+    group: usize,
+    list: Py<PyList>,
+    /// Request id -> list.
+    rows: Py<PyDict>,
+    /// What the list has.
+    ids: GroupBlocks,
+}
+
+/// What is kept up to date.
+pub(super) struct Followed {
+    views_of: ViewsOf,
+    rows: hashbrown::HashMap<RequestId, Vec<Row>>,
+    changed: Vec<RequestId>,
+    further_keys: Option<Py<PyDict>>,
+}
+
+impl Followed {
+    /// Nothing yet.
+    pub(super) fn new(views_of: ViewsOf) -> Box<Self> {
+        let rows = hashbrown::HashMap::default();
+        Box::new(Self { views_of, rows, changed: Vec::new(), further_keys: None })
+    }
+
+    /// Adds the table of a request in a group, as an empty list, and the dictionary that has it.
+    pub(super) fn add_row(
+        &mut self,
+        request: RequestId,
+        group: usize,
+        list: &Bound<'_, PyList>,
+        rows: &Bound<'_, PyDict>,
+    ) {
+        let (list, rows) = (list.clone().unbind(), rows.clone().unbind());
+        let row = Row { group, list, rows, ids: GroupBlocks::default() };
+        self.rows.entry(request).or_default().push(row);
+        self.changed.push(request);
+    }
+
+    /// Adds the further keys of blocks, as an empty dictionary.
+    pub(super) fn set_further_keys(&mut self, dict: &Bound<'_, PyDict>) {
+        self.further_keys = Some(dict.clone().unbind());
+    }
+
+    /// Whether a request changed since everything was brought up to date.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// A call changed, or may have changed, what a request holds.
+    pub(super) fn note(&mut self, request: RequestId) {
+        if self.rows.contains_key(&request) {
+            self.changed.push(request);
+        }
+    }
+
+    /// A request is forgotten: its lists stay as they are, but in no dictionary.
+    pub(super) fn forget(&mut self, py: Python<'_>, name: &str, request: RequestId) {
+        for Row { rows, .. } in self.rows.remove(&request).unwrap_or_default() {
+            // Somebody may have taken it out already.
+            let _ = rows.bind(py).del_item(name);
+        }
+    }
+
+    /// Brings everything up to date.
+    pub(super) fn follow(
+        &mut self,
+        py: Python<'_>,
+        core: &mut Manager,
+        hash_len: usize,
+    ) -> PyResult<()> {
+        let Self { views_of, rows, changed, .. } = self;
+        for request in std::mem::take(changed) {
+            let Ok(held) = core.blocks_of(request) else { continue };
+            for row in rows.get_mut(&request).into_iter().flatten() {
+                row.follow(py, &held.groups[row.group].blocks, views_of)?;
+            }
+        }
+        self.follow_further_keys(py, core, hash_len)
+    }
+
+    fn follow_further_keys(
+        &self,
+        py: Python<'_>,
+        core: &mut Manager,
+        hash_len: usize,
+    ) -> PyResult<()> {
+        let Some(dict) = &self.further_keys else { return Ok(()) };
+        let dict = dict.bind(py);
+        for block in core.pool_mut().take_noted_further_keys() {
+            let keys = core.pool().keys_of(block).skip(1);
+            let keys: Vec<_> = keys.map(|key| packed_key(py, &key, hash_len)).collect();
+            match keys.is_empty() {
+                false => dict.set_item(block, PySet::new(py, keys)?)?,
+                true if dict.contains(block)? => dict.del_item(block)?,
+                true => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    /// Changes the list from the first position on where it is not as the table.
+    fn follow(&mut self, py: Python<'_>, now: &GroupBlocks, views_of: &ViewsOf) -> PyResult<()> {
+        if self.ids == *now {
+            return Ok(());
+        }
+        let list = self.list.bind(py);
+        let is_same = |&(was, now): &(BlockId, BlockId)| was == now;
+        let first = match list.len() == self.ids.len() {
+            true => self.ids.iter().zip(now.iter()).take_while(is_same).count(),
+            false => 0,
+        };
+        if let Some(views) = views_of(py, now.since(first))? {
+            list.set_slice(first, list.len(), views.bind(py).as_any())?;
+        }
+        self.ids = now.clone();
+        Ok(())
+    }
+}

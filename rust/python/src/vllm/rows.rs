@@ -1,0 +1,70 @@
+//! Block tables and numbers of cached blocks as others read and write them.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::blocks::ids_of;
+use super::manager::VllmManager;
+
+#[pymethods]
+impl VllmManager {
+    /// Keeps an empty list as the table of a request in a group is, and has it in a dictionary for as
+    /// long as the request is known; `false` for a request that holds nothing.
+    fn follow_row(
+        &self,
+        request_id: &str,
+        group: usize,
+        row: &Bound<'_, PyList>,
+        rows: &Bound<'_, PyDict>,
+    ) -> PyResult<bool> {
+        let py = row.py();
+        self.engine.gate.edit(py, "follow_row", |state| {
+            let Some(id) = state.id_of(request_id) else { return Ok(false) };
+            self.engine.followed(state).add_row(id, group, row, rows);
+            state.follow(py)?;
+            rows.set_item(request_id, row)?;
+            Ok(true)
+        })
+    }
+
+    /// Replaces the table of a request in a group.
+    fn write_row(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        group: usize,
+        blocks: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ids = ids_of(blocks, &self.engine)?;
+        self.engine.gate.edit(py, "write_row", |state| {
+            state.write(py, request_id, |core, id| core.write_table(id, group, ids))
+        })
+    }
+
+    /// Leading blocks of a request in a group that count as cached, where that is known.
+    fn num_cached_of(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        group: usize,
+    ) -> PyResult<Option<usize>> {
+        self.engine.gate.read(py, |state| {
+            let held = state.id_of(request_id).and_then(|id| state.core.blocks_of(id).ok());
+            Ok(held.and_then(|held| held.groups.get(group)?.num_cached_blocks))
+        })
+    }
+
+    /// Sets how many leading blocks of a request in a group count as cached.
+    #[pyo3(signature = (request_id, group, num_cached))]
+    fn write_num_cached(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        group: usize,
+        num_cached: Option<usize>,
+    ) -> PyResult<()> {
+        self.engine.gate.edit(py, "write_num_cached", |state| {
+            state.write(py, request_id, |core, id| core.write_num_cached(id, group, num_cached))
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! Every block of a pool as a sequence of views: made one by one, and all of them once many are asked
+//! for.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyIterator, PyList, PySlice};
+
+use kvoxide_core::BlockId;
+
+use super::blocks::{VllmBlock, block_list};
+use super::engine::Engine;
+
+/// Once more than one of so many blocks has been looked at, a list has all of them: Python reads it
+/// several times as fast.
+const SHARE: usize = 8;
+/// Fewer blocks are all looked at at once.
+const FEW: usize = 1 << 10;
+
+/// Every block of a pool. Where most of them are looked at, the pool gets a list of all in its place.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockSequence", frozen)]
+pub(crate) struct VllmBlockSequence {
+    engine: Arc<Engine>,
+    len: usize,
+    all: PyOnceLock<Py<PyList>>,
+}
+
+impl VllmBlockSequence {
+    pub(super) fn new(engine: &Arc<Engine>, len: usize) -> Self {
+        Self { engine: engine.clone(), len, all: PyOnceLock::new() }
+    }
+
+    /// All blocks as a list, which the pool has from now on.
+    fn all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        if let Some(all) = self.all.get(py) {
+            return Ok(all.bind(py).clone());
+        }
+        let list = block_list(py, &self.engine, 0..self.len as BlockId)?;
+        let all = self.all.get_or_init(py, || list.unbind()).bind(py).clone();
+        if let Ok(pool) = self.engine.facade(py) {
+            pool.setattr(intern!(py, "blocks"), &all)?;
+        }
+        Ok(all)
+    }
+
+    fn has_many(&self) -> bool {
+        self.engine.views.num_made() * SHARE > self.len
+    }
+}
+
+#[pymethods]
+impl VllmBlockSequence {
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.all.get(py).is_some() || self.len <= FEW || self.has_many() {
+            return self.all(py)?.as_any().get_item(index);
+        }
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let indices = slice.indices(self.len as isize)?;
+            let ids = (0..indices.slicelength as isize).map(|i| indices.start + i * indices.step);
+            return Ok(block_list(py, &self.engine, ids.map(|id| id as BlockId))?.into_any());
+        }
+        let index: isize = index.extract()?;
+        let from_start = if index < 0 { index + self.len as isize } else { index };
+        match usize::try_from(from_start) {
+            Ok(id) if id < self.len => VllmBlock::shared(py, &self.engine, id as BlockId),
+            _ => Err(PyIndexError::new_err("list index out of range")),
+        }
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.all(py)?.try_iter()
+    }
+
+    fn __contains__(&self, block: &Bound<'_, PyAny>) -> bool {
+        block.cast::<VllmBlock>().is_ok_and(|block| block.get().is_of(&self.engine))
+    }
+
+    fn index(&self, block: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.all(block.py())?.as_any().call_method1("index", (block,))?.extract()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.all(other.py())?.as_any().eq(other)
+    }
+}

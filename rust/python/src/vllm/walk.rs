@@ -1,0 +1,168 @@
+//! The free queue as vLLM's code walks it: its two ends, and from a block to the next.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use kvoxide_core::BlockId;
+
+use super::blocks::{BACK, FRONT, block_list, class_of_blocks, queued};
+use super::engine::Engine;
+
+/// What stands before the first block of the free queue, or behind the last one.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmQueueEnd", frozen)]
+pub(crate) struct VllmQueueEnd {
+    engine: Arc<Engine>,
+    is_front: bool,
+}
+
+impl VllmQueueEnd {
+    /// Both ends, which the views of a pool know from now on.
+    pub(super) fn open(py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
+        let end = |is_front| Py::new(py, Self { engine: engine.clone(), is_front });
+        let ends: [Py<Self>; 2] = [end(true)?, end(false)?];
+        engine.views.open(ends.map(Py::into_any));
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl VllmQueueEnd {
+    #[getter(__class__)]
+    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        class_of_blocks(slf.py(), || slf.get_type())
+    }
+
+    #[getter]
+    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if !self.is_front {
+            return Ok(None);
+        }
+        let first = self.engine.gate.ask(py, |core| core.pool().first_queued())?;
+        queued(py, &self.engine, first, BACK)
+    }
+
+    #[getter]
+    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.is_front {
+            return Ok(None);
+        }
+        let last = self.engine.gate.ask(py, |core| core.pool().last_queued())?;
+        queued(py, &self.engine, last, FRONT)
+    }
+
+    #[getter]
+    fn block_id(&self) -> i32 {
+        -1
+    }
+
+    #[getter]
+    fn ref_cnt(&self) -> i32 {
+        0
+    }
+
+    #[getter]
+    fn is_null(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn pool(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    #[getter]
+    fn block_hash(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    #[getter]
+    fn block_hash_num_tokens(&self) -> Option<usize> {
+        None
+    }
+
+    fn __repr__(&self) -> &'static str {
+        "KVCacheBlock(block_id=-1, ref_cnt=0)"
+    }
+}
+
+/// Free blocks from one on. The queue may change between them: then the next one is that behind the
+/// block that came last, if it is free still.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmFreeWalk")]
+pub(crate) struct VllmFreeWalk {
+    engine: Arc<Engine>,
+    /// Behind which the walk goes on; the front of the queue if there is none.
+    last: Option<BlockId>,
+    /// Blocks that come next if the queue has not changed since, the first of them last.
+    ahead: Vec<(BlockId, Py<PyAny>)>,
+    batch: usize,
+    seen_changes: u64,
+    has_ended: bool,
+}
+
+/// Blocks that are listed at once, at first and at most.
+const BATCH: usize = 1 << 4;
+const LARGEST_BATCH: usize = 1 << 9;
+
+impl VllmFreeWalk {
+    /// Behind a block, or from the front.
+    pub(super) fn new(engine: &Arc<Engine>, last: Option<BlockId>) -> Self {
+        let engine = engine.clone();
+        Self { engine, last, ahead: Vec::new(), batch: BATCH, seen_changes: 0, has_ended: false }
+    }
+
+    /// Lists the blocks that come next, as the queue is now.
+    fn look_ahead(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.ahead.clear();
+        self.seen_changes = self.engine.changes.count();
+        let ids: Vec<BlockId> = self.engine.gate.ask(py, |core| {
+            let pool = core.pool();
+            let first = match self.last {
+                None => pool.first_queued(),
+                Some(last) if pool.is_queued(last) => pool.queued_after(last),
+                Some(_) => None,
+            };
+            pool.queued_from(first).take(self.batch).collect()
+        })?;
+        let views = block_list(py, &self.engine, ids.iter().copied())?;
+        let views = views.iter().map(Bound::unbind);
+        self.ahead.extend(ids.into_iter().zip(views));
+        self.ahead.reverse();
+        self.batch = (2 * self.batch).min(LARGEST_BATCH);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl VllmFreeWalk {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.ahead.is_empty() || self.seen_changes != self.engine.changes.count() {
+            if self.has_ended {
+                return Ok(None);
+            }
+            self.look_ahead(py)?;
+        }
+        let Some((block, view)) = self.ahead.pop() else {
+            self.has_ended = true;
+            return Ok(None);
+        };
+        self.last = Some(block);
+        Ok(Some(view))
+    }
+}
+
+/// Lets the views of a pool go when it ends: each of them leads back to the engine.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmKeeper", frozen)]
+pub(crate) struct VllmKeeper {
+    pub(super) engine: Arc<Engine>,
+}
+
+impl Drop for VllmKeeper {
+    fn drop(&mut self) {
+        Python::attach(|py| self.engine.close(py));
+    }
+}
