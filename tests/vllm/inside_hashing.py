@@ -10,24 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
 from kvoxide.vllm.environment import recognise  # noqa: E402
 from kvoxide.vllm.plugin import hashing  # noqa: E402
+from kvoxide.vllm.verify.hashers.drawing import (  # noqa: E402
+    draw_options,
+    draw_token,
+    make_image,
+    make_request,
+)
 from vllm.lora.request import LoRARequest  # noqa: E402
-from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange  # noqa: E402
-from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils import hashing as functions  # noqa: E402
 from vllm.v1.core import kv_cache_utils as utils  # noqa: E402
-from vllm.v1.request import Request  # noqa: E402
 
 ALGORITHMS = hashing.ALGORITHMS
-WIDTHS = (0, 23, 24, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1)
-NEGATIVE = (-1, -24, -25, -256, -257, -(2**31), -(2**31) - 1, -(2**39), -(2**63))
-PARAMS = SamplingParams(max_tokens=1_000)
 release = recognise().release
 LOOKAHEADS = (0, 1, 2, 3) if release.has_hash_lookahead else (0,)
 
@@ -58,19 +57,6 @@ def is_ours(hasher: Hasher) -> bool:
     return hasher.__module__ == hashing.__name__
 
 
-def request(tokens: Any, hasher: Hasher | None = None, **options: Any) -> Any:
-    return Request("r", tokens, PARAMS, None, block_hasher=hasher, **options)
-
-
-def image(name: str, offset: int, length: int) -> Any:
-    return MultiModalFeatureSpec(
-        data=None,
-        modality="image",
-        identifier=name,
-        mm_position=PlaceholderRange(offset=offset, length=length),
-    )
-
-
 @pytest.fixture
 def left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The blocks that the engine left to vLLM's function."""
@@ -85,38 +71,6 @@ def left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def token(rng: random.Random) -> int:
-    if rng.random() < 0.8:
-        return rng.randrange(200_000)
-    return rng.choice((*WIDTHS, *NEGATIVE))
-
-
-def shared_or_not(rng: random.Random, text: str) -> str:
-    return text if rng.random() < 0.5 else "".join(list(text))
-
-
-def random_options(rng: random.Random, num_tokens: int) -> dict[str, Any]:
-    """Every kind of extra key, or none, with names that are one object or several."""
-    options: dict[str, Any] = {}
-    name = rng.choice(("n", "ä-name", "mm", "x" * 300))
-    if rng.random() < 0.3:
-        lora = LoRARequest(shared_or_not(rng, name), 1, shared_or_not(rng, name))
-        options["lora_request"] = lora
-    if rng.random() < 0.3:
-        options["cache_salt"] = rng.choice((name, "", "salt", "s" * 70_000))
-    if rng.random() < 0.3:
-        features: list[Any] = []
-        options["mm_features"] = features
-        offset = rng.randrange(5)
-        while offset < num_tokens and len(features) < 20:
-            length = rng.choice((1, 3, 40))
-            features.append(image(shared_or_not(rng, name), offset, length))
-            offset += length + rng.choice((0, 1, 10))
-    if rng.random() < 0.2:
-        options["prompt_embeds"] = torch.rand(num_tokens, 2)
-    return options
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("lookahead", LOOKAHEADS)
 def test_random_requests_that_grow(algorithm: str, lookahead: int, left_to_vllm: list[Any]) -> None:
@@ -126,11 +80,11 @@ def test_random_requests_that_grow(algorithm: str, lookahead: int, left_to_vllm:
     for _ in range(150):
         block_size = rng.choice((1, 2, 3, 4, 5, 16, 17, 64, 300))
         ours, stock = hashers(algorithm, block_size, lookahead)
-        tokens = [token(rng) for _ in range(rng.choice((1, 7, 60, 300)))]
-        options = random_options(rng, len(tokens))
-        both = [request(list(tokens), hasher, **options) for hasher in (ours, stock)]
+        tokens = [draw_token(rng) for _ in range(rng.choice((1, 7, 60, 300)))]
+        options = draw_options(rng, len(tokens))
+        both = [make_request(list(tokens), hasher, **options) for hasher in (ours, stock)]
         for _ in range(rng.randrange(12)):
-            more = [token(rng) for _ in range(rng.choice((1, 1, 1, 2, 5, 50)))]
+            more = [draw_token(rng) for _ in range(rng.choice((1, 1, 1, 2, 5, 50)))]
             for one in both:
                 one.append_output_token_ids(more[0] if len(more) == 1 else more)
         assert both[0].block_hashes == both[1].block_hashes, (block_size, tokens, options)
@@ -148,7 +102,7 @@ def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: in
     for limit in (256, 65_536, 2**31, 2**40):
         tokens = [rng.randrange(limit) for _ in range(2 * block_size + 3)]
         for salt in (None, "s" * 66_000):
-            plain = request(tokens, cache_salt=salt)
+            plain = make_request(tokens, cache_salt=salt)
             assert ours(plain) == stock(plain)
             assert len(ours(plain)) == 2
 
@@ -157,7 +111,7 @@ def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: in
 def test_the_frame_closes_at_the_same_token(algorithm: str) -> None:
     for block_size in range(65_536 // 5 - 14, 65_536 // 5 + 4):
         ours, stock = hashers(algorithm, block_size)
-        plain = request([100_000] * block_size)
+        plain = make_request([100_000] * block_size)
         assert ours(plain) == stock(plain)
 
 
@@ -167,7 +121,7 @@ def test_the_same_key_across_the_end_of_a_frame(lookahead: int) -> None:
     for block_size in range(12_960, 13_100, 9):
         ours, stock = hashers("sha256", block_size, lookahead)
         tokens = [token for i in (9, 9, 5, 9, 9, 5, 5) for token in [10**i // 10**4] * block_size]
-        adapted = request(tokens, lora_request=lora)
+        adapted = make_request(tokens, lora_request=lora)
         assert ours(adapted) == stock(adapted), block_size
 
 
@@ -175,7 +129,7 @@ def test_the_same_key_across_the_end_of_a_frame(lookahead: int) -> None:
 def test_keys_of_every_length(algorithm: str) -> None:
     ours, stock = hashers(algorithm, 4)
     for length in (1, 23, 24, 254, 255, 256, 257, 65_535, 65_536, 65_537):
-        salted = request([1] * 9, cache_salt="s" * length)
+        salted = make_request([1] * 9, cache_salt="s" * length)
         assert ours(salted) == stock(salted), length
 
 
@@ -200,7 +154,7 @@ def test_tokens_that_are_no_plain_numbers(
 
 def outcome(hasher: Hasher, tokens: list[Any]) -> Any:
     try:
-        return hasher(request(tokens))
+        return hasher(make_request(tokens))
     except Exception as error:
         return type(error)
 
@@ -217,7 +171,7 @@ def test_keys_of_any_type(algorithm: str, name: Any) -> None:
 
     def result(hasher: Hasher) -> Any:
         try:
-            return hasher(request(list(range(19)), lora_request=lora))
+            return hasher(make_request(list(range(19)), lora_request=lora))
         except Exception as error:
             return type(error)
 
@@ -226,11 +180,11 @@ def test_keys_of_any_type(algorithm: str, name: Any) -> None:
 
 def test_many_odd_tokens_are_left_at_once(left_to_vllm: list[Any]) -> None:
     ours, stock = hashers("sha256", 4)
-    few = request([True if i % 40 == 0 else i for i in range(400)])
+    few = make_request([True if i % 40 == 0 else i for i in range(400)])
     assert ours(few) == stock(few)
     assert len(left_to_vllm) == 10
     del left_to_vllm[:]
-    many = request([True if i % 8 == 0 else i for i in range(400)])
+    many = make_request([True if i % 8 == 0 else i for i in range(400)])
     assert ours(many) == stock(many)
     assert len(left_to_vllm) == 100 - hashing.MAX_LEFT_BLOCKS
 
@@ -240,7 +194,7 @@ def test_parents_of_any_length(algorithm: str) -> None:
     ours, stock = hashers(algorithm, 4)
     for none_hash in (b"x", b"y" * 16, b"z" * 32, b"l" * 300, b"f" * 70_000, bytearray(b"a"), 5):
         utils.NONE_HASH = none_hash
-        plain = request(list(range(12)))
+        plain = make_request(list(range(12)))
         assert ours(plain) == stock(plain)
         for known in (b"", b"k" * 16, b"k" * 32, b"k" * 40):
             plain.block_hashes = [known]
@@ -250,7 +204,7 @@ def test_parents_of_any_length(algorithm: str) -> None:
 def test_the_root_is_read_when_a_first_block_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     ours, stock = hashers("sha256", 4)
-    plain = request([1, 2, 3, 4])
+    plain = make_request([1, 2, 3, 4])
     first = ours(plain)
     monkeypatch.setenv("PYTHONHASHSEED", "2")
     utils.init_none_hash(functions.sha256)
@@ -271,10 +225,10 @@ def test_the_same_adapter_in_a_long_prompt_is_asked_for_once(
         asked.append(arguments[1])
         return original(*arguments)
 
-    long = request(
+    long = make_request(
         list(range(400)),
         lora_request=LoRARequest("n", 1, "p"),
-        mm_features=[image("i", 3, 10)],
+        mm_features=[make_image("i", 3, 10)],
         cache_salt="s",
     )
     expected = hashers("sha256", 4)[1](long)
@@ -321,7 +275,7 @@ def test_without_xxhash_vllm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "_xxhash", None)
     hasher = utils.get_request_block_hasher(4, functions.xxhash)
     with pytest.raises(ModuleNotFoundError, match="xxhash"):
-        hasher(request([1, 2, 3, 4]))
+        hasher(make_request([1, 2, 3, 4]))
 
 
 def test_another_plugins_function_stays() -> None:
@@ -336,7 +290,7 @@ def test_another_plugins_function_stays() -> None:
 
 def test_other_views_of_the_tokens_are_left_to_vllm() -> None:
     ours, stock = hashers("sha256", 4)
-    plain = request(list(range(10)))
+    plain = make_request(list(range(10)))
     plain.all_token_ids = list(range(10))
     assert ours(plain) == stock(plain)
     assert len(ours(plain)) == 2
@@ -344,9 +298,9 @@ def test_other_views_of_the_tokens_are_left_to_vllm() -> None:
 
 def test_long_prompts_are_hashed_without_the_gil() -> None:
     ours, stock = hashers("sha256", 16)
-    long = request(list(range(1_000_000)))
+    long = make_request(list(range(1_000_000)))
     assert any(others_run_during(ours, long) for _ in range(10))
-    assert not others_run_during(stock, request(list(range(100_000))))
+    assert not others_run_during(stock, make_request(list(range(100_000))))
 
 
 def others_run_during(hasher: Hasher, hashed: Any) -> bool:

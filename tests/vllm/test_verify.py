@@ -61,7 +61,6 @@ def test_a_build_that_decides_the_same_is_verified_and_accepted(
     done = run(CONSTRUCT + "construct()", accepting)
     assert NATIVE in done.stdout, done.stdout + done.stderr
     verdict = f"verified with {num_calls} calls, not a known release"
-    assert verdict in done.stdout + done.stderr
     done = doctor(accepting)
     assert done.returncode == 0, done.stdout
     assert verdict in done.stdout

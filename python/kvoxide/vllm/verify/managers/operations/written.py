@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvoxide.vllm.verify.managers.driver import InsideDriver
-from kvoxide.vllm.verify.managers.world import RequestModel, World
 from kvoxide.vllm.verify.managers.operations.inside import Inside, InsideOfRequest
+from kvoxide.vllm.verify.managers.world import RequestModel, World
 
 
 @dataclass(frozen=True)
