@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "reasons": [],
     "release": "0.33.0",
     "differences": [],
+    "verified": None,
     "replaced": [],
     "scheduler": [],
     "is_loaded": True,
@@ -137,6 +138,11 @@ def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
             "vLLM as kvoxide knows it",
             "beside the nearest, 0.33.0: v1/x.py: f has changed",
         ),
+        (
+            {"differences": ["a has changed"], "reasons": ["unknown", "the certificate was cut"]},
+            "vLLM as kvoxide knows it",
+            "a has changed; the certificate was cut",
+        ),
         ({"replaced": ["vllm.f is replaced by x.f"]}, "code that runs", "replaced by x.f"),
         ({"manager": STOCK}, "manager of a new server", STOCK),
         (
@@ -194,3 +200,22 @@ def test_a_folder_that_cannot_be_written_is_told(
     diagnosis = diagnose(monkeypatch)
     assert "cannot be written: Not a directory" in problems(diagnosis)["recording"]
     assert diagnosis.ok, "the server runs on kvoxide all the same"
+
+
+@pytest.mark.parametrize(("kind", "ok"), [("full_attention", True), ("mamba", False)])
+def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
+    kind: str, ok: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    verified = {"calls": 4_321, "kinds": ["full_attention", "rswa"]}
+    found = {**GOOD, "differences": ["f has changed"], "verified": verified}
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: found)
+    group = doctor.ModelGroup(kind, None, "layer_types", False)
+    monkeypatch.setattr(doctor, "read_model_groups", lambda model: [group])
+    diagnosis = doctor.diagnose(tmp_path)
+    (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]
+    assert told == (
+        "verified with 4321 calls, not a known release; for groups of full_attention, rswa"
+    )
+    assert diagnosis.ok == ok
+    if not ok:
+        assert problems(diagnosis)["model"] == "not among the kinds that were verified: mamba"
