@@ -25,8 +25,10 @@ _NOBODY: Final = "kvoxide: a request that holds nothing"
 def watch(scheduler: Any) -> None:
     """Look at each request that comes to ``scheduler`` and at each of its steps from now on.
 
-    ``scheduler`` is one of vLLM's with kvoxide's manager.
+    ``scheduler`` has kvoxide's manager. One without vLLM's calls is not watched.
     """
+    if not (hasattr(scheduler, "schedule") and hasattr(scheduler, "add_request")):
+        return
     watcher = _Watcher(scheduler)
     scheduler.schedule = watcher.watching_steps(scheduler.schedule)
     scheduler.add_request = watcher.watching_arrivals(scheduler.add_request)
