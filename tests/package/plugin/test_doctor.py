@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from kvoxide.cli import main
 from kvoxide.vllm.doctor import diagnosis as doctor
 from kvoxide.vllm.doctor.diagnosis import Diagnosis
+from kvoxide.vllm.doctor.model_groups import ModelGroup
 from kvoxide.vllm.environment import settings
 
 GOOD: dict[str, Any] = {
@@ -209,7 +210,7 @@ def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
     verified = {"calls": 4_321, "kinds": ["full_attention", "rswa"]}
     found = {**GOOD, "differences": ["f has changed"], "verified": verified}
     monkeypatch.setattr(doctor, "run_probe", lambda scheduler: found)
-    group = doctor.ModelGroup(kind, None, "layer_types", False)
+    group = ModelGroup(kind, None, "layer_types", False)
     monkeypatch.setattr(doctor, "read_model_groups", lambda model: [group])
     diagnosis = doctor.diagnose(tmp_path)
     (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]
