@@ -70,8 +70,21 @@ quick() {
 }
 
 whole() {
-    check_sources
+    check_format
+    supply_chain
+    enter_target_folder
+    end_step
+    # The linker of the release build keeps one core busy for a minute or two, and no second one.
+    local log tests passed=true
+    log=$(mktemp)
+    rust_tests --workspace >"$log" 2>&1 &
+    tests=$!
     build vllm
+    step 'Rust tests, to their end'
+    wait "$tests" || passed=false
+    cat "$log"
+    rm "$log"
+    $passed
     find_browser
     check_types
     [[ $# -gt 0 ]] || judge_speed
@@ -119,6 +132,7 @@ rust_tests() { # CRATES...
         cargo test --locked --all-targets "$@"
     fi
     cargo test --locked --doc --quiet "$@"
+    end_step
 }
 
 find_tools() {
@@ -133,6 +147,7 @@ build() { # tools|vllm
 
 check_types() {
     step mypy
+    export MYPY_CACHE_DIR=$cache/mypy
     "$tools/bin/mypy" --strict
     step 'stubs of the compiled module'
     MYPYPATH=python "$venv/bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml \
