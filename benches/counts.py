@@ -1,10 +1,12 @@
 """Instructions that the core's hot paths execute, counted by callgrind: the same in every run."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -38,15 +40,19 @@ def tools() -> dict[str, str]:
 def count() -> Values:
     """Instructions by layout and operation."""
     program = _build()
+    names = [tuple(line.split()) for line in _output([str(program)]).splitlines()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(lambda name: _count(program, *name), names))
     counts: Values = {}
-    for line in _output([str(program)]).splitlines():
-        layout, operation = line.split()
-        counts.setdefault(layout, {})[operation] = _count(program, layout, operation)
+    for (layout, operation), value in zip(names, found, strict=True):
+        counts.setdefault(layout, {})[operation] = value
     return counts
 
 
 def _build() -> Path:
-    command = ["cargo", "build", "--locked", "--release", "--quiet", "--package", "kvoxide-core"]
+    # With the features that the build of the Python module asks of the core: it is compiled once.
+    packages = ("--package", "kvoxide-core", "--package", "kvoxide-python")
+    command = ["cargo", "build", "--locked", "--release", "--quiet", *packages]
     messages = _output([*command, "--example", "hot_paths", "--message-format=json"])
     for message in map(json.loads, messages.splitlines()):
         if message.get("executable") and message["target"]["name"] == "hot_paths":

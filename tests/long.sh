@@ -112,6 +112,7 @@ long_fuzzing() {
     [[ -x $fuzz/bin/cargo-fuzz ]] \
         || cargo install --quiet --locked --root "$fuzz" cargo-fuzz --version 0.13.2
     export PATH=$fuzz/bin:$PATH
+    rust/fuzz/corpus.sh unpack
     local target
     for target in manager hashes trace; do
         (cd rust/fuzz && cargo fuzz build --fuzz-dir . --sanitizer none "$target")
@@ -122,7 +123,7 @@ long_fuzzing() {
 fuzz_of() { # TARGET
     cd rust/fuzz
     mkdir -p "target/scratch/$1"
-    cargo fuzz run --fuzz-dir . --sanitizer none "$1" "target/scratch/$1" "corpus/$1" \
+    cargo fuzz run --fuzz-dir . --sanitizer none "$1" "target/scratch/$1" "target/corpus/$1" \
         -- -max_total_time="$FUZZ_SECONDS" -max_len=4096
 }
 

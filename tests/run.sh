@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
-# Tests of kvoxide; stops at the first that fails.
+# Tests of kvoxide; stops at the first that fails. CONTRIBUTING.md says what to run for which change.
 #
-#     tests/run.sh quick [PYTEST ARGUMENT...]    all that needs no vLLM; two minutes
+#     tests/run.sh core                          format, lint, and the tests of every decision; a minute
+#     tests/run.sh package [PYTEST OPTION...]    types, and the package without vLLM
+#     tests/run.sh vllm [PYTEST OPTION...]       the adapter in vLLM, and vLLM's engine
+#     tests/run.sh proof [PYTEST OPTION...]      the same traffic through vLLM's manager and ours
+#     tests/run.sh speed                         instructions of hot paths, and speed beside vLLM
+#     tests/run.sh quick [PYTEST ARGUMENT...]    all that needs no vLLM
 #     tests/run.sh [PYTEST ARGUMENT...]          every test; what a change has to pass
 #     tests/run.sh long [PART...]                hours: see tests/long.sh
 #
@@ -18,67 +23,88 @@ source tests/environments.sh
 
 main() {
     case ${1:-} in
-        quick) shift; quick "$@" ;;
+        core | package | vllm | proof | speed | quick) "$@" ;;
         long) shift; source tests/long.sh; long "$@" ;;
         *) whole "$@" ;;
     esac
 }
 
+core() {
+    check_format
+    enter_target_folder
+    rust_tests --package kvoxide-core --package kvoxide-fuzzed
+    end_step
+}
+
+package() {
+    build tools
+    find_browser
+    check_types
+    [[ $# -gt 0 ]] || ray_apart
+    run_pytest tests/package "$@"
+}
+
+vllm() {
+    build vllm
+    run_pytest_beside_vllm tests/vllm tests/engine "$@"
+}
+
+proof() {
+    build vllm
+    run_pytest_beside_vllm tests/proof "$@"
+}
+
+speed() {
+    build vllm
+    judge_speed
+    end_step
+}
+
 quick() {
     check_sources
-    install_kvoxide tools
+    build tools
     find_browser
     check_types
     [[ $# -gt 0 ]] || count_instructions
-    leave_target_folder
-    if [[ $# -eq 0 ]]; then
-        ray_tests
-        set -- --ignore "$on_ray"
-    fi
-    step pytest
-    exec "$venv/bin/python" -m pytest "$@"
+    run_pytest "$@"
 }
 
-# Two processes at a time where there are two cores: the engines that are compared run two as well.
 whole() {
-    check_sources
-    install_kvoxide vllm
+    check_format
+    supply_chain
+    enter_target_folder
+    end_step
+    # The linker of the release build keeps one core busy for a minute or two, and no second one.
+    local log tests passed=true
+    log=$(mktemp)
+    rust_tests --workspace >"$log" 2>&1 &
+    tests=$!
+    build vllm
+    step 'Rust tests, to their end'
+    wait "$tests" || passed=false
+    cat "$log"
+    rm "$log"
+    $passed
     find_browser
     check_types
-    if [[ $# -eq 0 ]]; then
-        count_instructions
-        compare_speed
-    fi
-    leave_target_folder
-    if [[ $# -eq 0 ]]; then
-        ray_tests
-        set -- --ignore "$on_ray"
-    fi
-    step pytest
-    exec env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
-        --numprocesses "$(processes)" --dist load "$@"
-}
-
-# In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
-# pytest-xdist would wait for it for ever.
-on_ray=tests/package/replay/test_replay_on_ray.py
-ray_tests() {
-    step 'Ray cluster'
-    GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "$venv/bin/python" -m pytest "$on_ray"
+    [[ $# -gt 0 ]] || judge_speed
+    run_pytest_beside_vllm "$@"
 }
 
 check_sources() {
+    check_format
+    supply_chain
+    enter_target_folder
+    rust_tests --workspace
+}
+
+check_format() {
     step rustfmt
     cargo fmt --all --check
     step ruff
-    tools=$(cached_venv tools tests/requirements.txt)
+    find_tools
     "$tools/bin/ruff" check
     "$tools/bin/ruff" format --check
-    supply_chain
-    enter_target_folder
-    step clippy
-    cargo clippy --locked --workspace --all-targets -- -D warnings
-    rust_tests
 }
 
 # Licences, sources and double versions of crates. Vulnerabilities need the network: see
@@ -94,20 +120,34 @@ supply_chain() {
     done
 }
 
-# The crate kvoxide-python is left out: a module for Python to load has no test binary of its own.
-rust_tests() {
+# A module for Python to load has no test binary of its own.
+rust_tests() { # CRATES...
+    step clippy
+    cargo clippy --locked "$@" --all-targets -- -D warnings
     step 'Rust tests'
-    local crates=(--locked --workspace --exclude kvoxide-python)
+    [[ $1 != --workspace ]] || set -- "$@" --exclude kvoxide-python
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${crates[@]}"
+        cargo nextest run --locked "$@"
     else
-        cargo test --all-targets "${crates[@]}"
+        cargo test --locked --all-targets "$@"
     fi
-    cargo test --doc "${crates[@]}"
+    cargo test --locked --doc --quiet "$@"
+    end_step
+}
+
+find_tools() {
+    tools=$(cached_venv tools tests/requirements.txt)
+}
+
+build() { # tools|vllm
+    find_tools
+    enter_target_folder
+    install_kvoxide "$1"
 }
 
 check_types() {
     step mypy
+    export MYPY_CACHE_DIR=$cache/mypy
     "$tools/bin/mypy" --strict
     step 'stubs of the compiled module'
     MYPYPATH=python "$venv/bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml \
@@ -120,10 +160,38 @@ count_instructions() {
     "$venv/bin/python" -m benches.gate counts
 }
 
-# Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
-compare_speed() {
+judge_speed() {
+    count_instructions
     step 'speed beside vLLM'
+    # Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
+}
+
+run_pytest() { # PYTEST ARGUMENT...
+    leave_target_folder
+    [[ $# -gt 0 ]] || ray_apart
+    step pytest
+    exec "$venv/bin/python" -m pytest "${all_but_ray[@]}" "$@"
+}
+
+# Two processes at a time where there are two cores: the engines that are compared run two as well.
+run_pytest_beside_vllm() { # PYTEST ARGUMENT...
+    leave_target_folder
+    [[ $# -gt 0 ]] || ray_apart
+    step pytest
+    exec env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
+        --numprocesses "$(processes)" --dist load "${all_but_ray[@]}" "$@"
+}
+
+# In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
+# pytest-xdist would wait for it for ever.
+all_but_ray=()
+ray_apart() {
+    leave_target_folder
+    local on_ray=tests/package/replay/test_replay_on_ray.py
+    step 'Ray cluster'
+    GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "$venv/bin/python" -m pytest "$on_ray"
+    all_but_ray=(--ignore "$on_ray")
 }
 
 processes() {

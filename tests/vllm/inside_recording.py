@@ -6,15 +6,17 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm.plugins import load_general_plugins
+
+# vLLM sets variables that only a server of processes of its own would have.
+BEFORE_VLLM = dict(os.environ)
+
+from vllm.plugins import load_general_plugins  # noqa: E402
 
 os.environ.setdefault("KVOXIDE_RECORD", "/unused/by/import")
 load_general_plugins()
@@ -27,10 +29,16 @@ from kvoxide.vllm.recording import hooks  # noqa: E402
 from kvoxide.vllm.recording import recorder as recorder_module  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
 
+from tests.testing import preloaded  # noqa: E402
 from tests.testing.small_world import window  # noqa: E402
 from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
 
 MODES = ("off", "auto", "require", "shadow")
+
+
+def environment_of_child() -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if name.startswith("KVOXIDE")}
+    return BEFORE_VLLM | ours
 
 
 @pytest.fixture
@@ -329,9 +337,12 @@ def test_a_limit_on_files_ends_it_too(folder: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "for n in range(100):\n"
         "    world.serve(f'r{n}', here.prompt(n, 700), 1)\n"
-        "assert not world.scheduler._kvoxide_recorder.is_on\n"
+        "deadline = time.monotonic() + 100\n"
+        "while world.scheduler._kvoxide_recorder.is_on:\n"
+        "    assert time.monotonic() < deadline\n"
+        "    time.sleep(0.01)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = preloaded.run(["-c", code], environment_of_child())
     assert done.returncode == 0, done.stderr[-3_000:]
     assert (done.stdout + done.stderr).count("stops recording to") == 1
     # Every member is whole: the one that did not fit is gone.
@@ -346,15 +357,17 @@ def test_a_killed_process_leaves_whole_lines(folder: Path) -> None:
         "for n in range(10**9):\n"
         "    world.serve(f'r{n}', here.prompt(n % 50, 200), 3)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as child:
-        try:
-            deadline = time.monotonic() + 100
-            while sum(path.stat().st_size for path in folder.glob("requests-*")) < 20_000:
-                assert child.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        finally:
-            child.send_signal(signal.SIGKILL)
+    with open(os.devnull, "r+b") as nothing:
+        child = preloaded.start(["-c", code], environment_of_child(), files=[nothing.fileno()] * 3)
+    try:
+        deadline = time.monotonic() + 100
+        while sum(path.stat().st_size for path in folder.glob("requests-*")) < 20_000:
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        child.send_signal(signal.SIGKILL)
+    child.wait()
     file = read_trace(str(folder))
     assert len(file.trace) > 100
     assert file.bad_lines == 0

@@ -114,20 +114,6 @@ def test_each_group_reports_for_itself() -> None:
     assert in_window.token_ids == list(range(64))
 
 
-def test_the_end_of_a_prompt_inside_a_block_is_reported() -> None:
-    manager = make_manager(full(32), window(8, 8), enable_kv_cache_events=True)
-    request = make_request(manager, "a", range(44))
-    admit(manager, request)
-    manager.take_events()
-    decode(manager, request, range(100, 120))
-    whole, tail = [event for event in stored(manager) if event.group_idx == 0]
-    assert (whole.block_size, whole.block_hashes) == (32, [request.block_hashes[7]])
-    # 43 tokens can be hit again; the last boundary of 8 before that is 40.
-    assert (tail.block_size, tail.block_hashes) == (8, [request.block_hashes[4]])
-    assert tail.parent_block_hash == request.block_hashes[3]
-    assert tail.token_ids == list(range(32, 40))
-
-
 def test_tokens_beyond_a_block_that_its_hash_covers() -> None:
     manager = make_manager(full(4), enable_kv_cache_events=True, num_hash_lookahead_tokens=1)
     serve(manager, "a", range(10))

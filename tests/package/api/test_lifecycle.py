@@ -106,29 +106,6 @@ def test_a_preempted_request_finds_its_own_blocks() -> None:
     assert manager.get_block_ids("a") == ([1, 2, 3, 4],)
 
 
-def test_reuse_evicts_what_a_block_cached() -> None:
-    manager = make_manager(full(4), num_blocks=4)
-    serve(manager, "a", range(10))
-    assert num_hit_tokens(manager, range(10)) == 8
-    other = make_request(manager, "b", range(50, 58))
-    admit(manager, other)
-    assert manager.get_block_ids("b") == ([3, 2],)  # the block without a hash, then the tail
-    assert num_hit_tokens(manager, range(10)) == 4
-
-
-def test_of_equal_blocks_the_first_cached_is_served() -> None:
-    manager = make_manager(full(4))
-    first = make_request(manager, "a", range(9))
-    second = make_request(manager, "b", range(9))
-    allocate(manager, first, 9)
-    allocate(manager, second, 9)
-    probe = make_request(manager, "c", range(9))
-    assert manager.get_computed_blocks(probe)[0].get_block_ids() == ([1, 2],)
-
-    manager.evict_blocks([1])
-    assert manager.get_computed_blocks(probe)[0].get_block_ids() == ([4, 2],)
-
-
 def test_a_request_may_be_told_to_leave_the_cache_unread() -> None:
     manager = make_manager(full(4))
     serve(manager, "a", range(12))
@@ -150,27 +127,6 @@ def test_groups_take_their_blocks_from_one_pool() -> None:
     request = make_request(manager, "a", range(9))
     admit(manager, request)
     assert manager.get_block_ids("a") == ([1, 2, 3], [4, 5, 6])
-
-
-def test_blocks_that_left_the_window_are_given_back() -> None:
-    manager = make_manager(window(4, 8), num_blocks=21)
-    request = make_request(manager, "a", range(32))
-    allocate(manager, request, 24)
-    assert manager.get_block_ids("a") == ([1, 2, 3, 4, 5, 6],)
-    allocate(manager, request, 8)
-    # Token 24 attends to 17 and later: blocks 0 to 3 are behind it.
-    assert manager.get_block_ids("a") == ([0, 0, 0, 0, 5, 6, 7, 8],)
-    assert free_ids(manager)[-4:] == [4, 3, 2, 1]
-
-
-def test_blocks_of_steps_in_flight_stay_in_the_window() -> None:
-    manager = make_manager(window(4, 8))
-    request = make_request(manager, "a", range(40))
-    allocate(manager, request, 24)
-    request.num_in_flight_tokens = 8
-    allocate(manager, request, 8)
-    # As if only 16 tokens were computed: token 16 attends to 9 and later.
-    assert manager.get_block_ids("a") == ([0, 0, 3, 4, 5, 6, 7, 8],)
 
 
 def test_extra_tokens_can_be_retained_below_the_window() -> None:
@@ -203,17 +159,6 @@ def test_popped_blocks_are_the_callers_to_free() -> None:
     assert free_ids(manager) == [3, 4, 5, 6, 7, 8, 9, 10, 2, 1]
 
 
-def test_reset_waits_for_the_last_request() -> None:
-    manager = make_manager(full(4))
-    request = make_request(manager, "a", range(10))
-    admit(manager, request)
-    assert not manager.reset_prefix_cache()
-    manager.free(request)
-    assert manager.reset_prefix_cache()
-    assert num_hit_tokens(manager, range(10)) == 0
-    assert manager.block_pool.get_num_cached_blocks() == 0
-
-
 def test_what_a_request_holds_can_be_asked() -> None:
     manager = make_manager(full(4), window(4, 8))
     request = make_request(manager, "a", range(10))
@@ -224,27 +169,6 @@ def test_what_a_request_holds_can_be_asked() -> None:
     assert manager.get_num_common_prefix_blocks("a") == [0, 0]
 
 
-def test_the_blocks_a_request_would_take_can_be_asked() -> None:
-    manager = make_manager(full(4))
-    serve(manager, "a", range(8))
-    request = make_request(manager, "b", range(13))
-    assert manager.get_num_blocks_to_allocate(request, 13) == 4
-
-    hit, num_hit, _ = manager.get_computed_blocks(request)
-    needed = manager.get_num_blocks_to_allocate(
-        request,
-        13,
-        new_computed_blocks=hit,
-        total_computed_tokens=num_hit,
-        num_local_computed_tokens=num_hit,
-    )
-    assert needed == 4  # two new blocks, and the two of the hit leave the free queue
-
-    admit(manager, request)
-    assert manager.get_num_blocks_to_allocate(request, 16) == 0
-    assert manager.get_num_blocks_to_allocate(request, 17) == 1
-
-
 def test_the_calls_for_kinds_that_are_not_managed_have_nothing_to_say() -> None:
     manager = make_manager(full(4))
     request = make_request(manager, "a", range(10))
@@ -253,23 +177,6 @@ def test_the_calls_for_kinds_that_are_not_managed_have_nothing_to_say() -> None:
     assert manager.take_kv_cache_block_copies() == ([], [])
     assert manager.take_boundary_state_offloads() == {}
     assert manager.finalize_partial_tail_offloads(request) == []
-
-
-def test_the_digest_tells_states_apart() -> None:
-    manager = make_manager(full(4))
-    request = make_request(manager, "a", range(10))
-    digests = [manager.state_digest()]
-    assert len(digests[0]) == 32
-    admit(manager, request)
-    digests.append(manager.state_digest())
-    decode(manager, request, [1, 2])
-    digests.append(manager.state_digest())
-    manager.free(request)
-    digests.append(manager.state_digest())
-    manager.evict_blocks([1])
-    digests.append(manager.state_digest())
-    assert len(set(digests)) == len(digests)
-    assert manager.state_digest() == digests[-1]
 
 
 def test_equal_histories_have_equal_digests() -> None:

@@ -40,18 +40,6 @@ def test_the_tier_is_off_by_default() -> None:
     assert manager.block_pool.get_num_pinned_blocks() == 0
 
 
-def test_a_drop_flags_the_window_that_is_left() -> None:
-    manager, _ = prefilled(min_drop_size=6)
-    assert pinned_positions(manager) == [6, 7]
-    assert pinned_ids(manager) == []  # in use, so in no queue
-    assert free_ids(manager)[-6:] == [6, 5, 4, 3, 2, 1]
-
-
-def test_a_smaller_drop_flags_nothing() -> None:
-    manager, _ = prefilled(min_drop_size=7)
-    assert pinned_positions(manager) == []
-
-
 def test_drops_while_decoding_flag_nothing() -> None:
     manager, request = prefilled(min_drop_size=7)
     decode(manager, request, [100])  # drops eight blocks, positions 6 to 13
@@ -70,18 +58,6 @@ def test_the_source_default_is_sixteen_blocks() -> None:
         allocate(manager, request, num_tokens)
         allocate(manager, request, 4)
         assert pinned_positions(manager) == flagged
-
-
-def test_a_flagged_block_that_leaves_the_window_goes_to_the_tier() -> None:
-    manager, request = prefilled(min_drop_size=3)
-    decode(manager, request, [100])
-    assert pinned_ids(manager) == [8, 7]
-    assert free_ids(manager)[-6:] == [14, 13, 12, 11, 10, 9]
-    blocks = manager.block_pool.blocks
-    assert [blocks[i].is_pinned for i in (7, 8, 9)] == [True, True, False]
-    assert blocks[7].block_hash is not None
-    assert blocks[7].ref_cnt == 0
-    manager.check_invariants()
 
 
 def test_the_end_of_a_request_flags_what_it_still_holds() -> None:
@@ -119,20 +95,6 @@ def test_the_recycle_order_holds_for_the_rest() -> None:
     assert free_ids(manager) == [4, 5, 6, 3]
 
 
-def test_pinned_blocks_can_be_hit_and_stay_flagged() -> None:
-    manager = make_manager(full(4), num_blocks=11, policy=Policy(pin_min_drop_size=16))
-    serve(manager, "a", range(8))
-    serve(manager, "b", range(50, 58))
-    assert pinned_ids(manager) == [2, 1, 4, 3]
-
-    request = make_request(manager, "c", range(9))
-    assert admit(manager, request) == 8
-    assert pinned_ids(manager) == [4, 3]
-    assert [block.is_pinned for block in manager.get_blocks("c").blocks[0]] == [True, True, False]
-    manager.free(request)
-    assert pinned_ids(manager) == [4, 3, 2, 1]  # used last, so at the end
-
-
 def test_pinned_blocks_count_as_free() -> None:
     manager = make_manager(full(4), num_blocks=5, policy=Policy(pin_min_drop_size=16))
     serve(manager, "a", range(12))
@@ -142,24 +104,6 @@ def test_pinned_blocks_count_as_free() -> None:
 
     request = make_request(manager, "b", range(50, 66))
     assert manager.allocate_slots(request, 16, full_sequence_must_fit=True) is not None
-
-
-def test_just_as_many_as_needed_are_demoted_oldest_first() -> None:
-    manager = make_manager(full(4), num_blocks=12, policy=Policy(pin_min_drop_size=16))
-    serve(manager, "a", range(8))
-    serve(manager, "b", range(50, 62))
-    assert pinned_ids(manager) == [2, 1, 5, 4, 3]
-    assert free_ids(manager) == [6, 7, 8, 9, 10, 11]
-
-    request = make_request(manager, "c", range(100, 130))
-    admit(manager, request)
-    # Eight blocks: the whole free queue, then the two oldest, which joined its end.
-    assert manager.get_block_ids("c") == ([6, 7, 8, 9, 10, 11, 2, 1],)
-    assert pinned_ids(manager) == [5, 4, 3]
-    assert not any(block.is_pinned for block in manager.get_blocks("c").blocks[0])
-    assert num_hit_tokens(manager, range(9)) == 0
-    assert num_hit_tokens(manager, range(50, 63)) == 12
-    manager.check_invariants()
 
 
 def test_a_demoted_block_leaves_the_cache_when_it_is_reused() -> None:
@@ -191,16 +135,6 @@ def test_a_refused_allocation_demotes_nothing() -> None:
     assert manager.allocate_slots(request, 30) is None
     assert pinned_ids(manager) == [3, 2, 1]
     assert num_hit_tokens(manager, range(13)) == 12
-
-
-def test_eviction_by_id_unpins() -> None:
-    manager = make_manager(full(4), num_blocks=11, policy=Policy(pin_min_drop_size=16))
-    serve(manager, "a", range(8))
-    manager.evict_blocks([1])
-    assert pinned_ids(manager) == [2]
-    assert 1 in free_ids(manager)
-    assert not manager.block_pool.blocks[1].is_pinned
-    manager.check_invariants()
 
 
 def test_a_block_evicted_while_in_use_is_not_pinned_at_the_end() -> None:

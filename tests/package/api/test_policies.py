@@ -62,10 +62,6 @@ def test_without_caching_every_block_is_uncached() -> None:
     assert free_ids(manager) == [4, 5, 3, 2, 1]
 
 
-def test_mask_keeps_blocks_3_and_7_of_eight() -> None:
-    assert cached_in_window(64, full(32), window(8, 8)) == [3, 7]
-
-
 def test_mask_keeps_blocks_0_to_5_of_seven() -> None:
     # Each of them can be in a window that ends at 32, 64 or 96; block 6 ends at 112.
     assert cached_in_window(112, full(32), window(16, 32)) == [0, 1, 2, 3, 4, 5]
@@ -81,11 +77,6 @@ def test_masked_blocks_do_not_shorten_a_hit() -> None:
 def test_mask_can_be_switched_off() -> None:
     policy = Policy(reachable_block_mask=False)
     assert cached_in_window(64, full(32), window(8, 8), policy=policy) == list(range(8))
-
-
-def test_mask_keeps_one_block_more_for_eagle() -> None:
-    # A hit at 32 matches the block up to 40 and drops it.
-    assert cached_in_window(64, full(32), window(8, 8), use_eagle=True) == [3, 4, 7]
 
 
 @pytest.mark.parametrize(
@@ -140,32 +131,6 @@ def test_eagle_keeps_its_extra_block_at_the_replay_boundary() -> None:
     manager = make_manager(*groups, policy=policy, use_eagle=True)
     serve(manager, "a", range(150))
     assert num_hit_tokens(manager, range(150)) == 128
-
-
-def test_eagle_keeps_both_boundaries_of_an_aligned_prompt() -> None:
-    # Asked again, 160 tokens resume at 128; a longer prompt resumes at 144.
-    policy = Policy(retention_interval=0)
-    kept = cached_in_window(160, full(16), window(16, 16), policy=policy, use_eagle=True)
-    assert kept == [7, 8, 9]
-
-
-def test_a_shared_prefix_is_kept_from_its_second_request_on() -> None:
-    manager = make_manager(
-        full(16), window(16, 16), num_blocks=100, policy=Policy(retention_interval=0)
-    )
-    shared = list(range(85))
-    serve(manager, "a", [*shared, *range(1000, 1060)])
-
-    second = make_request(manager, "b", [*shared, *range(2000, 2060)])
-    _, num_hit, boundary = manager.get_computed_blocks(second)
-    # Full attention has 80 tokens of the prefix, the window group none of its blocks.
-    assert (num_hit, boundary) == (0, 80)
-    admit(manager, second)
-    assert cached_positions(manager, second, group=1) == [4, 8]
-    manager.free(second)
-
-    third = make_request(manager, "c", [*shared, *range(3000, 3060)])
-    assert manager.get_computed_blocks(third)[1:] == (80, 0)
 
 
 def test_an_interval_spans_several_blocks_of_a_finer_group() -> None:
