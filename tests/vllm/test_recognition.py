@@ -11,7 +11,7 @@ import pytest
 from kvoxide.vllm.environment import UnreadableSourcesError, fingerprints
 from kvoxide.vllm.environment.recognition import InstalledCode, Recognition
 from kvoxide.vllm.environment.relevance import RELEVANT
-from kvoxide.vllm.environment.sources import origin_of, package_folder
+from kvoxide.vllm.environment.sources import package_folder
 from kvoxide.vllm.environment.syntax import fingerprint
 
 from tests.testing.vllm_environments import RELEASES, package_of
@@ -33,7 +33,7 @@ class Copy:
             shutil.copy(package / path, folder / path)
 
     def recognise(self) -> Recognition:
-        return InstalledCode({path: origin_of(path, self.folder) for path in RELEVANT}).recognition
+        return InstalledCode({path: str(self.folder / path) for path in RELEVANT}).recognition
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
         file = self.folder / path

@@ -1,6 +1,9 @@
 """A verification sees nothing where nothing is, and each error that is planted in vLLM's code."""
 
 import pytest
+
+from ..sameness import vllm_required  # isort: skip
+
 from kvoxide.vllm.verify.managers.runner import Sides, play_random
 from kvoxide.vllm.verify.managers.scenarios import FAMILIES
 from kvoxide.vllm.verify.managers.sides import VllmDriver
@@ -8,7 +11,6 @@ from kvoxide.vllm.verify.part import FirstDifference
 from kvoxide.vllm.verify.schedulers.part import Schedulers
 from kvoxide.vllm.verify.verification import PARTS, Verification
 
-from ..sameness import vllm_required
 from .faults import FAULTS
 
 SEED = 1

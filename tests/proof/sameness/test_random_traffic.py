@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from . import vllm_required  # isort: skip
+
 from kvoxide.vllm.verify.managers.driver import Driver
 from kvoxide.vllm.verify.managers.operations.requests import Admit, Submit
 from kvoxide.vllm.verify.managers.prompts import Segment
@@ -28,7 +31,6 @@ from kvoxide.vllm.verify.managers.shrink import shrink
 from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
 from kvoxide.vllm.verify.managers.world import World
 
-from . import vllm_required
 from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 
 SIDES = {
