@@ -172,7 +172,7 @@ pub fn check_written(manager: &mut Manager, request: RequestId) -> Result<(), St
 fn holders(manager: &Manager) -> Result<HashMap<BlockId, u32>, String> {
     let mut holders: HashMap<BlockId, u32> = HashMap::new();
     for held in manager.requests.values() {
-        for block in held.groups.iter().flat_map(|group| group.blocks.iter_held_back()) {
+        for block in held.iter_held_back() {
             *holders.entry(block).or_default() += 1;
         }
     }

@@ -59,8 +59,7 @@ fn own_tails(pool: &BlockPool, held: &RequestBlocks) -> Vec<Tail> {
 /// What a request gives back that asked for a priority has it from now on.
 fn claim_again(pool: &mut BlockPool, held: &RequestBlocks, tails: &[Tail]) {
     if pool.is_claiming() {
-        let used = held.groups.iter().flat_map(|group| group.blocks.iter_held_back());
-        pool.claim_again(used.chain(tails.iter().map(|&(_, tail)| tail)));
+        pool.claim_again(held.iter_held_back().chain(tails.iter().map(|&(_, tail)| tail)));
     }
 }
 

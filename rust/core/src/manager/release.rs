@@ -120,11 +120,7 @@ impl Manager {
     pub fn check_none_by_hand(&self, request: RequestId) -> Result<()> {
         match self.pool.has_by_hand() {
             false => Ok(()),
-            true => {
-                let held = self.blocks_of(request)?;
-                let blocks = held.groups.iter().flat_map(|group| group.blocks.iter_held_back());
-                self.pool.check_none_by_hand(blocks)
-            }
+            true => self.pool.check_none_by_hand(self.blocks_of(request)?.iter_held_back()),
         }
     }
 

@@ -150,9 +150,8 @@ impl Manager {
     fn holders_of(&self, blocks: &HashSet<BlockId>) -> Vec<(BlockId, RequestId)> {
         let mut holders = Vec::new();
         for (&request, held) in &self.requests {
-            let held = held.groups.iter().flat_map(|group| group.blocks.iter_held_back());
-            holders
-                .extend(held.filter(|block| blocks.contains(block)).map(|block| (block, request)));
+            let held = held.iter_held_back().filter(|block| blocks.contains(block));
+            holders.extend(held.map(|block| (block, request)));
         }
         holders
     }

@@ -29,6 +29,11 @@ impl RequestBlocks {
         Self { groups: vec![GroupState::default(); num_groups], held_tails: Vec::new() }
     }
 
+    /// Returns the blocks of all groups without null blocks, the last of each table first.
+    pub fn iter_held_back(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.groups.iter().flat_map(|group| group.blocks.iter_held_back())
+    }
+
     /// Whether the request has adopted a hit or cached a block in some group, after which it
     /// takes no new hit.
     pub fn is_running(&self) -> bool {

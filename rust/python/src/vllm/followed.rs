@@ -1,5 +1,5 @@
-//! Lists and dictionaries of vLLM that others hold on to: block tables of requests, and the further
-//! keys of blocks. Whoever asked for one has it kept as the engine's state is.
+//! Lists and dictionaries of vLLM that other code keeps: block tables of requests, and the further
+//! keys of blocks. After each call, the engine changes those that were asked for as its state changed.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};

@@ -5,7 +5,8 @@
 //! evicts by its own scores. When a request asks for a name that is free, each function whose
 //! shadow cache still has it gets a hit. The function with 2 % more hits than the one in force
 //! takes over at the end of an epoch. Hits fade, so that the duel follows the traffic. The names
-//! also teach the hazards: they stay known until they were free for all ages, whoever evicted them.
+//! also teach the hazards: a name stays known until it was free for all ages, even where every
+//! shadow cache has evicted it.
 //!
 //! The names of one use class that became free in one epoch are a *ghost list*, in the order in
 //! which they became free. A function evicts a ghost list from the front, so that a cursor tells

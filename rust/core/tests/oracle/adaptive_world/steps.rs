@@ -71,7 +71,7 @@ pub enum Step {
         priority: u8,
         half_seconds: u64,
     },
-    /// Nobody asks for a priority any more.
+    /// The requests that follow have no priority.
     AskNothing,
     Wait {
         half_seconds: u64,
