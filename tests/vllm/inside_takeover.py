@@ -1,8 +1,6 @@
 """Which manager vLLM's class constructs, in a process where vLLM loaded its plugins."""
 
 import copy
-import logging
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,21 +21,6 @@ from vllm.v1.core import kv_cache_manager  # noqa: E402
 from tests.testing.small_world import config, full, hisparse, make_manager, window  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What kvoxide logs."""
-    seen: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield seen
-    logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 def test_auto_gives_kvoxides_manager_and_says_so(lines: list[str]) -> None:

@@ -102,8 +102,6 @@ class RequestTables(dict[str, Row]):
         self[request_id][:] = blocks
 
     def __delitem__(self, request_id: str) -> None:
-        if request_id not in self:
-            raise KeyError(request_id)
         self.pop(request_id)
 
     def pop(self, request_id: str, *default: Any) -> Any:

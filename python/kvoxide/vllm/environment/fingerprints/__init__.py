@@ -7,6 +7,7 @@ SHA-256 of its bytes and the text of each part (:mod:`kvoxide.vllm.environment.d
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from kvoxide.vllm.environment.definitions import Parts
@@ -20,8 +21,9 @@ class FileCode:
     parts: Parts
 
 
+@cache
 def load(version: str) -> dict[str, FileCode]:
-    """Returns the code of a known release by path below the package ``vllm``."""
+    """Returns the code of a known release by path below the package ``vllm``; nobody changes it."""
     text = Path(__file__).with_name(f"vllm-{version}.json").read_text(encoding="utf-8")
     return {path: FileCode(**code) for path, code in json.loads(text).items()}
 

@@ -29,7 +29,7 @@ class Hashers:
         for index in range(REQUESTS_PER_UNIT):
             try:
                 covered.calls += _compare_request(f"{family} {seed} {index}")
-            except _Differs as found:
+            except FirstDifference as found:
                 found.document["part"] = self.name
                 covered.calls += found.covered.calls
                 found.covered = covered
@@ -42,13 +42,9 @@ class Hashers:
     def play_again(self, document: dict[str, Any]) -> FirstDifference | None:
         try:
             _compare_request(str(document["request"]))
-        except _Differs as found:
+        except FirstDifference as found:
             return found
         return None
-
-
-class _Differs(FirstDifference):
-    pass
 
 
 def _compare_request(name: str) -> int:
@@ -70,7 +66,7 @@ def _compare_request(name: str) -> int:
             call = f"block hashes of {shown} after {len(tokens)} tokens"
             answers = readable(reference), readable(other)
             document = {"request": name, "call": call, "reference": answers[0], "other": answers[1]}
-            raise _Differs(call, *answers, document, Covered(num_calls))
+            raise FirstDifference(call, *answers, document, Covered(num_calls))
         if isinstance(reference, str):
             break
         tokens += (more := _draw_tokens(rng, rng.choice((1, 1, 1, 2, 5, 50))))

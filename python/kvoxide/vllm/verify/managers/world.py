@@ -94,6 +94,17 @@ class RequestModel:
         output = Segment(self.output_stream, self.output_start, self.num_output_tokens)
         return (*self.prompt, output)
 
+    def preempt(self, drops_output: bool) -> None:
+        """Set the request back to its start. The steps in flight are stale; their tokens are
+        dropped too with ``drops_output``."""
+        self.status = "PREEMPTED"
+        self.num_computed_tokens = 0
+        self.num_output_placeholders = 0
+        self.num_preemptions += 1
+        for step in self.steps:
+            step.is_stale = True
+            step.is_dropped |= drops_output
+
     def next_output(self, num_tokens: int) -> list[int]:
         start = self.output_start + self.num_output_tokens
         return tokens_of([Segment(self.output_stream, start, num_tokens)])

@@ -331,13 +331,7 @@ class Preempt(OfRequest):
 
     def run_for(self, world: World, model: RequestModel) -> None:
         free(world, model, self.deferred)
-        model.status = "PREEMPTED"
-        model.num_computed_tokens = 0
-        model.num_output_placeholders = 0
-        model.num_preemptions += 1
-        for step in model.steps:
-            step.is_stale = True
-            step.is_dropped |= self.drop_stale_output
+        model.preempt(drops_output=self.drop_stale_output)
         world.coverage.seen["preemption"] += 1
 
 

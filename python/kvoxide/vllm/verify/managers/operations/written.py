@@ -154,12 +154,7 @@ class PreemptByHand(InsideOfRequest):
         world.call_inside("req_to_blocks.pop", lambda d: _pop_tables(d, model.request_id))
         world.num_popped += 1
         model.holds_blocks = False
-        model.status = "PREEMPTED"
-        model.num_computed_tokens = 0
-        model.num_output_placeholders = 0
-        model.num_preemptions += 1
-        for step in model.steps:
-            step.is_stale = True
+        model.preempt(drops_output=False)
 
 
 class _Table:
