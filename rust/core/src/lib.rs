@@ -19,7 +19,6 @@ pub mod block_hash;
 
 mod block;
 mod error;
-mod rows;
 
 pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
 pub use check::{check, check_written, digest};
@@ -30,6 +29,5 @@ pub use manager::{
     Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, ProtectedShare, Retention,
     RetentionReport,
 };
-pub use pool::{BlockPool, Claim, Event, Observation, RecycleOrder, StoredEvent};
+pub use pool::{BlockPool, Claim, Event, Observation, Piece, Pieces, RecycleOrder, StoredEvent};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};
-pub use rows::{Piece, Pieces};

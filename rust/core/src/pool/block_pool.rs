@@ -1,19 +1,19 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
-use super::adaptive::{Adaptive, Mark};
-use super::by_hand::ByHand;
-use super::chains::Chains;
 use super::event::Event;
-use super::free_queue::BlockList;
-use super::further_keys::FurtherKeys;
 use super::index::{HashIndex, KeyLayout};
 use super::observation::Observation;
-use super::order::RecycleOrder;
-use super::removal_log::RemovalLog;
-use super::shared_bits::SharedBits;
-use super::states::BlockStates;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::pool::blocks::list::BlockList;
+use crate::pool::blocks::states::BlockStates;
+use crate::pool::eviction::adaptive::{Adaptive, Mark};
+use crate::pool::eviction::by_hand::ByHand;
+use crate::pool::eviction::order::RecycleOrder;
+use crate::pool::index::aliases::FurtherKeys;
+use crate::pool::index::hash_cache::SharedBits;
+use crate::pool::index::removals::RemovalLog;
+use crate::pool::index::trie::Chains;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
@@ -26,18 +26,18 @@ pub struct BlockPool {
     pub(crate) further_keys: FurtherKeys,
     pub(crate) num_cached: usize,
     pub(crate) chains: Chains,
-    pub(super) shared_bits: SharedBits,
-    pub(super) recycle_order: RecycleOrder,
+    pub(crate) shared_bits: SharedBits,
+    pub(crate) recycle_order: RecycleOrder,
     pub(crate) adaptive: Option<Box<Adaptive>>,
-    pub(super) events: Option<Vec<Event>>,
+    pub(crate) events: Option<Vec<Event>>,
     observations: Option<Vec<Observation>>,
     null_references: Option<i32>,
-    pub(super) evictions: u64,
-    pub(super) evictions_by_group: Option<Vec<u64>>,
-    pub(super) version: u64,
-    pub(super) removals: RemovalLog,
+    pub(crate) evictions: u64,
+    pub(crate) evictions_by_group: Option<Vec<u64>>,
+    pub(crate) version: u64,
+    pub(crate) removals: RemovalLog,
     withheld: usize,
-    pub(super) by_hand: ByHand,
+    pub(crate) by_hand: ByHand,
 }
 
 /// How free cached blocks wait in adaptive order.
@@ -155,11 +155,11 @@ impl BlockPool {
     }
 
     /// Whether observations are kept.
-    pub(super) fn is_observed(&self) -> bool {
+    pub(crate) fn is_observed(&self) -> bool {
         self.observations.is_some()
     }
 
-    pub(super) fn note(&mut self, observation: impl FnOnce() -> Observation) {
+    pub(crate) fn note(&mut self, observation: impl FnOnce() -> Observation) {
         if let Some(observations) = &mut self.observations {
             observations.push(observation());
         }
@@ -310,7 +310,7 @@ impl BlockPool {
     }
 
     /// Sets the references to the null block, if they are counted.
-    pub(super) fn set_null_references(&mut self, count: u32) {
+    pub(crate) fn set_null_references(&mut self, count: u32) {
         match &mut self.null_references {
             Some(references) => *references = count as i32,
             None => self.states.set_ref_count(NULL_BLOCK, count),

@@ -1,55 +1,36 @@
-//! The block pool: who holds which block, which keys find it, and in which order free blocks are
-//! recycled.
+//! The block pool in three rooms: what is known of a block ([`blocks`]), which block serves a hash
+//! ([`index`]), and which free block goes first ([`eviction`]). [`BlockPool`] composes them.
 //!
 //! Between calls: every block but the null block is in use (it has references), in the free queue,
-//! in the pinned tier or in the lists of the adaptive order, never in two of them; the index finds exactly the keys that blocks have;
-//! pinned blocks are cached.
+//! in the pinned tier or in the lists of the adaptive order, never in two of them; the index finds
+//! exactly the keys that blocks have; pinned blocks are cached.
 
-mod adaptive;
 mod block_pool;
-mod by_hand;
-mod census;
-mod chains;
-mod claiming;
-mod cursor;
-mod event;
-mod free_queue;
-mod free_walk;
-mod full_blocks;
-mod further_keys;
-mod grade;
-mod graded;
-mod index;
-mod keys;
-mod linking;
-mod links;
-mod nearness;
 mod observation;
-mod order;
-mod present;
-mod queue_edits;
-mod record_writer;
-mod records;
-mod recycle;
-mod removal_log;
-mod run;
-mod shared_bits;
-mod states;
-mod usage;
+mod statistics;
 
-pub use adaptive::{Adaptive, Claim, Mark, Ordering, SampleCounts, Standing};
+mod eviction;
+
+mod index;
+
+mod blocks;
+
+mod event;
+
 pub use block_pool::{AdaptiveOrder, BlockPool};
-pub use census::Census;
-pub use chains::{Chains, Link, NO_SEGMENT, Path, Slot};
-pub use cursor::ChainCursor;
+pub use blocks::run::{Piece, Pieces};
+pub use blocks::states::{BlockStates, MAX_REFERENCES};
 pub use event::{Event, StoredEvent};
-pub use full_blocks::FullBlocks;
-pub use grade::Grade;
-pub use graded::Parting;
+pub use eviction::adaptive::{Adaptive, Claim, Mark, Ordering, SampleCounts, Standing};
+pub use eviction::graded::Parting;
+pub use eviction::nearness::Nearness;
+pub use eviction::order::RecycleOrder;
+pub use eviction::queue_edits::QueueEnd;
+pub use eviction::value::Grade;
+pub use index::cursor::ChainCursor;
+pub use index::full_blocks::FullBlocks;
+pub use index::removals::{LogPosition, RemovalLog, RemovedKey};
+pub use index::trie::{Chains, Link, NO_SEGMENT, Path, Slot};
 pub use index::{HashIndex, KeyLayout};
-pub use nearness::Nearness;
 pub use observation::Observation;
-pub use order::RecycleOrder;
-pub use queue_edits::QueueEnd;
-pub use removal_log::{LogPosition, RemovalLog, RemovedKey};
-pub use states::{BlockStates, MAX_REFERENCES};
+pub use statistics::Census;

@@ -6,7 +6,7 @@ use super::line::Entry;
 
 /// Later entries with the key of an entry that is served, in the order of insertion.
 #[derive(Debug, Default)]
-pub(super) struct Duplicates(hashbrown::HashMap<Entry, Waiting, foldhash::fast::FixedState>);
+pub(crate) struct Duplicates(hashbrown::HashMap<Entry, Waiting, foldhash::fast::FixedState>);
 
 /// At least one entry. Mostly there is no second one: it needs no memory of its own.
 #[derive(Debug)]

@@ -8,17 +8,17 @@ use super::line::{Entry, Line, NONE};
 pub struct Place {
     /// The key's bits.
     pub fingerprint: Fingerprint,
-    pub(super) line: u32,
+    pub(crate) line: u32,
 }
 
 /// The index while each change concerns one line alone, as nearly all do. A change that does not is
 /// left undone, and the answer is `false`.
 pub struct SimpleChanges<'a> {
-    pub(super) lines: &'a mut [Line],
-    pub(super) passed: &'a [u8],
-    pub(super) len: &'a mut usize,
-    pub(super) max_len: usize,
-    pub(super) has_duplicates: bool,
+    pub(crate) lines: &'a mut [Line],
+    pub(crate) passed: &'a [u8],
+    pub(crate) len: &'a mut usize,
+    pub(crate) max_len: usize,
+    pub(crate) has_duplicates: bool,
 }
 
 impl SimpleChanges<'_> {

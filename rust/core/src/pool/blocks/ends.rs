@@ -1,0 +1,116 @@
+//! Blocks that stand side by side in a queue.
+
+use super::links::{Links, are_all, join};
+use super::run::Row;
+use crate::block::{BlockId, NULL_BLOCK};
+
+/// Blocks that stand side by side in a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    pub front: u32,
+    pub back: u32,
+    pub len: usize,
+}
+
+impl Run {
+    /// A run of one block.
+    pub fn of(block: BlockId) -> Self {
+        Self { front: block, back: block, len: 1 }
+    }
+
+    /// The run that blocks in a row are, if they stand in a row in their list too.
+    #[inline]
+    pub fn of_row(links: &[Links], row: Row) -> Option<Self> {
+        let (low, high) = row.bounds();
+        let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
+        let len = row.len();
+        if first.has_next_of(Links::UP) {
+            are_all(inner, Links::UP).then_some(Self { front: low, back: high, len })
+        } else {
+            let is_run = last.has_next_of(Links::DOWN) && are_all(inner, Links::DOWN);
+            is_run.then_some(Self { front: high, back: low, len })
+        }
+    }
+
+    /// A block of the run, if it has one.
+    pub fn first(&self) -> Option<BlockId> {
+        (self.len > 0).then_some(self.front)
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of blocks in the run.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds the block that stands right behind the run.
+    pub fn push(&mut self, block: BlockId) {
+        if self.len == 0 {
+            self.front = block;
+        }
+        self.back = block;
+        self.len += 1;
+    }
+
+    /// Adds blocks that stand side by side if they stand right before or behind the run; whether
+    /// they do.
+    pub fn join(&mut self, links: &[Links], other: &Self) -> bool {
+        let [before, behind] = self.neighbours(links);
+        if self.len == 0 {
+            *self = *other;
+        } else if before == other.back {
+            self.front = other.front;
+            self.len += other.len;
+        } else if behind == other.front {
+            self.back = other.back;
+            self.len += other.len;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes the blocks out of the ring that they are in.
+    #[inline]
+    pub fn unlink(&self, links: &mut [Links]) {
+        if self.len > 0 {
+            let [before, behind] = self.neighbours(links);
+            join(links, before, behind);
+        }
+    }
+
+    /// The blocks before and behind the run; the null block twice if there is no run.
+    pub fn neighbours(&self, links: &[Links]) -> [u32; 2] {
+        let Self { front, back, len } = *self;
+        if len == 0 {
+            return [NULL_BLOCK; 2];
+        }
+        [links[front as usize].prev_of(front), links[back as usize].next_of(back)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::blocks::links::tests::ring;
+
+    #[test]
+    fn blocks_in_a_row_are_a_run_if_their_list_has_them_in_a_row() {
+        let row = Row { first: 1, last: 5 };
+        for order in [[0, 1, 2, 3, 4, 5], [0, 5, 4, 3, 2, 1]] {
+            for row in [row, row.turned()] {
+                let run = Run::of_row(&ring(&order), row).expect("a run");
+                assert_eq!((run.front, run.back, run.len), (order[1], order[5], 5));
+            }
+        }
+        let others =
+            [[0, 1, 2, 4, 3, 5], [0, 2, 1, 3, 4, 5], [0, 5, 3, 4, 2, 1], [1, 2, 3, 0, 4, 5]];
+        for order in others {
+            assert!(Run::of_row(&ring(&order), row).is_none(), "{order:?}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What leads from each block to its neighbours in a queue.
+
+use std::hint::black_box;
+
+use bytemuck::Zeroable;
+
+use super::run::Row;
+use crate::block::BlockId;
+
+/// The ways from a block to those behind and before it. They are differences, so that zeroed memory
+/// already is the queue of a fresh pool, in order of block id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
+#[repr(C, align(8))]
+pub struct Links {
+    next: u32,
+    prev: u32,
+}
+
+impl Links {
+    /// Of a block between those with the ids before and after its own.
+    pub const UP: Self = Self { next: 0, prev: 0 };
+    /// The same where ids go down.
+    pub const DOWN: Self = Self { next: u32::MAX - 1, prev: 2 };
+
+    /// Between two others.
+    #[inline]
+    pub fn between(prev: u32, id: u32, next: u32) -> Self {
+        Self { next: to_next(id, next), prev: to_prev(id, prev) }
+    }
+
+    /// The block behind the one with this id.
+    #[inline]
+    pub fn next_of(self, id: u32) -> u32 {
+        self.next.wrapping_add(id).wrapping_add(1)
+    }
+
+    /// The block before the one with this id.
+    #[inline]
+    pub fn prev_of(self, id: u32) -> u32 {
+        self.prev.wrapping_add(id).wrapping_sub(1)
+    }
+
+    /// Whether the next block is where `other` leads to from the same one.
+    #[inline]
+    pub fn has_next_of(self, other: Self) -> bool {
+        self.next == other.next
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.next) | u64::from(self.prev) << 32
+    }
+}
+
+#[inline]
+fn to_next(id: u32, next: u32) -> u32 {
+    next.wrapping_sub(id).wrapping_sub(1)
+}
+
+#[inline]
+fn to_prev(id: u32, prev: u32) -> u32 {
+    prev.wrapping_sub(id).wrapping_add(1)
+}
+
+/// Lets one block stand behind another.
+#[inline]
+pub fn join(links: &mut [Links], left: u32, right: u32) {
+    links[right as usize].prev = to_prev(right, left);
+    links[left as usize].next = to_next(left, right);
+}
+
+/// Takes a block out of the ring that it is in.
+#[inline]
+pub fn unlink(links: &mut [Links], id: u32) {
+    let own = links[id as usize];
+    join(links, own.prev_of(id), own.next_of(id));
+}
+
+/// Whether all are the same. Compared side by side, which is several times as fast as one by one.
+#[inline]
+pub fn are_all(links: &[Links], same: Links) -> bool {
+    links.iter().fold(0, |any, links| any | links.bits() ^ same.bits()) == 0
+}
+
+/// The blocks in a row that one of a list begins with, at most so many, and at least that one.
+#[inline]
+pub fn row_from(links: &[Links], first: BlockId, most: usize) -> Row {
+    let at = first as usize;
+    let others = most.saturating_sub(1);
+    let last = match links[at] {
+        own if own.has_next_of(Links::UP) => {
+            let behind = &links[at..links.len().min(at + others)];
+            first + num_leading(behind, Links::UP)
+        }
+        own if own.has_next_of(Links::DOWN) => {
+            let behind = &links[(at + 1).saturating_sub(others)..=at];
+            first - num_leading_back(behind, Links::DOWN)
+        }
+        _ => first,
+    };
+    Row { first, last }
+}
+
+/// How many in front lead one step on.
+#[inline]
+fn num_leading(links: &[Links], step: Links) -> u32 {
+    let (parts, _) = links.as_chunks();
+    let num_whole = parts.iter().take_while(|part| lead(part, step)).count() * PART;
+    let rest = links[num_whole..].iter().take_while(|links| links.has_next_of(step));
+    (num_whole + rest.count()) as u32
+}
+
+/// As [`num_leading`], of the last ones.
+#[inline]
+fn num_leading_back(links: &[Links], step: Links) -> u32 {
+    let (_, parts) = links.as_rchunks();
+    let num_whole = parts.iter().rev().take_while(|part| lead(part, step)).count() * PART;
+    let rest = links[..links.len() - num_whole].iter().rev();
+    (num_whole + rest.take_while(|links| links.has_next_of(step)).count()) as u32
+}
+
+const PART: usize = 8;
+
+/// Compared side by side, as in [`are_all`].
+#[inline]
+fn lead(links: &[Links; PART], step: Links) -> bool {
+    links.iter().fold(0, |any, links| any | links.next ^ step.next) == 0
+}
+
+/// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
+pub fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
+    out.reserve(n);
+    let (mut next, mut left) = (first, n);
+    while left >= BETWEEN_ROWS {
+        let row = row_from(links, next, left);
+        match row.goes_up() {
+            true => out.extend(row.first..=row.last),
+            false => out.extend((row.last..=row.first).rev()),
+        }
+        next = links[row.last as usize].next_of(row.last);
+        left -= row.len();
+        if row.len() < PART {
+            let n = left.min(BETWEEN_ROWS);
+            next = follow_each(links, next, n, out);
+            left -= n;
+        }
+    }
+    follow_each(links, next, left, out)
+}
+
+/// Blocks that are listed one by one behind a short row, before another row is looked for.
+const BETWEEN_ROWS: usize = 48;
+
+fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
+    let mut next = first;
+    out.extend((0..n).map(|_| {
+        let block = next;
+        // Guessed, so that blocks in a row are read without waiting for one to name the next.
+        next = match links[block as usize] {
+            own if own.has_next_of(Links::UP) => Links::UP.next_of(block),
+            own if own.has_next_of(Links::DOWN) => Links::DOWN.next_of(block),
+            own => Links { next: black_box(own.next), ..own }.next_of(block),
+        };
+        block
+    }));
+    next
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Links of blocks that stand in a ring in this order.
+    pub fn ring(order: &[u32]) -> Vec<Links> {
+        let mut links = vec![Links::default(); order.len()];
+        let behind = order.iter().cycle().skip(1);
+        order.iter().zip(behind).for_each(|(&left, &right)| join(&mut links, left, right));
+        links
+    }
+
+    #[test]
+    fn neighbours_are_found_again() {
+        let links = ring(&[2, 0, 3, 1]);
+        let neighbours = |id: u32| [links[id as usize].prev_of(id), links[id as usize].next_of(id)];
+        assert_eq!([0, 1, 2, 3].map(neighbours), [[2, 3], [3, 2], [1, 0], [0, 1]]);
+        assert_eq!(links[3], Links::between(0, 3, 1));
+        assert_eq!(ring(&[1, 2, 3, 0])[2], Links::UP);
+        assert_eq!(ring(&[3, 2, 1, 0])[2], Links::DOWN);
+    }
+
+    #[test]
+    fn a_queue_is_followed_through_rows_and_what_is_between_them() {
+        let up: Vec<u32> = (40..100).collect();
+        let down: Vec<u32> = (1..30).rev().collect();
+        let between: Vec<u32> = (30..40).step_by(2).chain((30..40).skip(1).step_by(2)).collect();
+        let order = [&[0][..], &up, &between, &down].concat();
+        let links = ring(&order);
+        for first in 0..order.len() {
+            for n in [0, 1, 15, 16, 17, 40, order.len()] {
+                let mut followed = vec![7];
+                let next = follow(&links, order[first], n, &mut followed);
+                let expected = order.iter().cycle().skip(first);
+                assert!(followed[1..].iter().eq(expected.clone().take(n)), "{n} from {first}");
+                assert_eq!((followed[0], Some(&next)), (7, expected.skip(n).take(1).next()));
+            }
+        }
+    }
+}

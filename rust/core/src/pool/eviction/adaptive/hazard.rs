@@ -1,0 +1,253 @@
+//! How often free blocks are used again, by class and age, and what that says of each.
+
+use super::ages::{AGES, Values};
+use super::block_meta::CLASSES;
+use super::ones::add_ones;
+
+/// What was seen of sampled blocks. Old observations fade.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    reused: Values,
+    exposed: Values,
+    /// Blocks that are free now.
+    waiting: Values,
+}
+
+/// What is left of an observation after an epoch: half of it after 8 pools were taken.
+const FADE: f32 = 0.9946;
+/// Blocks that the average of all classes counts for, beside those of a class.
+const PRIOR: f32 = 32.0;
+
+impl Profile {
+    pub fn new() -> Self {
+        let nothing = [[0.0; AGES]; CLASSES];
+        Self { reused: nothing, exposed: nothing, waiting: nothing }
+    }
+
+    /// Blocks of a class become free.
+    #[inline]
+    pub fn note_free(&mut self, class: usize, num: u32) {
+        self.waiting[class][0] += num as f32;
+    }
+
+    /// Blocks of a class are used again at an age.
+    #[inline]
+    pub fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
+        self.waiting[class][age] -= num as f32;
+        add_ones(&mut self.reused[class][age], num);
+        add_ones(&mut self.exposed[class][age], num);
+    }
+
+    /// An epoch ends: what is free was so at its age, and is a step older from now on. Of the oldest
+    /// nothing is known any more.
+    pub fn end_epoch(&mut self) {
+        for (exposed, waiting) in self.exposed.iter_mut().zip(&mut self.waiting) {
+            exposed.iter_mut().zip(&*waiting).for_each(|(exposed, free)| *exposed += free);
+            waiting.rotate_right(1);
+            waiting[0] = 0.0;
+        }
+        let all = self.reused.iter_mut().chain(&mut self.exposed);
+        all.flatten().for_each(|value| *value *= FADE);
+    }
+
+    /// Nothing is free.
+    pub fn forget_waiting(&mut self) {
+        self.waiting = [[0.0; AGES]; CLASSES];
+    }
+
+    /// Gittins' index of each class and age: of the ratios of expected hits to expected time in the
+    /// pool that waiting for any time offers, the best.
+    pub fn indices(&self) -> Values {
+        let mut indices = [[0.0; AGES]; CLASSES];
+        self.learn(&mut indices, true);
+        indices
+    }
+
+    /// Brings the indices up to date: of classes of which nothing has been seen yet only if
+    /// `are_all`.
+    pub fn learn(&self, indices: &mut Values, are_all: bool) {
+        let average = self.average_hazards();
+        let mut of_average = None;
+        for (class, indices) in indices.iter_mut().enumerate() {
+            if self.exposed[class].iter().any(|&seen| seen > 0.0) {
+                *indices = best_ratios(&self.hazards(class, &average));
+            } else if are_all {
+                *indices = *of_average.get_or_insert_with(|| best_ratios(&average));
+            }
+        }
+    }
+
+    /// How likely a free block of any class is used again within an epoch, by age.
+    fn average_hazards(&self) -> [f32; AGES] {
+        let [reused, exposed] = [&self.reused, &self.exposed].map(sums);
+        let total = |sums: &[f32; AGES]| sums.iter().sum::<f32>();
+        let overall = (total(&reused) + 1.0) / (total(&exposed) + AGES as f32);
+        std::array::from_fn(|age| {
+            // Before anything was seen, reuse becomes rarer as time goes by.
+            let prior = overall * 4.0 / (1.0 + age as f32 / 4.0);
+            (reused[age] + PRIOR * prior) / (exposed[age] + PRIOR)
+        })
+    }
+
+    fn hazards(&self, class: usize, average: &[f32; AGES]) -> [f32; AGES] {
+        let [reused, exposed] = [&self.reused[class], &self.exposed[class]].map(near_sums);
+        std::array::from_fn(|age| (reused[age] + PRIOR * average[age]) / (exposed[age] + PRIOR))
+    }
+}
+
+/// The sums of all classes.
+fn sums(values: &Values) -> [f32; AGES] {
+    let mut sums = [0.0; AGES];
+    for of_class in values {
+        sums.iter_mut().zip(of_class).for_each(|(sum, value)| *sum += value);
+    }
+    sums
+}
+
+/// The sums of each age and its neighbours, which are alike, the more so the older.
+fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
+    const ALIKE: usize = 16;
+    const REACH: usize = (AGES - 1) / ALIKE;
+    let mut padded = [0.0; AGES + REACH];
+    padded[..AGES].copy_from_slice(values);
+    let mut sums = [0.0; AGES];
+    for (reach, sums) in sums.chunks_mut(ALIKE).enumerate() {
+        for first in (0..=2 * reach).map(|i| ALIKE * reach - reach + i) {
+            let near = &padded[first..first + ALIKE];
+            sums.iter_mut().zip(near).for_each(|(sum, value)| *sum += value);
+        }
+    }
+    sums
+}
+
+/// For each age the steepest slope from it to a later one, where hits rise over time in the pool:
+/// along the upper hull of what lies behind it.
+fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
+    let points = hits_over_time(hazards);
+    // The hull from an age on, the first point last, each with the slope to the one behind it.
+    let mut hull = [Corner { at: points[AGES], slope: f32::NEG_INFINITY }; AGES + 1];
+    let mut len = 1;
+    let mut best = [0.0; AGES];
+    for (best, &from) in best.iter_mut().zip(&points).rev() {
+        let mut first = hull[len - 1];
+        let mut slope = from.slope_to(first.at);
+        while slope <= first.slope {
+            len -= 1;
+            first = hull[len - 1];
+            slope = from.slope_to(first.at);
+        }
+        *best = slope;
+        hull[len] = Corner { at: from, slope };
+        len += 1;
+    }
+    best
+}
+
+/// Hits and time up to an age, of a block that is not used before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    time: f32,
+    hits: f32,
+}
+
+impl Point {
+    #[inline]
+    fn slope_to(self, later: Self) -> f32 {
+        let time = later.time - self.time;
+        (later.hits - self.hits) / if time > 1e-9 { time } else { 1e-9 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Corner {
+    at: Point,
+    slope: f32,
+}
+
+fn hits_over_time(hazards: &[f32; AGES]) -> [Point; AGES + 1] {
+    let mut points = [Point::default(); AGES + 1];
+    let (mut alive, mut last) = (1.0, Point::default());
+    for (point, hazard) in points[1..].iter_mut().zip(hazards) {
+        last = Point { time: last.time + alive, hits: last.hits + alive * hazard };
+        *point = last;
+        // A chance below which nothing can be told apart.
+        let rest = alive * (1.0 - hazard);
+        alive = if rest > 1e-6 { rest } else { 1e-6 };
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waiting for a rise is worth it as long as what is waited for outweighs the wait.
+    #[test]
+    fn the_index_of_a_hazard_that_rises_looks_ahead() {
+        let mut hazards = [0.0; AGES];
+        hazards[2] = 0.75;
+        let ratios = best_ratios(&hazards);
+        assert_eq!(ratios[..4], [0.25, 0.375, 0.75, 0.0]);
+    }
+
+    #[test]
+    fn the_index_of_a_hazard_that_falls_is_the_hazard() {
+        let hazards = std::array::from_fn(|age| 0.5 / (1 + age) as f32);
+        let ratios = best_ratios(&hazards);
+        assert!(
+            ratios.iter().zip(&hazards).all(|(ratio, hazard)| (ratio / hazard - 1.0).abs() < 1e-3)
+        );
+    }
+
+    #[test]
+    fn who_is_used_again_at_an_age_is_worth_most_just_before() {
+        let mut profile = Profile::new();
+        profile.note_free(0, 1000);
+        (0..41).for_each(|_| profile.end_epoch());
+        profile.note_reuse(0, 41, 900);
+        let [once, ..] = profile.indices();
+        assert!(once[41] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
+    }
+
+    #[test]
+    fn before_anything_was_seen_the_youngest_of_any_class_are_worth_most() {
+        let indices = Profile::new().indices();
+        assert!(indices[0].is_sorted_by(|young, old| young >= old));
+        assert!(indices[0][0] > indices[0][AGES - 1]);
+        assert!(indices.iter().all(|class| *class == indices[0]));
+    }
+
+    #[test]
+    fn what_waits_is_exposed_at_every_age_and_forgotten_after_the_last() {
+        let mut profile = Profile::new();
+        profile.note_free(2, 3);
+        (0..2 * AGES).for_each(|_| profile.end_epoch());
+        let exposed = &profile.exposed[2];
+        assert!(exposed.iter().all(|&exposed| exposed > 1.0), "{exposed:?}");
+        assert!(exposed.is_sorted(), "the later the less has faded");
+        assert_eq!(profile.waiting, [[0.0; AGES]; CLASSES]);
+    }
+
+    /// As the definition has it.
+    #[test]
+    fn neighbours_are_summed_the_more_the_older() {
+        let values = std::array::from_fn(|age| (age * age % 7) as f32);
+        let sum = |age: usize| {
+            let reach = age / 16;
+            values[age - reach..(age + reach + 1).min(AGES)].iter().sum::<f32>()
+        };
+        assert_eq!(near_sums(&values), std::array::from_fn(sum));
+    }
+
+    #[test]
+    fn what_was_seen_fades() {
+        let mut profile = Profile::new();
+        profile.note_free(1, 1);
+        (0..3).for_each(|_| profile.end_epoch());
+        profile.note_reuse(1, 3, 1);
+        (0..128).for_each(|_| profile.end_epoch());
+        assert!((0.49..0.51).contains(&profile.reused[1][3]));
+        assert_eq!(profile.exposed[1][3], profile.reused[1][3]);
+        assert_eq!(profile.waiting, [[0.0; AGES]; CLASSES]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Which blocks are of the sample: a bit for each, so that those of a row are found without a look at
+//! the others.
+
+use std::iter;
+
+use crate::block::BlockId;
+use crate::pool::blocks::prefault;
+use crate::pool::blocks::run::Row;
+
+/// The blocks of the sample.
+#[derive(Debug)]
+pub(crate) struct Sampled(Vec<u64>);
+
+/// A word of bits, and which one it is.
+#[derive(Clone, Copy)]
+struct Word {
+    at: usize,
+    bits: u64,
+}
+
+impl Word {
+    const LEN: usize = u64::BITS as usize;
+
+    fn of(block: BlockId) -> usize {
+        block as usize / Self::LEN
+    }
+
+    #[inline]
+    fn block(self, bit: u32) -> BlockId {
+        self.at as u32 * u64::BITS + bit
+    }
+}
+
+impl Sampled {
+    /// No block of so many.
+    pub fn new(num_blocks: usize) -> Self {
+        Self(prefault::zeros(num_blocks / Word::LEN + 1))
+    }
+
+    /// A block becomes one of the sample, or is so no longer.
+    #[inline]
+    pub fn toggle(&mut self, block: BlockId) {
+        self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
+    }
+
+    /// None of the blocks in a row is of the sample any more.
+    #[inline]
+    pub fn remove_row(&mut self, row: Row) {
+        let (low, high) = row.bounds();
+        let (first, last) = (Word::of(low), Word::of(high));
+        for (at, word) in (first..).zip(&mut self.0[first..=last]) {
+            *word &= !Self::bits_between(at, low, high);
+        }
+    }
+
+    /// The bits of a word that stand for blocks from `low` to `high`, if it is the word of one of
+    /// them or between those.
+    #[inline]
+    fn bits_between(at: usize, low: BlockId, high: BlockId) -> u64 {
+        let from_low = if at == Word::of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
+        let to_high = if at == Word::of(high) { u64::MAX >> (!high % u64::BITS) } else { u64::MAX };
+        from_low & to_high
+    }
+
+    /// Whether a block is of the sample.
+    pub fn has(&self, block: BlockId) -> bool {
+        self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
+    }
+
+    /// The blocks of the sample in a row, in the order of their ids.
+    #[inline]
+    pub fn upwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(row);
+        blocks_of(move || words.next(), u64::trailing_zeros)
+    }
+
+    /// As [`Self::upwards`], the other way.
+    #[inline]
+    pub fn downwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(row);
+        blocks_of(move || words.next_back(), u64::ilog2)
+    }
+
+    #[inline]
+    fn words(&self, row: Row) -> impl DoubleEndedIterator<Item = Word> {
+        let (low, high) = row.bounds();
+        let first = Word::of(low);
+        self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
+            let at = first + i;
+            Word { at, bits: bits & Self::bits_between(at, low, high) }
+        })
+    }
+}
+
+/// The blocks of words, by the bit of a word that comes first.
+#[inline]
+fn blocks_of(
+    mut next_word: impl FnMut() -> Option<Word>,
+    first_bit: impl Fn(u64) -> u32,
+) -> impl Iterator<Item = BlockId> {
+    let mut word = Word { at: 0, bits: 0 };
+    iter::from_fn(move || {
+        while word.bits == 0 {
+            word = next_word()?;
+        }
+        let bit = first_bit(word.bits);
+        word.bits ^= 1 << bit;
+        Some(word.block(bit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn blocks_of_a_row_are_found_both_ways(
+            blocks in prop::collection::vec(0_u32..300, 0..200),
+            first in 1_u32..299,
+            last in 1_u32..299,
+        ) {
+            prop_assume!(first != last);
+            let mut sampled = Sampled::new(300);
+            blocks.iter().for_each(|&block| sampled.toggle(block));
+            let is_sampled =
+                |block: &u32| blocks.iter().filter(|&other| other == block).count() % 2 == 1;
+            prop_assert!((0..300).all(|block| sampled.has(block) == is_sampled(&block)));
+            let mut expected: Vec<_> =
+                (first.min(last)..=first.max(last)).filter(is_sampled).collect();
+            let row = Row { first, last };
+            let mut without = Sampled(sampled.0.clone());
+            without.remove_row(row);
+            let is_inside = |block: u32| (first.min(last)..=first.max(last)).contains(&block);
+            let expected_without = |block| sampled.has(block) && !is_inside(block);
+            prop_assert!((0..300).all(|block| without.has(block) == expected_without(block)));
+            prop_assert_eq!(sampled.upwards(row).collect::<Vec<_>>(), &expected[..]);
+            expected.reverse();
+            prop_assert_eq!(sampled.downwards(row).collect::<Vec<_>>(), expected);
+        }
+    }
+}

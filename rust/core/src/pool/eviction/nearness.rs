@@ -1,0 +1,58 @@
+//! How near the end of its prompt a block lies.
+
+/// How near the end of its prompt a block or a boundary lies, in steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nearness(u8);
+
+impl Nearness {
+    /// Anywhere else.
+    pub const FAR: Self = Self(0);
+    /// Steps that are told apart, [`Self::FAR`] left out.
+    pub const NUM_STEPS: usize = Self::BOUNDS.len();
+    /// Tokens before the end of a prompt from which on all is far.
+    pub const REACH: usize = Self::BOUNDS[0];
+    /// Fewer tokens than these lie between a block of each step and the end.
+    const BOUNDS: [usize; 3] = [512, 256, 64];
+
+    /// Of what lies so many tokens before the end.
+    pub fn of(num_tokens: usize) -> Self {
+        Self(Self::BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
+    }
+
+    /// As two bits.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.0)
+    }
+
+    /// What [`Self::bits`] gave.
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Self(bits as u8 & 3)
+    }
+
+    /// The step, from the farthest on; `None` for [`Self::FAR`].
+    pub fn step(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
+
+    /// Tokens that a step has, of [`Self::REACH`].
+    pub fn num_tokens(step: usize) -> usize {
+        Self::BOUNDS[step] - Self::BOUNDS.get(step + 1).unwrap_or(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_have_as_many_tokens_as_they_say() {
+        for step in 0..Nearness::NUM_STEPS {
+            let is_there = |&tokens: &usize| Nearness::of(tokens).step() == Some(step);
+            assert_eq!((0..2000).filter(is_there).count(), Nearness::num_tokens(step));
+        }
+        let steps = [0, 63, 64, 255, 256, 511, 512].map(|tokens| Nearness::of(tokens).step());
+        assert_eq!(steps, [Some(2), Some(2), Some(1), Some(1), Some(0), Some(0), None]);
+        let all = [0, 100, 300, 1000].map(Nearness::of);
+        assert_eq!(all.map(|nearness| Nearness::from_bits(nearness.bits())), all);
+    }
+}

@@ -1,0 +1,73 @@
+//! Full blocks that are to be cached.
+
+use super::trie::Slot;
+use crate::block::{BlockHash, BlockId, GroupId};
+use crate::pool::eviction::value::Grade;
+
+/// Full blocks of one request in one group, side by side, that are to be cached.
+#[derive(Clone, Copy, Debug)]
+pub struct FullBlocks<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The blocks.
+    pub blocks: &'a [BlockId],
+    /// The request's hashes, from the one of the first block on.
+    pub hashes: &'a [BlockHash],
+    /// Hashes per block.
+    pub per_block: usize,
+    /// Prefix tokens that end with the first block.
+    pub first_num_tokens: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// The segment that lists the blocks, if they are linked.
+    pub segment: Slot,
+    /// What the blocks are worth, where that is told apart.
+    pub grade: Grade,
+    /// Tokens of the prompt: blocks behind it were generated.
+    pub num_prompt_tokens: usize,
+}
+
+impl<'a> FullBlocks<'a> {
+    /// The same in pieces of so many blocks.
+    pub fn batches(self, size: usize) -> impl Iterator<Item = FullBlocks<'a>> {
+        self.blocks.chunks(size).enumerate().map(move |(i, blocks)| FullBlocks {
+            blocks,
+            hashes: &self.hashes[i * size * self.per_block..],
+            first_num_tokens: self.num_tokens(i * size),
+            ..self
+        })
+    }
+
+    /// The same from the `first`-th of them on.
+    pub(crate) fn since(self, first: usize) -> Self {
+        Self {
+            blocks: &self.blocks[first..],
+            hashes: self.hashes.get(first * self.per_block..).unwrap_or(&[]),
+            first_num_tokens: self.num_tokens(first),
+            ..self
+        }
+    }
+
+    /// Position of the first block in its chain.
+    pub fn first_position(&self) -> usize {
+        self.first_num_tokens / self.block_size - 1
+    }
+}
+
+impl FullBlocks<'_> {
+    pub(crate) fn hash(&self, i: usize) -> &BlockHash {
+        &self.hashes[i * self.per_block]
+    }
+
+    pub(crate) fn num_tokens(&self, i: usize) -> usize {
+        self.first_num_tokens + i * self.block_size
+    }
+
+    /// How many of the blocks the prompt fills; those behind were generated.
+    pub(crate) fn num_in_prompt(&self) -> usize {
+        let Some(beyond) = self.num_prompt_tokens.checked_sub(self.first_num_tokens) else {
+            return 0;
+        };
+        (beyond / self.block_size + 1).min(self.blocks.len())
+    }
+}

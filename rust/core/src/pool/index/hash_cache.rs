@@ -1,0 +1,98 @@
+//! What fingerprints of one hash in several groups have in common, computed once: groups of one block
+//! size cache the same hashes of a request one after the other.
+
+use super::full_blocks::FullBlocks;
+use crate::pool::index::KeyLayout;
+
+/// The bits of blocks of one request that stand side by side.
+#[derive(Debug, Default)]
+pub struct SharedBits {
+    is_kept: bool,
+    block_size: usize,
+    /// Position of the first of the blocks in the request.
+    first_position: usize,
+    bits: Vec<u32>,
+}
+
+impl SharedBits {
+    /// Keeps what is computed until it is told otherwise: until then, all that is asked for is of
+    /// one request.
+    pub fn keep(&mut self, on: bool) {
+        self.is_kept = on;
+        self.bits.clear();
+    }
+
+    /// The bits of a batch's hashes, one for each block; `None` where they are not kept.
+    pub fn of(&mut self, batch: &FullBlocks<'_>) -> Option<&[u32]> {
+        if !self.is_kept {
+            return None;
+        }
+        let first = match self.position_of(batch) {
+            Some(first) => first,
+            None => {
+                self.bits.clear();
+                self.block_size = batch.block_size;
+                self.first_position = batch.first_position();
+                0
+            }
+        };
+        let end = first + batch.blocks.len();
+        let missing = self.bits.len()..end;
+        self.bits.extend(missing.map(|i| KeyLayout::bits(batch.hash(i - first))));
+        Some(&self.bits[first..end])
+    }
+
+    /// Where a batch begins, if it does among those that are known or right behind them.
+    fn position_of(&self, batch: &FullBlocks<'_>) -> Option<usize> {
+        let position = batch.first_position().checked_sub(self.first_position)?;
+        let is_alike = batch.block_size == self.block_size && !self.bits.is_empty();
+        (is_alike && position <= self.bits.len()).then_some(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BlockHash, BlockId};
+    use crate::pool::eviction::value::Grade;
+    use crate::pool::index::trie::NO_SEGMENT;
+
+    /// Blocks `first..end` of a request, of one hash or of two each.
+    fn batch<'a>(
+        hashes: &'a [BlockHash],
+        blocks: &'a [BlockId],
+        first: usize,
+        per_block: usize,
+    ) -> FullBlocks<'a> {
+        FullBlocks {
+            group: 0,
+            blocks,
+            hashes: &hashes[(first + 1) * per_block - 1..],
+            per_block,
+            first_num_tokens: (first + 1) * per_block * 16,
+            block_size: per_block * 16,
+            segment: NO_SEGMENT,
+            grade: Grade::BEST,
+            num_prompt_tokens: 0,
+        }
+    }
+
+    #[test]
+    fn bits_are_those_of_the_hashes_whichever_were_asked_for_before() {
+        let hashes: Vec<_> = (1..=40).map(|n| BlockHash([n, n * n, 3, 4])).collect();
+        let blocks: Vec<_> = (1..=40).collect();
+        let mut shared = SharedBits::default();
+        assert!(shared.of(&batch(&hashes, &blocks[..4], 0, 1)).is_none());
+        shared.keep(true);
+        let asked = [(0, 8, 1), (8, 8, 1), (4, 8, 1), (12, 8, 1), (30, 4, 1), (0, 4, 1), (3, 4, 2)];
+        for (first, n, per_block) in asked.into_iter().cycle().take(20) {
+            let batch = batch(&hashes, &blocks[..n], first, per_block);
+            let expected: Vec<_> = (0..n).map(|i| KeyLayout::bits(batch.hash(i))).collect();
+            assert_eq!(shared.of(&batch), Some(&expected[..]), "{n} from {first}");
+        }
+        let others: Vec<_> = hashes.iter().map(|hash| BlockHash([hash.0[0], 0, 0, 5])).collect();
+        shared.keep(true);
+        let other = batch(&others, &blocks[..1], 0, 1);
+        assert_eq!(shared.of(&other), Some(&[KeyLayout::bits(&others[0])][..]));
+    }
+}
