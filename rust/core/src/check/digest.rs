@@ -17,8 +17,8 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
     pool.pinned_blocks().for_each(|block| put(u64::from(block)));
     for block in 0..pool.num_blocks() as BlockId {
         put(pool.ref_count(block) as u64);
-        put(u64::from(pool.states().is_pinned(block)));
-        put(pool.states().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
+        put(u64::from(pool.blocks().is_pinned(block)));
+        put(pool.blocks().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
         if let Some(standing) = pool.standing(block) {
             put(u64::from(standing.priority));
             put(standing.until);

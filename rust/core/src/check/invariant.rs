@@ -8,7 +8,7 @@
 //! 3. Blocks in the pinned tier are flagged and cached; blocks in the free queue are not flagged.
 //! 4. The index serves, for each key of each block, exactly one block that has the key; the
 //!    blocks with a key stand in one line, and all but the first are marked as duplicates.
-//! 5. The number of cached blocks is counted right, and the index has no further entries.
+//! 5. The number of cached blocks is counted right, and the index has no aliases entries.
 //! 6. A request holds only blocks that are in the pool, and each block has at least as many
 //!    references as requests hold it. Blocks beyond those cached for a request are held by it
 //!    alone and carry no hash of a full block: no hash stands on a block that a writer owns. Where
@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Asked;
 use crate::manager::Manager;
-use crate::pool::{BlockPool, Link};
+use crate::pool::{BlockPool, TrieBlock};
 use crate::request::{GroupState, RequestBlocks, RequestId};
 
 /// Checks every invariant; the error says what is broken, where, and which of the above that is.
@@ -39,8 +39,8 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("4 or 5", check_index(pool))?;
     numbered("6 or 7", check_requests(manager))?;
     numbered("8", check_orders(manager))?;
-    numbered("10", check_chains(pool))?;
-    numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.states())))
+    numbered("10", check_trie(pool))?;
+    numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.blocks())))
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
@@ -53,9 +53,9 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 
 fn check_rings(pool: &BlockPool) -> Result<(), String> {
     for (name, list) in [("free queue", &pool.free), ("pinned tier", &pool.pinned)] {
-        let forward: Vec<_> = list.iter(&pool.states).take(pool.num_blocks() + 1).collect();
+        let forward: Vec<_> = list.iter(&pool.blocks).take(pool.num_blocks() + 1).collect();
         let mut backward: Vec<_> =
-            list.iter_back(&pool.states).take(pool.num_blocks() + 1).collect();
+            list.iter_back(&pool.blocks).take(pool.num_blocks() + 1).collect();
         backward.reverse();
         ensure(forward == backward, || format!("the links of the {name} disagree"))?;
         ensure(forward.len() == list.len(), || {
@@ -73,15 +73,15 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     let mut places = vec![0_u32; pool.num_blocks()];
     for block in pool.free_blocks() {
         places[block as usize] += 1;
-        ensure(!pool.states().is_pinned(block), || format!("free block {block} is flagged"))?;
+        ensure(!pool.blocks().is_pinned(block), || format!("free block {block} is flagged"))?;
     }
     for block in pool.listed_blocks() {
         places[block as usize] += 1;
-        ensure(pool.states().is_cached(block), || format!("listed block {block} is not cached"))?;
+        ensure(pool.blocks().is_cached(block), || format!("listed block {block} is not cached"))?;
     }
     for block in pool.pinned_blocks() {
         places[block as usize] += 1;
-        let is_kept = pool.states().is_pinned(block) && pool.states().is_cached(block);
+        let is_kept = pool.blocks().is_pinned(block) && pool.blocks().is_cached(block);
         ensure(is_kept, || format!("pinned block {block} is not flagged or not cached"))?;
     }
     for (block, &queued) in places.iter().enumerate().skip(1) {
@@ -102,17 +102,17 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
         served += 1;
         for (position, entry) in pool.index.entries_of(first).enumerate() {
             entries += 1;
-            let block = pool.further_keys.block_of(entry);
-            let is_marked = block != entry || pool.states().is_duplicate(block) == (position > 0);
+            let block = pool.alias_keys.block_of(entry);
+            let is_marked = block != entry || pool.blocks().is_duplicate(block) == (position > 0);
             ensure(is_marked, || format!("block {block} is wrongly marked as a duplicate"))?;
         }
     }
     ensure(served == pool.index.len(), || "the index counts its keys wrongly".into())?;
 
-    let (mut cached, mut keys, mut with_further) = (0, 0, 0);
+    let (mut cached, mut keys, mut with_aliases) = (0, 0, 0);
     for block in 1..pool.num_blocks() as BlockId {
-        cached += usize::from(pool.states().is_cached(block));
-        with_further += usize::from(pool.states().has_further_keys(block));
+        cached += usize::from(pool.blocks().is_cached(block));
+        with_aliases += usize::from(pool.blocks().has_alias_keys(block));
         for key in pool.keys_of(block) {
             keys += 1;
             let is_found = pool.find(&key).is_some_and(|found| pool.has_key(found, &key));
@@ -120,30 +120,30 @@ fn check_index(pool: &BlockPool) -> Result<(), String> {
             let first =
                 pool.index.find(pool.layout.fingerprint_of(&key), |e| pool.entry_has(e, &key));
             let stands_in_line = first.is_some_and(|first| {
-                pool.index.entries_of(first).any(|e| pool.further_keys.block_of(e) == block)
+                pool.index.entries_of(first).any(|e| pool.alias_keys.block_of(e) == block)
             });
             ensure(stands_in_line, || format!("block {block} is not in the line of its key"))?;
         }
     }
     ensure(keys == entries, || format!("blocks have {keys} keys, the index {entries} entries"))?;
     ensure(cached == pool.num_cached_blocks(), || "cached blocks are counted wrongly".into())?;
-    ensure(with_further == pool.further_keys.num_blocks(), || "further keys are left over".into())
+    ensure(with_aliases == pool.alias_keys.num_blocks(), || "alias keys are left over".into())
 }
 
-fn check_chains(pool: &BlockPool) -> Result<(), String> {
-    for (Link { block, slot }, num_tokens) in pool.chains.listed() {
-        ensure(pool.states().segment(block) == slot, || {
+fn check_trie(pool: &BlockPool) -> Result<(), String> {
+    for (TrieBlock { block, slot }, num_tokens) in pool.trie.listed() {
+        ensure(pool.blocks().segment(block) == slot, || {
             format!("block {block} does not name segment {slot}, which lists it")
         })?;
-        ensure(pool.states().hash_num_tokens(block) == Some(num_tokens), || {
+        ensure(pool.blocks().hash_num_tokens(block) == Some(num_tokens), || {
             format!("block {block} is listed where {num_tokens} tokens end")
         })?;
-        let key = pool.states().key(block);
+        let key = pool.blocks().key(block);
         ensure(key.and_then(|key| pool.find(&key)) == Some(block), || {
             format!("block {block} is listed, but does not serve its key")
         })?;
     }
-    match pool.chains.broken_segment() {
+    match pool.trie.broken_segment() {
         None => Ok(()),
         Some(slot) => Err(format!("segment {slot} forgot a child")),
     }
@@ -216,7 +216,7 @@ fn check_request(
         }
         let (first, own) = blocks.tail_from(cached);
         for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
-            let covered = manager.pool().states().hash_num_tokens(*block).unwrap_or(0);
+            let covered = manager.pool().blocks().hash_num_tokens(*block).unwrap_or(0);
             ensure(covered < (i + 1) * block_size && holders[block] == 1, || {
                 format!("request {id} writes to block {block}, which is shared or cached")
             })?;
@@ -285,24 +285,24 @@ mod tests {
         let plants: [Plant; 16] = [
             ("the free queue counts 5 blocks and links 4", "1", |m, _| {
                 let before = m.pool.free.clone();
-                m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
+                m.pool.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
                 m.pool.free = before;
             }),
-            ("block 9 is in 2 places", "2 or 3", |m, _| m.pool.states.set_ref_count(FREE, 1)),
-            ("block 3 is in 0 places", "2 or 3", |m, _| m.pool.states.set_ref_count(WRITTEN, 0)),
+            ("block 9 is in 2 places", "2 or 3", |m, _| m.pool.blocks.set_ref_count(FREE, 1)),
+            ("block 3 is in 0 places", "2 or 3", |m, _| m.pool.blocks.set_ref_count(WRITTEN, 0)),
             ("is in 0 places", "2 or 3", |m, _| {
-                m.pool.free.take_front(&mut m.pool.states, 1, &mut Vec::new());
+                m.pool.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
             }),
             ("the null block is queued or cached", "2 or 3", |m, key| {
                 m.pool.insert_key(NULL_BLOCK, key, 4);
             }),
-            ("free block 9 is flagged", "2 or 3", |m, _| m.pool.states.set_pinned(FREE, true)),
-            ("pinned block 4 is not flagged", "2 or 3", |m, _| m.pool.states.set_pinned(4, false)),
+            ("free block 9 is flagged", "2 or 3", |m, _| m.pool.blocks.set_pinned(FREE, true)),
+            ("pinned block 4 is not flagged", "2 or 3", |m, _| m.pool.blocks.set_pinned(4, false)),
             ("block 1 is wrongly marked", "4 or 5", |m, _| {
-                m.pool.states.set_duplicate(CACHED, true)
+                m.pool.blocks.set_duplicate(CACHED, true)
             }),
             ("cached blocks are counted wrongly", "4 or 5", |m, _| m.pool.num_cached += 1),
-            ("", "4 or 5", |m, _| m.pool.states.clear_key(CACHED)),
+            ("", "4 or 5", |m, _| m.pool.blocks.clear_key(CACHED)),
             ("block 1 has 1 references but 2 holders", "6 or 7", |m, _| {
                 held(m).groups[0].blocks.ids_mut().push(CACHED);
             }),

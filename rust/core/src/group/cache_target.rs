@@ -6,7 +6,9 @@ use super::data::GroupData;
 use super::retention::ReachableBlocks;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
-use crate::pool::{BlockPool, Event, FullBlocks, Grade, HashIndex, NO_SEGMENT, Slot, StoredEvent};
+use crate::pool::{
+    BlockPool, Event, FullBlocks, Grade, HashTable, NO_SEGMENT, SegmentId, StoredEvent,
+};
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
 /// The blocks of one request in one group, about to be cached.
@@ -97,22 +99,22 @@ impl CacheTarget<'_> {
         }
         let blocks = &tail[held.start - first..held.end - first];
         let whole = FullBlocks {
-            segment: self.open_chain(pool, held.start),
+            segment: self.open_segment(pool, held.start),
             ..self.full_blocks(held.start, blocks, grade)
         };
         let mut all_serve = true;
-        for batch in whole.batches(HashIndex::BATCH) {
+        for batch in whole.batches(HashTable::BATCH) {
             all_serve &= pool.cache_batch(&batch);
             if let Some(event) = &mut stored {
                 self.tell(event, batch.first_position(), batch.blocks);
             }
         }
-        pool.link(&whole, all_serve);
+        pool.add_to_trie(&whole, all_serve);
     }
 
     /// Where the blocks from a position on are to be linked, if they are.
-    fn open_chain(&self, pool: &mut BlockPool, first: usize) -> Slot {
-        if !self.is_linked || self.request.hashes.chain_len() < pool.min_linked_hashes() {
+    fn open_segment(&self, pool: &mut BlockPool, first: usize) -> SegmentId {
+        if !self.is_linked || self.request.hashes.chain_len() < pool.min_trie_hashes() {
             return NO_SEGMENT;
         }
         let before = match first.checked_sub(1) {
@@ -124,7 +126,7 @@ impl CacheTarget<'_> {
                 Some(known)
             }
         };
-        pool.open_chain(self.group, before, first, self.block_size)
+        pool.open_segment(self.group, before, first, self.block_size)
     }
 
     fn full_blocks<'a>(
@@ -165,7 +167,7 @@ impl CacheTarget<'_> {
         if pool.has_key(block, &key) {
             return key.hash;
         }
-        if pool.states().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
+        if pool.blocks().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
             pool.remove_keys(block);
         }
         self.insert_partial_key(pool, block, key, num_tokens);

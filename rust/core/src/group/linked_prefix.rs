@@ -3,7 +3,7 @@
 use super::query::HitQuery;
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::pool::{Chains, Path};
+use crate::pool::{PrefixTrie, TriePath};
 
 impl HitQuery<'_> {
     /// Adds the blocks of the longest prefix, of at most `limit` blocks, that the pool has linked
@@ -12,7 +12,7 @@ impl HitQuery<'_> {
     /// Reads as many hashes as the number of blocks has digits in base 2, at most twice that: each
     /// stands for all before it.
     pub fn read_linked_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
-        if !self.hashes.is_chain() || limit < Chains::MIN_HASHES {
+        if !self.hashes.is_chain() || limit < PrefixTrie::MIN_HASHES {
             return Ok(0);
         }
         let (len, paths) = self.longest_linked(limit)?;
@@ -24,7 +24,7 @@ impl HitQuery<'_> {
 
     /// All that is asked for, or what lies between the last power of two that is linked and the
     /// first that is not.
-    fn longest_linked(&self, limit: usize) -> Result<(usize, Vec<Path>)> {
+    fn longest_linked(&self, limit: usize) -> Result<(usize, Vec<TriePath>)> {
         if let Some(paths) = self.paths_of(limit)? {
             return Ok((limit, paths));
         }
@@ -44,9 +44,9 @@ impl HitQuery<'_> {
     }
 
     /// The paths of the first `len` blocks, if every group has them linked.
-    fn paths_of(&self, len: usize) -> Result<Option<Vec<Path>>> {
+    fn paths_of(&self, len: usize) -> Result<Option<Vec<TriePath>>> {
         let hash = self.hashes.get(len - 1)?;
-        let path = |&group| self.pool.linked_path(group, hash, len - 1);
+        let path = |&group| self.pool.trie_path(group, hash, len - 1);
         Ok(self.groups.iter().map(path).collect())
     }
 }

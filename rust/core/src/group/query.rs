@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::error::Result;
-use crate::pool::{BlockPool, ChainCursor};
+use crate::pool::{BlockPool, PrefixCursor};
 use crate::request::{GroupBlocks, GroupHashes};
 
 /// Hashes are read in pieces: small ones at first, since most look-ups end early.
@@ -82,14 +82,14 @@ impl HitQuery<'_> {
     }
 
     /// Cursors to look one block after the other up.
-    pub fn cursors(&self) -> Vec<ChainCursor> {
-        self.groups.iter().map(|&group| ChainCursor::new(group)).collect()
+    pub fn cursors(&self) -> Vec<PrefixCursor> {
+        self.groups.iter().map(|&group| PrefixCursor::new(group)).collect()
     }
 
     /// Adds the blocks at `index` to `found`, one per group, if all groups have it.
     pub fn find(
         &self,
-        cursors: &mut [ChainCursor],
+        cursors: &mut [PrefixCursor],
         index: usize,
         found: &mut [Vec<BlockId>],
     ) -> Result<bool> {
@@ -98,7 +98,7 @@ impl HitQuery<'_> {
 
     fn find_hash(
         &self,
-        cursors: &mut [ChainCursor],
+        cursors: &mut [PrefixCursor],
         hash: BlockHash,
         found: &mut [Vec<BlockId>],
     ) -> bool {
@@ -117,7 +117,7 @@ impl HitQuery<'_> {
     /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
     pub fn find_while_cached(
         &self,
-        cursors: &mut [ChainCursor],
+        cursors: &mut [PrefixCursor],
         positions: Range<usize>,
         found: &mut [Vec<BlockId>],
     ) -> Result<()> {
@@ -158,7 +158,7 @@ impl HitQuery<'_> {
             false => 0,
         };
         let after = |(&group, ids): (&GroupId, &Vec<BlockId>)| {
-            ChainCursor::after(group, ids.last().copied())
+            PrefixCursor::after(group, ids.last().copied())
         };
         let mut cursors: Vec<_> = self.groups.iter().zip(&*found).map(after).collect();
         self.find_while_cached(&mut cursors, found[0].len()..limit, found)?;

@@ -3,7 +3,7 @@
 use crate::block::BlockId;
 use crate::error::Result;
 use crate::group::{HitQuery, KnownPrefix};
-use crate::pool::{BlockPool, ChainCursor, LogPosition};
+use crate::pool::{BlockPool, LogPosition, PrefixCursor};
 
 /// The blocks of the longest cached prefix in groups that are looked up together.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,8 @@ impl CachedPrefix {
     pub fn link(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
         let Some(first) = self.num_linked else { return false };
         let len = self.len();
-        let link = |ids: &Vec<BlockId>| first == len || pool.relink(ids, first, block_size);
+        let link =
+            |ids: &Vec<BlockId>| first == len || pool.add_prefix_to_trie(ids, first, block_size);
         self.ids.iter().map(link).fold(true, |all, linked| all & linked)
     }
 
@@ -62,7 +63,7 @@ impl CachedPrefix {
     /// Another block may serve the key that one has lost.
     fn ask_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
         let hash = query.hashes.get(position)?;
-        match ChainCursor::new(query.groups[i]).find(query.pool, hash) {
+        match PrefixCursor::new(query.groups[i]).find(query.pool, hash) {
             Some(heir) => self.ids[i][position] = heir,
             None => self.ids.iter_mut().for_each(|ids| ids.truncate(position)),
         }

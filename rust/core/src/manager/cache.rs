@@ -103,7 +103,7 @@ impl RequestTurn<'_> {
     /// Caches what of the request is computed up to `num_computed_tokens`.
     pub fn cache(&mut self, plan: &Plan, request: &RequestView<'_>, num_computed_tokens: usize) {
         let is_hybrid = self.groups.len() > 1;
-        self.pool.share_bits(plan.shares_hashes);
+        self.pool.keep_hash_cache(plan.shares_hashes);
         self.each(|group, turn| {
             if group.is_cacheable {
                 let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
@@ -111,7 +111,7 @@ impl RequestTurn<'_> {
             }
         })
         .for_each(drop);
-        self.pool.share_bits(false);
+        self.pool.keep_hash_cache(false);
     }
 }
 

@@ -112,7 +112,7 @@ impl Manager {
     /// Prefix tokens of a request that every cacheable group has cached.
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;
-        let states = self.pool.states();
+        let states = self.pool.blocks();
         let cached = |is_state: bool, blocks: &GroupBlocks| {
             let mut lengths =
                 blocks.iter_held_back().filter_map(|block| states.hash_num_tokens(block));

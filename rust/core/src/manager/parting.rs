@@ -15,7 +15,7 @@ impl RequestBlocks {
     #[inline(never)]
     pub(super) fn keep_tails(&mut self, pool: &mut BlockPool) {
         let tails = pool.end_holding();
-        let name = |block| (block, pool.states().name_word(block));
+        let name = |block| (block, pool.blocks().name_word(block));
         self.held_tails.extend(tails.into_iter().map(name));
     }
 }
@@ -45,7 +45,7 @@ type Tail = (usize, BlockId);
 
 /// The tails that are still held, and for this request's prefix; the last first.
 fn own_tails(pool: &BlockPool, held: &RequestBlocks) -> Vec<Tail> {
-    let states = pool.states();
+    let states = pool.blocks();
     let is_own =
         |&&(block, word): &&(BlockId, u64)| pool.is_held(block) && states.name_word(block) == word;
     let own = held.held_tails.iter().filter(is_own);

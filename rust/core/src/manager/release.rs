@@ -131,7 +131,7 @@ impl Manager {
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             let count = counts.entry(block).or_default();
             *count += 1;
-            if *count > self.pool.states().ref_count(block) {
+            if *count > self.pool.blocks().ref_count(block) {
                 return Err(Error::Block(format!(
                     "block {block} is freed more often than it is referenced"
                 )));

@@ -64,15 +64,15 @@ pub struct RetentionReport {
 impl Manager {
     /// What retention came to so far, in time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
-        let census = self.pool.census();
+        let statistics = self.pool.statistics();
         let adaptive = self.pool.adaptive();
         let evictions = self.pool.evictions_by_group().unwrap_or_default();
         RetentionReport {
             ordering: adaptive.map(|adaptive| adaptive.ordering()),
-            in_use: census.in_use as u64,
-            waiting: by_kind(&self.groups, census.waiting.iter().map(|&blocks| blocks as u64)),
-            held: census.held as u64,
-            empty: census.empty as u64,
+            in_use: statistics.in_use as u64,
+            waiting: by_kind(&self.groups, statistics.waiting.iter().map(|&blocks| blocks as u64)),
+            held: statistics.held as u64,
+            empty: statistics.empty as u64,
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,
             sample: adaptive.map(|adaptive| *adaptive.sample_counts()),

@@ -109,7 +109,7 @@ impl Manager {
             blocks.filter(|&(position, block)| {
                 block != NULL_BLOCK
                     && group.is_given_back(id, position, room.num_processed(), prompt)
-                    && self.pool.states().ref_count(block) == 1
+                    && self.pool.blocks().ref_count(block) == 1
             })
         });
         given_back.count() as isize

@@ -1,32 +1,32 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
 use super::event::Event;
-use super::index::{HashIndex, KeyLayout};
+use super::index::{HashTable, KeyLayout};
 use super::observation::Observation;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::pool::blocks::Blocks;
 use crate::pool::blocks::list::BlockList;
-use crate::pool::blocks::states::BlockStates;
 use crate::pool::eviction::adaptive::{Adaptive, Mark};
 use crate::pool::eviction::by_hand::ByHand;
 use crate::pool::eviction::order::RecycleOrder;
-use crate::pool::index::aliases::FurtherKeys;
-use crate::pool::index::hash_cache::SharedBits;
+use crate::pool::index::aliases::AliasKeys;
+use crate::pool::index::hash_cache::HashCache;
 use crate::pool::index::removals::RemovalLog;
-use crate::pool::index::trie::Chains;
+use crate::pool::index::trie::PrefixTrie;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
 pub struct BlockPool {
-    pub(crate) states: BlockStates,
+    pub(crate) blocks: Blocks,
     pub(crate) free: BlockList,
     pub(crate) pinned: BlockList,
     pub(crate) layout: KeyLayout,
-    pub(crate) index: HashIndex,
-    pub(crate) further_keys: FurtherKeys,
+    pub(crate) index: HashTable,
+    pub(crate) alias_keys: AliasKeys,
     pub(crate) num_cached: usize,
-    pub(crate) chains: Chains,
-    pub(crate) shared_bits: SharedBits,
+    pub(crate) trie: PrefixTrie,
+    pub(crate) hash_cache: HashCache,
     pub(crate) recycle_order: RecycleOrder,
     pub(crate) adaptive: Option<Box<Adaptive>>,
     pub(crate) events: Option<Vec<Event>>,
@@ -76,22 +76,22 @@ impl BlockPool {
         }
         let layout = KeyLayout::new(num_groups);
         let num_sentinels = order.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
-        let mut states = BlockStates::with_sentinels(num_blocks, layout, num_sentinels);
-        let (free, pinned) = states.lists();
+        let mut blocks = Blocks::with_sentinels(num_blocks, layout, num_sentinels);
+        let (free, pinned) = blocks.lists();
         let first_sentinel = num_blocks as u32 + 1;
         let adaptive = order.map(|AdaptiveOrder { marks, num_protected }| {
-            Adaptive::new(&mut states, first_sentinel, marks, num_protected)
+            Adaptive::new(&mut blocks, first_sentinel, marks, num_protected)
         });
         Ok(Self {
-            states,
+            blocks,
             free,
             pinned,
-            index: HashIndex::with_capacity(num_blocks, layout),
+            index: HashTable::with_capacity(num_blocks, layout),
             layout,
-            further_keys: FurtherKeys::default(),
+            alias_keys: AliasKeys::default(),
             num_cached: 0,
-            chains: Chains::default(),
-            shared_bits: SharedBits::default(),
+            trie: PrefixTrie::default(),
+            hash_cache: HashCache::default(),
             recycle_order,
             adaptive: adaptive.map(Box::new),
             events: with_events.then(Vec::new),
@@ -131,10 +131,10 @@ impl BlockPool {
     pub fn ref_count(&self, block: BlockId) -> i32 {
         match (block, self.null_references) {
             (NULL_BLOCK, Some(count)) => count,
-            _ if self.by_hand.is_empty() => self.states.ref_count(block) as i32,
+            _ if self.by_hand.is_empty() => self.blocks.ref_count(block) as i32,
             _ => {
                 let by_hand = self.by_hand.count(block);
-                by_hand.unwrap_or_else(|| self.states.ref_count(block)) as i32
+                by_hand.unwrap_or_else(|| self.blocks.ref_count(block)) as i32
             }
         }
     }
@@ -167,7 +167,7 @@ impl BlockPool {
 
     /// Number of blocks, the null block included.
     pub fn num_blocks(&self) -> usize {
-        self.states.len()
+        self.blocks.len()
     }
 
     /// Blocks that can be taken: free and pinned ones, but for those that are withheld. Below 0
@@ -193,7 +193,7 @@ impl BlockPool {
 
     /// Whether nobody uses a block.
     pub fn is_free(&self, block: BlockId) -> bool {
-        self.states.ref_count(block) == 0
+        self.blocks.ref_count(block) == 0
     }
 
     /// Blocks in the pinned tier.
@@ -236,41 +236,41 @@ impl BlockPool {
         &self.removals
     }
 
-    /// Starts to keep which blocks' further keys change.
-    pub fn note_further_keys(&mut self) {
-        self.further_keys.note_changes();
+    /// Starts to keep which blocks' alias keys change.
+    pub fn track_alias_keys(&mut self) {
+        self.alias_keys.note_changes();
     }
 
-    /// Whether further keys of any block changed since they were taken.
+    /// Whether alias keys of any block changed since they were taken.
     #[inline]
-    pub fn has_noted_further_keys(&self) -> bool {
-        self.further_keys.has_noted()
+    pub fn has_changed_alias_keys(&self) -> bool {
+        self.alias_keys.has_noted()
     }
 
-    /// The blocks whose further keys changed since the last call; all that have some, at first.
-    pub fn take_noted_further_keys(&mut self) -> Vec<BlockId> {
-        self.further_keys.take_noted()
+    /// The blocks whose alias keys changed since the last call; all that have some, at first.
+    pub fn take_changed_alias_keys(&mut self) -> Vec<BlockId> {
+        self.alias_keys.take_noted()
     }
 
     /// What is known of each block.
-    pub fn states(&self) -> &BlockStates {
-        &self.states
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
     }
 
     /// Those of some blocks that hold KV and are not cached.
     pub fn unhashed(&self, blocks: &[BlockId]) -> Vec<BlockId> {
         let held = blocks.iter().copied().filter(|&id| id != NULL_BLOCK);
-        held.filter(|&id| !self.states.is_cached(id)).collect()
+        held.filter(|&id| !self.blocks.is_cached(id)).collect()
     }
 
     /// The free queue, front first.
     pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.free.iter(&self.states)
+        self.free.iter(&self.blocks)
     }
 
     /// The pinned tier, oldest first.
     pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.pinned.iter(&self.states)
+        self.pinned.iter(&self.blocks)
     }
 
     /// Checks that `n` blocks can be taken.
@@ -296,12 +296,12 @@ impl BlockPool {
         self.demote_n(self.pinned.len());
         self.empty_lists();
         self.index.clear();
-        self.chains.clear();
+        self.trie.clear();
         for block in 0..self.num_blocks() as BlockId {
-            self.states.clear_key(block);
-            self.states.set_has_further_keys(block, false);
+            self.blocks.clear_key(block);
+            self.blocks.set_has_alias_keys(block, false);
         }
-        self.further_keys.clear();
+        self.alias_keys.clear();
         self.num_cached = 0;
         self.version += 1;
         self.removals.restart();
@@ -313,7 +313,7 @@ impl BlockPool {
     pub(crate) fn set_null_references(&mut self, count: u32) {
         match &mut self.null_references {
             Some(references) => *references = count as i32,
-            None => self.states.set_ref_count(NULL_BLOCK, count),
+            None => self.blocks.set_ref_count(NULL_BLOCK, count),
         }
     }
 

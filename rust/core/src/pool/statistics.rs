@@ -7,7 +7,7 @@ use crate::block::BlockId;
 
 /// Every block but the null block, counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct PoolStatistics {
     /// Blocks that somebody uses.
     pub in_use: usize,
     /// Free blocks without a key.
@@ -20,28 +20,28 @@ pub struct Census {
 
 impl BlockPool {
     /// Counts the blocks, in time proportional to the pool.
-    pub fn census(&self) -> Census {
+    pub fn statistics(&self) -> PoolStatistics {
         let num_groups = self.layout.num_groups();
         // What follows a block is as good as random: nothing to branch on.
         let (in_use, empty) = (num_groups, num_groups + 1);
         let mut counts = vec![0; num_groups + 2];
         for block in 1..self.num_blocks() as BlockId {
-            let free = if self.states.is_cached(block) { self.group_of(block) } else { empty };
-            counts[if self.states.ref_count(block) > 0 { in_use } else { free }] += 1;
+            let free = if self.blocks.is_cached(block) { self.group_of(block) } else { empty };
+            counts[if self.blocks.ref_count(block) > 0 { in_use } else { free }] += 1;
         }
         let (in_use, empty) = (counts[in_use], counts[empty]);
         counts.truncate(num_groups);
-        let mut census = Census { in_use, empty, held: 0, waiting: counts };
-        let held = self.adaptive().into_iter().flat_map(|adaptive| adaptive.held(&self.states));
+        let mut statistics = PoolStatistics { in_use, empty, held: 0, waiting: counts };
+        let held = self.adaptive().into_iter().flat_map(|adaptive| adaptive.held(&self.blocks));
         for block in held.chain(self.pinned_blocks()) {
-            census.waiting[self.group_of(block)] -= 1;
-            census.held += 1;
+            statistics.waiting[self.group_of(block)] -= 1;
+            statistics.held += 1;
         }
-        census
+        statistics
     }
 
     fn group_of(&self, block: BlockId) -> usize {
-        usize::from(self.states.group_of(block))
+        usize::from(self.blocks.group_of(block))
     }
 
     /// Counts evictions by group from now on.

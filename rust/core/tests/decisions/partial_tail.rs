@@ -37,7 +37,7 @@ fn with_eagle_the_end_of_a_prompt_is_cached_as_soon_as_it_is_computed() {
     admit(&mut manager, &mut request);
     let second = held(&manager, 1)[0][1];
     assert_eq!(hashes_of(&manager, &request, second), [4]);
-    assert_eq!(manager.pool().states().hash_num_tokens(second), Some(40));
+    assert_eq!(manager.pool().blocks().hash_num_tokens(second), Some(40));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn a_large_drop_flags_the_window_that_is_left() {
         let mut request = Request::new(&manager, 1, 0..40);
         step(&mut manager, &mut request, 32);
         step(&mut manager, &mut request, 8); // blocks 1 to 6 leave the window
-        let states = manager.pool().states();
+        let states = manager.pool().blocks();
         let mut blocks = held(&manager, 1).concat();
         blocks.retain(|&block| states.is_pinned(block));
         assert_eq!(blocks, flagged);

@@ -1,7 +1,7 @@
 //! The pool by itself, as the caller of a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, BlockStates, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
+    BlockPool, Blocks, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -31,7 +31,7 @@ fn blocks_are_counted() {
     assert_eq!((pool.num_keys(), pool.num_cached_blocks(), pool.num_pinned_blocks()), (2, 2, 0));
     assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
     assert!(pool.check_free(usize::MAX).is_err(), "a number beyond every isize");
-    assert!(!pool.states().is_empty() && BlockStates::new(0, KeyLayout::new(1)).is_empty());
+    assert!(!pool.blocks().is_empty() && Blocks::new(0, KeyLayout::new(1)).is_empty());
     let least = BlockPool::new(1, 1, RecycleOrder::default(), false).expect("the null block");
     assert_eq!(least.usage(), 0.0);
     assert!(BlockPool::new(MAX_BLOCKS, 1, RecycleOrder::default(), false).is_err());
@@ -180,10 +180,10 @@ fn a_reference_count_can_be_set_as_far_as_it_fits() {
     taken(&mut pool, 1);
     pool.insert_key(1, key(1, 0), 4);
     pool.set_ref_count(1, MAX_REFERENCES).expect("the most there is");
-    assert_eq!(pool.states().ref_count(1), MAX_REFERENCES);
+    assert_eq!(pool.blocks().ref_count(1), MAX_REFERENCES);
     assert!(pool.set_ref_count(1, MAX_REFERENCES + 1).is_err());
     pool.set_ref_count(1, 0).expect("a count that fits");
-    assert_eq!((pool.ref_count(1), pool.states().is_cached(1)), (0, true));
+    assert_eq!((pool.ref_count(1), pool.blocks().is_cached(1)), (0, true));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_block_with_several_keys_loses_all_of_them() {
     }
     pool.insert_key(2, key(2, 0), 4);
     assert_eq!(pool.keys_of(1).collect::<Vec<_>>(), [1, 2, 3].map(|n| key(n, 0)));
-    assert_eq!(pool.states().hash_num_tokens(1), Some(8));
+    assert_eq!(pool.blocks().hash_num_tokens(1), Some(8));
     pool.remove_keys(1);
     let removed = [1, 2, 3].map(|n| Event::Removed { hash: key(n, 0).hash, group: 0 });
     assert_eq!((pool.num_events(), pool.take_events()), (3, removed.to_vec()));

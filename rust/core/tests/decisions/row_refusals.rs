@@ -96,15 +96,15 @@ fn a_state_that_is_copied_is_cached_anew() {
     let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(4));
     assert!(served.is_ok_and(|new| new.is_some()));
     assert_eq!(manager.take_block_copies(), [(3, 4)]);
-    assert_eq!(manager.pool().states().hash_num_tokens(4), Some(16));
+    assert_eq!(manager.pool().blocks().hash_num_tokens(4), Some(16));
 }
 
 #[test]
 fn a_state_is_cached_for_more_tokens_but_not_for_as_many() {
     let (mut manager, first) = before_a_copy(0);
-    assert_eq!(manager.pool().states().hash_num_tokens(3), Some(12));
+    assert_eq!(manager.pool().blocks().hash_num_tokens(3), Some(12));
     assert_eq!(manager.cache_blocks(&of_prompt_14(&first), 16), Ok(()));
-    assert_eq!(manager.pool().states().hash_num_tokens(3), Some(16));
+    assert_eq!(manager.pool().blocks().hash_num_tokens(3), Some(16));
     let (mut manager, first) = before_a_copy(0);
     manager.evict_blocks(&[3]).expect("a block of the pool");
     cache(&mut manager, 3, 16);

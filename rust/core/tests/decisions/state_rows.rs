@@ -40,7 +40,7 @@ fn who_hits_inside_a_block_gets_a_copy() {
     // Attention takes 14 to 18 first. Of one take of states, the first is the copy.
     assert_eq!(manager.take_block_copies(), [(6, 19)]);
     assert_eq!(held(&manager, 2)[1], [0, 0, 19, 20, 21]);
-    assert_eq!(manager.pool().states().ref_count(19), 2, "one for the copy");
+    assert_eq!(manager.pool().blocks().ref_count(19), 2, "one for the copy");
 }
 
 #[test]

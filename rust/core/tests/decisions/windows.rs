@@ -5,7 +5,7 @@ use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, Policy, Size};
 use crate::small::{Request, config, free_ids, held, look_up, made, manager, serve, step};
 
 fn cached_positions(manager: &Manager, blocks: &[BlockId]) -> Vec<usize> {
-    let states = manager.pool().states();
+    let states = manager.pool().blocks();
     (0..blocks.len()).filter(|&i| states.is_cached(blocks[i])).collect()
 }
 

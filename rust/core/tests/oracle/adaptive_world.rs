@@ -5,7 +5,7 @@ mod steps;
 use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
-    AdaptiveOrder, FullBlocks, Grade, HashIndex, KeyLayout, Mark, NO_SEGMENT, Standing,
+    AdaptiveOrder, FullBlocks, Grade, HashTable, KeyLayout, Mark, NO_SEGMENT, Standing,
 };
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, NULL_BLOCK, RecycleOrder};
 use proptest::prelude::*;
@@ -156,7 +156,7 @@ impl World {
             grade,
             num_prompt_tokens: (first_hash + num_in_prompt) * BLOCK_SIZE,
         };
-        for batch in whole.batches(HashIndex::BATCH) {
+        for batch in whole.batches(HashTable::BATCH) {
             self.engine.cache_batch(&batch);
             self.model.cache(&Cached {
                 blocks: batch.blocks,
@@ -298,7 +298,7 @@ impl World {
 pub fn compare(engine: &BlockPool, model: &Adaptive) {
     assert_eq!(engine.eviction_order(), model.eviction_order(), "order of eviction");
     let adaptive = engine.adaptive().expect("an adaptive order");
-    let protected: Vec<_> = adaptive.held(engine.states()).collect();
+    let protected: Vec<_> = adaptive.held(engine.blocks()).collect();
     assert_eq!(protected, model.protected);
     assert_eq!(adaptive.ordering(), model.duel.in_force());
     assert_eq!(*adaptive.sample_counts(), model.duel.counts);

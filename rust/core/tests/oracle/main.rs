@@ -179,7 +179,7 @@ impl World {
             grade: Grade::default(),
             num_prompt_tokens: 0,
         };
-        for batch in full.batches(kvoxide_core::pool::HashIndex::BATCH) {
+        for batch in full.batches(kvoxide_core::pool::HashTable::BATCH) {
             self.engine.cache_batch(&batch);
         }
         for (&block, &hash) in blocks.iter().zip(&hashes) {

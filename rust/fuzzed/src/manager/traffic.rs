@@ -335,7 +335,7 @@ impl Traffic {
     /// Blocks that somebody holds are not given back on their behalf.
     fn release_any(&mut self, blocks: &[u16]) -> Result<()> {
         let ids = self.ids(blocks);
-        let states = self.manager.pool().states();
+        let states = self.manager.pool().blocks();
         let num_blocks = self.manager.pool().num_blocks();
         let is_held = |&id: &BlockId| (id as usize) < num_blocks && states.ref_count(id) > 0;
         if ids.iter().any(is_held) {
@@ -354,7 +354,7 @@ impl Traffic {
         let ids = self.ids(blocks);
         self.manager.check_ids(&ids)?;
         // A block that a request writes to is its own.
-        let can_share = |&id: &BlockId| id != 0 && self.manager.pool().states().is_cached(id);
+        let can_share = |&id: &BlockId| id != 0 && self.manager.pool().blocks().is_cached(id);
         let ids: Vec<BlockId> = ids.into_iter().filter(can_share).collect();
         self.manager.pool_mut().touch(&ids);
         self.kept.extend(ids);

@@ -85,7 +85,7 @@ impl<O: Owner> BlockLists<O> {
     ) -> PyResult<Vec<BlockId>> {
         let [group] = &self.groups[..] else { return Err(refusal()) };
         self.owner.gate().ask(py, |core| {
-            let states = core.pool().states();
+            let states = core.pool().blocks();
             group.iter().filter(|&id| !states.is_cached(id)).collect()
         })
     }

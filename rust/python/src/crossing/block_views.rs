@@ -25,14 +25,14 @@ impl<O: Owner> BlockView<O> {
     /// The packed key, if the block is cached.
     pub(crate) fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.owner.gate().read(py, |state| {
-            let key = state.core().pool().states().key(self.id);
+            let key = state.core().pool().blocks().key(self.id);
             Ok(key.map(|key| packed_key(py, &key, state.hash_len())))
         })
     }
 
     /// The tokens that the block's hash covers.
     pub(crate) fn hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.owner.gate().ask(py, |core| core.pool().states().hash_num_tokens(self.id))
+        self.owner.gate().ask(py, |core| core.pool().blocks().hash_num_tokens(self.id))
     }
 
     /// Whether both are views of one block.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyListMethods, PySequenceMethods, PySlice};
 
-use kvoxide_core::{Piece, Pieces};
+use kvoxide_core::{Ids, Runs};
 
 /// Numbers of the first, and smallest, range of ready-made ints; each further one has twice as many.
 const FIRST_RANGE: usize = 1 << 12;
@@ -34,7 +34,7 @@ pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'
     if numbers.len() < FEW {
         return PyList::new(py, numbers);
     }
-    let pieces: Vec<_> = Pieces::of(numbers, LONG_ROW).collect();
+    let pieces: Vec<_> = Runs::of(numbers, LONG_ROW).collect();
     let largest = pieces.iter().map(largest_of).max().unwrap_or(0) as usize;
     let range = (largest / FIRST_RANGE + 1).next_power_of_two().ilog2() as usize;
     if range >= NUM_RANGES {
@@ -46,10 +46,10 @@ pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'
     parts.try_fold(first?, |list, part| append(list, &part?))
 }
 
-fn largest_of(piece: &Piece<'_>) -> u32 {
+fn largest_of(piece: &Ids<'_>) -> u32 {
     match *piece {
-        Piece::Row(row) => row[0].max(row[row.len() - 1]),
-        Piece::Scattered(some) => some.iter().copied().max().unwrap_or(0),
+        Ids::Run(row) => row[0].max(row[row.len() - 1]),
+        Ids::Scattered(some) => some.iter().copied().max().unwrap_or(0),
     }
 }
 
@@ -72,10 +72,10 @@ impl Range {
         Ok(Self { list: list.unbind(), ints })
     }
 
-    fn part<'py>(&self, py: Python<'py>, piece: Piece<'_>) -> PyResult<Bound<'py, PyList>> {
+    fn part<'py>(&self, py: Python<'py>, piece: Ids<'_>) -> PyResult<Bound<'py, PyList>> {
         match piece {
-            Piece::Row(row) => self.row(py, row),
-            Piece::Scattered(some) => {
+            Ids::Run(row) => self.row(py, row),
+            Ids::Scattered(some) => {
                 PyList::new(py, some.iter().map(|&n| self.ints[n as usize].bind(py)))
             }
         }

@@ -44,7 +44,7 @@ impl PyBlock {
 
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<u32> {
-        self.view.owner.ask(py, |core| core.pool().states().ref_count(self.view.id))
+        self.view.owner.ask(py, |core| core.pool().blocks().ref_count(self.view.id))
     }
 
     #[getter]
@@ -64,7 +64,7 @@ impl PyBlock {
 
     #[getter]
     fn is_pinned(&self, py: Python<'_>) -> PyResult<bool> {
-        self.view.owner.ask(py, |core| core.pool().states().is_pinned(self.view.id))
+        self.view.owner.ask(py, |core| core.pool().blocks().is_pinned(self.view.id))
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {

@@ -136,7 +136,7 @@ impl VllmBlock {
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
         self.gate().edit(block_hash.py(), "set_block_hash", |state| {
-            if state.core.pool().states().is_cached(self.view.id) {
+            if state.core.pool().blocks().is_cached(self.view.id) {
                 return Err(PyAssertionError::new_err(format!(
                     "block {} has a hash already; reset it first",
                     self.view.id

@@ -51,7 +51,7 @@ impl Followed {
         self.changed.push(request);
     }
 
-    /// Adds the further keys of blocks, as an empty dictionary.
+    /// Adds the alias keys of blocks, as an empty dictionary.
     pub(super) fn set_further_keys(&mut self, dict: &Bound<'_, PyDict>) {
         self.further_keys = Some(dict.clone().unbind());
     }
@@ -101,7 +101,7 @@ impl Followed {
     ) -> PyResult<()> {
         let Some(dict) = &self.further_keys else { return Ok(()) };
         let dict = dict.bind(py);
-        for block in core.pool_mut().take_noted_further_keys() {
+        for block in core.pool_mut().take_changed_alias_keys() {
             let keys = core.pool().keys_of(block).skip(1);
             let keys: Vec<_> = keys.map(|key| packed_key(py, &key, hash_len)).collect();
             match keys.is_empty() {

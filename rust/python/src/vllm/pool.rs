@@ -69,10 +69,10 @@ impl VllmManager {
         block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
     }
 
-    /// Keeps an empty dictionary as the further keys of blocks are.
+    /// Keeps an empty dictionary as the alias keys of blocks are.
     fn follow_further_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
         self.engine.gate.edit(keys.py(), "follow_further_keys", |state| {
-            state.core.pool_mut().note_further_keys();
+            state.core.pool_mut().track_alias_keys();
             self.engine.followed(state).set_further_keys(keys);
             state.follow(keys.py())
         })

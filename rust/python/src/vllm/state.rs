@@ -117,7 +117,7 @@ impl VllmState {
     #[inline]
     fn is_behind(&self) -> bool {
         self.followed.as_ref().is_some_and(|followed| {
-            followed.is_behind() || self.core.pool().has_noted_further_keys()
+            followed.is_behind() || self.core.pool().has_changed_alias_keys()
         })
     }
 
@@ -298,7 +298,7 @@ impl VllmState {
         self.changes.add();
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
-        if pool.states().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
+        if pool.blocks().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
             // Only cached blocks may stay in the pinned tier and in adaptive order.
             pool.evict([block]);
         }

@@ -128,7 +128,7 @@ impl TailGroup {
         path: &Path<'_>,
         (start, end): (usize, usize),
     ) {
-        let states = manager.pool().states();
+        let states = manager.pool().blocks();
         let table = &held.groups[usize::from(self.id)].blocks;
         if self.rule == TailRule::State {
             let cached = table.tail().iter().filter_map(|&state| states.hash_num_tokens(state));

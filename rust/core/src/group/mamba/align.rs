@@ -132,7 +132,7 @@ impl AlignedStates {
                 num_tokens,
             });
         }
-        if let Some(key) = turn.pool.states().key(copy) {
+        if let Some(key) = turn.pool.blocks().key(copy) {
             self.cached_this_step.insert(key.hash);
         }
     }
@@ -191,7 +191,7 @@ impl Kind for AlignedStates {
     ) -> GroupDemand<'a> {
         let hit = demand.new_computed_blocks.get(usize::from(data.id));
         let hit_state = hit.and_then(|hit| hit.tail().last()).filter(|&&block| block != NULL_BLOCK);
-        let key = hit_state.and_then(|&block| asked.pool.states().key(block));
+        let key = hit_state.and_then(|&block| asked.pool.blocks().key(block));
         if key.is_some_and(|key| self.cached_this_step.contains(&key.hash)) {
             // The state is there when the step has run: more blocks than there are make it wait.
             return GroupDemand { new: asked.pool.num_blocks() as isize + 1, adopted: &[] };

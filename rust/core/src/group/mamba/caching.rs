@@ -90,7 +90,7 @@ impl Caching<'_> {
         let reachable = rules
             .reachable_blocks(data, request, range, |reach| hit::reachable(reach, data.block_size));
         let covers = |position: usize| {
-            let covered = pool.states().hash_num_tokens(block_at(position));
+            let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
         };
         let mut positions = reachable.runs(range.0, range.1).into_iter().flatten();
@@ -123,7 +123,7 @@ impl Caching<'_> {
     /// Offers a state that was cached at a block's end to a connector.
     fn offer(&self, turn: &mut Turn<'_>, position: usize, is_new: &mut dyn FnMut(BlockHash)) {
         let Some(block) = turn.state.blocks.get(position) else { return };
-        let states = turn.pool.states();
+        let states = turn.pool.blocks();
         if let (Some(key), Some(num_tokens)) = (states.key(block), states.hash_num_tokens(block)) {
             is_new(key.hash);
             let (request, group) = (turn.request, self.data.id);
@@ -156,7 +156,7 @@ impl Caching<'_> {
         if block == NULL_BLOCK {
             return None;
         }
-        let is_known = turn.pool.states().hash_num_tokens(block) == Some(num_tokens);
+        let is_known = turn.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
         if is_known || !self.has_hash(num_tokens) {
             return None;
         }
@@ -209,7 +209,7 @@ impl Caching<'_> {
         }
         let position = num_tokens.div_ceil(self.data.block_size) - 1;
         let block = turn.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
-        let is_known = turn.pool.states().hash_num_tokens(block) == Some(num_tokens);
+        let is_known = turn.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
         if is_known && !self.rules.recaches_known_tail {
             return None;
         }

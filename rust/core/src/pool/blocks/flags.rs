@@ -3,19 +3,19 @@
 /// Flags of a block, in the bits above its references.
 pub mod flag {
     /// The block names a segment of a chain.
-    pub const LINKED: u32 = 1 << 27;
+    pub const IN_TRIE: u32 = 1 << 27;
     /// The block is in the prefix cache under its own hash.
     pub const CACHED: u32 = 1 << 28;
     /// An earlier block with the same key is served instead of this one.
     pub const DUPLICATE: u32 = 1 << 29;
     /// The block goes to the pinned tier when it loses its last reference.
     pub const PINNED: u32 = 1 << 30;
-    /// The block has further keys beside its own hash.
-    pub const FURTHER_KEYS: u32 = 1 << 31;
+    /// The block has alias keys beside its own hash.
+    pub const ALIAS_KEYS: u32 = 1 << 31;
 }
 
 /// The most references that a block can have.
-pub const MAX_REFERENCES: u32 = flag::LINKED - 1;
+pub const MAX_REFERENCES: u32 = flag::IN_TRIE - 1;
 
 /// All flags but one that makes no difference to a block that is taken or given back.
-pub const KINDS: u32 = !MAX_REFERENCES & !flag::LINKED;
+pub const KINDS: u32 = !MAX_REFERENCES & !flag::IN_TRIE;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use bytemuck::Zeroable;
 
-use super::run::Row;
+use super::run::IdRun;
 use crate::block::BlockId;
 
 /// The ways from a block to those behind and before it. They are differences, so that zeroed memory
@@ -83,7 +83,7 @@ pub fn are_all(links: &[Links], same: Links) -> bool {
 
 /// The blocks in a row that one of a list begins with, at most so many, and at least that one.
 #[inline]
-pub fn row_from(links: &[Links], first: BlockId, most: usize) -> Row {
+pub fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     let at = first as usize;
     let others = most.saturating_sub(1);
     let last = match links[at] {
@@ -97,7 +97,7 @@ pub fn row_from(links: &[Links], first: BlockId, most: usize) -> Row {
         }
         _ => first,
     };
-    Row { first, last }
+    IdRun { first, last }
 }
 
 /// How many in front lead one step on.
@@ -131,8 +131,8 @@ pub fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>)
     out.reserve(n);
     let (mut next, mut left) = (first, n);
     while left >= BETWEEN_ROWS {
-        let row = row_from(links, next, left);
-        match row.goes_up() {
+        let row = run_from(links, next, left);
+        match row.is_ascending() {
             true => out.extend(row.first..=row.last),
             false => out.extend((row.last..=row.first).rev()),
         }

@@ -4,11 +4,11 @@
 //! Between calls: a list and its sentinel form one ring; following `next` and following `prev` see
 //! the same blocks; a block is in at most one list.
 
-use super::ends::Run;
+use super::Blocks;
 use super::links::{follow, join, unlink};
+use super::list_span::ListSpan;
 use super::records::Ends;
-use super::run::{Piece, Row};
-use super::states::BlockStates;
+use super::run::{IdRun, Ids};
 use crate::block::{BlockId, NULL_BLOCK};
 
 /// One ring of blocks. `sentinel` is an id that is no block of the list.
@@ -19,7 +19,7 @@ pub struct BlockList {
 }
 
 /// The links of every list.
-impl BlockStates {
+impl Blocks {
     /// The list of all free blocks of a fresh pool (every block but number 0, in order) and an
     /// empty second list.
     pub fn lists(&mut self) -> (BlockList, BlockList) {
@@ -98,7 +98,7 @@ impl BlockStates {
 }
 
 /// Rings of which nobody counts the blocks.
-impl BlockStates {
+impl Blocks {
     /// Makes a sentinel a ring without blocks.
     pub(crate) fn make_ring(&mut self, sentinel: u32) {
         self.join(sentinel, sentinel);
@@ -124,7 +124,7 @@ impl BlockStates {
     }
 
     /// Takes blocks that stand side by side out of the ring that they are in.
-    pub(crate) fn unlink_run(&mut self, run: &Run) {
+    pub(crate) fn unlink_run(&mut self, run: &ListSpan) {
         run.unlink(self.links_mut());
     }
 
@@ -165,7 +165,7 @@ impl BlockList {
 
     /// Takes the first `n` blocks, in order, to the end of `out`. The caller has checked that
     /// there are so many.
-    pub fn take_front(&mut self, links: &mut BlockStates, n: usize, out: &mut Vec<BlockId>) {
+    pub fn take_front(&mut self, links: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
         let block = follow(links.links(), links.next(self.sentinel), n, out);
         links.join(self.sentinel, block);
@@ -173,24 +173,24 @@ impl BlockList {
     }
 
     /// The first block, if there is one.
-    pub fn first(&self, links: &BlockStates) -> Option<BlockId> {
+    pub fn first(&self, links: &Blocks) -> Option<BlockId> {
         links.first_of_ring(self.sentinel)
     }
 
     /// Takes one block out of the middle.
-    pub fn remove(&mut self, links: &mut BlockStates, block: BlockId) {
+    pub fn remove(&mut self, links: &mut Blocks, block: BlockId) {
         links.unlink(block);
         self.len -= 1;
     }
 
     /// Takes blocks that stand side by side out of the middle.
-    pub fn remove_run(&mut self, links: &mut BlockStates, run: &Run) {
+    pub fn remove_run(&mut self, links: &mut Blocks, run: &ListSpan) {
         links.unlink_run(run);
         self.len -= run.len;
     }
 
     /// Puts blocks that stand side by side at the end.
-    pub fn push_run(&mut self, links: &mut BlockStates, run: &Run) {
+    pub fn push_run(&mut self, links: &mut Blocks, run: &ListSpan) {
         if run.len > 0 {
             links.join(links.prev(self.sentinel), run.front);
             links.join(run.back, self.sentinel);
@@ -199,7 +199,7 @@ impl BlockList {
     }
 
     /// Puts one block at the end.
-    pub fn push_back(&mut self, links: &mut BlockStates, block: BlockId) {
+    pub fn push_back(&mut self, links: &mut Blocks, block: BlockId) {
         links.join(links.prev(self.sentinel), block);
         links.join(block, self.sentinel);
         self.len += 1;
@@ -207,7 +207,7 @@ impl BlockList {
 
     /// Puts one block behind the last one of `run`, or at the end if it has none. Until
     /// [`Self::close_runs`], nothing else may touch the list's end.
-    pub fn push_to_back_run(&mut self, links: &mut BlockStates, run: &mut BackRun, block: BlockId) {
+    pub fn push_to_back_run(&mut self, links: &mut Blocks, run: &mut BackRun, block: BlockId) {
         let last = run.last.unwrap_or_else(|| links.prev(self.sentinel));
         links.join(last, block);
         run.last = Some(block);
@@ -219,9 +219,9 @@ impl BlockList {
     /// cached. Stops at any other block that is to be free: how many come before it.
     pub fn drop_to_runs(
         &mut self,
-        links: &mut BlockStates,
+        links: &mut Blocks,
         (front, back): (Option<&mut FrontRun>, &mut BackRun),
-        piece: Piece<'_>,
+        piece: Ids<'_>,
     ) -> usize {
         let front = front.filter(|front| front.after.is_some());
         let end = back.last.unwrap_or_else(|| links.prev(self.sentinel));
@@ -233,10 +233,8 @@ impl BlockList {
         };
         let records = links.records_mut();
         let num_dropped = match piece {
-            Piece::Row(row) if records.drop_row_to_ends(Row::of(row), &mut ends) => row.len(),
-            Piece::Row(blocks) | Piece::Scattered(blocks) => {
-                records.drop_to_ends(blocks, &mut ends)
-            }
+            Ids::Run(row) if records.drop_row_to_ends(IdRun::of(row), &mut ends) => row.len(),
+            Ids::Run(blocks) | Ids::Scattered(blocks) => records.drop_to_ends(blocks, &mut ends),
         };
         self.len += ends.num_free;
         if let Some(front) = front {
@@ -249,7 +247,7 @@ impl BlockList {
     }
 
     /// Joins the blocks of both runs with what is between them.
-    pub fn close_runs(&mut self, links: &mut BlockStates, front: FrontRun, back: BackRun) {
+    pub fn close_runs(&mut self, links: &mut Blocks, front: FrontRun, back: BackRun) {
         if let Some(after) = front.after {
             links.join(front.last, after);
         }
@@ -259,19 +257,14 @@ impl BlockList {
     }
 
     /// Starts a run of blocks at the front; see [`FrontRun`].
-    pub fn front_run(&self, links: &BlockStates) -> FrontRun {
+    pub fn front_run(&self, links: &Blocks) -> FrontRun {
         let after = (!self.is_empty()).then(|| links.next(self.sentinel));
         FrontRun { last: self.sentinel, after }
     }
 
     /// Puts one block behind the last one of `run`. Until [`Self::close_runs`], nothing else may
     /// touch the list's front.
-    pub fn push_to_front_run(
-        &mut self,
-        links: &mut BlockStates,
-        run: &mut FrontRun,
-        block: BlockId,
-    ) {
+    pub fn push_to_front_run(&mut self, links: &mut Blocks, run: &mut FrontRun, block: BlockId) {
         if run.after.is_none() {
             links.join(block, links.next(run.last));
         }
@@ -285,7 +278,7 @@ impl BlockList {
     /// where the list was empty before the run: see [`FrontRun`].
     pub fn drop_to_front_run(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         run: &mut FrontRun,
         blocks: &[BlockId],
     ) -> usize {
@@ -300,14 +293,14 @@ impl BlockList {
     }
 
     /// The blocks, front first.
-    pub fn iter<'a>(&'a self, links: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn iter<'a>(&'a self, links: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         let first = links.next(self.sentinel);
         std::iter::successors(Some(first), |&block| Some(links.next(block)))
             .take_while(|&block| block != self.sentinel)
     }
 
     /// The blocks, back first, following the other links.
-    pub fn iter_back<'a>(&'a self, links: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn iter_back<'a>(&'a self, links: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         let last = links.prev(self.sentinel);
         std::iter::successors(Some(last), |&block| Some(links.prev(block)))
             .take_while(|&block| block != self.sentinel)
@@ -335,11 +328,11 @@ mod tests {
     use super::*;
     use crate::pool::index::KeyLayout;
 
-    fn states(num_blocks: usize) -> BlockStates {
-        BlockStates::new(num_blocks, KeyLayout::new(1))
+    fn states(num_blocks: usize) -> Blocks {
+        Blocks::new(num_blocks, KeyLayout::new(1))
     }
 
-    fn ids(list: &BlockList, links: &BlockStates) -> Vec<BlockId> {
+    fn ids(list: &BlockList, links: &Blocks) -> Vec<BlockId> {
         let forward: Vec<_> = list.iter(links).collect();
         let mut backward: Vec<_> = list.iter_back(links).collect();
         backward.reverse();

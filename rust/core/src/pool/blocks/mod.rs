@@ -4,12 +4,395 @@
 //! Blocks that are allocated one after another mostly have ids that go up or down by one. Such a
 //! run of blocks is handled as one wherever the same is to be done to all of them.
 
-pub(crate) mod ends;
-pub(crate) mod flags;
+mod flags;
 pub(crate) mod links;
 pub(crate) mod list;
+pub(crate) mod list_span;
 pub(crate) mod prefault;
 pub(crate) mod record_writer;
 pub(crate) mod records;
 pub(crate) mod run;
-pub(crate) mod states;
+
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
+use crate::pool::index::full_blocks::FullBlocks;
+use crate::pool::index::trie::{NO_SEGMENT, SegmentId};
+use crate::pool::index::{Fingerprint, KeyLayout, Place};
+use flags::{KINDS, flag};
+use links::Links;
+use record_writer::RecordWriter;
+use records::Records;
+
+pub use flags::MAX_REFERENCES;
+
+/// What a block is once a holder less uses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Still in use.
+    Held,
+    /// Free, and cached under its own hash alone, as most are.
+    Cached,
+    /// Free, and neither cached nor pinned.
+    Uncached,
+    /// Free, and anything else.
+    Other,
+}
+
+/// The pool's knowledge of every block.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    layout: KeyLayout,
+    records: Records,
+    hash: Vec<[u64; 4]>,
+    hash_num_tokens: Vec<u32>,
+    /// The segment of a chain that a linked block names.
+    segments: Vec<SegmentId>,
+}
+
+impl Blocks {
+    /// `num_blocks` blocks without hash or reference.
+    pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
+        Self::with_sentinels(num_blocks, layout, 0)
+    }
+
+    /// As [`Self::new`], with records for the sentinels of further queues, behind the second's.
+    pub fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
+        Self {
+            layout,
+            records: Records::new(num_blocks, 1 + num_lists),
+            hash: prefault::zeros_in_order(num_blocks),
+            hash_num_tokens: prefault::zeros_in_order(num_blocks),
+            segments: prefault::zeros_in_order(num_blocks),
+        }
+    }
+
+    pub(crate) fn records(&self) -> &Records {
+        &self.records
+    }
+
+    pub(crate) fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    pub(crate) fn links(&self) -> &[Links] {
+        &self.records.links
+    }
+
+    pub(crate) fn links_mut(&mut self) -> &mut [Links] {
+        &mut self.records.links
+    }
+
+    fn usage(&self, id: BlockId) -> u32 {
+        self.records.usage[id as usize]
+    }
+
+    fn usage_mut(&mut self, id: BlockId) -> &mut u32 {
+        &mut self.records.usage[id as usize]
+    }
+
+    /// Number of blocks, the null block included.
+    pub fn len(&self) -> usize {
+        self.hash.len()
+    }
+
+    /// Whether there is no block at all.
+    pub fn is_empty(&self) -> bool {
+        self.hash.is_empty()
+    }
+
+    /// How many requests (and other holders) use the block.
+    pub fn ref_count(&self, id: BlockId) -> u32 {
+        self.usage(id) & MAX_REFERENCES
+    }
+
+    /// Sets how many holders use the block, up to [`MAX_REFERENCES`].
+    pub fn set_ref_count(&mut self, id: BlockId, count: u32) {
+        debug_assert!(count <= MAX_REFERENCES);
+        let usage = self.usage_mut(id);
+        *usage = *usage & !MAX_REFERENCES | count;
+    }
+
+    /// Makes the taker of a free block its only holder, if the block is plain; it loses its key.
+    #[inline]
+    pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
+        let usage = self.usage_mut(id);
+        let is_plain = *usage & KINDS == flag::CACHED;
+        if is_plain {
+            *usage = 1;
+        }
+        is_plain
+    }
+
+    /// As [`Self::take_plain`], of blocks that are plain.
+    pub(crate) fn take_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        let usage = &mut self.records.usage[..];
+        blocks.for_each(|block| usage[block as usize] = 1);
+    }
+
+    /// Reads the keys of blocks that are about to be compared, so that the waits for memory
+    /// overlap. Ids beyond the last block are passed over.
+    pub(crate) fn prefetch_keys(&self, blocks: impl Iterator<Item = BlockId>) {
+        let blocks = blocks.filter(|&id| (id as usize) < self.len());
+        let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
+        std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
+    }
+
+    /// One more holder; returns how many there are now.
+    pub fn add_reference(&mut self, id: BlockId) -> u32 {
+        let usage = self.usage_mut(id);
+        *usage += 1;
+        *usage & MAX_REFERENCES
+    }
+
+    /// One holder less. A count that was set to 0 by hand stays 0: below it are flags.
+    #[inline]
+    pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
+        let usage = self.usage_mut(id);
+        if *usage & !flag::IN_TRIE == flag::CACHED + 1 {
+            *usage &= !MAX_REFERENCES;
+            return Dropped::Cached;
+        }
+        if *usage & MAX_REFERENCES == 0 {
+            return Dropped::Held;
+        }
+        *usage -= 1;
+        match *usage {
+            0 => Dropped::Uncached,
+            usage if usage & MAX_REFERENCES == 0 => Dropped::Other,
+            _ => Dropped::Held,
+        }
+    }
+
+    /// The key under which the block itself is cached.
+    pub fn key(&self, id: BlockId) -> Option<CacheKey> {
+        self.is_cached(id).then(|| self.last_key(id))
+    }
+
+    /// The key that the block has or had last.
+    pub fn last_key(&self, id: BlockId) -> CacheKey {
+        let hash = BlockHash(self.hash[id as usize]);
+        CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
+    }
+
+    /// The group of the key that the block has or had last.
+    pub fn group_of(&self, id: BlockId) -> GroupId {
+        self.layout.group_of(self.fingerprint(id))
+    }
+
+    /// The first word of the hash that the block has or had last.
+    pub fn name_word(&self, id: BlockId) -> u64 {
+        self.hash[id as usize][0]
+    }
+
+    /// The fingerprint of the key that the block has or had last.
+    #[inline]
+    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+        self.records.fingerprints[id as usize]
+    }
+
+    /// The fingerprints of the keys that blocks have or had last.
+    #[inline]
+    pub fn fingerprints(&self) -> &[Fingerprint] {
+        &self.records.fingerprints
+    }
+
+    /// Whether the block is cached under exactly this key as its own.
+    pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
+        self.is_cached(id)
+            && self.layout.group_of(self.fingerprint(id)) == key.group
+            && self.hash[id as usize] == key.hash.0
+    }
+
+    /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
+    /// block does.
+    pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
+        (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
+    }
+
+    /// Prefix tokens that the block's own hash covers.
+    pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
+        self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
+    }
+
+    /// Prefix tokens of the hash that the block has or had last.
+    pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
+        self.hash_num_tokens[id as usize] as usize
+    }
+
+    /// Whether a block names a segment of a chain.
+    pub(crate) fn is_linked(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::IN_TRIE != 0
+    }
+
+    /// The segment of a chain that a block names: only that one can list it.
+    pub fn segment(&self, id: BlockId) -> SegmentId {
+        if self.is_linked(id) { self.last_segment(id) } else { NO_SEGMENT }
+    }
+
+    /// As [`Self::segment`], of a block that was linked until now; of any other it means nothing.
+    pub(crate) fn last_segment(&self, id: BlockId) -> SegmentId {
+        self.segments[id as usize]
+    }
+
+    /// Lets a cached block name a segment.
+    pub(crate) fn set_segment(&mut self, id: BlockId, segment: SegmentId) {
+        self.segments[id as usize] = segment;
+        self.set_flag(id, flag::IN_TRIE, segment != NO_SEGMENT);
+    }
+
+    /// Gives the block its own hash, whose fingerprint the caller has at hand. A block that has
+    /// one already keeps it, and the answer is `false`.
+    #[inline]
+    pub fn set_key(
+        &mut self,
+        id: BlockId,
+        hash: &BlockHash,
+        fingerprint: Fingerprint,
+        num_tokens: usize,
+        segment: SegmentId,
+    ) -> bool {
+        let usage = self.usage_mut(id);
+        if *usage & flag::CACHED != 0 {
+            return false;
+        }
+        *usage |= key_flags(segment);
+        self.records.fingerprints[id as usize] = fingerprint;
+        self.hash[id as usize] = hash.0;
+        self.hash_num_tokens[id as usize] = num_tokens as u32;
+        self.segments[id as usize] = segment;
+        true
+    }
+
+    /// Marks blocks that are about to get their own hashes, up to one that has one already or is
+    /// null; how many.
+    pub(crate) fn mark_cached(&mut self, blocks: &[BlockId], segment: SegmentId) -> usize {
+        self.records.mark_cached(blocks, key_flags(segment))
+    }
+
+    /// Gives blocks that are marked as cached the first hashes of a batch, and its segment.
+    pub(crate) fn write_keys(
+        &mut self,
+        batch: &FullBlocks<'_>,
+        blocks: &[BlockId],
+        places: &[Place],
+    ) {
+        match batch.per_block {
+            1 => self.write_each_key(batch, blocks, batch.hashes.iter(), places),
+            n => self.write_each_key(batch, blocks, batch.hashes.iter().step_by(n), places),
+        }
+    }
+
+    #[inline(always)]
+    fn write_each_key<'a>(
+        &mut self,
+        batch: &FullBlocks<'_>,
+        blocks: &[BlockId],
+        hashes: impl Iterator<Item = &'a BlockHash>,
+        places: &[Place],
+    ) {
+        // As long as each other, so that one check of an id is enough.
+        let num_blocks = self.hash.len();
+        let fingerprints = &mut self.records.fingerprints[..num_blocks];
+        let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
+        let segments = &mut self.segments[..num_blocks];
+        let mut num_tokens = batch.first_num_tokens as u32;
+        for ((&block, place), own) in blocks.iter().zip(places).zip(hashes) {
+            self.hash[block as usize] = own.0;
+            fingerprints[block as usize] = place.fingerprint;
+            hash_num_tokens[block as usize] = num_tokens;
+            if batch.segment != NO_SEGMENT {
+                segments[block as usize] = batch.segment;
+            }
+            num_tokens += batch.block_size as u32;
+        }
+    }
+
+    /// Whether the second of some blocks stands beside the first in their queue.
+    #[inline]
+    pub(crate) fn starts_beside(&self, blocks: &[BlockId]) -> bool {
+        let [first, second, ..] = *blocks else { return false };
+        let links = self.records.links[first as usize];
+        links.prev_of(first) == second || links.next_of(first) == second
+    }
+
+    /// To change the holders and neighbours of the first `n` blocks, one after the other.
+    #[inline]
+    pub(crate) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
+        RecordWriter::of_first(&mut self.records, n)
+    }
+
+    /// Takes the block's own hash away.
+    pub fn clear_key(&mut self, id: BlockId) {
+        *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE | flag::IN_TRIE);
+    }
+
+    /// Whether the block is cached under a hash of its own.
+    pub fn is_cached(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::CACHED != 0
+    }
+
+    /// Whether the block serves its own hash and has no other: so are nearly all cached blocks.
+    pub fn has_plain_key(&self, id: BlockId) -> bool {
+        let flags = flag::CACHED | flag::DUPLICATE | flag::ALIAS_KEYS;
+        self.usage(id) & flags == flag::CACHED
+    }
+
+    /// Whether an earlier block with the same key is served instead.
+    pub fn is_duplicate(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::DUPLICATE != 0
+    }
+
+    /// Marks or unmarks the block as a duplicate.
+    pub fn set_duplicate(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::DUPLICATE, on);
+    }
+
+    /// Whether the block goes, or went, to the pinned tier.
+    pub fn is_pinned(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::PINNED != 0
+    }
+
+    /// Marks or unmarks the block for the pinned tier.
+    pub fn set_pinned(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::PINNED, on);
+    }
+
+    /// Whether the block has keys beside its own hash.
+    pub fn has_alias_keys(&self, id: BlockId) -> bool {
+        self.usage(id) & flag::ALIAS_KEYS != 0
+    }
+
+    /// Marks or unmarks the block as having keys beside its own hash.
+    pub fn set_has_alias_keys(&mut self, id: BlockId, on: bool) {
+        self.set_flag(id, flag::ALIAS_KEYS, on);
+    }
+
+    fn set_flag(&mut self, id: BlockId, bit: u32, on: bool) {
+        let usage = self.usage_mut(id);
+        *usage = if on { *usage | bit } else { *usage & !bit };
+    }
+}
+
+/// The flags of a block that gets a key of its own.
+fn key_flags(segment: SegmentId) -> u32 {
+    if segment == NO_SEGMENT { flag::CACHED } else { flag::CACHED | flag::IN_TRIE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_block_is_when_a_holder_less_uses_it() {
+        let mut states = Blocks::new(3, KeyLayout::new(1));
+        states.set_ref_count(1, 2);
+        states.set_pinned(1, true);
+        assert!(states.drop_reference(1) == Dropped::Held);
+        assert!(states.drop_reference(1) == Dropped::Other);
+        assert!(states.drop_reference(1) == Dropped::Held, "a count of 0 stays");
+        assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
+        states.set_ref_count(2, 1);
+        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
+        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
+        assert!(states.drop_reference(2) == Dropped::Cached);
+    }
+}

@@ -6,10 +6,10 @@ use std::hint::black_box;
 
 use prefetch_index::prefetch_index;
 
-use super::ends::Run;
 use super::flags::{KINDS, MAX_REFERENCES, flag};
 use super::links::{Links, join};
-use super::run::Row;
+use super::list_span::ListSpan;
+use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::prefault;
 use crate::pool::index::{Fingerprint, Place};
@@ -47,11 +47,11 @@ impl Records {
 
     /// Adds a reference to each block, as long as those that were free stand beside `run`, which
     /// takes them in; to how many.
-    pub fn touch_beside(&mut self, blocks: &[BlockId], run: &mut Run) -> usize {
+    pub fn touch_beside(&mut self, blocks: &[BlockId], run: &mut ListSpan) -> usize {
         let links = &self.links[..];
         let usage = &mut self.usage[..];
         let [mut before, mut behind] = run.neighbours(links);
-        let Run { mut front, mut back, mut len } = *run;
+        let ListSpan { mut front, mut back, mut len } = *run;
         let mut num_touched = 0;
         for &block in blocks {
             let usage = &mut usage[block as usize];
@@ -72,37 +72,39 @@ impl Records {
             *usage += 1;
             num_touched += 1;
         }
-        *run = Run { front, back, len };
+        *run = ListSpan { front, back, len };
         num_touched
     }
 
     /// Adds a reference to each of some blocks in a row, if all are in use, or all are free and
     /// stand in a row in their queue too. Then they are the run that is returned, without blocks in
     /// the first case.
-    pub fn touch_row(&mut self, row: Row) -> Option<Run> {
-        let usage = row.of_list(&mut self.usage)?;
+    pub fn touch_row(&mut self, row: IdRun) -> Option<ListSpan> {
+        let usage = row.slice_mut(&mut self.usage)?;
         if usage.iter().fold(0, |any, usage| any | usage) & MAX_REFERENCES == 0 {
             return self.touch_free_row(row);
         }
         let is_used = |usage: &u32| usage & MAX_REFERENCES > 0;
         let are_used = usage.iter().fold(true, |all, usage| all & is_used(usage));
-        are_used.then(|| usage.iter_mut().for_each(|usage| *usage += 1)).map(|()| Run::default())
+        are_used
+            .then(|| usage.iter_mut().for_each(|usage| *usage += 1))
+            .map(|()| ListSpan::default())
     }
 
     /// As [`Self::touch_row`], of blocks that are known to be free.
-    pub fn touch_free_row(&mut self, row: Row) -> Option<Run> {
-        let usage = row.of_list(&mut self.usage)?;
-        let run = Run::of_row(&self.links, row)?;
+    pub fn touch_free_row(&mut self, row: IdRun) -> Option<ListSpan> {
+        let usage = row.slice_mut(&mut self.usage)?;
+        let run = ListSpan::of_run(&self.links, row)?;
         usage.iter_mut().for_each(|usage| *usage += 1);
         Some(run)
     }
 
     /// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
     /// [`Self::drop_to_ends`] would do; whether it was done.
-    pub fn drop_row_to_ends(&mut self, row: Row, ends: &mut Ends) -> bool {
-        let Some(usages) = row.of_list(&mut self.usage) else { return false };
-        let usage = usages[0] & !flag::LINKED;
-        let other = |other: u32| other & !flag::LINKED ^ usage;
+    pub fn drop_row_to_ends(&mut self, row: IdRun, ends: &mut Ends) -> bool {
+        let Some(usages) = row.slice_mut(&mut self.usage) else { return false };
+        let usage = usages[0] & !flag::IN_TRIE;
+        let other = |other: u32| other & !flag::IN_TRIE ^ usage;
         if usages.iter().fold(0, |any, &usage| any | other(usage)) != 0 {
             return false;
         }
@@ -114,9 +116,9 @@ impl Records {
         };
         usages.iter_mut().for_each(|usage| *usage -= 1);
         let Some(end) = end else { return true };
-        if let Some(links) = row.of_list(&mut self.links) {
+        if let Some(links) = row.slice_mut(&mut self.links) {
             // Not known to be zeros, for which the compiler would call a function.
-            links.fill(black_box(if row.goes_up() { Links::UP } else { Links::DOWN }));
+            links.fill(black_box(if row.is_ascending() { Links::UP } else { Links::DOWN }));
         }
         join(&mut self.links, *end, row.first);
         *end = row.last;
@@ -134,7 +136,7 @@ impl Records {
         let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
         let other = blocks.iter().position(|&block| {
             let usage = usages[block as usize];
-            if usage & !flag::LINKED == flag::CACHED + 1 {
+            if usage & !flag::IN_TRIE == flag::CACHED + 1 {
                 usages[block as usize] = usage - 1;
                 join(links, back, block);
                 back = block;
@@ -177,18 +179,18 @@ impl Records {
     /// Makes the taker of free blocks the only holder of those that are neither cached nor pinned.
     /// The others go to a list, which is as long as the blocks.
     pub fn take_uncached(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {
-        let row = Row::of_all(blocks).and_then(|row| self.take_uncached_row(row, blocks, cached));
+        let row = IdRun::detect(blocks).and_then(|row| self.take_uncached_row(row, blocks, cached));
         row.unwrap_or_else(|| self.take_uncached_ones(blocks, cached))
     }
 
     /// As [`Self::take_uncached`], of blocks in a row, if all are plain or none is cached.
     fn take_uncached_row(
         &mut self,
-        row: Row,
+        row: IdRun,
         blocks: &[BlockId],
         cached: &mut [(BlockId, Place)],
     ) -> Option<Taken> {
-        let usages = row.of_list(&mut self.usage)?;
+        let usages = row.slice_mut(&mut self.usage)?;
         let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
         if any & KINDS == 0 {
             usages.fill(1);
@@ -203,7 +205,7 @@ impl Records {
         Some(Taken {
             num_cached: blocks.len(),
             plain: !0 >> (u64::BITS as usize - blocks.len()),
-            is_any_linked: any & flag::LINKED != 0,
+            is_any_linked: any & flag::IN_TRIE != 0,
         })
     }
 
@@ -222,14 +224,14 @@ impl Records {
                 num_cached += 1;
             }
         }
-        Taken { num_cached, plain, is_any_linked: flags & flag::LINKED != 0 }
+        Taken { num_cached, plain, is_any_linked: flags & flag::IN_TRIE != 0 }
     }
 
     /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how
     /// many.
     pub fn mark_cached(&mut self, blocks: &[BlockId], flags: u32) -> usize {
-        if let Some(row) = Row::of_all(blocks)
-            && let Some(usages) = row.of_list(&mut self.usage)
+        if let Some(row) = IdRun::detect(blocks)
+            && let Some(usages) = row.slice_mut(&mut self.usage)
             && usages.iter().fold(0, |any, usage| any | usage) & flag::CACHED == 0
         {
             usages.iter_mut().for_each(|usage| *usage |= flags);
@@ -272,22 +274,22 @@ pub struct Taken {
 
 /// Parts of a list of blocks, one after the other, while what is known of those that follow is
 /// fetched from memory.
-pub fn read_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
+pub fn prefetch_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
     records: &Records,
     parts: I,
-) -> ReadAhead<I> {
+) -> PrefetchAhead<I> {
     let mut later = parts.clone();
     later.by_ref().take(PARTS_AHEAD).for_each(|part| records.fetch(part));
-    ReadAhead { parts, later }
+    PrefetchAhead { parts, later }
 }
 
-/// See [`read_ahead`].
-pub struct ReadAhead<I> {
+/// See [`prefetch_ahead`].
+pub struct PrefetchAhead<I> {
     parts: I,
     later: I,
 }
 
-impl<'a, I: Iterator<Item = &'a [BlockId]>> ReadAhead<I> {
+impl<'a, I: Iterator<Item = &'a [BlockId]>> PrefetchAhead<I> {
     /// The next part.
     #[inline]
     pub fn next(&mut self, records: &Records) -> Option<&'a [BlockId]> {

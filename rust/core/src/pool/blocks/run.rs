@@ -5,41 +5,42 @@ use std::ops::Range;
 
 /// A part of a list of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum Ids<'a> {
     /// Numbers that go up by one, or down by one, from each to the next.
-    Row(&'a [u32]),
+    Run(&'a [u32]),
     /// Any numbers.
     Scattered(&'a [u32]),
 }
 
 /// Numbers that go up by one, or down by one, from each to the next: at least two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct IdRun {
     /// The first of them.
     pub first: u32,
     /// The last.
     pub last: u32,
 }
 
-impl Row {
+impl IdRun {
     /// Blocks in a row that are handled as one, at least.
-    pub const LEAST: usize = 32;
+    pub const MIN_LEN: usize = 32;
 
-    /// Of the numbers of a [`Piece::Row`].
+    /// Of the numbers of a [`Ids::Run`].
     #[inline]
     pub fn of(numbers: &[u32]) -> Self {
         Self { first: numbers[0], last: numbers[numbers.len() - 1] }
     }
 
-    /// Of at least [`Self::LEAST`] numbers, if they are in a row.
+    /// Of at least [`Self::MIN_LEN`] numbers, if they are in a row.
     #[inline]
-    pub fn of_all(numbers: &[u32]) -> Option<Self> {
-        (numbers.len() >= Self::LEAST && step_of_row(numbers).is_some()).then(|| Self::of(numbers))
+    pub fn detect(numbers: &[u32]) -> Option<Self> {
+        (numbers.len() >= Self::MIN_LEN && step_of_row(numbers).is_some())
+            .then(|| Self::of(numbers))
     }
 
     /// The last number first.
     #[inline]
-    pub fn turned(self) -> Self {
+    pub fn reversed(self) -> Self {
         Self { first: self.last, last: self.first }
     }
 
@@ -57,20 +58,20 @@ impl Row {
 
     /// Whether they go up.
     #[inline]
-    pub fn goes_up(self) -> bool {
+    pub fn is_ascending(self) -> bool {
         self.first < self.last
     }
 
     /// The items of a list that have these numbers, in the list's order. None if one of them is
     /// number 0, which stands for no item.
     #[inline]
-    pub fn of_list<T>(self, list: &mut [T]) -> Option<&mut [T]> {
+    pub fn slice_mut<T>(self, list: &mut [T]) -> Option<&mut [T]> {
         Some(&mut list[self.range()?])
     }
 
-    /// As [`Self::of_list`], to read them.
+    /// As [`Self::slice_mut`], to read them.
     #[inline]
-    pub fn part_of<T>(self, list: &[T]) -> Option<&[T]> {
+    pub fn slice<T>(self, list: &[T]) -> Option<&[T]> {
         Some(&list[self.range()?])
     }
 
@@ -84,25 +85,25 @@ impl Row {
 /// The parts of a list in their order: rows of at least `least` numbers, and what is between them.
 /// Some rows of fewer than 63 are not seen.
 #[derive(Clone, Copy, Debug)]
-pub struct Pieces<'a> {
+pub struct Runs<'a> {
     rest: &'a [u32],
     least: usize,
     /// The length of the row that `rest` begins with, where that is known.
     row: usize,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> Runs<'a> {
     /// The parts of `numbers`.
     pub fn of(numbers: &'a [u32], least: usize) -> Self {
         Self { rest: numbers, least: least.max(2), row: 0 }
     }
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+impl<'a> Iterator for Runs<'a> {
+    type Item = Ids<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<Ids<'a>> {
         let numbers = self.rest;
         let row = match std::mem::take(&mut self.row) {
             0 => first_row(numbers, self.least),
@@ -112,10 +113,10 @@ impl<'a> Iterator for Pieces<'a> {
         self.rest = rest;
         match (piece.is_empty(), row.start) {
             (true, _) => None,
-            (_, 0) => Some(Piece::Row(piece)),
+            (_, 0) => Some(Ids::Run(piece)),
             _ => {
                 self.row = row.len();
-                Some(Piece::Scattered(piece))
+                Some(Ids::Scattered(piece))
             }
         }
     }
@@ -199,8 +200,8 @@ mod tests {
 
     use super::*;
 
-    fn pieces(numbers: &[u32], least: usize) -> Vec<Piece<'_>> {
-        Pieces::of(numbers, least).collect()
+    fn pieces(numbers: &[u32], least: usize) -> Vec<Ids<'_>> {
+        Runs::of(numbers, least).collect()
     }
 
     #[test]
@@ -208,14 +209,14 @@ mod tests {
         let up: Vec<u32> = (7..107).collect();
         let down: Vec<u32> = (110..180).rev().collect();
         let numbers = [&[3][..], &up, &[9, 8], &down, &[1, 2]].concat();
-        let [first, second] = [Piece::Row(&up), Piece::Row(&down)];
-        let between = [&[3][..], &[9, 8], &[1, 2]].map(Piece::Scattered);
+        let [first, second] = [Ids::Run(&up), Ids::Run(&down)];
+        let between = [&[3][..], &[9, 8], &[1, 2]].map(Ids::Scattered);
         assert_eq!(pieces(&numbers, 8), [between[0], first, between[1], second, between[2]]);
-        assert_eq!(pieces(&numbers, 101), [Piece::Scattered(&numbers)]);
+        assert_eq!(pieces(&numbers, 101), [Ids::Scattered(&numbers)]);
         assert_eq!(pieces(&up, 8), [first]);
         assert_eq!(pieces(&[], 2), []);
-        assert_eq!(pieces(&[4], 2), [Piece::Scattered(&[4])]);
-        assert_eq!(pieces(&[5; 40], 2), [Piece::Scattered(&[5; 40])]);
+        assert_eq!(pieces(&[4], 2), [Ids::Scattered(&[4])]);
+        assert_eq!(pieces(&[5; 40], 2), [Ids::Scattered(&[5; 40])]);
     }
 
     proptest! {
@@ -231,7 +232,7 @@ mod tests {
             let numbers: Vec<u32> = rows.iter().flat_map(row).collect();
             let mut joined = Vec::<u32>::new();
             for piece in pieces(&numbers, least) {
-                let (Piece::Row(part) | Piece::Scattered(part)) = piece;
+                let (Ids::Run(part) | Ids::Scattered(part)) = piece;
                 joined.extend(part);
                 let longest = (1..part.len()).map(|i| {
                     let step = part[i].wrapping_sub(part[i - 1]);
@@ -240,9 +241,9 @@ mod tests {
                 }).max();
                 let longest = longest.unwrap_or(1);
                 match piece {
-                    Piece::Row(_) => prop_assert!(longest == part.len() && longest >= least),
+                    Ids::Run(_) => prop_assert!(longest == part.len() && longest >= least),
                     // A row may begin with the last number of the one before.
-                    Piece::Scattered(_) => prop_assert!(longest <= least.max(63)),
+                    Ids::Scattered(_) => prop_assert!(longest <= least.max(63)),
                 }
             }
             prop_assert_eq!(joined, numbers);

@@ -25,7 +25,7 @@ impl BlockPool {
     #[inline(never)]
     pub fn claim_again(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.raise(&self.states, blocks);
+            adaptive.raise(&self.blocks, blocks);
         }
     }
 
@@ -42,7 +42,7 @@ impl BlockPool {
     /// The time in milliseconds, which does not go backwards. Claims that have ended by then end.
     pub fn set_now(&mut self, now: u64) {
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.set_now(&mut self.states, now);
+            adaptive.set_now(&mut self.blocks, now);
         }
     }
 

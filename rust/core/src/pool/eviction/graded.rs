@@ -4,15 +4,15 @@ use super::adaptive::{Adaptive, Filing, Leaving, Mark};
 use crate::block::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
 use crate::pool::blocks::list::{BackRun, BlockList, FrontRun};
-use crate::pool::blocks::run::{Piece, Pieces, Row};
-use crate::pool::blocks::states::{BlockStates, Dropped};
+use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::{Blocks, Dropped};
 use crate::pool::index::full_blocks::FullBlocks;
 use crate::pool::observation::Observation;
 
 /// Blocks are being given back.
 #[derive(Debug)]
 pub struct Parting<'a> {
-    states: &'a mut BlockStates,
+    blocks: &'a mut Blocks,
     free: &'a mut BlockList,
     adaptive: &'a mut Adaptive,
     /// Those that are not cached.
@@ -36,30 +36,30 @@ impl Parting<'_> {
             self.num_null += 1;
             return None;
         }
-        let is_cached = match self.states.drop_reference(block) {
+        let is_cached = match self.blocks.drop_reference(block) {
             Dropped::Held => return None,
             Dropped::Cached => true,
             Dropped::Uncached => false,
-            Dropped::Other => self.states.is_cached(block),
+            Dropped::Other => self.blocks.is_cached(block),
         };
         match is_cached {
-            true => self.adaptive.file(self.states, block, &mut self.filing),
-            false => self.free.push_to_front_run(self.states, &mut self.front, block),
+            true => self.adaptive.file(self.blocks, block, &mut self.filing),
+            false => self.free.push_to_front_run(self.blocks, &mut self.front, block),
         }
         Some(is_cached)
     }
 
     /// Drops a reference to blocks, the last of them first.
     pub fn give_all_back(&mut self, blocks: &[BlockId]) {
-        if blocks.len() < Row::LEAST {
+        if blocks.len() < IdRun::MIN_LEN {
             return self.give_each_back(blocks);
         }
-        let mut pieces = Vec::with_capacity(2 * blocks.len() / Row::LEAST + 1);
-        pieces.extend(Pieces::of(blocks, Row::LEAST));
+        let mut pieces = Vec::with_capacity(2 * blocks.len() / IdRun::MIN_LEN + 1);
+        pieces.extend(Runs::of(blocks, IdRun::MIN_LEN));
         for piece in pieces.into_iter().rev() {
             match piece {
-                Piece::Row(row) => self.give_row_back(row),
-                Piece::Scattered(blocks) => self.give_each_back(blocks),
+                Ids::Run(row) => self.give_row_back(row),
+                Ids::Scattered(blocks) => self.give_each_back(blocks),
             }
         }
     }
@@ -69,9 +69,9 @@ impl Parting<'_> {
         while let Some((&block, before)) = blocks.split_last() {
             blocks = match self.give_one_back(block) {
                 None => before,
-                Some(true) => self.adaptive.file_alike(self.states, before, &mut self.filing),
+                Some(true) => self.adaptive.file_alike(self.blocks, before, &mut self.filing),
                 Some(false) => {
-                    let Self { free, states, front, .. } = self;
+                    let Self { free, blocks: states, front, .. } = self;
                     &before[..free.drop_to_front_run(states, front, before)]
                 }
             };
@@ -82,10 +82,10 @@ impl Parting<'_> {
     /// then.
     fn give_row_back(&mut self, row: &[BlockId]) {
         let [others @ .., first] = row else { return };
-        let turned = |blocks| Row::of(blocks).turned();
-        if !self.adaptive.file_row(self.states, turned(row), &mut self.filing) {
+        let turned = |blocks| IdRun::of(blocks).reversed();
+        if !self.adaptive.file_row(self.blocks, turned(row), &mut self.filing) {
             self.give_one_back(*first);
-            if !self.adaptive.file_row(self.states, turned(others), &mut self.filing) {
+            if !self.adaptive.file_row(self.blocks, turned(others), &mut self.filing) {
                 self.give_each_back(others);
             }
         }
@@ -93,7 +93,7 @@ impl Parting<'_> {
 
     /// A tail is not held any more.
     pub fn let_go(&mut self, tail: BlockId) {
-        self.adaptive.let_go(self.states, tail, &mut self.filing);
+        self.adaptive.let_go(self.blocks, tail, &mut self.filing);
     }
 }
 
@@ -112,13 +112,13 @@ impl BlockPool {
 
     /// The free cached blocks that wait in adaptive order, in no particular order.
     pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.adaptive.iter().flat_map(|adaptive| adaptive.blocks(&self.states))
+        self.adaptive.iter().flat_map(|adaptive| adaptive.blocks(&self.blocks))
     }
 
     /// Returns the free blocks in the order in which they will be taken, if no tail waits on: the free
     /// queue, what waits in adaptive order, and the pinned tier.
     pub fn eviction_order(&self) -> Vec<BlockId> {
-        let adaptive = self.adaptive().map(|adaptive| adaptive.eviction_order(&self.states));
+        let adaptive = self.adaptive().map(|adaptive| adaptive.eviction_order(&self.blocks));
         let waiting = adaptive.unwrap_or_default();
         self.free_blocks().chain(waiting).chain(self.pinned_blocks()).collect()
     }
@@ -136,20 +136,20 @@ impl BlockPool {
             for &block in blocks {
                 self.touch_one(&mut adaptive, block, &mut leaving);
             }
-        } else if blocks.len() < Row::LEAST || self.are_scattered_tails(blocks) {
+        } else if blocks.len() < IdRun::MIN_LEN || self.are_scattered_tails(blocks) {
             self.touch_each_graded(&mut adaptive, blocks, &mut leaving);
         } else {
-            for piece in Pieces::of(blocks, Row::LEAST) {
-                let (Piece::Row(part) | Piece::Scattered(part)) = piece;
-                let is_row = matches!(piece, Piece::Row(_));
-                if !is_row || !adaptive.hit_row(&mut self.states, Row::of(part), &mut leaving) {
+            for piece in Runs::of(blocks, IdRun::MIN_LEN) {
+                let (Ids::Run(part) | Ids::Scattered(part)) = piece;
+                let is_row = matches!(piece, Ids::Run(_));
+                if !is_row || !adaptive.hit_row(&mut self.blocks, IdRun::of(part), &mut leaving) {
                     self.touch_each_graded(&mut adaptive, part, &mut leaving);
                 }
             }
         }
         adaptive.leave(leaving);
         if adaptive.is_claiming() {
-            adaptive.raise(&self.states, blocks.iter().copied());
+            adaptive.raise(&self.blocks, blocks.iter().copied());
         }
         self.adaptive = Some(adaptive);
     }
@@ -157,7 +157,7 @@ impl BlockPool {
     /// Whether a few blocks hardly stand in rows in their lists, as tails do, of which several
     /// groups' wait together.
     fn are_scattered_tails(&self, blocks: &[BlockId]) -> bool {
-        blocks.len() < 4 * Row::LEAST && !self.states.starts_beside(blocks)
+        blocks.len() < 4 * IdRun::MIN_LEN && !self.blocks.starts_beside(blocks)
     }
 
     fn touch_each_graded(
@@ -167,7 +167,7 @@ impl BlockPool {
         leaving: &mut Leaving,
     ) {
         loop {
-            let num_hit = adaptive.hit_listed(&mut self.states, blocks, leaving);
+            let num_hit = adaptive.hit_listed(&mut self.blocks, blocks, leaving);
             let Some((&block, behind)) = blocks[num_hit..].split_first() else { break };
             self.touch_one(adaptive, block, leaving);
             blocks = behind;
@@ -178,9 +178,9 @@ impl BlockPool {
         if block == NULL_BLOCK {
             return self.touch_null(1);
         }
-        let is_free = self.states.add_reference(block) == 1;
-        if !adaptive.hit(&mut self.states, block, is_free, leaving) && is_free {
-            self.free.remove(&mut self.states, block);
+        let is_free = self.blocks.add_reference(block) == 1;
+        if !adaptive.hit(&mut self.blocks, block, is_free, leaving) && is_free {
+            self.free.remove(&mut self.blocks, block);
         }
         self.note(|| Observation::Touched(block));
     }
@@ -204,10 +204,10 @@ impl BlockPool {
     /// Blocks are given back, and held ones let go, in the order in which it is done.
     #[inline]
     pub fn part_with(&mut self, give_back: impl FnOnce(&mut Parting<'_>)) {
-        let Self { states, free, adaptive: Some(adaptive), .. } = self else { return };
+        let Self { blocks: states, free, adaptive: Some(adaptive), .. } = self else { return };
         let front = free.front_run(states);
         let filing = Filing::default();
-        let mut parting = Parting { states, free, adaptive, front, filing, num_null: 0 };
+        let mut parting = Parting { blocks: states, free, adaptive, front, filing, num_null: 0 };
         give_back(&mut parting);
         let Parting { front, mut filing, num_null, .. } = parting;
         adaptive.close(states, &mut filing);
@@ -222,11 +222,11 @@ impl BlockPool {
         let (mut num_left, mut last) = (n, None);
         while num_left > 0 {
             let Some(adaptive) = &mut self.adaptive else { return };
-            let num_moved = adaptive.pop_run(&mut self.states, num_left, &mut self.free);
+            let num_moved = adaptive.pop_run(&mut self.blocks, num_left, &mut self.free);
             num_left -= num_moved;
             if num_moved == 0 {
                 let Some(block) = self.pop_listed(&mut last) else { return };
-                self.free.push_back(&mut self.states, block);
+                self.free.push_back(&mut self.blocks, block);
                 num_left -= 1;
             }
         }
@@ -234,10 +234,10 @@ impl BlockPool {
 
     fn pop_listed(&mut self, last: &mut Option<Prefix>) -> Option<BlockId> {
         loop {
-            let block = self.adaptive.as_mut()?.pop(&mut self.states)?;
+            let block = self.adaptive.as_mut()?.pop(&mut self.blocks)?;
             let prefix = self.prefix_of_tail(block, last);
             let adaptive = self.adaptive.as_mut()?;
-            if !prefix.is_some_and(|prefix| adaptive.rejoin(&mut self.states, block, prefix)) {
+            if !prefix.is_some_and(|prefix| adaptive.rejoin(&mut self.blocks, block, prefix)) {
                 return Some(block);
             }
         }
@@ -250,7 +250,7 @@ impl BlockPool {
         if !adaptive.may_wait_on(tail) {
             return None;
         }
-        let hash = self.states.last_key(tail).hash;
+        let hash = self.blocks.last_key(tail).hash;
         match *last {
             Some(Prefix { hash: same, block }) if same == hash => block,
             _ => {
@@ -264,7 +264,7 @@ impl BlockPool {
     /// A block that loses its keys leaves the lists.
     pub(crate) fn delist(&mut self, block: BlockId) {
         if let Some(adaptive) = &mut self.adaptive
-            && adaptive.remove(&mut self.states, block)
+            && adaptive.remove(&mut self.blocks, block)
         {
             self.requeue(block);
         }
@@ -286,7 +286,7 @@ impl BlockPool {
         let prompt = Mark { grade: batch.grade, ..adaptive.mark_of(batch.group) };
         let generated = Mark { is_watched: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
-        adaptive.mark(&self.states, in_prompt, prompt);
+        adaptive.mark(&self.blocks, in_prompt, prompt);
         if adaptive.whole_group() == Some(batch.group)
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
@@ -294,12 +294,12 @@ impl BlockPool {
             adaptive.mark_near_end(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {
-            adaptive.mark(&self.states, behind, generated);
+            adaptive.mark(&self.blocks, behind, generated);
         }
         if adaptive.has_claims_to_mark() {
-            adaptive.claim_marked(&self.states, batch.blocks);
+            adaptive.claim_marked(&self.blocks, batch.blocks);
         }
-        adaptive.tick(&mut self.states);
+        adaptive.tick(&mut self.blocks);
     }
 
     /// What was computed once more although it was cached is there twice: once in use.
@@ -307,7 +307,7 @@ impl BlockPool {
     #[inline(never)]
     pub(crate) fn supersede(&mut self, first: BlockId, by: BlockId) {
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.supersede(&mut self.states, first, by);
+            adaptive.supersede(&mut self.blocks, first, by);
         }
     }
 
@@ -315,9 +315,9 @@ impl BlockPool {
     pub(crate) fn mark_one(&mut self, block: BlockId, key: &CacheKey) {
         if let Some(adaptive) = &mut self.adaptive {
             let mark = adaptive.mark_of(key.group);
-            adaptive.mark(&self.states, &[block], mark);
-            adaptive.claim_marked(&self.states, &[block]);
-            adaptive.tick(&mut self.states);
+            adaptive.mark(&self.blocks, &[block], mark);
+            adaptive.claim_marked(&self.blocks, &[block]);
+            adaptive.tick(&mut self.blocks);
         }
     }
 

@@ -5,9 +5,9 @@ use super::by_hand::ByHand;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::block_pool::BlockPool;
-use crate::pool::blocks::ends::Run;
+use crate::pool::blocks::MAX_REFERENCES;
 use crate::pool::blocks::list::{BackRun, FrontRun};
-use crate::pool::blocks::states::MAX_REFERENCES;
+use crate::pool::blocks::list_span::ListSpan;
 
 /// Which end of the free queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +65,16 @@ impl BlockPool {
             return Ok(());
         }
         let ByHand { loose, counted } = &mut self.by_hand;
-        match (self.states.ref_count(block) == 0, count) {
+        match (self.blocks.ref_count(block) == 0, count) {
             (true, 0) => _ = counted.remove(&block),
             (true, _) => _ = counted.insert(block, count),
             (false, 0) => {
                 loose.insert(block);
-                self.states.set_ref_count(block, 1);
+                self.blocks.set_ref_count(block, 1);
             }
             (false, _) => {
                 loose.remove(&block);
-                self.states.set_ref_count(block, count);
+                self.blocks.set_ref_count(block, count);
             }
         }
         Ok(())
@@ -86,15 +86,15 @@ impl BlockPool {
         if !self.is_queued(block) {
             return false;
         }
-        let Self { adaptive, states, .. } = self;
+        let Self { adaptive, blocks: states, .. } = self;
         if !adaptive.as_mut().is_some_and(|adaptive| adaptive.remove(states, block)) {
-            self.unlink(Run::of(block));
+            self.unlink(ListSpan::of(block));
         }
         let counted = self.by_hand.counted.remove(&block);
         if counted.is_none() {
             self.by_hand.loose.insert(block);
         }
-        self.states.set_ref_count(block, counted.unwrap_or(1));
+        self.blocks.set_ref_count(block, counted.unwrap_or(1));
         true
     }
 
@@ -116,11 +116,11 @@ impl BlockPool {
                 "block {block} cannot be put into the free queue: {why_not} (invariant 2)"
             )));
         }
-        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        let (mut front, mut back) = (self.free.front_run(&self.blocks), BackRun::default());
         for &block in blocks {
             self.free_loose(block, end, &mut front, &mut back);
         }
-        self.free.close_runs(&mut self.states, front, back);
+        self.free.close_runs(&mut self.blocks, front, back);
         Ok(())
     }
 
@@ -132,11 +132,11 @@ impl BlockPool {
         back: &mut BackRun,
     ) {
         self.by_hand.loose.remove(&block);
-        self.states.set_ref_count(block, 0);
-        self.states.set_pinned(block, false);
+        self.blocks.set_ref_count(block, 0);
+        self.blocks.set_pinned(block, false);
         match end {
-            QueueEnd::Front => self.free.push_to_front_run(&mut self.states, front, block),
-            QueueEnd::Back => self.free.push_to_back_run(&mut self.states, back, block),
+            QueueEnd::Front => self.free.push_to_front_run(&mut self.blocks, front, block),
+            QueueEnd::Back => self.free.push_to_back_run(&mut self.blocks, back, block),
         }
     }
 }

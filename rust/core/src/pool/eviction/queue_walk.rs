@@ -7,27 +7,27 @@ use crate::pool::block_pool::BlockPool;
 impl BlockPool {
     /// Whether a block waits to be recycled.
     pub fn is_queued(&self, block: BlockId) -> bool {
-        block != NULL_BLOCK && self.states.ref_count(block) == 0
+        block != NULL_BLOCK && self.blocks.ref_count(block) == 0
     }
 
     /// The first free block.
     pub fn first_queued(&self) -> Option<BlockId> {
-        self.states.block_from(NULL_BLOCK)
+        self.blocks.block_from(NULL_BLOCK)
     }
 
     /// The last free block.
     pub fn last_queued(&self) -> Option<BlockId> {
-        self.states.block_up_to(None)
+        self.blocks.block_up_to(None)
     }
 
     /// The free block behind another.
     pub fn queued_after(&self, block: BlockId) -> Option<BlockId> {
-        self.states.block_after(block)
+        self.blocks.block_after(block)
     }
 
     /// The free block before another.
     pub fn queued_before(&self, block: BlockId) -> Option<BlockId> {
-        self.states.block_before(block)
+        self.blocks.block_before(block)
     }
 
     /// The free blocks from one on.

@@ -4,12 +4,12 @@
 use super::order::RecycleOrder;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
-use crate::pool::blocks::ends::Run;
+use crate::pool::blocks::Dropped;
 use crate::pool::blocks::list::{BackRun, FrontRun};
-use crate::pool::blocks::records::{Taken, read_ahead};
-use crate::pool::blocks::run::{Piece, Pieces, Row};
-use crate::pool::blocks::states::Dropped;
-use crate::pool::index::{HashIndex, Place};
+use crate::pool::blocks::list_span::ListSpan;
+use crate::pool::blocks::records::{Taken, prefetch_ahead};
+use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::index::{HashTable, Place};
 use crate::pool::observation::Observation;
 
 /// Blocks that are handled while the records of as many others are fetched from memory.
@@ -28,23 +28,23 @@ impl BlockPool {
             }
         }
         let first = out.len();
-        self.free.take_front(&mut self.states, n, out);
+        self.free.take_front(&mut self.blocks, n, out);
         self.note(|| Observation::Taking(n));
-        out[first..].chunks(HashIndex::BATCH).for_each(|batch| self.reuse_batch(batch));
+        out[first..].chunks(HashTable::BATCH).for_each(|batch| self.reuse_batch(batch));
     }
 
     fn reuse_batch(&mut self, batch: &[BlockId]) {
         batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
-        let mut cached = [(NULL_BLOCK, Place::default()); HashIndex::BATCH];
+        let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
         let Taken { num_cached, plain, is_any_linked } =
-            self.states.records_mut().take_uncached(batch, &mut cached);
+            self.blocks.records_mut().take_uncached(batch, &mut cached);
         let cached = &mut cached[..num_cached];
         cached.iter_mut().for_each(|(_, key)| *key = self.index.place(key.fingerprint));
         let cached = &*cached;
         if self.evictions_by_group.is_some() {
             self.note_evictions(cached);
         }
-        self.index.warm_up(cached.iter().map(|&(_, key)| key));
+        self.index.prefetch(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
         while next < num_cached {
             let num_plain = if self.is_watched() { 0 } else { (plain >> next).trailing_ones() };
@@ -57,7 +57,7 @@ impl BlockPool {
         }
     }
 
-    /// Reuses cached blocks without further keys up to one of which more has to change than its own
+    /// Reuses cached blocks without alias keys up to one of which more has to change than its own
     /// key; how many.
     fn evict_plain_ones(&mut self, plain: &[(BlockId, Place)], are_linked: bool) -> usize {
         let num_evicted = self.index.simple_changes().remove_each(plain);
@@ -65,7 +65,7 @@ impl BlockPool {
         if are_linked {
             self.cut_each(evicted);
         }
-        self.states.take_each(evicted.iter().map(|&(block, _)| block));
+        self.blocks.take_each(evicted.iter().map(|&(block, _)| block));
         self.evictions += num_evicted as u64;
         self.version += num_evicted as u64;
         self.num_cached -= num_evicted;
@@ -74,10 +74,10 @@ impl BlockPool {
 
     fn reuse(&mut self, block: BlockId) {
         self.cut_at(block);
-        if self.states.take_plain(block) {
+        if self.blocks.take_plain(block) {
             self.forget_plain_key(block);
         } else {
-            self.states.set_ref_count(block, 1);
+            self.blocks.set_ref_count(block, 1);
             self.remove_keys(block);
         }
         self.evictions += 1;
@@ -87,10 +87,10 @@ impl BlockPool {
     /// their hash until they are reused.
     pub fn demote_n(&mut self, n: usize) {
         let mut demoted = Vec::with_capacity(n);
-        self.pinned.take_front(&mut self.states, n.min(self.pinned.len()), &mut demoted);
+        self.pinned.take_front(&mut self.blocks, n.min(self.pinned.len()), &mut demoted);
         for block in demoted {
-            self.states.set_pinned(block, false);
-            self.free.push_back(&mut self.states, block);
+            self.blocks.set_pinned(block, false);
+            self.free.push_back(&mut self.blocks, block);
         }
     }
 
@@ -108,17 +108,17 @@ impl BlockPool {
     }
 
     fn touch_runs(&mut self, blocks: &[BlockId]) {
-        let mut run = Run::default();
-        if blocks.len() < Row::LEAST {
+        let mut run = ListSpan::default();
+        if blocks.len() < IdRun::MIN_LEN {
             run = self.touch_each(blocks, run);
             return self.unlink(run);
         }
-        let mut parts = read_ahead(self.states.records(), blocks.chunks(READ_AT_ONCE));
-        while let Some(part) = parts.next(self.states.records()) {
-            for piece in Pieces::of(part, Row::LEAST) {
+        let mut parts = prefetch_ahead(self.blocks.records(), blocks.chunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(self.blocks.records()) {
+            for piece in Runs::of(part, IdRun::MIN_LEN) {
                 run = match piece {
-                    Piece::Row(row) => self.touch_row(row, run),
-                    Piece::Scattered(blocks) => self.touch_each(blocks, run),
+                    Ids::Run(row) => self.touch_row(row, run),
+                    Ids::Scattered(blocks) => self.touch_each(blocks, run),
                 };
             }
         }
@@ -126,11 +126,11 @@ impl BlockPool {
     }
 
     /// `run` are touched blocks that stand side by side in their queue and still have to leave it.
-    fn touch_row(&mut self, row: &[BlockId], mut run: Run) -> Run {
-        match self.states.records_mut().touch_row(Row::of(row)) {
+    fn touch_row(&mut self, row: &[BlockId], mut run: ListSpan) -> ListSpan {
+        match self.blocks.records_mut().touch_row(IdRun::of(row)) {
             None => self.touch_each(row, run),
             Some(free) => {
-                if !free.is_empty() && !run.join(self.states.links(), &free) {
+                if !free.is_empty() && !run.join(self.blocks.links(), &free) {
                     self.unlink(std::mem::replace(&mut run, free));
                 }
                 run
@@ -138,15 +138,15 @@ impl BlockPool {
         }
     }
 
-    fn touch_each(&mut self, mut blocks: &[BlockId], mut run: Run) -> Run {
+    fn touch_each(&mut self, mut blocks: &[BlockId], mut run: ListSpan) -> ListSpan {
         loop {
-            let num_touched = self.states.records_mut().touch_beside(blocks, &mut run);
+            let num_touched = self.blocks.records_mut().touch_beside(blocks, &mut run);
             let Some((&block, rest)) = blocks[num_touched..].split_first() else { return run };
             if block == NULL_BLOCK {
                 self.touch_null(1);
             } else {
-                self.states.add_reference(block);
-                self.unlink(std::mem::replace(&mut run, Run::of(block)));
+                self.blocks.add_reference(block);
+                self.unlink(std::mem::replace(&mut run, ListSpan::of(block)));
             }
             blocks = rest;
         }
@@ -161,22 +161,22 @@ impl BlockPool {
     }
 
     /// Takes blocks that stand side by side out of the queue that they are in.
-    pub(crate) fn unlink(&mut self, run: Run) {
-        let list = match run.first().is_some_and(|block| self.states.is_pinned(block)) {
+    pub(crate) fn unlink(&mut self, run: ListSpan) {
+        let list = match run.first().is_some_and(|block| self.blocks.is_pinned(block)) {
             true => &mut self.pinned,
             false => &mut self.free,
         };
-        list.remove_run(&mut self.states, &run);
+        list.remove_run(&mut self.blocks, &run);
     }
 
     /// Adds a reference to a block that somebody holds, for one more who needs it for a while.
     pub fn hold(&mut self, block: BlockId) {
-        self.states.add_reference(block);
+        self.blocks.add_reference(block);
     }
 
     /// Whether a block has one holder, who may write to it: nobody else reads or hits it.
     pub fn is_writable(&self, block: BlockId) -> bool {
-        block != NULL_BLOCK && self.states.ref_count(block) == 1 && !self.states.is_cached(block)
+        block != NULL_BLOCK && self.blocks.ref_count(block) == 1 && !self.blocks.is_cached(block)
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
@@ -195,40 +195,40 @@ impl BlockPool {
             return self.release_graded(held);
         }
         let mut turned = [NULL_BLOCK; READ_AT_ONCE];
-        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
-        let mut parts = read_ahead(self.states.records(), table.rchunks(READ_AT_ONCE));
-        while let Some(part) = parts.next(self.states.records()) {
+        let (mut front, mut back) = (self.free.front_run(&self.blocks), BackRun::default());
+        let mut parts = prefetch_ahead(self.blocks.records(), table.rchunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(self.blocks.records()) {
             let num_held = turn(part, &mut turned);
             self.release_to_runs(&turned[..num_held], &mut front, &mut back);
         }
-        self.free.close_runs(&mut self.states, front, back);
+        self.free.close_runs(&mut self.blocks, front, back);
     }
 
     #[inline(never)]
     fn release_in_order(&mut self, blocks: &[BlockId]) {
-        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        let (mut front, mut back) = (self.free.front_run(&self.blocks), BackRun::default());
         self.release_to_runs(blocks, &mut front, &mut back);
-        self.free.close_runs(&mut self.states, front, back);
+        self.free.close_runs(&mut self.blocks, front, back);
     }
 
     fn release_to_runs(&mut self, blocks: &[BlockId], front: &mut FrontRun, back: &mut BackRun) {
-        if blocks.len() < Row::LEAST {
-            return self.release_piece(Piece::Scattered(blocks), front, back);
+        if blocks.len() < IdRun::MIN_LEN {
+            return self.release_piece(Ids::Scattered(blocks), front, back);
         }
-        for piece in Pieces::of(blocks, Row::LEAST) {
+        for piece in Runs::of(blocks, IdRun::MIN_LEN) {
             self.release_piece(piece, front, back);
         }
     }
 
     #[inline]
-    fn release_piece(&mut self, mut piece: Piece<'_>, front: &mut FrontRun, back: &mut BackRun) {
-        let (Piece::Row(mut blocks) | Piece::Scattered(mut blocks)) = piece;
+    fn release_piece(&mut self, mut piece: Ids<'_>, front: &mut FrontRun, back: &mut BackRun) {
+        let (Ids::Run(mut blocks) | Ids::Scattered(mut blocks)) = piece;
         loop {
             let open = (self.recycle_order != RecycleOrder::Fifo).then_some(&mut *front);
-            let num = self.free.drop_to_runs(&mut self.states, (open, back), piece);
+            let num = self.free.drop_to_runs(&mut self.blocks, (open, back), piece);
             let Some((&block, rest)) = blocks[num..].split_first() else { break };
             self.release_other(block, front, back);
-            (blocks, piece) = (rest, Piece::Scattered(rest));
+            (blocks, piece) = (rest, Ids::Scattered(rest));
         }
     }
 
@@ -236,18 +236,18 @@ impl BlockPool {
     fn release_other(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
         if block == NULL_BLOCK {
             self.release_null(1);
-        } else if self.states.drop_reference(block) != Dropped::Held {
+        } else if self.blocks.drop_reference(block) != Dropped::Held {
             self.recycle(block, front, back);
         }
     }
 
     fn recycle(&mut self, block: BlockId, front: &mut FrontRun, back: &mut BackRun) {
-        if self.states.is_pinned(block) {
-            self.pinned.push_back(&mut self.states, block);
-        } else if self.states.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
-            self.free.push_to_back_run(&mut self.states, back, block);
+        if self.blocks.is_pinned(block) {
+            self.pinned.push_back(&mut self.blocks, block);
+        } else if self.blocks.is_cached(block) || self.recycle_order == RecycleOrder::Fifo {
+            self.free.push_to_back_run(&mut self.blocks, back, block);
         } else {
-            self.free.push_to_front_run(&mut self.states, front, block);
+            self.free.push_to_front_run(&mut self.blocks, front, block);
         }
     }
 
@@ -255,9 +255,9 @@ impl BlockPool {
     /// free queue, cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
-            if self.states.drop_reference(block) != Dropped::Held {
-                self.states.set_pinned(block, false);
-                self.free.push_back(&mut self.states, block);
+            if self.blocks.drop_reference(block) != Dropped::Held {
+                self.blocks.set_pinned(block, false);
+                self.free.push_back(&mut self.blocks, block);
             }
         }
     }
@@ -265,8 +265,8 @@ impl BlockPool {
     /// Flags cached blocks for the pinned tier (vLLM PR 40676).
     pub fn pin(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
-            if self.states.is_cached(block) {
-                self.states.set_pinned(block, true);
+            if self.blocks.is_cached(block) {
+                self.blocks.set_pinned(block, true);
             }
         }
     }
@@ -276,7 +276,7 @@ impl BlockPool {
         for block in blocks {
             self.note(|| Observation::Evicted(block));
             self.remove_keys(block);
-            if self.states.is_pinned(block) {
+            if self.blocks.is_pinned(block) {
                 self.unpin(block);
             }
             self.delist(block);
@@ -285,18 +285,18 @@ impl BlockPool {
 
     /// A block without a hash has no place in the pinned tier.
     fn unpin(&mut self, block: BlockId) {
-        self.states.set_pinned(block, false);
-        if self.states.ref_count(block) == 0 {
-            self.pinned.remove(&mut self.states, block);
+        self.blocks.set_pinned(block, false);
+        if self.blocks.ref_count(block) == 0 {
+            self.pinned.remove(&mut self.blocks, block);
             self.requeue(block);
         }
     }
 
     /// Puts a free block that lost its hash into the queue.
     pub(crate) fn requeue(&mut self, block: BlockId) {
-        let (mut front, mut back) = (self.free.front_run(&self.states), BackRun::default());
+        let (mut front, mut back) = (self.free.front_run(&self.blocks), BackRun::default());
         self.recycle(block, &mut front, &mut back);
-        self.free.close_runs(&mut self.states, front, back);
+        self.free.close_runs(&mut self.blocks, front, back);
     }
 }
 

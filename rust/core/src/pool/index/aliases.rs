@@ -6,25 +6,25 @@ use crate::pool::index::Entry;
 /// Keys of blocks beside their own hash: the partial tail of a prompt inside a block that is
 /// cached as a whole. Few, so they are kept apart.
 #[derive(Clone, Debug, Default)]
-pub struct FurtherKeys {
+pub struct AliasKeys {
     keys: Vec<(CacheKey, BlockId)>,
     vacant: Vec<Entry>,
     by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
-    /// Blocks whose further keys changed, if anybody wants to know.
+    /// Blocks whose alias keys changed, if anybody wants to know.
     noted: Option<Vec<BlockId>>,
 }
 
-impl FurtherKeys {
+impl AliasKeys {
     const TAG: Entry = MAX_BLOCKS as Entry;
 
-    /// Whether an entry of the index is a further key.
-    pub fn is_further(entry: Entry) -> bool {
+    /// Whether an entry of the index is a alias key.
+    pub fn is_alias(entry: Entry) -> bool {
         entry & Self::TAG != 0
     }
 
-    /// The block of an entry, further key or not.
+    /// The block of an entry, alias key or not.
     pub fn block_of(&self, entry: Entry) -> BlockId {
-        match Self::is_further(entry) {
+        match Self::is_alias(entry) {
             true => self.keys[(entry ^ Self::TAG) as usize].1,
             false => entry,
         }
@@ -35,17 +35,17 @@ impl FurtherKeys {
         self.keys[(entry ^ Self::TAG) as usize].0
     }
 
-    /// The further keys of a block, as entries.
+    /// The alias keys of a block, as entries.
     pub fn entries_of(&self, block: BlockId) -> Vec<Entry> {
         self.by_block.get(&block).cloned().unwrap_or_default()
     }
 
-    /// The further keys of a block.
+    /// The alias keys of a block.
     pub fn of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
         self.by_block.get(&block).into_iter().flatten().map(|&entry| self.key(entry))
     }
 
-    /// Number of blocks that have further keys.
+    /// Number of blocks that have alias keys.
     pub fn num_blocks(&self) -> usize {
         self.by_block.len()
     }

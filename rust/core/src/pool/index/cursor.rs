@@ -6,7 +6,7 @@ use crate::pool::block_pool::BlockPool;
 /// Looks a chain of keys up in one group. Blocks that were allocated together have ids a step
 /// apart, so the next block is guessed and checked before the index is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct ChainCursor {
+pub struct PrefixCursor {
     group: GroupId,
     last: BlockId,
     step: u32,
@@ -17,7 +17,7 @@ pub struct ChainCursor {
     num_wrong: usize,
 }
 
-impl ChainCursor {
+impl PrefixCursor {
     /// A cursor for one group.
     pub fn new(group: GroupId) -> Self {
         Self::after(group, None)
@@ -42,7 +42,7 @@ impl ChainCursor {
         self.num_announced = hashes.len();
         self.num_wrong = 0;
         if self.is_scattered {
-            pool.warm_up(self.group, hashes);
+            pool.prefetch(self.group, hashes);
         }
     }
 
@@ -50,7 +50,7 @@ impl ChainCursor {
     pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
         let key = CacheKey { hash, group: self.group };
         let guess = self.last.wrapping_add(self.step);
-        if !self.is_scattered && pool.states.serves(guess, &key) {
+        if !self.is_scattered && pool.blocks.serves(guess, &key) {
             self.last = guess;
             return Some(guess);
         }

@@ -38,13 +38,13 @@ impl Duplicates {
     /// An entry is served no more: the next one, with the others behind it.
     pub fn succeed(&mut self, first: Entry) -> Option<Entry> {
         match self.0.remove(&first)? {
-            Waiting::One(heir) => Some(heir),
+            Waiting::One(next_duplicate) => Some(next_duplicate),
             Waiting::Several(mut entries) => {
-                let heir = entries.pop_front()?;
+                let next_duplicate = entries.pop_front()?;
                 if !entries.is_empty() {
-                    self.0.insert(heir, Waiting::Several(entries));
+                    self.0.insert(next_duplicate, Waiting::Several(entries));
                 }
-                Some(heir)
+                Some(next_duplicate)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Full blocks that are to be cached.
 
-use super::trie::Slot;
+use super::trie::SegmentId;
 use crate::block::{BlockHash, BlockId, GroupId};
 use crate::pool::eviction::value::Grade;
 
@@ -20,7 +20,7 @@ pub struct FullBlocks<'a> {
     /// Tokens per block.
     pub block_size: usize,
     /// The segment that lists the blocks, if they are linked.
-    pub segment: Slot,
+    pub segment: SegmentId,
     /// What the blocks are worth, where that is told apart.
     pub grade: Grade,
     /// Tokens of the prompt: blocks behind it were generated.

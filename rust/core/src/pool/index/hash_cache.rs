@@ -6,7 +6,7 @@ use crate::pool::index::KeyLayout;
 
 /// The bits of blocks of one request that stand side by side.
 #[derive(Debug, Default)]
-pub struct SharedBits {
+pub struct HashCache {
     is_kept: bool,
     block_size: usize,
     /// Position of the first of the blocks in the request.
@@ -14,7 +14,7 @@ pub struct SharedBits {
     bits: Vec<u32>,
 }
 
-impl SharedBits {
+impl HashCache {
     /// Keeps what is computed until it is told otherwise: until then, all that is asked for is of
     /// one request.
     pub fn keep(&mut self, on: bool) {
@@ -81,7 +81,7 @@ mod tests {
     fn bits_are_those_of_the_hashes_whichever_were_asked_for_before() {
         let hashes: Vec<_> = (1..=40).map(|n| BlockHash([n, n * n, 3, 4])).collect();
         let blocks: Vec<_> = (1..=40).collect();
-        let mut shared = SharedBits::default();
+        let mut shared = HashCache::default();
         assert!(shared.of(&batch(&hashes, &blocks[..4], 0, 1)).is_none());
         shared.keep(true);
         let asked = [(0, 8, 1), (8, 8, 1), (4, 8, 1), (12, 8, 1), (30, 4, 1), (0, 4, 1), (3, 4, 2)];

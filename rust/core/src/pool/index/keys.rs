@@ -3,16 +3,16 @@
 
 use std::ops::Range;
 
-use super::aliases::FurtherKeys;
+use super::aliases::AliasKeys;
 use super::full_blocks::FullBlocks;
 use super::removals::RemovedKey;
-use super::trie::{NO_SEGMENT, Slot};
+use super::trie::{NO_SEGMENT, SegmentId};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::block_pool::BlockPool;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::Blocks;
 use crate::pool::event::Event;
-use crate::pool::index::{Entry, Fingerprint, HashIndex, Place};
+use crate::pool::index::{Entry, Fingerprint, HashTable, Place};
 
 impl BlockPool {
     /// The block that serves a key: the first inserted of those that have it.
@@ -22,7 +22,7 @@ impl BlockPool {
         }
         let fingerprint = self.layout.fingerprint_of(key);
         let entry = self.index.find(fingerprint, |entry| self.entry_has(entry, key))?;
-        Some(self.further_keys.block_of(entry))
+        Some(self.alias_keys.block_of(entry))
     }
 
     /// The blocks that have a key, in the order in which they got it.
@@ -33,47 +33,47 @@ impl BlockPool {
         let fingerprint = self.layout.fingerprint_of(key);
         let first = self.index.find(fingerprint, |entry| self.entry_has(entry, key));
         let entries = first.into_iter().flat_map(|first| self.index.entries_of(first));
-        entries.map(|entry| self.further_keys.block_of(entry)).collect()
+        entries.map(|entry| self.alias_keys.block_of(entry)).collect()
     }
 
     /// Every key, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = CacheKey> + '_ {
         let entries = self.index.first_entries();
-        entries.map(|entry| entry_key(&self.states, &self.further_keys, entry))
+        entries.map(|entry| entry_key(&self.blocks, &self.alias_keys, entry))
     }
 
     /// Reads what a look-up of these hashes in a group will, so that the waits for memory overlap.
-    pub fn warm_up(&self, group: GroupId, hashes: &[BlockHash]) {
-        let mut places = [Place::default(); HashIndex::BATCH];
-        for batch in hashes.chunks(HashIndex::BATCH) {
+    pub fn prefetch(&self, group: GroupId, hashes: &[BlockHash]) {
+        let mut places = [Place::default(); HashTable::BATCH];
+        for batch in hashes.chunks(HashTable::BATCH) {
             let places = &mut places[..batch.len()];
             for (place, hash) in places.iter_mut().zip(batch) {
                 *place = self.index.place(self.layout.fingerprint(hash, group));
             }
-            self.index.warm_up(places.iter().copied());
-            self.states.warm_up_keys(places.iter().map(|&place| self.index.likely(place)));
+            self.index.prefetch(places.iter().copied());
+            self.blocks.prefetch_keys(places.iter().map(|&place| self.index.likely(place)));
         }
     }
 
     /// What is cached from now on until this is ended is of one request, in several groups.
-    pub fn share_bits(&mut self, on: bool) {
-        self.shared_bits.keep(on);
+    pub fn keep_hash_cache(&mut self, on: bool) {
+        self.hash_cache.keep(on);
     }
 
     pub(crate) fn entry_has(&self, entry: Entry, key: &CacheKey) -> bool {
-        entry_has(&self.states, &self.further_keys, entry, key)
+        entry_has(&self.blocks, &self.alias_keys, entry, key)
     }
 
     /// Every key of a block, its own hash first.
     pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
-        let further = self.states.has_further_keys(block).then(|| self.further_keys.of(block));
-        self.states.key(block).into_iter().chain(further.into_iter().flatten())
+        let aliases = self.blocks.has_alias_keys(block).then(|| self.alias_keys.of(block));
+        self.blocks.key(block).into_iter().chain(aliases.into_iter().flatten())
     }
 
     /// Whether the block has this key, as its own hash or beside it.
     pub fn has_key(&self, block: BlockId, key: &CacheKey) -> bool {
-        self.states.has_key(block, key)
-            || self.states.has_further_keys(block) && self.further_keys.of(block).any(|k| k == *key)
+        self.blocks.has_key(block, key)
+            || self.blocks.has_alias_keys(block) && self.alias_keys.of(block).any(|k| k == *key)
     }
 
     /// As [`Self::insert_key`], for a key from outside whose `num_tokens` may be wrong.
@@ -94,12 +94,12 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Makes full blocks of a group reachable under their hashes, up to [`HashIndex::BATCH`] of
+    /// Makes full blocks of a group reachable under their hashes, up to [`HashTable::BATCH`] of
     /// them; what they were cached under before is forgotten. Null blocks are passed over. Whether
     /// each serves its key: none is a duplicate.
     #[inline(never)]
     pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) -> bool {
-        let mut places = [Place::default(); HashIndex::BATCH];
+        let mut places = [Place::default(); HashTable::BATCH];
         let places = &mut places[..batch.blocks.len()];
         self.find_places(batch, places);
         // Blocks before `marked` that are not cached yet are marked as if they were.
@@ -107,12 +107,12 @@ impl BlockPool {
         let mut all_serve = true;
         loop {
             if next >= marked {
-                marked = next + self.states.mark_cached(&batch.blocks[next..], batch.segment);
+                marked = next + self.blocks.mark_cached(&batch.blocks[next..], batch.segment);
             }
             next += self.cache_marked(batch, places, next..marked);
             let Some(&block) = batch.blocks.get(next) else { break };
             if next < marked {
-                self.states.clear_key(block);
+                self.blocks.clear_key(block);
             }
             if block != NULL_BLOCK {
                 all_serve &= self.cache_with_care(batch, next, places);
@@ -128,8 +128,8 @@ impl BlockPool {
     /// Finds where the keys of a batch go, and reads what is there, so that the waits for memory
     /// overlap.
     fn find_places(&mut self, batch: &FullBlocks<'_>, places: &mut [Place]) {
-        let Self { shared_bits, index, layout, .. } = self;
-        if let Some(bits) = shared_bits.of(batch) {
+        let Self { hash_cache, index, layout, .. } = self;
+        if let Some(bits) = hash_cache.of(batch) {
             for (place, &bits) in places.iter_mut().zip(bits) {
                 *place = index.place(layout.fingerprint_of_bits(bits, batch.group));
             }
@@ -139,7 +139,7 @@ impl BlockPool {
                 n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
             }
         }
-        self.index.warm_up(places.iter().copied());
+        self.index.prefetch(places.iter().copied());
     }
 
     #[inline(always)]
@@ -165,7 +165,7 @@ impl BlockPool {
     ) -> usize {
         let (blocks, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
         let num_done = self.index.simple_changes().insert_each(places, blocks);
-        self.states.write_keys(&batch.since(marked.start), &blocks[..num_done], places);
+        self.blocks.write_keys(&batch.since(marked.start), &blocks[..num_done], places);
         self.num_cached += num_done;
         self.version += num_done as u64;
         num_done
@@ -192,79 +192,79 @@ impl BlockPool {
         block: BlockId,
         hash: &BlockHash,
         fingerprint: Fingerprint,
-        (num_tokens, segment): (usize, Slot),
+        (num_tokens, segment): (usize, SegmentId),
     ) -> Option<BlockId> {
-        if !self.states.set_key(block, hash, fingerprint, num_tokens, segment) {
+        if !self.blocks.set_key(block, hash, fingerprint, num_tokens, segment) {
             self.remove_keys(block);
-            self.states.set_key(block, hash, fingerprint, num_tokens, segment);
+            self.blocks.set_key(block, hash, fingerprint, num_tokens, segment);
         }
         self.num_cached += 1;
         self.version += 1;
-        let (states, further, layout) = (&self.states, &self.further_keys, self.layout);
+        let (states, aliases, layout) = (&self.blocks, &self.alias_keys, self.layout);
         let first = self.index.insert(
             self.index.place(fingerprint),
             block,
-            |other| entry_has(states, further, other, &states.last_key(block)),
-            |other| layout.fingerprint_of(&entry_key(states, further, other)),
+            |other| entry_has(states, aliases, other, &states.last_key(block)),
+            |other| layout.fingerprint_of(&entry_key(states, aliases, other)),
         );
         first.map(|first| {
-            self.states.set_duplicate(block, true);
-            self.further_keys.block_of(first)
+            self.blocks.set_duplicate(block, true);
+            self.alias_keys.block_of(first)
         })
     }
 
     /// Makes a block reachable under a key: as its own hash if it has none, beside it otherwise.
     /// `num_tokens` is the length of the prefix that the key stands for.
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
-        if !self.states.is_cached(block) {
+        if !self.blocks.is_cached(block) {
             let fingerprint = self.layout.fingerprint_of(&key);
             self.cache_full_block(block, &key.hash, fingerprint, (num_tokens, NO_SEGMENT));
             self.mark_one(block, &key);
         } else if !self.has_key(block, &key) {
-            self.states.set_has_further_keys(block, true);
-            let entry = self.further_keys.add(block, key);
-            self.index_further_key(entry, &key);
+            self.blocks.set_has_alias_keys(block, true);
+            let entry = self.alias_keys.add(block, key);
+            self.index_alias_key(entry, &key);
             self.version += 1;
         }
     }
 
-    fn index_further_key(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, further, layout) = (&self.states, &self.further_keys, self.layout);
+    fn index_alias_key(&mut self, entry: Entry, key: &CacheKey) {
+        let (states, aliases, layout) = (&self.blocks, &self.alias_keys, self.layout);
         self.index.insert(
             self.index.place(layout.fingerprint_of(key)),
             entry,
-            |other| entry_has(states, further, other, key),
-            |other| layout.fingerprint_of(&entry_key(states, further, other)),
+            |other| entry_has(states, aliases, other, key),
+            |other| layout.fingerprint_of(&entry_key(states, aliases, other)),
         );
     }
 
     /// Lets another block, which has no key, serve every key of a block from now on. Nobody is told.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
-        debug_assert!(!self.states.is_cached(to));
-        let num_tokens = self.states.last_hash_num_tokens(from);
+        debug_assert!(!self.blocks.is_cached(to));
+        let num_tokens = self.blocks.last_hash_num_tokens(from);
         let keys: Vec<_> = self.keys_of(from).collect();
-        let is_pinned = self.states.is_pinned(from);
+        let is_pinned = self.blocks.is_pinned(from);
         self.remove_keys_silently(from);
         keys.into_iter().for_each(|key| self.insert_key(to, key, num_tokens));
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.move_tag(&self.states, from, to);
+            adaptive.move_tag(&self.blocks, from, to);
         }
         self.delist(from);
         // Only cached blocks go to the pinned tier.
-        self.states.set_pinned(from, false);
-        self.states.set_pinned(to, is_pinned && self.states.is_cached(to));
+        self.blocks.set_pinned(from, false);
+        self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }
 
     /// Takes every key of a block away and reports each as removed.
     pub fn remove_keys(&mut self, block: BlockId) {
         self.cut_at(block);
-        if self.states.has_plain_key(block) {
-            self.states.clear_key(block);
+        if self.blocks.has_plain_key(block) {
+            self.blocks.clear_key(block);
             self.forget_plain_key(block);
-        } else if let Some(own) = self.states.key(block) {
+        } else if let Some(own) = self.blocks.key(block) {
             self.remove_entry(block, &own);
-            self.remove_further_keys(block);
-            self.states.clear_key(block);
+            self.remove_alias_keys(block);
+            self.blocks.clear_key(block);
             self.num_cached -= 1;
         }
     }
@@ -272,11 +272,11 @@ impl BlockPool {
     /// The index forgets the only key of a block, which served it.
     #[inline]
     pub(crate) fn forget_plain_key(&mut self, block: BlockId) {
-        let key = self.index.place(self.states.fingerprint(block));
-        let heir = self.index.remove_first(key, block);
+        let key = self.index.place(self.blocks.fingerprint(block));
+        let next_duplicate = self.index.remove_first(key, block);
         self.num_cached -= 1;
-        if heir.is_some() || self.is_watched() {
-            self.note_removal(block, &self.states.last_key(block), heir);
+        if next_duplicate.is_some() || self.is_watched() {
+            self.note_removal(block, &self.blocks.last_key(block), next_duplicate);
         } else {
             self.version += 1;
         }
@@ -287,14 +287,14 @@ impl BlockPool {
         self.events.is_some() || self.removals.is_kept()
     }
 
-    fn remove_further_keys(&mut self, block: BlockId) {
-        if self.states.has_further_keys(block) {
-            for entry in self.further_keys.entries_of(block) {
-                let key = self.further_keys.key(entry);
+    fn remove_alias_keys(&mut self, block: BlockId) {
+        if self.blocks.has_alias_keys(block) {
+            for entry in self.alias_keys.entries_of(block) {
+                let key = self.alias_keys.key(entry);
                 self.remove_entry(entry, &key);
             }
-            self.further_keys.remove(block);
-            self.states.set_has_further_keys(block, false);
+            self.alias_keys.remove(block);
+            self.blocks.set_has_alias_keys(block, false);
         }
     }
 
@@ -311,21 +311,23 @@ impl BlockPool {
     }
 
     fn remove_entry(&mut self, entry: Entry, key: &CacheKey) {
-        let (states, further) = (&self.states, &self.further_keys);
-        let is_match = |other| entry_has(states, further, other, key);
-        let heir = self.index.remove(self.layout.fingerprint_of(key), entry, is_match);
-        let block = further.block_of(entry);
-        self.note_removal(block, key, heir);
+        let (states, aliases) = (&self.blocks, &self.alias_keys);
+        let is_match = |other| entry_has(states, aliases, other, key);
+        let next_duplicate = self.index.remove(self.layout.fingerprint_of(key), entry, is_match);
+        let block = aliases.block_of(entry);
+        self.note_removal(block, key, next_duplicate);
     }
 
-    /// A key of a block left the index, and `heir` is served in its place.
-    fn note_removal(&mut self, block: BlockId, key: &CacheKey, heir: Option<Entry>) {
-        if let Some(heir) = heir.filter(|&heir| !FurtherKeys::is_further(heir)) {
-            self.states.set_duplicate(heir, false);
+    /// A key of a block left the index, and `next_duplicate` is served in its place.
+    fn note_removal(&mut self, block: BlockId, key: &CacheKey, next_duplicate: Option<Entry>) {
+        if let Some(next_duplicate) =
+            next_duplicate.filter(|&next_duplicate| !AliasKeys::is_alias(next_duplicate))
+        {
+            self.blocks.set_duplicate(next_duplicate, false);
         }
         self.version += 1;
         let CacheKey { hash, group } = *key;
-        let states = &self.states;
+        let states = &self.blocks;
         self.removals.push(|| RemovedKey {
             block,
             group,
@@ -335,16 +337,16 @@ impl BlockPool {
     }
 }
 
-fn entry_has(states: &BlockStates, further: &FurtherKeys, entry: Entry, key: &CacheKey) -> bool {
-    match FurtherKeys::is_further(entry) {
-        true => further.key(entry) == *key,
+fn entry_has(states: &Blocks, aliases: &AliasKeys, entry: Entry, key: &CacheKey) -> bool {
+    match AliasKeys::is_alias(entry) {
+        true => aliases.key(entry) == *key,
         false => states.has_key(entry, key),
     }
 }
 
-fn entry_key(states: &BlockStates, further: &FurtherKeys, entry: Entry) -> CacheKey {
-    match FurtherKeys::is_further(entry) {
-        true => further.key(entry),
+fn entry_key(states: &Blocks, aliases: &AliasKeys, entry: Entry) -> CacheKey {
+    match AliasKeys::is_alias(entry) {
+        true => aliases.key(entry),
         false => states.last_key(entry),
     }
 }

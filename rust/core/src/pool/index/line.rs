@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::fingerprint::{Fingerprint, LINE_LEN};
 
-/// What the index points at: a block, or a further key of a block. Never 0.
+/// What the index points at: a block, or a alias key of a block. Never 0.
 pub type Entry = u32;
 
 /// What stands in an empty slot.

@@ -26,7 +26,7 @@ impl Lines {
     /// `len` lines.
     pub fn zeroed(len: usize) -> Self {
         let size = len * size_of::<Line>();
-        let mapped = (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)?.made_present());
+        let mapped = (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)?.prefaulted());
         match mapped {
             Some(Ok(map)) => Self::Mapped(map),
             Some(Err(_)) | None => Self::Heap(vec![Line::default(); len]),
@@ -34,13 +34,13 @@ impl Lines {
     }
 }
 
-trait MadePresent: Sized {
-    fn made_present(self) -> std::io::Result<Self>;
+trait Prefault: Sized {
+    fn prefaulted(self) -> std::io::Result<Self>;
 }
 
-impl MadePresent for MmapMut {
+impl Prefault for MmapMut {
     #[cfg(target_os = "linux")]
-    fn made_present(self) -> std::io::Result<Self> {
+    fn prefaulted(self) -> std::io::Result<Self> {
         // Both are wishes: an old kernel that refuses them maps the pages when they are used.
         let _ = self.advise(memmap2::Advice::HugePage);
         let _ = self.advise(memmap2::Advice::PopulateWrite);
@@ -48,7 +48,7 @@ impl MadePresent for MmapMut {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn made_present(self) -> std::io::Result<Self> {
+    fn prefaulted(self) -> std::io::Result<Self> {
         Ok(self)
     }
 }

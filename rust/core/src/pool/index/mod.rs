@@ -19,4 +19,4 @@ pub(crate) mod trie;
 pub use fingerprint::{Fingerprint, KeyLayout};
 pub use line::Entry;
 pub use simple_changes::Place;
-pub use table::HashIndex;
+pub use table::HashTable;

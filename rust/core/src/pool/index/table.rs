@@ -20,7 +20,7 @@ use super::simple_changes::{Place, SimpleChanges};
 
 /// From fingerprints to entries.
 #[derive(Debug)]
-pub struct HashIndex {
+pub struct HashTable {
     layout: KeyLayout,
     /// Lines that a key can belong to: all but [`KeyLayout::more_lines`].
     num_homes: usize,
@@ -33,7 +33,7 @@ pub struct HashIndex {
     duplicates: Duplicates,
 }
 
-impl HashIndex {
+impl HashTable {
     /// A table for up to `capacity` distinct keys without growth.
     pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
         let layout = if capacity < Self::LARGE { layout } else { layout.crowded() };
@@ -84,7 +84,7 @@ impl HashIndex {
     /// Asks for the lines of keys that are about to be looked for, so that the waits for memory
     /// overlap, also with what is done until then.
     #[inline]
-    pub fn warm_up(&self, keys: impl Iterator<Item = Place> + Clone) {
+    pub fn prefetch(&self, keys: impl Iterator<Item = Place> + Clone) {
         let lines = &*self.lines;
         keys.clone().for_each(|key| prefetch_index(lines, key.line as usize));
         if self.layout.is_crowded() {
@@ -248,9 +248,10 @@ impl HashIndex {
 
     fn remove_with_care(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
         let (line, slot) = self.place_of(fp, entry)?;
-        let heir = if self.duplicates.is_empty() { None } else { self.duplicates.succeed(entry) };
-        self.lines[line].entries[slot] = heir.unwrap_or(NONE);
-        if heir.is_none() {
+        let next_duplicate =
+            if self.duplicates.is_empty() { None } else { self.duplicates.succeed(entry) };
+        self.lines[line].entries[slot] = next_duplicate.unwrap_or(NONE);
+        if next_duplicate.is_none() {
             self.len -= 1;
             for passed in self.path(fp).take_while(|&before| before != line) {
                 if self.passed[passed] != CROWDED {
@@ -258,7 +259,7 @@ impl HashIndex {
                 }
             }
         }
-        heir
+        next_duplicate
     }
 
     /// The line and slot in which an entry stands.
@@ -282,7 +283,7 @@ impl HashIndex {
         self.len = 0;
     }
 
-    /// Only further keys of blocks can outnumber the blocks, so this runs at most a few times in
+    /// Only alias keys of blocks can outnumber the blocks, so this runs at most a few times in
     /// the life of a tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
@@ -311,8 +312,8 @@ mod tests {
         KeyLayout::new(1).fingerprint(&BlockHash([key, 0, 0, 0]), 0)
     }
 
-    fn index(capacity: usize) -> HashIndex {
-        HashIndex::with_capacity(capacity, KeyLayout::new(1))
+    fn index(capacity: usize) -> HashTable {
+        HashTable::with_capacity(capacity, KeyLayout::new(1))
     }
 
     #[test]
@@ -323,8 +324,8 @@ mod tests {
             let (hash, group) = (mixer.hash_one(entry / 6), entry % 6);
             layout.fingerprint(&BlockHash([hash, 0, 0, 0]), group as u16)
         };
-        let capacity = HashIndex::LARGE;
-        let mut index = HashIndex::with_capacity(capacity, layout);
+        let capacity = HashTable::LARGE;
+        let mut index = HashTable::with_capacity(capacity, layout);
         let all = 1..=capacity as Entry;
         for entry in all.clone() {
             let place = index.place(fingerprint(entry));
@@ -336,7 +337,7 @@ mod tests {
         for entry in goes.clone() {
             assert_eq!(index.remove(fingerprint(entry), entry, |other| other == entry), None);
         }
-        let found = |index: &HashIndex, e: Entry| index.find(fingerprint(e), |other| other == e);
+        let found = |index: &HashTable, e: Entry| index.find(fingerprint(e), |other| other == e);
         assert!(stays.clone().all(|entry| found(&index, entry) == Some(entry)));
         assert!(goes.clone().all(|entry| found(&index, entry).is_none()));
         for entry in stays {
@@ -349,7 +350,7 @@ mod tests {
     /// An index over keys that are small numbers; entry `e` has key `keys[e]`.
     struct Fixture {
         keys: Vec<u64>,
-        index: HashIndex,
+        index: HashTable,
     }
 
     impl Fixture {
@@ -400,7 +401,7 @@ mod tests {
             let hash = |n: Entry| BlockHash([u64::from(n), 0, 0, 0]);
             let group = |n: Entry| (n as usize * 7 % num_groups) as u16;
             let key = |n: Entry| layout.fingerprint(&hash(n), group(n));
-            let mut index = HashIndex::with_capacity(4, layout);
+            let mut index = HashTable::with_capacity(4, layout);
             for n in 1..800 {
                 index.insert(index.place(key(n)), n, |e| e == n, key);
             }
@@ -428,7 +429,7 @@ mod tests {
     fn lines_that_are_full_pass_entries_on_and_take_the_next_ones() {
         let mut index = index(100);
         let fp = fingerprint(1);
-        let find = |index: &HashIndex, wanted| index.find(fp, |entry| entry == wanted);
+        let find = |index: &HashTable, wanted| index.find(fp, |entry| entry == wanted);
         for entry in 1..=60 {
             assert!(index.insert(index.place(fp), entry, |other| other == entry, |_| fp).is_none());
         }

@@ -13,24 +13,24 @@
 use crate::block::BlockId;
 
 /// Names a segment, in two bytes of every block. A block that is listed names its own.
-pub type Slot = u16;
+pub type SegmentId = u16;
 
 /// No segment.
-pub const NO_SEGMENT: Slot = 0;
+pub const NO_SEGMENT: SegmentId = 0;
 
 /// The segments of a pool.
 #[derive(Debug)]
-pub struct Chains {
+pub struct PrefixTrie {
     /// The first stands for what is before the start of every chain.
     segments: Vec<Segment>,
-    vacant: Vec<Slot>,
+    vacant: Vec<SegmentId>,
 }
 
 #[derive(Debug, Default)]
 struct Segment {
     /// Changes when the slot is used anew.
     generation: u32,
-    parent: Slot,
+    parent: SegmentId,
     parent_generation: u32,
     /// Blocks of the parent that come before.
     num_of_parent: usize,
@@ -45,42 +45,42 @@ struct Segment {
 
 /// A block that names a segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
+pub struct TrieBlock {
     /// The block.
     pub block: BlockId,
     /// The segment that it names.
-    pub slot: Slot,
+    pub slot: SegmentId,
 }
 
 /// Where a block stands.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    slot: Slot,
+    slot: SegmentId,
     /// Blocks of the segment up to it.
     len: usize,
 }
 
 /// A chain without a gap, from its start up to some block: its segments, last first.
 #[derive(Clone, Debug, Default)]
-pub struct Path {
+pub struct TriePath {
     places: Vec<Place>,
 }
 
-impl Default for Chains {
+impl Default for PrefixTrie {
     fn default() -> Self {
         Self { segments: vec![Segment::default()], vacant: Vec::new() }
     }
 }
 
-impl Chains {
-    /// Shorter chains are not worth their links: they are looked up as fast without.
+impl PrefixTrie {
+    /// Shorter trie are not worth their links: they are looked up as fast without.
     pub const MIN_HASHES: usize = 32;
     /// How many slots there are.
-    const MAX_SLOTS: usize = Slot::MAX as usize + 1;
+    const MAX_SLOTS: usize = SegmentId::MAX as usize + 1;
     /// Longer paths are not followed.
     const MAX_SEGMENTS: usize = 1024;
 
-    /// The length from which chains are linked now: longer ones where slots are scarce.
+    /// The length from which trie are linked now: longer ones where slots are scarce.
     pub fn min_hashes(&self) -> usize {
         let num_left = Self::MAX_SLOTS - self.segments.len() + self.vacant.len();
         match num_left * 4 / Self::MAX_SLOTS {
@@ -93,7 +93,12 @@ impl Chains {
     /// The segment that is to list the blocks from position `first` on, behind the block that
     /// serves the key before; [`NO_SEGMENT`] if that one is not listed, or no slot is left. One
     /// that nothing is added to has to be [closed](Self::close).
-    pub fn open(&mut self, before: Option<Link>, first: usize, block_size: usize) -> Slot {
+    pub fn open(
+        &mut self,
+        before: Option<TrieBlock>,
+        first: usize,
+        block_size: usize,
+    ) -> SegmentId {
         let Some(parent) = self.place_before(before, first) else { return NO_SEGMENT };
         let Segment { blocks, num_continued, .. } = &self.segments[parent.slot as usize];
         let is_end = parent.slot != NO_SEGMENT && blocks.len() == parent.len;
@@ -103,7 +108,7 @@ impl Chains {
         }
     }
 
-    fn place_before(&self, before: Option<Link>, first: usize) -> Option<Place> {
+    fn place_before(&self, before: Option<TrieBlock>, first: usize) -> Option<Place> {
         match (before, first.checked_sub(1)) {
             (None, None) => Some(Place { slot: NO_SEGMENT, len: 0 }),
             (Some(before), Some(position)) => self.place(before, position),
@@ -112,7 +117,7 @@ impl Chains {
     }
 
     #[inline(never)]
-    fn begin(&mut self, parent: Place, start: usize, block_size: usize) -> Slot {
+    fn begin(&mut self, parent: Place, start: usize, block_size: usize) -> SegmentId {
         let Some(slot) = self.vacant_slot() else { return NO_SEGMENT };
         let above = &mut self.segments[parent.slot as usize];
         above.num_continued = above.num_continued.max(parent.len);
@@ -130,9 +135,9 @@ impl Chains {
         slot
     }
 
-    fn vacant_slot(&mut self) -> Option<Slot> {
+    fn vacant_slot(&mut self) -> Option<SegmentId> {
         self.vacant.pop().or_else(|| {
-            let slot = Slot::try_from(self.segments.len()).ok()?;
+            let slot = SegmentId::try_from(self.segments.len()).ok()?;
             self.segments.push(Segment::default());
             Some(slot)
         })
@@ -140,7 +145,7 @@ impl Chains {
 
     /// Lists blocks that serve the keys from position `first` on and name the segment that was
     /// opened for them.
-    pub fn push(&mut self, slot: Slot, first: usize, blocks: &[BlockId]) {
+    pub fn push(&mut self, slot: SegmentId, first: usize, blocks: &[BlockId]) {
         let segment = &mut self.segments[slot as usize];
         // What was opened may have lost its end since.
         if segment.block_size > 0 && segment.start + segment.blocks.len() == first {
@@ -150,26 +155,26 @@ impl Chains {
     }
 
     /// Lets a segment go if it lists nothing.
-    pub fn close(&mut self, slot: Slot) {
+    pub fn close(&mut self, slot: SegmentId) {
         self.segments[slot as usize].vacate_if_empty(slot, &mut self.vacant);
     }
 
     #[inline]
-    fn place(&self, Link { block, slot }: Link, position: usize) -> Option<Place> {
+    fn place(&self, TrieBlock { block, slot }: TrieBlock, position: usize) -> Option<Place> {
         let segment = &self.segments[slot as usize];
         let index = position.checked_sub(segment.start)?;
         (segment.blocks.get(index) == Some(&block)).then_some(Place { slot, len: index + 1 })
     }
 
     /// Whether a block is listed at a position.
-    pub fn lists(&self, link: Link, position: usize) -> bool {
+    pub fn lists(&self, link: TrieBlock, position: usize) -> bool {
         self.place(link, position).is_some()
     }
 
     /// Blocks, of which the first names a segment, will not serve their keys any more. Those at its
     /// start that are the last ones of the segment, last first, leave it; how many.
     #[inline]
-    pub fn pop(&mut self, slot: Slot, blocks: impl Iterator<Item = BlockId>) -> usize {
+    pub fn pop(&mut self, slot: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
         let segment = &mut self.segments[slot as usize];
         let listed = segment.blocks.iter().rev();
         let num_popped = listed.zip(blocks).take_while(|&(&last, block)| last == block).count();
@@ -183,7 +188,7 @@ impl Chains {
     /// A block that names a segment will not serve its key any more, which stands for so many
     /// tokens: the segment ends before it.
     #[cold]
-    pub fn cut(&mut self, Link { block, slot }: Link, num_tokens: usize) {
+    pub fn cut(&mut self, TrieBlock { block, slot }: TrieBlock, num_tokens: usize) {
         let segment = &mut self.segments[slot as usize];
         let position = (num_tokens / segment.block_size.max(1)).checked_sub(1 + segment.start);
         if let Some(index) = position.filter(|&i| segment.blocks.get(i) == Some(&block)) {
@@ -193,7 +198,7 @@ impl Chains {
     }
 
     /// The chain that ends with a block at a position, if none of its blocks is missing.
-    pub fn path(&self, last: Link, position: usize) -> Option<Path> {
+    pub fn path(&self, last: TrieBlock, position: usize) -> Option<TriePath> {
         let mut place = self.place(last, position)?;
         let mut places = Vec::with_capacity(4);
         while place.slot != NO_SEGMENT {
@@ -206,11 +211,11 @@ impl Chains {
             places.push(place);
             place = Place { slot: segment.parent, len: segment.num_of_parent };
         }
-        Some(Path { places })
+        Some(TriePath { places })
     }
 
     /// Adds the blocks of a chain, first to last, to a list.
-    pub fn read(&self, path: &Path, out: &mut Vec<BlockId>) {
+    pub fn read(&self, path: &TriePath, out: &mut Vec<BlockId>) {
         let first = path.places.first();
         out.reserve(first.map_or(0, |last| self.segments[last.slot as usize].start + last.len));
         for place in path.places.iter().rev() {
@@ -220,7 +225,7 @@ impl Chains {
 
     /// Forgets all of them. Blocks may still name their slots.
     pub fn clear(&mut self) {
-        for (slot, segment) in (0..=Slot::MAX).zip(&mut self.segments) {
+        for (slot, segment) in (0..=SegmentId::MAX).zip(&mut self.segments) {
             segment.blocks.clear();
             segment.vacate_if_empty(slot, &mut self.vacant);
         }
@@ -228,15 +233,15 @@ impl Chains {
 
     /// Every listed block, as it should name its segment, with the tokens that its key should stand
     /// for.
-    pub fn listed(&self) -> impl Iterator<Item = (Link, usize)> + '_ {
-        (0..=Slot::MAX).zip(&self.segments).flat_map(|(slot, segment)| {
+    pub fn listed(&self) -> impl Iterator<Item = (TrieBlock, usize)> + '_ {
+        (0..=SegmentId::MAX).zip(&self.segments).flat_map(|(slot, segment)| {
             let positions = (segment.start + 1..).map(|n| n * segment.block_size);
-            segment.blocks.iter().map(move |&block| Link { block, slot }).zip(positions)
+            segment.blocks.iter().map(move |&block| TrieBlock { block, slot }).zip(positions)
         })
     }
 
     /// A segment that could be extended although a child behind its end would come back to life.
-    pub fn broken_segment(&self) -> Option<Slot> {
+    pub fn broken_segment(&self) -> Option<SegmentId> {
         let forgets = |segment: &&Segment| {
             let above = &self.segments[segment.parent as usize];
             let is_child = above.generation == segment.parent_generation && segment.block_size > 0;
@@ -249,7 +254,7 @@ impl Chains {
 impl Segment {
     /// A segment that was let go before may still be named by a block that it had lost.
     #[inline]
-    fn vacate_if_empty(&mut self, slot: Slot, vacant: &mut Vec<Slot>) {
+    fn vacate_if_empty(&mut self, slot: SegmentId, vacant: &mut Vec<SegmentId>) {
         if self.blocks.is_empty() && self.block_size > 0 {
             let generation = self.generation.wrapping_add(1);
             *self = Self { generation, ..Self::default() };
@@ -264,32 +269,32 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_anew_once_its_segment_lists_nothing() {
-        let mut chains = Chains::default();
-        let slot = chains.open(None, 0, 4);
-        chains.push(slot, 0, &[7, 8]);
-        let link = |block| Link { block, slot };
-        assert!(chains.path(link(8), 1).is_some());
-        assert_eq!(chains.pop(slot, [8, 7, 9].into_iter()), 2);
-        assert!(chains.path(link(7), 0).is_none());
-        assert_eq!(chains.open(None, 0, 4), slot);
-        chains.push(slot, 0, &[9]);
-        let (child, generation) = (chains.open(Some(link(9)), 1, 4), chains.segments[1].generation);
+        let mut trie = PrefixTrie::default();
+        let slot = trie.open(None, 0, 4);
+        trie.push(slot, 0, &[7, 8]);
+        let link = |block| TrieBlock { block, slot };
+        assert!(trie.path(link(8), 1).is_some());
+        assert_eq!(trie.pop(slot, [8, 7, 9].into_iter()), 2);
+        assert!(trie.path(link(7), 0).is_none());
+        assert_eq!(trie.open(None, 0, 4), slot);
+        trie.push(slot, 0, &[9]);
+        let (child, generation) = (trie.open(Some(link(9)), 1, 4), trie.segments[1].generation);
         assert_eq!((child, generation), (slot, 1));
     }
 
     #[test]
     fn short_chains_are_left_out_when_slots_are_scarce_and_all_when_there_is_none() {
-        let mut chains = Chains::default();
+        let mut trie = PrefixTrie::default();
         let mut least = Vec::new();
-        while let slot @ 1.. = chains.open(None, 0, 1) {
-            chains.push(slot, 0, &[slot.into()]);
-            least.push(chains.min_hashes());
+        while let slot @ 1.. = trie.open(None, 0, 1) {
+            trie.push(slot, 0, &[slot.into()]);
+            least.push(trie.min_hashes());
         }
         least.dedup();
-        assert_eq!(chains.segments.len(), Chains::MAX_SLOTS);
-        assert_eq!(least, [1, 8, 32].map(|times| times * Chains::MIN_HASHES));
-        chains.clear();
-        assert_eq!(chains.min_hashes(), Chains::MIN_HASHES);
-        assert_eq!(chains.listed().count(), 0);
+        assert_eq!(trie.segments.len(), PrefixTrie::MAX_SLOTS);
+        assert_eq!(least, [1, 8, 32].map(|times| times * PrefixTrie::MIN_HASHES));
+        trie.clear();
+        assert_eq!(trie.min_hashes(), PrefixTrie::MIN_HASHES);
+        assert_eq!(trie.listed().count(), 0);
     }
 }

@@ -5,7 +5,7 @@ use super::meta_writer::TagWriter;
 use super::sampled::Sampled;
 use crate::block::BlockId;
 use crate::pool::blocks::prefault;
-use crate::pool::blocks::run::Row;
+use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::nearness::Nearness;
 use crate::pool::eviction::value::Grade;
 
@@ -43,34 +43,34 @@ impl Tags {
     /// To change the tags of blocks in a row that wait alike; none if they do not, or the null
     /// block is among them.
     #[inline]
-    pub fn row_alike(&mut self, row: Row, stamp: Stamp) -> Option<TagRow<'_>> {
-        TagRow::of(row.of_list(&mut self.tags)?, stamp.mask, stamp.waiting)
+    pub fn row_alike(&mut self, row: IdRun, stamp: Stamp) -> Option<TagRow<'_>> {
+        TagRow::of(row.slice_mut(&mut self.tags)?, stamp.mask, stamp.waiting)
     }
 
     /// To change the tags of blocks in a row that are all in a list, or all in none, and of which no
     /// request claimed any; none if it is not so, or the null block is among them.
     #[inline]
-    pub fn row_of_plain(&mut self, row: Row, are_listed: bool) -> Option<TagRow<'_>> {
+    pub fn row_of_plain(&mut self, row: IdRun, are_listed: bool) -> Option<TagRow<'_>> {
         let place = if are_listed { bit::LISTED } else { 0 };
-        TagRow::of(row.of_list(&mut self.tags)?, bit::PLACE | bit::CLAIMED, place)
+        TagRow::of(row.slice_mut(&mut self.tags)?, bit::PLACE | bit::CLAIMED, place)
     }
 
     /// To change the tags of blocks in a row, none of which may wait on; none if some may, they are
     /// few, or the null block is among them.
     #[inline]
-    pub fn row_that_leaves(&mut self, row: Row) -> Option<TagRow<'_>> {
-        if row.len() < Row::LEAST {
+    pub fn row_that_leaves(&mut self, row: IdRun) -> Option<TagRow<'_>> {
+        if row.len() < IdRun::MIN_LEN {
             return None;
         }
         let first = self.of(row.first);
         let mask = first.why_it_leaves()?;
-        TagRow::of(row.of_list(&mut self.tags)?, mask, first.0 & mask)
+        TagRow::of(row.slice_mut(&mut self.tags)?, mask, first.0 & mask)
     }
 
     /// Blocks in a row become cached, if none of them is in a place yet; whether it is so.
     #[inline]
-    pub fn start_row(&mut self, row: Row, first: Tag) -> bool {
-        let Some(tags) = row.of_list(&mut self.tags) else { return false };
+    pub fn start_row(&mut self, row: IdRun, first: Tag) -> bool {
+        let Some(tags) = row.slice_mut(&mut self.tags) else { return false };
         if tags.iter().fold(0, |any, tag| any | tag) & bit::PLACE != 0 {
             return false;
         }
@@ -391,9 +391,9 @@ mod tests {
         }
     }
 
-    fn some_row() -> impl Strategy<Value = Row> {
+    fn some_row() -> impl Strategy<Value = IdRun> {
         (1_u32..101, 1_u32..101)
             .prop_filter("two blocks", |(first, last)| first != last)
-            .prop_map(|(first, last)| Row { first, last })
+            .prop_map(|(first, last)| IdRun { first, last })
     }
 }

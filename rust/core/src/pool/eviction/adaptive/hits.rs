@@ -5,10 +5,10 @@ use super::shadow::Use;
 use super::shadow::access_log::Event;
 use super::shadow::table::Name;
 use crate::block::BlockId;
+use crate::pool::blocks::Blocks;
 use crate::pool::blocks::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::blocks::records::Records;
-use crate::pool::blocks::run::Row;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::adaptive::Adaptive;
 
 /// How many blocks were hit and have left the lists, which do not know it yet.
@@ -24,7 +24,7 @@ impl Adaptive {
     #[inline]
     pub fn hit_listed(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         blocks: &[BlockId],
         leaving: &mut Leaving,
     ) -> usize {
@@ -39,7 +39,7 @@ impl Adaptive {
     #[inline]
     fn hit_each<U: Unlinking>(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         blocks: &[BlockId],
         leaving: &mut Leaving,
     ) -> usize {
@@ -63,7 +63,7 @@ impl Adaptive {
     #[inline]
     fn hit_up_to_sampled<U: Unlinking>(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         blocks: &[BlockId],
         leaving: &mut Leaving,
         unlinking: &mut U,
@@ -88,7 +88,7 @@ impl Adaptive {
 
     /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row
     /// there too, and no request claimed any; whether it is so.
-    pub fn hit_row(&mut self, states: &mut BlockStates, row: Row, leaving: &mut Leaving) -> bool {
+    pub fn hit_row(&mut self, states: &mut Blocks, row: IdRun, leaving: &mut Leaving) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
         let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
         let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
@@ -106,7 +106,7 @@ impl Adaptive {
     /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
     pub fn hit(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         block: BlockId,
         is_free: bool,
         leaving: &mut Leaving,

@@ -5,7 +5,7 @@ use super::ages::{AGES, Values};
 use super::block_meta::{CLASSES, Epoch};
 use super::ranks::{Ranked, Ranks};
 use crate::block::BlockId;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::Blocks;
 use crate::pool::eviction::value::Grade;
 
 /// The lists and their ranks.
@@ -26,7 +26,7 @@ impl Lists {
     pub const NUM_LISTS: usize = KINDS * AGES;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
-    pub fn new(states: &mut BlockStates, first_sentinel: u32, values: &Values) -> Self {
+    pub fn new(states: &mut Blocks, first_sentinel: u32, values: &Values) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| states.make_ring(first_sentinel + list));
         Self { first_sentinel, epoch: 0, ranks: Ranks::new(&SCALES, values) }
     }
@@ -50,7 +50,7 @@ impl Lists {
     /// Adds a block beside those that became free `age` epochs ago.
     pub fn push_aged(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         class: usize,
         grade: Grade,
         age: usize,
@@ -67,7 +67,7 @@ impl Lists {
     }
 
     /// The sentinel of the list whose blocks are to be evicted first.
-    pub fn first(&mut self, states: &BlockStates) -> Option<u32> {
+    pub fn first(&mut self, states: &Blocks) -> Option<u32> {
         loop {
             let sentinel = self.sentinel(self.ranks.first()?);
             if states.first_of_ring(sentinel).is_some() {
@@ -78,7 +78,7 @@ impl Lists {
     }
 
     /// An epoch ends: every list is a step older, the oldest join the next, and all are ranked.
-    pub fn end_epoch(&mut self, states: &mut BlockStates, values: &Values) {
+    pub fn end_epoch(&mut self, states: &mut Blocks, values: &Values) {
         for kind in self.ranks.oldest() {
             let [oldest, next] = [1, 2].map(|n| self.sentinel(Ranked { kind, age: AGES - n }));
             states.prepend_ring(oldest, next);
@@ -89,7 +89,7 @@ impl Lists {
     }
 
     /// Returns every block, the one that is evicted first at the front.
-    pub fn in_order(&self, states: &BlockStates) -> Vec<BlockId> {
+    pub fn in_order(&self, states: &Blocks) -> Vec<BlockId> {
         let (mut ranks, mut blocks) = (self.ranks.clone(), Vec::new());
         while let Some(list) = ranks.first() {
             blocks.extend(states.ring(self.sentinel(list)));
@@ -99,7 +99,7 @@ impl Lists {
     }
 
     /// Every block, list by list.
-    pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn blocks<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| states.ring(self.first_sentinel + list))
     }
 }
@@ -112,14 +112,14 @@ mod tests {
     use crate::pool::index::KeyLayout;
 
     struct World {
-        states: BlockStates,
+        states: Blocks,
         lists: Lists,
         values: Values,
     }
 
     impl World {
         fn new(ordering: Ordering) -> Self {
-            let mut states = BlockStates::with_sentinels(400, KeyLayout::new(1), Lists::NUM_LISTS);
+            let mut states = Blocks::with_sentinels(400, KeyLayout::new(1), Lists::NUM_LISTS);
             let values = ordering.values(&Profile::new());
             let lists = Lists::new(&mut states, 401, &values);
             Self { states, lists, values }

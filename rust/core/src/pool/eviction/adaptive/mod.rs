@@ -48,11 +48,11 @@ use shadow::{Sample, Use};
 use super::nearness::Nearness;
 use super::value::Grade;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
-use crate::pool::blocks::ends::Run;
-use crate::pool::blocks::links::row_from;
+use crate::pool::blocks::Blocks;
+use crate::pool::blocks::links::run_from;
 use crate::pool::blocks::list::BlockList;
-use crate::pool::blocks::run::Row;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::list_span::ListSpan;
+use crate::pool::blocks::run::IdRun;
 use crate::pool::index::Fingerprint;
 
 /// Free cached blocks, in lists that are ranked.
@@ -91,14 +91,14 @@ impl Clock {
 }
 
 impl Adaptive {
-    /// Records that the lists need in [`BlockStates`] beside those of the blocks.
+    /// Records that the lists need in [`Blocks`] beside those of the blocks.
     pub const NUM_SENTINELS: usize = Lists::NUM_LISTS + 1 + Ladder::NUM_RUNGS;
 
     /// No free cached block yet. `marks` says what a block of each group is by default; `states`
     /// has [`Self::NUM_SENTINELS`] records from `first_sentinel` on for the lists. At most
     /// `num_protected` free blocks are kept for their priority.
     pub fn new(
-        states: &mut BlockStates,
+        states: &mut Blocks,
         first_sentinel: u32,
         marks: Vec<Mark>,
         num_protected: usize,
@@ -130,7 +130,7 @@ impl Adaptive {
     }
 
     /// The blocks of the held tier, the oldest first.
-    pub fn held<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn held<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         self.held.iter(states)
     }
 
@@ -177,9 +177,9 @@ impl Adaptive {
     }
 
     /// Blocks have become cached under the keys that they have now. Null blocks are passed over.
-    pub fn mark(&mut self, states: &BlockStates, blocks: &[BlockId], mark: Mark) {
+    pub fn mark(&mut self, states: &Blocks, blocks: &[BlockId], mark: Mark) {
         let first = Tag::first(mark);
-        let row = Row::of_all(blocks).filter(|&row| self.tags.start_row(row, first));
+        let row = IdRun::detect(blocks).filter(|&row| self.tags.start_row(row, first));
         let mut num_marked = blocks.len();
         if row.is_none() {
             let mut tags = self.tags.writer();
@@ -197,9 +197,9 @@ impl Adaptive {
     }
 
     /// Those of blocks in a row, which have become cached, that are of the sample from now on.
-    fn sample_row(&mut self, states: &BlockStates, row: Row) {
+    fn sample_row(&mut self, states: &Blocks, row: IdRun) {
         const FEW: usize = 8;
-        let Some(fingerprints) = row.part_of(states.fingerprints()) else { return };
+        let Some(fingerprints) = row.slice(states.fingerprints()) else { return };
         let limit = self.sample.limit();
         let is_sampled = |own: &Fingerprint| own.0 < limit;
         for (few, first) in fingerprints.chunks(FEW).zip((row.bounds().0..).step_by(FEW)) {
@@ -212,7 +212,7 @@ impl Adaptive {
         self.note_row(states, row, Event::Used(Use::Computed));
     }
 
-    fn sample_one(&mut self, states: &BlockStates, block: BlockId) {
+    fn sample_one(&mut self, states: &Blocks, block: BlockId) {
         let fingerprint = states.fingerprint(block);
         if fingerprint.0 < self.sample.limit() && block != NULL_BLOCK {
             self.tags.add_to_sample(block);
@@ -223,18 +223,18 @@ impl Adaptive {
 
     /// The same became of blocks in a row: the sample has to know of those that it has.
     #[inline]
-    fn note_row(&mut self, states: &BlockStates, row: Row, event: Event) {
+    fn note_row(&mut self, states: &Blocks, row: IdRun, event: Event) {
         let Self { tags, sightings, sample, .. } = self;
         sightings.start(sample, event);
         let name = |block| Name::of(states.fingerprint(block));
-        match row.goes_up() {
+        match row.is_ascending() {
             true => sightings.add_each(sample, tags.sampled().upwards(row).map(name)),
             false => sightings.add_each(sample, tags.sampled().downwards(row).map(name)),
         }
     }
 
     /// The tag of a block goes to another, which got its keys.
-    pub fn move_tag(&mut self, states: &BlockStates, from: BlockId, to: BlockId) {
+    pub fn move_tag(&mut self, states: &Blocks, from: BlockId, to: BlockId) {
         self.tags.copy(from, to);
         self.move_claim(states, from, to);
     }
@@ -286,7 +286,7 @@ impl Adaptive {
     }
 
     /// Takes a block out of the list that it is in, if it is in one.
-    pub fn remove(&mut self, states: &mut BlockStates, block: BlockId) -> bool {
+    pub fn remove(&mut self, states: &mut Blocks, block: BlockId) -> bool {
         let was = self.tags.leave(block);
         self.disclaim(was, block);
         match was.place() {
@@ -303,7 +303,7 @@ impl Adaptive {
     }
 
     /// Takes the block out of its list that is to be evicted first.
-    pub fn pop(&mut self, states: &mut BlockStates) -> Option<BlockId> {
+    pub fn pop(&mut self, states: &mut Blocks) -> Option<BlockId> {
         let listed = self.lists.first(states).and_then(|list| states.first_of_ring(list));
         let kept = || self.ladder.first_high(states).or_else(|| self.held.first(states));
         let block = listed.or_else(kept)?;
@@ -313,7 +313,7 @@ impl Adaptive {
 
     /// Moves blocks that are to be evicted first to the end of a queue, up to `n` and up to a tail
     /// that may have a chance still: how many.
-    pub fn pop_run(&mut self, states: &mut BlockStates, n: usize, queue: &mut BlockList) -> usize {
+    pub fn pop_run(&mut self, states: &mut Blocks, n: usize, queue: &mut BlockList) -> usize {
         if self.ladder.has_low() {
             return self.pop_low(states, n, queue);
         }
@@ -332,17 +332,17 @@ impl Adaptive {
     /// The first blocks of a list leave it if they are in a row and no tails that may have a chance
     /// still: those, up to `n`, and how many of them are watched.
     #[inline]
-    fn leave_in_row(&mut self, states: &BlockStates, list: u32, n: usize) -> Option<(Run, usize)> {
-        let first = states.first_of_ring(list).filter(|_| n >= Row::LEAST)?;
-        let row = row_from(states.links(), first, n);
+    fn leave_in_row(&mut self, states: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
+        let first = states.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
+        let row = run_from(states.links(), first, n);
         let num_watched = self.tags.row_that_leaves(row)?.leave();
-        Some((Run { front: row.first, back: row.last, len: row.len() }, num_watched))
+        Some((ListSpan { front: row.first, back: row.last, len: row.len() }, num_watched))
     }
 
     /// As [`Self::leave_in_row`], of blocks that stand side by side, up to a tail that may have a
     /// chance still.
-    fn leave_one_by_one(&mut self, blocks: impl Iterator<Item = BlockId>) -> (Run, usize) {
-        let (mut run, mut num_watched) = (Run::default(), 0);
+    fn leave_one_by_one(&mut self, blocks: impl Iterator<Item = BlockId>) -> (ListSpan, usize) {
+        let (mut run, mut num_watched) = (ListSpan::default(), 0);
         let mut tags = self.tags.writer();
         for block in blocks {
             let Some(was) = tags.leave_unless_waiting_on(block) else { break };
@@ -353,7 +353,7 @@ impl Adaptive {
     }
 
     /// A free block whose key another has that is in use is evicted before all others.
-    pub fn supersede(&mut self, states: &mut BlockStates, block: BlockId, by: BlockId) {
+    pub fn supersede(&mut self, states: &mut Blocks, block: BlockId, by: BlockId) {
         self.inherit_claim(block, by);
         let was = self.tags.of(block);
         if was.place() == Place::Listed {
@@ -368,7 +368,7 @@ impl Adaptive {
 
     /// A block waits beside those that became free `age` epochs ago. That there is one more, or one
     /// that was counted moved, is the caller's to know.
-    fn list_aged(&mut self, states: &mut BlockStates, block: BlockId, age: usize) {
+    fn list_aged(&mut self, states: &mut Blocks, block: BlockId, age: usize) {
         let waiting = self.tags.of(block).waiting();
         self.tags.wait_alike(block, Stamp::new(waiting, self.lists.epoch().before(age), true));
         self.lists.push_aged(states, waiting.class(), waiting.grade(), age, block);
@@ -377,7 +377,7 @@ impl Adaptive {
     /// Whether a tail that is to be evicted may have a chance: one that goes with `prefix`, the
     /// block of its prefix that ends where it does, waits on beside that block if that was used
     /// since.
-    pub fn rejoin(&mut self, states: &mut BlockStates, tail: BlockId, prefix: BlockId) -> bool {
+    pub fn rejoin(&mut self, states: &mut Blocks, tail: BlockId, prefix: BlockId) -> bool {
         let now = self.lists.epoch();
         let age = |block| now.age(self.tags.of(block).epoch());
         let prefix_age = if states.ref_count(prefix) == 0 { age(prefix) } else { 0 };
@@ -398,7 +398,7 @@ impl Adaptive {
     }
 
     /// Every so often an epoch ends.
-    pub fn tick(&mut self, states: &mut BlockStates) {
+    pub fn tick(&mut self, states: &mut Blocks) {
         while self.clock.num_cached >= self.clock.epoch_len {
             self.clock.num_cached -= self.clock.epoch_len;
             self.sample.end_epoch();
@@ -413,7 +413,7 @@ impl Adaptive {
 
     /// Returns the blocks of the ladder, the lists and the held tier in the order of their eviction, if
     /// no tail waits on.
-    pub fn eviction_order(&self, states: &BlockStates) -> Vec<BlockId> {
+    pub fn eviction_order(&self, states: &Blocks) -> Vec<BlockId> {
         let by_priority: Vec<_> = self.ladder.blocks(states).collect();
         let num_high = self.ladder.num_high();
         let (low, high) = by_priority.split_at(by_priority.len() - num_high);
@@ -423,7 +423,7 @@ impl Adaptive {
     }
 
     /// The blocks of the ladder, the lists and the held tier, in no particular order.
-    pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn blocks<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         self.ladder.blocks(states).chain(self.lists.blocks(states)).chain(self.held.iter(states))
     }
 }

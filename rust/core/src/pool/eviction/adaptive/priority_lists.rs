@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::priorities::Standings;
 use super::priority::{Claim, Standing};
 use crate::block::BlockId;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::Blocks;
 
 /// The rungs, and what each block is entitled to.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Ladder {
     pub const NUM_RUNGS: usize = Claim::MAX_PRIORITY as usize + 1;
 
     /// Empty rungs, whose sentinels are the records from `first_sentinel` on.
-    pub fn new(states: &mut BlockStates, first_sentinel: u32, capacity: usize) -> Self {
+    pub fn new(states: &mut Blocks, first_sentinel: u32, capacity: usize) -> Self {
         (0..Self::NUM_RUNGS as u32).for_each(|rung| states.make_ring(first_sentinel + rung));
         Self {
             first_sentinel,
@@ -61,12 +61,12 @@ impl Ladder {
     }
 
     /// Notes from `now` on what a block in use is entitled to.
-    pub fn entitle(&mut self, states: &BlockStates, block: BlockId, standing: Standing, now: u64) {
+    pub fn entitle(&mut self, states: &Blocks, block: BlockId, standing: Standing, now: u64) {
         self.standings.set(states.len(), block, standing, now);
     }
 
     /// Puts a block on its rung, behind those that are there.
-    pub fn push(&mut self, states: &mut BlockStates, block: BlockId) {
+    pub fn push(&mut self, states: &mut Blocks, block: BlockId) {
         let standing = self.standing(block);
         states.push_to_ring(self.sentinel(standing.priority), block);
         self.filled |= 1 << standing.priority;
@@ -77,7 +77,7 @@ impl Ladder {
     }
 
     /// Takes a block off its rung.
-    pub fn remove(&mut self, states: &mut BlockStates, block: BlockId) {
+    pub fn remove(&mut self, states: &mut Blocks, block: BlockId) {
         let standing = self.standing(block);
         states.unlink(block);
         *self.counter(standing) -= 1;
@@ -99,23 +99,23 @@ impl Ladder {
     }
 
     /// The block that goes first of those below the default priority.
-    pub fn first_low(&self, states: &BlockStates) -> Option<BlockId> {
+    pub fn first_low(&self, states: &Blocks) -> Option<BlockId> {
         self.first_of(states, self.filled & LOW)
     }
 
     /// The block that goes first of those above it.
-    pub fn first_high(&self, states: &BlockStates) -> Option<BlockId> {
+    pub fn first_high(&self, states: &Blocks) -> Option<BlockId> {
         self.first_of(states, self.filled & !LOW)
     }
 
-    fn first_of(&self, states: &BlockStates, rungs: u128) -> Option<BlockId> {
+    fn first_of(&self, states: &Blocks, rungs: u128) -> Option<BlockId> {
         let rung = Some(rungs.trailing_zeros()).filter(|_| rungs != 0)?;
         states.first_of_ring(self.first_sentinel + rung)
     }
 
     /// A block of those beyond the protected share: of the lowest priority, the one that has been
     /// there longest.
-    pub fn excess(&self, states: &BlockStates) -> Option<BlockId> {
+    pub fn excess(&self, states: &Blocks) -> Option<BlockId> {
         self.first_high(states).filter(|_| self.num_high > self.capacity)
     }
 
@@ -125,12 +125,12 @@ impl Ladder {
     }
 
     /// Every block, from the first that goes on.
-    pub fn blocks<'a>(&'a self, states: &'a BlockStates) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn blocks<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_RUNGS as u32).flat_map(|rung| states.ring(self.first_sentinel + rung))
     }
 
     /// What is wrong with it, at a time.
-    pub fn check(&self, states: &BlockStates, now: u64) -> Result<(), String> {
+    pub fn check(&self, states: &Blocks, now: u64) -> Result<(), String> {
         let mut counts = [0, 0];
         let mut ends = BTreeSet::new();
         for priority in 0..Self::NUM_RUNGS as u8 {

@@ -5,9 +5,9 @@ use super::block_meta::{Place, Stamp, Tag, Waiting};
 use super::shadow::access_log::Event;
 use super::shadow::table::Name;
 use crate::block::BlockId;
+use crate::pool::blocks::Blocks;
 use crate::pool::blocks::records::Ends;
-use crate::pool::blocks::run::Row;
-use crate::pool::blocks::states::BlockStates;
+use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::adaptive::Adaptive;
 
 /// Blocks that are being put into one list, one after the other.
@@ -33,7 +33,7 @@ impl Adaptive {
     #[inline]
     pub fn file_alike<'b>(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         blocks: &'b [BlockId],
         filing: &mut Filing,
     ) -> &'b [BlockId] {
@@ -67,7 +67,7 @@ impl Adaptive {
 
     /// Drops a reference to each of some blocks in a row, if all are in use still, or all are
     /// cached, have no other holder and wait as those before them do; whether it is so.
-    pub fn file_row(&mut self, states: &mut BlockStates, row: Row, filing: &mut Filing) -> bool {
+    pub fn file_row(&mut self, states: &mut Blocks, row: IdRun, filing: &mut Filing) -> bool {
         let stamp = filing.stamp;
         let Some(mut tags) = self.tags.row_alike(row, stamp) else { return false };
         let mut ends = Ends { front: 0, is_front_open: false, back: filing.last, num_free: 0 };
@@ -85,7 +85,7 @@ impl Adaptive {
 
     /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
     #[inline]
-    pub fn file(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+    pub fn file(&mut self, states: &mut Blocks, block: BlockId, filing: &mut Filing) {
         let alike = self.tags.wait_alike(block, filing.stamp);
         let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
         states.append(filing.last, block);
@@ -103,7 +103,7 @@ impl Adaptive {
     #[inline(never)]
     fn start_filing(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         block: BlockId,
         filing: &mut Filing,
     ) -> Option<Tag> {
@@ -124,7 +124,7 @@ impl Adaptive {
         self.tags.wait_alike(block, filing.stamp)
     }
 
-    fn open(&mut self, states: &BlockStates, waiting: Waiting) -> Filing {
+    fn open(&mut self, states: &Blocks, waiting: Waiting) -> Filing {
         let sentinel = self.lists.open(waiting.class(), waiting.grade());
         let stamp = Stamp::new(waiting, self.lists.epoch(), self.newly_held.is_some());
         let last = states.last_of_ring(sentinel);
@@ -132,13 +132,13 @@ impl Adaptive {
     }
 
     /// The blocks that were filed are in their list, and none will be for now.
-    pub fn close(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+    pub fn close(&mut self, states: &mut Blocks, filing: &mut Filing) {
         self.close_list(states, filing);
         self.sightings.tell(&mut self.sample);
         self.sample.fit(self.num_watched);
     }
 
-    fn close_list(&mut self, states: &mut BlockStates, filing: &mut Filing) {
+    fn close_list(&mut self, states: &mut Blocks, filing: &mut Filing) {
         let filed = std::mem::take(filing);
         if filed.num_listed > 0 {
             states.append(filed.last, filed.sentinel);
@@ -148,7 +148,7 @@ impl Adaptive {
     }
 
     /// A block that nobody uses waits, by itself.
-    pub(crate) fn file_one(&mut self, states: &mut BlockStates, block: BlockId) {
+    pub(crate) fn file_one(&mut self, states: &mut Blocks, block: BlockId) {
         let mut filing = self.open(states, self.tags.of(block).waiting());
         self.file(states, block, &mut filing);
         self.close(states, &mut filing);
@@ -156,7 +156,7 @@ impl Adaptive {
 
     /// A held block waits in the lists from now on.
     #[inline(never)]
-    pub fn let_go(&mut self, states: &mut BlockStates, block: BlockId, filing: &mut Filing) {
+    pub fn let_go(&mut self, states: &mut Blocks, block: BlockId, filing: &mut Filing) {
         self.held.remove(states, block);
         self.file(states, block, filing);
     }

@@ -5,8 +5,8 @@ use super::block_meta::{Place, Tag};
 use super::priority::{Claim, Standing};
 use super::shadow::access_log::Event;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::Blocks;
 use crate::pool::blocks::list::BlockList;
-use crate::pool::blocks::states::BlockStates;
 use crate::pool::eviction::adaptive::{Adaptive, Name};
 
 /// On whose behalf blocks are used, and when.
@@ -43,7 +43,7 @@ impl Adaptive {
     }
 
     /// The time in milliseconds, which does not go backwards. Claims that have ended by then end.
-    pub fn set_now(&mut self, states: &mut BlockStates, now: u64) {
+    pub fn set_now(&mut self, states: &mut Blocks, now: u64) {
         self.claims.now = self.claims.now.max(now);
         while let Some(block) = self.ladder.ended(self.claims.now) {
             self.return_to_order(states, block);
@@ -63,7 +63,7 @@ impl Adaptive {
     }
 
     /// What is wrong with the blocks of other priorities than the default, or with the sample's.
-    pub fn check(&self, states: &BlockStates) -> Result<(), String> {
+    pub fn check(&self, states: &Blocks) -> Result<(), String> {
         self.tags.check()?;
         let is_claimed = |block: BlockId| self.tags.of(block).is_claimed();
         if let Some(block) = self.ladder.blocks(states).find(|&block| !is_claimed(block)) {
@@ -77,7 +77,7 @@ impl Adaptive {
 
     /// Blocks that have just been marked are those of the request in whose behalf they were
     /// computed, and of those whose copies they are.
-    pub fn claim_marked(&mut self, states: &BlockStates, blocks: &[BlockId]) {
+    pub fn claim_marked(&mut self, states: &Blocks, blocks: &[BlockId]) {
         if let Some(claim) = self.claims.in_force {
             let standing = claim.from(self.claims.now);
             for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -97,7 +97,7 @@ impl Adaptive {
 
     /// The request in force uses blocks, or gives them back: of its claim and those before, the
     /// highest holds.
-    pub fn raise(&mut self, states: &BlockStates, blocks: impl IntoIterator<Item = BlockId>) {
+    pub fn raise(&mut self, states: &Blocks, blocks: impl IntoIterator<Item = BlockId>) {
         let Some(claim) = self.claims.in_force else { return };
         let standing = claim.from(self.claims.now);
         for block in blocks.into_iter().filter(|&block| block != NULL_BLOCK) {
@@ -107,7 +107,7 @@ impl Adaptive {
         }
     }
 
-    fn raise_to(&mut self, states: &BlockStates, block: BlockId, claimed: Standing) {
+    fn raise_to(&mut self, states: &Blocks, block: BlockId, claimed: Standing) {
         let now = self.claims.now;
         let standing = self.standing(block);
         if let Some(standing) = standing.filter(|held| held.priority == claimed.priority) {
@@ -120,7 +120,7 @@ impl Adaptive {
         }
     }
 
-    fn entitle(&mut self, states: &BlockStates, block: BlockId, standing: Standing) {
+    fn entitle(&mut self, states: &Blocks, block: BlockId, standing: Standing) {
         self.ladder.entitle(states, block, standing, self.claims.now);
         self.tags.set_claimed(block, true);
     }
@@ -138,7 +138,7 @@ impl Adaptive {
     /// of the default priority, or is held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wait_on_ladder(&mut self, states: &mut BlockStates, block: BlockId) -> bool {
+    pub(crate) fn wait_on_ladder(&mut self, states: &mut Blocks, block: BlockId) -> bool {
         let standing = self.ladder.standing(block);
         let waiting = self.tags.of(block).waiting();
         let is_poor_tail = waiting.is_tail() && !waiting.is_held_tail();
@@ -159,7 +159,7 @@ impl Adaptive {
 
     /// A block leaves the ladder and waits as one of the default priority from now on, as old as it
     /// is.
-    fn return_to_order(&mut self, states: &mut BlockStates, block: BlockId) {
+    fn return_to_order(&mut self, states: &mut Blocks, block: BlockId) {
         self.ladder.remove(states, block);
         self.tags.set_claimed(block, false);
         let tag = self.tags.of(block);
@@ -174,7 +174,7 @@ impl Adaptive {
 
     /// A block that waits leaves its rung.
     #[cold]
-    pub(crate) fn leave_ladder(&mut self, states: &mut BlockStates, block: BlockId) {
+    pub(crate) fn leave_ladder(&mut self, states: &mut Blocks, block: BlockId) {
         self.ladder.remove(states, block);
     }
 
@@ -191,7 +191,7 @@ impl Adaptive {
     #[inline(never)]
     pub(crate) fn pop_low(
         &mut self,
-        states: &mut BlockStates,
+        states: &mut Blocks,
         n: usize,
         queue: &mut BlockList,
     ) -> usize {
@@ -214,7 +214,7 @@ impl Adaptive {
     }
 
     /// The claim of a block goes to another, which got its keys, as its tag does.
-    pub(crate) fn move_claim(&mut self, states: &BlockStates, from: BlockId, to: BlockId) {
+    pub(crate) fn move_claim(&mut self, states: &Blocks, from: BlockId, to: BlockId) {
         if let Some(standing) = self.standing(from) {
             self.entitle(states, to, standing);
         }
@@ -239,9 +239,9 @@ mod tests {
     const BLOCK: BlockId = 3;
 
     /// A cached block that is sampled and has no holder.
-    fn world(capacity: usize) -> (BlockStates, Adaptive) {
+    fn world(capacity: usize) -> (Blocks, Adaptive) {
         let (num_blocks, num_sentinels) = (400, Adaptive::NUM_SENTINELS);
-        let mut states = BlockStates::with_sentinels(num_blocks, KeyLayout::new(1), num_sentinels);
+        let mut states = Blocks::with_sentinels(num_blocks, KeyLayout::new(1), num_sentinels);
         let mark = Mark { is_watched: true, ..Mark::default() };
         let mut adaptive = Adaptive::new(&mut states, num_blocks as u32 + 1, vec![mark], capacity);
         states.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
@@ -249,7 +249,7 @@ mod tests {
         (states, adaptive)
     }
 
-    fn file(states: &mut BlockStates, adaptive: &mut Adaptive, priority: i64) {
+    fn file(states: &mut Blocks, adaptive: &mut Adaptive, priority: i64) {
         adaptive.start_claiming(Claim::new(priority, Some(1.0)).expect("a claim"));
         adaptive.claim_marked(states, &[BLOCK]);
         let mut filing = Filing::default();
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_the_rungs_is_found() {
-        type Plant = fn(&mut BlockStates, &mut Adaptive);
+        type Plant = fn(&mut Blocks, &mut Adaptive);
         let plants: [(&str, Plant); 6] = [
             ("without a claim", |_, adaptive| adaptive.tags.set_claimed(BLOCK, false)),
             ("is on rung 100", |states, adaptive| {

@@ -5,7 +5,7 @@ use std::iter;
 
 use crate::block::BlockId;
 use crate::pool::blocks::prefault;
-use crate::pool::blocks::run::Row;
+use crate::pool::blocks::run::IdRun;
 
 /// The blocks of the sample.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Sampled {
 
     /// None of the blocks in a row is of the sample any more.
     #[inline]
-    pub fn remove_row(&mut self, row: Row) {
+    pub fn remove_row(&mut self, row: IdRun) {
         let (low, high) = row.bounds();
         let (first, last) = (Word::of(low), Word::of(high));
         for (at, word) in (first..).zip(&mut self.0[first..=last]) {
@@ -69,20 +69,20 @@ impl Sampled {
 
     /// The blocks of the sample in a row, in the order of their ids.
     #[inline]
-    pub fn upwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+    pub fn upwards(&self, row: IdRun) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(row);
         blocks_of(move || words.next(), u64::trailing_zeros)
     }
 
     /// As [`Self::upwards`], the other way.
     #[inline]
-    pub fn downwards(&self, row: Row) -> impl Iterator<Item = BlockId> {
+    pub fn downwards(&self, row: IdRun) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(row);
         blocks_of(move || words.next_back(), u64::ilog2)
     }
 
     #[inline]
-    fn words(&self, row: Row) -> impl DoubleEndedIterator<Item = Word> {
+    fn words(&self, row: IdRun) -> impl DoubleEndedIterator<Item = Word> {
         let (low, high) = row.bounds();
         let first = Word::of(low);
         self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
@@ -130,7 +130,7 @@ mod tests {
             prop_assert!((0..300).all(|block| sampled.has(block) == is_sampled(&block)));
             let mut expected: Vec<_> =
                 (first.min(last)..=first.max(last)).filter(is_sampled).collect();
-            let row = Row { first, last };
+            let row = IdRun { first, last };
             let mut without = Sampled(sampled.0.clone());
             without.remove_row(row);
             let is_inside = |block: u32| (first.min(last)..=first.max(last)).contains(&block);

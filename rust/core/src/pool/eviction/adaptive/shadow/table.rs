@@ -116,7 +116,7 @@ impl Names {
     }
 
     /// Reads the entries of names, so that the waits for memory overlap, if there are any.
-    pub fn warm_up(&self, names: &[Name]) {
+    pub fn prefetch(&self, names: &[Name]) {
         if self.slots.len() <= Self::MAX_IN_CACHE {
             return;
         }

@@ -11,7 +11,7 @@ impl Sample {
     pub fn used(&mut self, names: &[Name], how: Use) {
         self.counts.asked += names.len() as u64;
         self.counts.hit += if how == Use::Hit { names.len() as u64 } else { 0 };
-        self.names.warm_up(names);
+        self.names.prefetch(names);
         let mut left = names;
         while let [name, others @ ..] = left {
             let Some(entry) = self.names.enter(*name) else {
@@ -67,7 +67,7 @@ impl Sample {
 
     /// Names of a class become free. What the orderings evict for them, [`Self::fit`] tells.
     pub fn freed(&mut self, names: &[Name], class: usize) {
-        self.names.warm_up(names);
+        self.names.prefetch(names);
         let index = Self::bucket(class, self.epoch);
         let bucket = &mut self.buckets[index];
         let mut adding = bucket.adding(names.len());

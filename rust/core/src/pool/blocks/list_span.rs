@@ -1,18 +1,18 @@
 //! Blocks that stand side by side in a queue.
 
 use super::links::{Links, are_all, join};
-use super::run::Row;
+use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
 
 /// Blocks that stand side by side in a list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Run {
+pub struct ListSpan {
     pub front: u32,
     pub back: u32,
     pub len: usize,
 }
 
-impl Run {
+impl ListSpan {
     /// A run of one block.
     pub fn of(block: BlockId) -> Self {
         Self { front: block, back: block, len: 1 }
@@ -20,7 +20,7 @@ impl Run {
 
     /// The run that blocks in a row are, if they stand in a row in their list too.
     #[inline]
-    pub fn of_row(links: &[Links], row: Row) -> Option<Self> {
+    pub fn of_run(links: &[Links], row: IdRun) -> Option<Self> {
         let (low, high) = row.bounds();
         let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
         let len = row.len();
@@ -100,17 +100,17 @@ mod tests {
 
     #[test]
     fn blocks_in_a_row_are_a_run_if_their_list_has_them_in_a_row() {
-        let row = Row { first: 1, last: 5 };
+        let row = IdRun { first: 1, last: 5 };
         for order in [[0, 1, 2, 3, 4, 5], [0, 5, 4, 3, 2, 1]] {
-            for row in [row, row.turned()] {
-                let run = Run::of_row(&ring(&order), row).expect("a run");
+            for row in [row, row.reversed()] {
+                let run = ListSpan::of_run(&ring(&order), row).expect("a run");
                 assert_eq!((run.front, run.back, run.len), (order[1], order[5], 5));
             }
         }
         let others =
             [[0, 1, 2, 4, 3, 5], [0, 2, 1, 3, 4, 5], [0, 5, 3, 4, 2, 1], [1, 2, 3, 0, 4, 5]];
         for order in others {
-            assert!(Run::of_row(&ring(&order), row).is_none(), "{order:?}");
+            assert!(ListSpan::of_run(&ring(&order), row).is_none(), "{order:?}");
         }
     }
 }
