@@ -5,18 +5,18 @@ mod serving;
 mod standalone;
 mod vllm;
 
-mod crossing;
+mod ffi;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
-/// Everything that Rust hands to Python, but for what only `kvoxide.vllm` uses.
+/// The classes and functions of `kvoxide._core`.
 #[pymodule(gil_used = true)]
 mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::crossing::{
+    use super::ffi::{
         GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport, group_kinds,
     };
     #[pymodule_export]
@@ -32,16 +32,16 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         require_gil(module.py())?;
-        crossing::keep_reports();
-        crossing::Exceptions::register(module)?;
+        ffi::keep_reports();
+        ffi::Exceptions::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("DEFAULT_PIN_MIN_DROP_SIZE", kvoxide_core::Policy::DEFAULT_PIN_MIN_DROP_SIZE)?;
         add_core_vllm(module.py())
     }
 }
 
-/// What only Python's `kvoxide.vllm` uses. It has no file of its own: this module puts it where
-/// Python looks for modules first.
+/// Adds the module `kvoxide._core_vllm`, which only `kvoxide.vllm` uses. It has no file of its own,
+/// so it goes into `sys.modules`.
 fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     let module = PyModule::new(py, "kvoxide._core_vllm")?;
     module.add_class::<vllm::VllmManager>()?;
@@ -58,8 +58,9 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 
-/// Objects of this module are used by one thread at a time, which is what the GIL is for. On a build
-/// of Python that can do without, loading this module switches the GIL on, unless it was forbidden.
+/// Objects of this module are used by one thread at a time, which is what the GIL is for. On a
+/// build of Python that can do without, loading this module switches the GIL on, unless it was
+/// forbidden.
 fn require_gil(py: Python<'_>) -> PyResult<()> {
     let is_enabled = py.import("sys")?.getattr_opt("_is_gil_enabled")?;
     match is_enabled.map(|is_enabled| is_enabled.call0()?.is_truthy()).transpose()? {

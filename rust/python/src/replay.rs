@@ -20,13 +20,14 @@ use kvoxide_replay::trace::{LineError, MAX_LENGTH, Trace, TraceRequest};
 
 use crate::serving::{PyServing, ServingResult};
 
-use crate::crossing::{
+use crate::ffi::{
     Exceptions, PyGroupSpec, PyPolicy, Reduced, contained, optional_size, reduced, request_error,
     restored, size, to_py, token_ids,
 };
 use crate::standalone::PyRetention;
 
-/// Requests of a trace in arrival order. Runs share what was there when they were made.
+/// Requests of a trace in arrival order. A run keeps the requests that the trace had when the run
+/// was made.
 #[pyclass(module = "kvoxide", name = "Trace")]
 #[derive(Default)]
 pub(crate) struct PyTrace {
@@ -140,7 +141,7 @@ impl PyTrace {
     }
 }
 
-/// A moment or a duration that Python gives in seconds.
+/// Returns a time or duration in microseconds from seconds.
 fn microseconds(py: Python<'_>, name: &str, seconds: f64) -> PyResult<u64> {
     let microseconds = (seconds * 1e6).round();
     if (0.0..u64::MAX as f64).contains(&microseconds) {
@@ -231,7 +232,7 @@ impl PySimulation {
     }
 }
 
-/// What a run counted.
+/// The result of a run.
 #[pyclass(module = "kvoxide", frozen)]
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SimulationResult {

@@ -13,9 +13,9 @@ use kvoxide_replay::clock::{Quantiles, RequestTimes, StepTime, seconds};
 use kvoxide_replay::router::Routing;
 use kvoxide_replay::serving::{Arrivals, InstanceReport, Served, Serving};
 
-use crate::crossing::{NewArgs, Reduced, new_args, reduced, restored, size, to_py};
+use crate::ffi::{NewArgs, Reduced, new_args, reduced, restored, size, to_py};
 
-/// How long a step takes.
+/// The duration of a step.
 #[pyclass(module = "kvoxide", name = "StepTime", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct PyStepTime {
@@ -76,7 +76,7 @@ impl PyStepTime {
     }
 }
 
-/// Who serves, and for whom.
+/// The serving instances and the arrivals of their requests.
 #[pyclass(module = "kvoxide", name = "Serving", frozen, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct PyServing {
@@ -150,7 +150,7 @@ impl PyServing {
     }
 }
 
-/// What the clock showed.
+/// Times of a run.
 #[pyclass(module = "kvoxide", frozen)]
 pub(crate) struct ServingResult {
     pub(crate) served: Served,
@@ -200,7 +200,7 @@ impl ServingResult {
     }
 }
 
-/// What one instance did, or all of them.
+/// Results of one instance, or of all of them.
 #[pyclass(module = "kvoxide", frozen)]
 pub(crate) struct InstanceResult {
     report: InstanceReport,

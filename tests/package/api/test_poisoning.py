@@ -11,7 +11,7 @@ from kvoxide import InternalError, KVCacheManager, PoisonedError
 
 from tests.testing.small import admit, full, make_manager, make_request, window
 
-PLANTED = "_panic_for_tests panicked at rust/python/src/crossing/panics.rs:"
+PLANTED = "_panic_for_tests panicked at rust/python/src/ffi/panics.rs:"
 
 
 class World:
@@ -147,5 +147,5 @@ def test_a_panic_is_one_line_on_stderr() -> None:
     )
     assert done.stdout == "alive\n"
     (line,) = done.stderr.splitlines()
-    assert line.startswith("kvoxide panicked at rust/python/src/crossing/panics.rs:")
+    assert line.startswith("kvoxide panicked at rust/python/src/ffi/panics.rs:")
     assert line.endswith(": planted by a test")

@@ -1,4 +1,4 @@
-//! Views of blocks, and lists of them that hold ids until objects are asked for.
+//! Views of blocks, and lists of blocks that stay ids until Python asks for objects.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use super::checks::unknown_group;
-use super::state::StateGate;
-use crate::crossing::{
+use super::state::StateCell;
+use crate::ffi::{
     BlockLists, BlockView, arrays, block_error, contained, lists_or_none, request_error,
 };
 
 /// A view of one block.
 #[pyclass(module = "kvoxide", name = "KVCacheBlock", frozen)]
 pub(crate) struct PyBlock {
-    pub(super) view: BlockView<StateGate>,
+    pub(super) view: BlockView<StateCell>,
 }
 
 impl PyBlock {
-    pub(super) fn new(gate: &Arc<StateGate>, id: BlockId) -> Self {
-        Self { view: BlockView::new(gate, id) }
+    pub(super) fn new(cell: &Arc<StateCell>, id: BlockId) -> Self {
+        Self { view: BlockView::new(cell, id) }
     }
 
-    /// Views of blocks, in their order.
+    /// Returns views of blocks, in their order.
     pub(super) fn list<'py>(
         py: Python<'py>,
-        gate: &Arc<StateGate>,
+        cell: &Arc<StateCell>,
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let views = ids.into_iter().map(|id| Bound::new(py, Self::new(gate, id)));
+        let views = ids.into_iter().map(|id| Bound::new(py, Self::new(cell, id)));
         PyList::new(py, views.collect::<PyResult<Vec<_>>>()?)
     }
 }
@@ -83,7 +83,7 @@ impl PyBlock {
 /// Blocks per group.
 #[pyclass(module = "kvoxide", name = "KVCacheBlocks", frozen)]
 pub(crate) struct PyBlocks {
-    pub(super) lists: BlockLists<StateGate>,
+    pub(super) lists: BlockLists<StateCell>,
 }
 
 impl PyBlocks {

@@ -1,4 +1,4 @@
-//! What the standalone manager refuses before the core is asked: input that the core could not
+//! Checks of arguments before the core is called: bad input that the core could not
 //! tell from good input, and that vLLM's scheduler never gives.
 
 use pyo3::prelude::*;
@@ -7,10 +7,10 @@ use kvoxide_core::{AllocateArgs, Error, GroupBlocks, GroupId, RequestId};
 
 use super::request::PyRequest;
 use super::state::State;
-use crate::crossing::{hash_error, request_error, to_py};
+use crate::ffi::{hash_error, request_error, to_py};
 
 impl State {
-    /// Checks that a request can be told from every other and that its hashes are of the kind in
+    /// Checks that no other request has this request's id and that its hashes have the length in
     /// use.
     pub(super) fn check_request(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
         let holder = self.names.get(&request.request_id);
@@ -62,13 +62,13 @@ impl State {
         Ok(())
     }
 
-    /// The number of a request that this manager must hold.
+    /// Returns the number of a request; an `UnknownRequestError` unless it has blocks.
     pub(super) fn held(&self, py: Python<'_>, request: &PyRequest) -> PyResult<RequestId> {
         self.check_request(py, request)?;
         self.request_id(py, &request.request_id)
     }
 
-    /// Checks what vLLM's scheduler never asks for and the core cannot tell from good input.
+    /// Refuses arguments that vLLM's scheduler never passes and that the core would accept.
     pub(super) fn check_allocation(
         &self,
         py: Python<'_>,
@@ -118,7 +118,7 @@ impl State {
         Err(request_error(py, message))
     }
 
-    /// Checks that the blocks of a hit are as long as the hit is said to be.
+    /// Checks that the blocks of a hit cover as many tokens as the caller says.
     fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
         // A connector that brings a suffix brings the states of its start too, so that the hits of
         // other groups may end before that of full attention.
@@ -156,7 +156,7 @@ impl State {
     }
 }
 
-/// The refusal of a group id.
+/// Returns the error for an unknown group id.
 pub(super) fn unknown_group(py: Python<'_>, group: i64, num_groups: usize) -> PyErr {
     let last = num_groups as i64 - 1;
     request_error(py, format!("group id {group} is unknown; ids are 0 to {last}"))

@@ -1,26 +1,26 @@
-//! The clock by which claims of requests end.
+//! The clock that ends times to live.
 
 use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use crate::crossing::request_error;
+use crate::ffi::request_error;
 
-/// A clock that does not go backwards.
+/// A monotonic clock.
 pub(super) enum Clock {
-    /// The machine's.
+    /// The machine's clock.
     Monotonic(Instant),
-    /// A function of Python, which returns seconds.
+    /// A Python function that returns seconds.
     Given(Py<PyAny>),
 }
 
 impl Clock {
-    /// The one given, or the machine's.
+    /// Returns the clock of a Python function, or the machine's.
     pub(super) fn new(given: Option<Py<PyAny>>) -> Self {
         given.map_or_else(|| Self::Monotonic(Instant::now()), Self::Given)
     }
 
-    /// The time in milliseconds.
+    /// Returns the time in milliseconds.
     pub(super) fn now(&self, py: Python<'_>) -> PyResult<u64> {
         let clock = match self {
             Self::Monotonic(start) => return Ok(start.elapsed().as_millis() as u64),

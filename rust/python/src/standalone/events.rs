@@ -7,11 +7,11 @@ use kvoxide_core::group::declaration;
 use kvoxide_core::{BlockHash, Event, GroupSpec, Size, StoredEvent};
 
 use super::request::PyRequest;
-use crate::crossing::hash_bytes;
+use crate::ffi::hash_bytes;
 
 const MEDIUM: &str = "GPU";
 
-/// An event with what it takes from its request, until Python asks for it.
+/// An event with the fields that it copies from its request.
 #[derive(Clone)]
 pub(super) enum PendingEvent {
     Stored(Box<Stored>),
@@ -31,7 +31,7 @@ pub(super) struct Stored {
 }
 
 impl PendingEvent {
-    /// An event of a call about `request`.
+    /// Returns an event of a call about `request`.
     pub(super) fn new(
         event: Event,
         request: Option<&PyRequest>,
@@ -46,7 +46,7 @@ impl PendingEvent {
         }
     }
 
-    /// The Python object.
+    /// Returns the Python object.
     pub(super) fn into_py<'py>(
         self,
         py: Python<'py>,
@@ -118,13 +118,14 @@ impl Stored {
     }
 }
 
-/// A block's extra keys as events show them: the adapter's name and the salt by themselves.
+/// Returns a block's extra keys as events show them: the adapter's name and the salt without their
+/// tuples.
 fn untagged(request: &PyRequest, start_token: usize) -> Vec<String> {
     let keys = request.extra_keys.of_block(start_token);
     keys.into_iter().map(|key| key[1].to_owned()).collect()
 }
 
-/// One tuple for each block, None where a block has no extra keys, and None for no block at all.
+/// Returns one tuple for each block, None where a block has no extra keys; None for no block.
 fn extra_key_list(py: Python<'_>, keys: Vec<Vec<String>>) -> PyResult<Option<Py<PyList>>> {
     if keys.is_empty() {
         return Ok(None);

@@ -5,7 +5,7 @@ use pyo3::types::PyBytes;
 
 use kvoxide_core::block_hash::{BlockHasher, ExtraKeys};
 
-use crate::crossing::{algorithm_named, block_size_in_tokens, contained, hash_bytes, token_ids};
+use crate::ffi::{algorithm_named, block_size_in_tokens, contained, hash_bytes, token_ids};
 
 /// Computes block hashes.
 #[pyclass(module = "kvoxide", name = "BlockHasher", frozen, from_py_object)]

@@ -1,4 +1,4 @@
-//! The block pool of a manager, as Python sees it.
+//! The block pool of a manager, for Python.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use pyo3::types::{PyBytes, PyList};
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
 use super::blocks::PyBlock;
-use super::state::StateGate;
-use crate::crossing::{Hashes, block_error, found, id_array, not_negative, or_raised, take_blocks};
+use super::state::StateCell;
+use crate::ffi::{Hashes, block_error, found, id_array, not_negative, or_raised, take_blocks};
 
 /// The blocks behind a manager.
 #[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
 pub(crate) struct PyBlockPool {
-    pub(super) gate: Arc<StateGate>,
+    pub(super) cell: Arc<StateCell>,
 }
 
 impl PyBlockPool {
-    /// The ids of block objects, all of which must be of this pool.
+    /// Returns the ids of block objects; an error unless all belong to this pool.
     fn ids(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
         let id_of = |block: PyResult<Bound<'_, PyAny>>| {
             let block = block?;
             let view = &block.cast::<PyBlock>()?.get().view;
-            match Arc::ptr_eq(&view.owner, &self.gate) {
+            match Arc::ptr_eq(&view.owner, &self.cell) {
                 true => Ok(view.id),
                 false => Err(block_error(blocks.py(), "a block is of another pool")),
             }
@@ -38,43 +38,43 @@ impl PyBlockPool {
 impl PyBlockPool {
     #[getter]
     fn num_gpu_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.pool().num_blocks())
+        self.cell.ask(py, |core| core.pool().num_blocks())
     }
 
     #[getter]
     fn null_block(&self) -> PyBlock {
-        PyBlock::new(&self.gate, NULL_BLOCK)
+        PyBlock::new(&self.cell, NULL_BLOCK)
     }
 
     #[getter]
     fn blocks(&self, py: Python<'_>) -> PyResult<BlockSequence> {
-        Ok(BlockSequence { gate: self.gate.clone(), len: self.num_gpu_blocks(py)? })
+        Ok(BlockSequence { cell: self.cell.clone(), len: self.num_gpu_blocks(py)? })
     }
 
     fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
-        self.gate.ask(py, |core| core.pool().num_free_blocks())
+        self.cell.ask(py, |core| core.pool().num_free_blocks())
     }
 
     fn get_num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.pool().num_pinned_blocks())
+        self.cell.ask(py, |core| core.pool().num_pinned_blocks())
     }
 
     fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.pool().num_cached_blocks())
+        self.cell.ask(py, |core| core.pool().num_cached_blocks())
     }
 
     fn get_usage(&self, py: Python<'_>) -> PyResult<f64> {
-        self.gate.ask(py, |core| core.pool().usage())
+        self.cell.ask(py, |core| core.pool().usage())
     }
 
     fn get_free_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        self.gate.ask(py, |core| {
+        self.cell.ask(py, |core| {
             id_array(py, core.pool().free_blocks().chain(core.pool().listed_blocks()))
         })
     }
 
     fn get_pinned_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        self.gate.ask(py, |core| id_array(py, core.pool().pinned_blocks()))
+        self.cell.ask(py, |core| id_array(py, core.pool().pinned_blocks()))
     }
 
     fn get_cached_block<'py>(
@@ -84,11 +84,11 @@ impl PyBlockPool {
         kv_cache_group_ids: Vec<i64>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let hashes = Hashes::of_one(block_hash)?;
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             let groups = kv_cache_group_ids.into_iter().map(|group| state.group_id(py, group));
             let groups = groups.collect::<PyResult<Vec<_>>>()?;
             let found = found(&state.core, Some(hashes.hashes[0]), groups);
-            found.map(|ids| PyBlock::list(py, &self.gate, ids)).transpose()
+            found.map(|ids| PyBlock::list(py, &self.cell, ids)).transpose()
         })
     }
 
@@ -99,15 +99,15 @@ impl PyBlockPool {
     ) -> PyResult<Bound<'py, PyList>> {
         let num_blocks =
             not_negative("num_blocks", num_blocks).map_err(|message| block_error(py, &message))?;
-        self.gate.change(py, "get_new_blocks", |state| {
+        self.cell.change(py, "get_new_blocks", |state| {
             let ids = state.change(py, None, |core| take_blocks(core, num_blocks))?;
-            self.gate.handed_out(py, PyBlock::list(py, &self.gate, ids))
+            self.cell.handed_out(py, PyBlock::list(py, &self.cell, ids))
         })
     }
 
     fn touch(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.ids(blocks)?;
-        self.gate.change(py, "touch", |state| {
+        self.cell.change(py, "touch", |state| {
             state.change(py, None, |core| {
                 core.pool_mut().touch(&ids);
                 Ok(())
@@ -117,29 +117,29 @@ impl PyBlockPool {
 
     fn free_blocks(&self, py: Python<'_>, ordered_blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.ids(ordered_blocks)?;
-        self.gate.change(py, "free_blocks", |state| {
+        self.cell.change(py, "free_blocks", |state| {
             state.change(py, None, |core| core.release_blocks(&ids))
         })
     }
 
     #[pyo3(name = "evict_blocks")]
     fn py_evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        evict_blocks(&self.gate, block_ids)
+        evict_blocks(&self.cell, block_ids)
     }
 
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        self.gate.change(py, "reset_prefix_cache", |state| state.reset_pool(py))
+        self.cell.change(py, "reset_prefix_cache", |state| state.reset_pool(py))
     }
 
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        take_events(&self.gate, py)
+        take_events(&self.cell, py)
     }
 }
 
-/// Every block of a pool, as views made on access.
+/// Every block of a pool; views are made on access.
 #[pyclass(module = "kvoxide", frozen, sequence)]
 struct BlockSequence {
-    gate: Arc<StateGate>,
+    cell: Arc<StateCell>,
     len: usize,
 }
 
@@ -156,14 +156,14 @@ impl BlockSequence {
             let message = format!("block {index} of a pool of {} blocks", self.len);
             return Err(PyIndexError::new_err(message));
         }
-        Ok(PyBlock::new(&self.gate, from_start as BlockId))
+        Ok(PyBlock::new(&self.cell, from_start as BlockId))
     }
 }
 
-/// Takes blocks out of the prefix cache.
-pub(super) fn evict_blocks(gate: &StateGate, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+/// Evicts blocks from the prefix cache.
+pub(super) fn evict_blocks(cell: &StateCell, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = block_ids.py();
-    let num_blocks = gate.ask(py, |core| core.config().num_blocks)?;
+    let num_blocks = cell.ask(py, |core| core.config().num_blocks)?;
     let id_of = |id: PyResult<Bound<'_, PyAny>>| {
         let id = id?;
         let refusal = || {
@@ -178,10 +178,10 @@ pub(super) fn evict_blocks(gate: &StateGate, block_ids: &Bound<'_, PyAny>) -> Py
         }
     };
     let ids = block_ids.try_iter()?.map(id_of).collect::<PyResult<Vec<_>>>()?;
-    gate.change(py, "evict_blocks", |state| state.change(py, None, |core| core.evict_blocks(&ids)))
+    cell.change(py, "evict_blocks", |state| state.change(py, None, |core| core.evict_blocks(&ids)))
 }
 
 /// The events since the last call.
-pub(super) fn take_events<'py>(gate: &StateGate, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-    gate.change(py, "take_events", |state| gate.handed_out(py, state.take_events(py)))
+pub(super) fn take_events<'py>(cell: &StateCell, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    cell.change(py, "take_events", |state| cell.handed_out(py, state.take_events(py)))
 }

@@ -11,12 +11,12 @@ use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
 use super::retention::PyRetention;
-use crate::crossing::{
+use crate::ffi::{
     Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, request_error,
     token_ids,
 };
 
-/// Where a request is in the scheduler.
+/// The status of a request in the scheduler.
 #[pyclass(module = "kvoxide", name = "RequestStatus", frozen, eq, hash, from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RequestStatus {
@@ -30,7 +30,7 @@ pub(crate) enum RequestStatus {
     Finished,
 }
 
-/// A request as the manager reads it.
+/// A request of the standalone manager.
 #[pyclass(module = "kvoxide", name = "Request")]
 pub(crate) struct PyRequest {
     pub(super) id: RequestId,
@@ -68,7 +68,7 @@ pub(crate) struct PyRequest {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl PyRequest {
-    /// What the core reads.
+    /// Returns the request as the core reads it.
     pub(super) fn view(&self) -> RequestView<'_> {
         let hashes = HashWindow::from(&self.hashes[..]);
         RequestView {

@@ -1,11 +1,11 @@
-//! What a request asks for its blocks.
+//! The retention that a request asks for its blocks.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use kvoxide_core::Claim;
 
-use crate::crossing::{IntoPyResult, NewArgs, new_args};
+use crate::ffi::{IntoPyResult, NewArgs, new_args};
 
 /// A retention priority and a time to live.
 #[pyclass(module = "kvoxide", name = "Retention", frozen, eq, from_py_object)]

@@ -1,4 +1,4 @@
-//! What the standalone manager keeps behind its gate: the core, and what only Python asks for.
+//! The state of the standalone manager: the core, and data that only Python asks for.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use super::clock::Clock;
 use super::events::PendingEvent;
 use super::request::PyRequest;
 use super::stats::PrefixCacheStats;
-use crate::crossing::{Gate, Guarded, IntoPyResult, WithCore, to_py};
+use crate::ffi::{CheckedState, GuardedCell, IntoPyResult, WithCore, to_py};
 
-/// What a manager, its pool and every view of its blocks share.
-pub(super) type StateGate = Gate<State>;
+/// The cell that a manager, its pool and every view of its blocks share.
+pub(super) type StateCell = GuardedCell<State>;
 
 /// The state of a standalone manager.
 pub(crate) struct State {
@@ -25,14 +25,14 @@ pub(crate) struct State {
     pub(super) stats: Option<PrefixCacheStats>,
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
-    /// What requests that hold blocks ask for them.
+    /// Retention that requests with blocks asked for.
     pub(super) claims: HashMap<RequestId, Claim>,
     pub(super) clock: Clock,
 }
 
-impl Guarded for State {
+impl CheckedState for State {
     #[inline]
-    fn look_after(&mut self, _: &'static str) -> Result<(), String> {
+    fn check_after(&mut self, _: &'static str) -> Result<(), String> {
         Ok(())
     }
 }
@@ -54,7 +54,7 @@ impl WithCore for State {
 }
 
 impl State {
-    /// Runs a call that may change the core, and keeps the events it causes.
+    /// Runs a call that may change the core and keeps its events.
     pub(super) fn change<T>(
         &mut self,
         py: Python<'_>,
@@ -68,7 +68,8 @@ impl State {
         result
     }
 
-    /// As [`Self::change`], on behalf of a request that has its blocks from this manager.
+    /// Runs a call that may change the core, with the retention of a request that has blocks, and
+    /// keeps its events.
     pub(super) fn change_for<T>(
         &mut self,
         py: Python<'_>,
@@ -81,7 +82,7 @@ impl State {
         self.change(py, request, |core| core.claiming(claim.as_ref(), call))
     }
 
-    /// Tells the core the time where it matters.
+    /// Passes the time to the core if some block has a time to live.
     pub(super) fn tell_time(&mut self, py: Python<'_>, claim: Option<Claim>) -> PyResult<()> {
         if self.core.keeps_time() || claim.is_some_and(Claim::has_end) {
             self.core.set_now(self.clock.now(py)?);
@@ -89,7 +90,7 @@ impl State {
         Ok(())
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take_events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let hash_len = self.hash_len();
         let groups = &self.core.config().groups;
@@ -98,29 +99,29 @@ impl State {
         PyList::new(py, events.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// From its first hashed request on, a manager knows the length of its hashes.
+    /// Stores the length of hashes, which the first hashed request sets.
     pub(super) fn adopt_hash_len(&mut self, request: &PyRequest) {
         if self.hash_len.is_none() && !request.hashes.is_empty() {
             self.hash_len = Some(request.hash_len);
         }
     }
 
-    /// Whether look-ups are for this request.
+    /// Returns whether look-ups may serve this request.
     pub(super) fn looks_up(&self, request: &PyRequest) -> bool {
         self.core.config().enable_caching && !request.skip_reading_prefix_cache
     }
 
-    /// Empties the prefix cache unless a block is in use.
+    /// Empties the prefix cache unless a block is in use; returns whether it was emptied.
     pub(super) fn reset_pool(&mut self, py: Python<'_>) -> PyResult<bool> {
         self.change(py, None, |core| Ok(core.reset_prefix_cache()))
     }
 
-    /// What a request holds.
+    /// Returns the block tables of a request.
     pub(super) fn blocks_of(&self, py: Python<'_>, name: &str) -> PyResult<&RequestBlocks> {
         self.core.blocks_of(self.request_id(py, name)?).into_py(py)
     }
 
-    /// The number of a request that is held.
+    /// Returns the number of a request that has blocks.
     pub(super) fn request_id(&self, py: Python<'_>, name: &str) -> PyResult<RequestId> {
         let id = self.names.get(name).copied();
         id.ok_or_else(|| to_py(py, &Error::UnknownRequest(name.to_owned())))

@@ -16,7 +16,7 @@ pub(crate) struct PrefixCacheStats {
 }
 
 impl PrefixCacheStats {
-    /// Counts one look-up; those of preempted requests apart.
+    /// Counts one look-up; look-ups of preempted requests are counted apart.
     pub(super) fn record(&mut self, num_tokens: usize, num_hits: usize, preempted: bool) {
         let (requests, queries, hits) = match preempted {
             true => (

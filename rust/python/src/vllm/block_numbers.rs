@@ -1,4 +1,4 @@
-//! Numbers for the block hashes of a server's requests, in place of these in a recording.
+//! Numbers that replace the block hashes of a server's requests in a recording.
 
 use std::fmt::Write;
 use std::hash::BuildHasher;
@@ -9,13 +9,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::crossing::contained;
+use crate::ffi::contained;
 
-/// What a map of 2^22 places holds: 72 MB of them with their marks.
+/// Capacity of a map of 2^22 places, which takes 72 MB.
 const PER_GENERATION: usize = 3_670_016;
 
-/// Counts hashes in the order in which they first appear. Of a hash it keeps 64 bits, mixed with
-/// a secret of this process, and of all hashes those that were seen last: at least
+/// Numbers hashes in the order in which they first appear. Of a hash it keeps 64 bits, mixed with
+/// a secret of this process. It keeps the hashes that were seen last: at least
 /// `per_generation` of them, at most twice as many.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockNumbers")]
 pub(crate) struct VllmBlockNumbers {
@@ -65,8 +65,8 @@ impl VllmBlockNumbers {
 }
 
 impl VllmBlockNumbers {
-    /// Numbers of the blocks of a prompt and of those behind, as JSON. Blocks of the prompt that
-    /// have no hash get numbers that nothing else has.
+    /// Returns the numbers of the blocks of a prompt and of the blocks behind it, as JSON. Blocks
+    /// of the prompt that have no hash get numbers that nothing else has.
     fn number(&mut self, hashes: &[u64], num_prompt: usize) -> (String, String) {
         let mut numbers: Vec<u64> = hashes.iter().map(|&hash| self.number_of(hash)).collect();
         while numbers.len() < num_prompt {

@@ -1,4 +1,4 @@
-//! Blocks as vLLM's code sees them: views made when asked for, written through.
+//! Blocks as vLLM's code sees them: views that are made on demand and pass writes on to the engine.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use kvoxide_core::{BlockId, BlockPool, GroupBlocks, NULL_BLOCK, RequestId};
 
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
-use super::followed::Followed;
 use super::state::VllmState;
-use crate::crossing::{BlockLists, BlockView, Gate, arrays, contained, lists_or_none};
+use super::synced::Synced;
+use crate::ffi::{BlockLists, BlockView, GuardedCell, arrays, contained, lists_or_none};
 
 /// Ends of the free queue.
 pub(super) const FRONT: usize = 0;
 pub(super) const BACK: usize = 1;
 
-/// A view of one block. What never changes of it is read as fast as an attribute of vLLM's own.
+/// A view of one block. Attributes that never change are stored in it.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen)]
 pub(crate) struct VllmBlock {
     view: BlockView<Engine>,
@@ -40,7 +40,7 @@ impl VllmBlock {
         Ok(Py::new(py, made)?.into_any())
     }
 
-    /// The view of a block that whoever asks for it gets.
+    /// Returns the one view of a block.
     pub(super) fn shared<'py>(
         py: Python<'py>,
         engine: &Arc<Engine>,
@@ -49,21 +49,21 @@ impl VllmBlock {
         engine.views.of(py, id, || Self::make(py, engine, id))
     }
 
-    /// Whether the block is one of an engine's.
+    /// Returns whether the block belongs to an engine.
     pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
         Arc::ptr_eq(&self.view.owner, engine)
     }
 
-    /// The id of a block that must be one of an engine's.
+    /// Returns the id of a block; an error unless it belongs to an engine.
     pub(super) fn id_at(&self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<BlockId> {
         self.view.id_at(py, engine)
     }
 
-    fn gate(&self) -> &Gate<VllmState> {
-        &self.view.owner.gate
+    fn cell(&self) -> &GuardedCell<VllmState> {
+        &self.view.owner.cell
     }
 
-    /// The view of a free block, or what stands at this end of the queue.
+    /// Returns the view of a free block, or the sentinel at this end of the queue.
     fn neighbour<'py>(
         &self,
         py: Python<'py>,
@@ -71,7 +71,7 @@ impl VllmBlock {
         of: impl FnOnce(&BlockPool, BlockId) -> Option<BlockId>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let id = self.view.id;
-        let neighbour = self.gate().ask(py, |core| {
+        let neighbour = self.cell().ask(py, |core| {
             let pool = core.pool();
             pool.is_queued(id).then(|| of(pool, id))
         })?;
@@ -80,7 +80,7 @@ impl VllmBlock {
     }
 }
 
-/// The view of a free block, or what stands at this end of the queue.
+/// Returns the view of a free block, or the sentinel at this end of the queue.
 pub(super) fn queued<'py>(
     py: Python<'py>,
     engine: &Arc<Engine>,
@@ -95,7 +95,7 @@ pub(super) fn queued<'py>(
 
 #[pymethods]
 impl VllmBlock {
-    /// vLLM's class, so that its own and others' code takes a view for one of its blocks.
+    /// Returns vLLM's class, so that `isinstance` accepts a view as one of its blocks.
     #[getter(__class__)]
     fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         class_of_blocks(slf.py(), || slf.get_type())
@@ -104,12 +104,12 @@ impl VllmBlock {
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
         // That of the null block may be below zero.
-        self.gate().ask(py, |core| core.pool().ref_count(self.view.id))
+        self.cell().ask(py, |core| core.pool().ref_count(self.view.id))
     }
 
     #[setter]
     fn set_ref_cnt(&self, py: Python<'_>, count: u32) -> PyResult<()> {
-        self.gate().edit(py, "ref_cnt", |state| {
+        self.cell().edit(py, "ref_cnt", |state| {
             state.core.pool_mut().set_ref_count(self.view.id, count).into_vllm(py)
         })
     }
@@ -135,7 +135,7 @@ impl VllmBlock {
         block_hash: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
-        self.gate().edit(block_hash.py(), "set_block_hash", |state| {
+        self.cell().edit(block_hash.py(), "set_block_hash", |state| {
             if state.core.pool().blocks().is_cached(self.view.id) {
                 return Err(PyAssertionError::new_err(format!(
                     "block {} has a hash already; reset it first",
@@ -147,7 +147,7 @@ impl VllmBlock {
     }
 
     fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate().edit(py, "reset_hash", |state| {
+        self.cell().edit(py, "reset_hash", |state| {
             state.remove_keys(self.view.id);
             Ok(())
         })
@@ -181,7 +181,7 @@ impl VllmBlock {
     }
 }
 
-/// vLLM's class of blocks where it is loaded, else the one that is asked.
+/// Returns vLLM's class of blocks if it is loaded, else `own`.
 pub(super) fn class_of_blocks<'py>(
     py: Python<'py>,
     own: impl FnOnce() -> Bound<'py, PyType>,
@@ -204,16 +204,16 @@ pub(super) fn class_of_blocks<'py>(
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
 pub(crate) struct VllmBlocks {
     lists: BlockLists<Engine>,
-    /// Whether a caller put it together, so that it is not the one object that stands for no
-    /// blocks even if it has none.
+    /// Whether a caller made it, so that it is not the one object for no
+    /// blocks, even if it has none.
     is_made_by_caller: bool,
-    /// The lists of views, once they were asked for.
+    /// The lists of views, once Python has asked for them.
     views: PyOnceLock<Py<PyTuple>>,
-    /// Where these are what a request holds: the tables that have its lists.
+    /// For the tables of a request, the dictionaries that have its lists.
     held: Option<Held>,
 }
 
-/// What a request holds, as the tables of all groups have it.
+/// A request, and the dictionaries that have its tables.
 pub(super) struct Held {
     pub(super) request: RequestId,
     pub(super) name: Py<PyString>,
@@ -222,12 +222,12 @@ pub(super) struct Held {
 }
 
 impl VllmBlocks {
-    /// Blocks that the engine hands out.
+    /// Returns blocks that the engine made.
     pub(super) fn new(lists: BlockLists<Engine>) -> Self {
         Self { lists, is_made_by_caller: false, views: PyOnceLock::new(), held: None }
     }
 
-    /// What a request holds.
+    /// Returns the tables of a request.
     pub(super) fn held(lists: BlockLists<Engine>, held: Held) -> Self {
         Self { held: Some(held), ..Self::new(lists) }
     }
@@ -252,7 +252,7 @@ impl VllmBlocks {
         })
     }
 
-    /// The groups of a list of ids, which count from the end if negative.
+    /// Returns the groups with these ids, which count from the end if negative.
     fn selected(&self, group_ids: Option<Vec<isize>>) -> PyResult<Vec<&GroupBlocks>> {
         let len = self.lists.groups.len();
         let index = |id: isize| {
@@ -268,10 +268,10 @@ impl VllmBlocks {
 impl Held {
     fn is_held_still(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
         let name = self.name.bind(py).to_str()?;
-        engine.gate.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
+        engine.cell.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
     }
 
-    /// The lists that the tables have.
+    /// Returns the lists that the dictionaries have.
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let tables = self.tables.bind(py).iter();
         let rows = tables.map(|table| table.get_item(&self.name)).collect::<PyResult<Vec<_>>>()?;
@@ -281,7 +281,8 @@ impl Held {
 
 #[pymethods]
 impl VllmBlocks {
-    /// A tuple of lists of block views; without any block one of empty tuples, as in vLLM.
+    /// Returns a tuple of lists of block views; without any block a tuple of empty tuples, as in
+    /// vLLM.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let made = self.views.get_or_try_init(py, || self.list_views(py).map(Bound::unbind))?;
@@ -323,7 +324,7 @@ impl VllmBlocks {
         Ok(Self::of_caller(self.lists.joined(&more)))
     }
 
-    /// Equal to whatever has equal blocks, vLLM's own class included.
+    /// Returns whether the other object has equal blocks; it may be of vLLM's own class.
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         if let Ok(other) = other.cast::<Self>() {
             return Ok(self.lists.is_same(&other.get().lists));
@@ -339,7 +340,7 @@ impl VllmBlocks {
     }
 }
 
-/// Views of blocks as a list.
+/// Returns views of blocks as a list.
 pub(super) fn block_list<'py>(
     py: Python<'py>,
     engine: &Arc<Engine>,
@@ -350,26 +351,26 @@ pub(super) fn block_list<'py>(
 }
 
 impl Engine {
-    /// What is kept up to date of a state.
-    pub(super) fn followed<'a>(self: &Arc<Self>, state: &'a mut VllmState) -> &'a mut Followed {
+    /// Returns the part of a state that keeps Python's lists up to date.
+    pub(super) fn synced<'a>(self: &Arc<Self>, state: &'a mut VllmState) -> &'a mut Synced {
         let engine = Arc::downgrade(self);
         let views_of = move |py: Python<'_>, ids: Vec<BlockId>| {
             let Some(engine) = engine.upgrade() else { return Ok(None) };
             block_list(py, &engine, ids).map(|views| Some(views.unbind()))
         };
-        state.followed.get_or_insert_with(|| Followed::new(Box::new(views_of)))
+        state.synced.get_or_insert_with(|| Synced::new(Box::new(views_of)))
     }
 }
 
-/// Whether an allocation with these blocks is one without a hit. vLLM tells that by the identity of
+/// Returns whether these blocks mean that there was no hit. vLLM decides that by the identity of
 /// the object that its manager returns where there is no block.
 pub(super) fn is_no_hit(blocks: &Bound<'_, PyAny>) -> bool {
     let own = blocks.cast::<VllmBlocks>().map(Bound::get);
     own.is_ok_and(|own| own.lists.is_empty() && !own.is_made_by_caller)
 }
 
-/// The ids of blocks that vLLM's code hands in, group by group: our own lists, or any object with
-/// `blocks` of views.
+/// Returns the ids of blocks that vLLM's code passes, group by group: from our own lists, or from
+/// any object with `blocks` of views.
 pub(super) fn groups_of(
     blocks: &Bound<'_, PyAny>,
     engine: &Arc<Engine>,
@@ -381,7 +382,7 @@ pub(super) fn groups_of(
     lists_of(&groups, engine).map(Arc::new)
 }
 
-/// The ids of a sequence of sequences of block views.
+/// Returns the ids of a sequence of sequences of block views.
 pub(super) fn lists_of(
     groups: &Bound<'_, PyAny>,
     engine: &Arc<Engine>,
@@ -390,7 +391,7 @@ pub(super) fn lists_of(
     lists.collect()
 }
 
-/// The ids of block views, which must be those of `engine`.
+/// Returns the ids of block views; an error unless they belong to `engine`.
 pub(super) fn ids_of(blocks: &Bound<'_, PyAny>, engine: &Arc<Engine>) -> PyResult<Vec<BlockId>> {
     let py = blocks.py();
     let id = |block: PyResult<Bound<'_, PyAny>>| {
@@ -401,6 +402,6 @@ pub(super) fn ids_of(blocks: &Bound<'_, PyAny>, engine: &Arc<Engine>) -> PyResul
         }
     };
     let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
-    engine.gate.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
+    engine.cell.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
     Ok(ids)
 }

@@ -1,5 +1,5 @@
-//! What a vLLM request asks for its blocks: entries of its sampling parameters' `extra_args`, which
-//! clients of the server write (`vllm_xargs`).
+//! The retention that a vLLM request asks for: entries of its sampling parameters' `extra_args`,
+//! which clients of the server write (`vllm_xargs`).
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::errors::IntoVllmResult;
 const PRIORITY: &str = "kvoxide_priority";
 const TTL: &str = "kvoxide_ttl";
 
-/// Reads claims where the policy has a use for them, and knows the time.
+/// Reads the retention of requests if the policy uses it, and measures time.
 pub(super) struct Claims {
     are_read: bool,
     has_warned: bool,
@@ -22,13 +22,14 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// For a manager that nobody has used.
+    /// Returns a reader for a new manager.
     pub(super) fn new(core: &Manager) -> Self {
         let are_read = core.config().policy.retention == Retention::Adaptive;
         Self { are_read, has_warned: false, start: Instant::now() }
     }
 
-    /// What a request asks for. Clients write it, so what is wrong is told once and ignored.
+    /// Returns the retention that a request asks for. Clients write it, so a wrong value is logged
+    /// once and ignored.
     pub(super) fn read(&mut self, request: &Bound<'_, PyAny>) -> Option<Claim> {
         if !self.are_read {
             return None;
@@ -53,11 +54,11 @@ impl Claims {
             let logger = py.import("kvoxide.vllm.environment.log")?.getattr("logger")?;
             logger.call_method1("warning", ("%s", message))
         };
-        // Nobody hears of it, which is no reason not to serve.
+        // Serving goes on even if the warning cannot be logged.
         let _ = log();
     }
 
-    /// Tells the core the time where it matters: some claim ends by itself.
+    /// Passes the time to the core if some block has a time to live.
     #[inline]
     pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<Claim>) {
         if core.keeps_time() || claim.is_some_and(Claim::has_end) {

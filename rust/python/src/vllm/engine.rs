@@ -1,4 +1,4 @@
-//! What a manager and every view of its blocks share.
+//! The engine that a manager and every view of its blocks share.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use super::state::{Changes, VllmState};
 use super::views::Views;
-use crate::crossing::{Gate, Owner, block_error};
+use crate::ffi::{GuardedCell, Owner, block_error};
 
-/// The gate to the state, and the Python object that stands for the block pool.
+/// The cell with the state, and the Python object of the block pool.
 pub(crate) struct Engine {
-    pub(super) gate: Gate<VllmState>,
-    /// The views of blocks that are in use.
+    pub(super) cell: GuardedCell<VllmState>,
+    /// The views of blocks that Python has asked for.
     pub(super) views: Views,
-    /// Grow with what changes the free queue.
+    /// Counts changes of the free queue.
     pub(super) changes: Arc<Changes>,
     facade: PyOnceLock<Py<PyWeakrefReference>>,
 }
@@ -24,8 +24,8 @@ impl Owner for Engine {
     type State = VllmState;
 
     #[inline]
-    fn gate(&self) -> &Gate<VllmState> {
-        &self.gate
+    fn cell(&self) -> &GuardedCell<VllmState> {
+        &self.cell
     }
 }
 
@@ -33,24 +33,24 @@ impl Engine {
     pub(super) fn new(state: VllmState) -> Self {
         let changes = state.changes.clone();
         let (views, facade) = (Views::default(), PyOnceLock::new());
-        Self { gate: Gate::new(state), views, changes, facade }
+        Self { cell: GuardedCell::new(state), views, changes, facade }
     }
 
-    /// The Python object that stands for the block pool.
+    /// Returns the Python object of the block pool.
     pub(super) fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facade = self.facade.get(py).and_then(|facade| facade.bind(py).upgrade());
         facade.ok_or_else(|| block_error(py, "the block pool of this block is gone"))
     }
 
-    /// The pool has ended: nothing that leads back here is kept.
+    /// Drops every object that refers to this engine, because its pool has ended.
     pub(super) fn close(&self, py: Python<'_>) {
         self.views.close();
-        // A manager that refuses every call has nobody left who could look at it.
-        let followed = self.gate.edit(py, "close", |state| Ok(state.followed.take()));
-        drop(followed);
+        // A poisoned manager refuses this call, and every later one.
+        let synced = self.cell.edit(py, "close", |state| Ok(state.synced.take()));
+        drop(synced);
     }
 
-    /// Tells, once, which object that is; only a weak reference is kept.
+    /// Sets the Python object of the block pool, once; only a weak reference is kept.
     pub(super) fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
         let facade = PyWeakrefReference::new(pool)?.unbind();
         self.facade

@@ -1,15 +1,15 @@
-//! A refusal by the core as the exception that vLLM's own manager answers such a call with.
+//! Errors of the core become the exceptions that vLLM's own manager raises for such calls.
 
 use pyo3::exceptions::{PyAssertionError, PyIndexError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
 
 use kvoxide_core::Error;
 
-use crate::crossing::to_py;
+use crate::ffi::to_py;
 
-/// Turns the core's results into what vLLM's caller gets.
+/// Turns the core's results into those of vLLM's manager.
 pub(super) trait IntoVllmResult<T> {
-    /// The value, or the exception.
+    /// Returns the value, or the exception for the error.
     fn into_vllm(self, py: Python<'_>) -> PyResult<T>;
 }
 

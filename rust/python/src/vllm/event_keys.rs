@@ -1,4 +1,4 @@
-//! The extra keys of blocks as events publish them: the adapter's name, `(identifier, offset)` of
+//! The extra keys of blocks in events: the adapter's name, `(identifier, offset)` of
 //! each multimodal input, and the cache salt.
 
 use pyo3::intern;
@@ -45,7 +45,7 @@ pub(super) fn first_feature(request: &Bound<'_, PyAny>, event: &StoredEvent) -> 
     Ok(Features::of(request, event)?.map_or(0, |features| features.next))
 }
 
-/// Returns a value that Python holds for true.
+/// Returns the value if Python counts it as true.
 pub(super) fn truthy(value: Bound<'_, PyAny>) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok(value.is_truthy()?.then_some(value))
 }
@@ -72,7 +72,7 @@ impl<'py> Features<'py> {
         Ok(Some(features))
     }
 
-    /// An input, where it starts and where it ends.
+    /// Returns an input, its start and its end.
     fn get(&self, index: usize) -> PyResult<(Bound<'py, PyAny>, isize, isize)> {
         let py = self.features.py();
         let feature = self.features.get_item(index)?;

@@ -9,9 +9,9 @@ use pyo3::types::{PyDict, PyList, PySlice, PyString};
 use kvoxide_core::{BlockHash, Event, GroupId, StoredEvent};
 
 use super::event_keys::{event_keys, first_feature, truthy};
-use crate::crossing::hash_bytes;
+use crate::ffi::hash_bytes;
 
-/// vLLM's event classes, and what else of vLLM decides what events look like.
+/// vLLM's event classes, and the other objects of vLLM that decide the form of events.
 #[pyclass(module = "kvoxide._core_vllm", frozen)]
 pub(crate) struct VllmEventClasses {
     stored: Py<PyAny>,
@@ -51,7 +51,7 @@ pub(crate) struct VllmEvents {
 }
 
 impl VllmEvents {
-    /// Events whose hashes have `hash_len` bytes; `None` for no event.
+    /// Returns events whose hashes have `hash_len` bytes; `None` for no event.
     pub(super) fn of(events: Vec<Event>, hash_len: usize) -> Option<Self> {
         (!events.is_empty()).then_some(Self { events, hash_len })
     }
@@ -59,7 +59,7 @@ impl VllmEvents {
 
 #[pymethods]
 impl VllmEvents {
-    /// Makes vLLM's events. Blocks that were stored are those of `request`.
+    /// Returns vLLM's events. Stored blocks belong to `request`.
     fn as_vllm<'py>(
         &self,
         classes: &Bound<'py, VllmEventClasses>,
@@ -84,7 +84,7 @@ impl VllmEvents {
     }
 }
 
-/// What all events of one call have in common.
+/// Makes the events of one call.
 struct Maker<'a, 'py> {
     classes: &'a VllmEventClasses,
     request: Bound<'py, PyAny>,
@@ -148,13 +148,13 @@ impl<'py> Maker<'_, 'py> {
         Ok(number.into_pyobject(self.py())?.into_any())
     }
 
-    /// The tokens from `start` to `end`, a list.
+    /// Returns the tokens from `start` to `end`, a list.
     fn tokens(&self, start: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
         let tokens = self.request.getattr(intern!(self.py(), "all_token_ids"))?;
         tokens.get_item(PySlice::new(self.py(), start as isize, end as isize, 1))
     }
 
-    /// One entry for each block, or `None` for no block.
+    /// Returns one entry for each block, or `None` for no block.
     fn extra_keys(&self, event: &StoredEvent) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, request) = (self.py(), &self.request);
         let starts = &event.block_starts;
@@ -174,7 +174,7 @@ impl<'py> Maker<'_, 'py> {
         Ok(Some(keys.into_any()))
     }
 
-    /// The tokens behind each block that its hash covers.
+    /// Returns the tokens behind each block that its hash covers.
     fn lookahead(&self, event: &StoredEvent) -> PyResult<Bound<'py, PyList>> {
         let py = self.py();
         let (Some(first), Some(last)) = (event.block_starts.first(), event.block_starts.last())

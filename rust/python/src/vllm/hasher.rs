@@ -6,13 +6,12 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyNone, PyString, PyTuple};
 use kvoxide_core::BlockHash;
 use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
-use crate::crossing::{algorithm_named, block_size_in_tokens, contained, hash_bytes};
+use crate::ffi::{algorithm_named, block_size_in_tokens, contained, hash_bytes};
 
-/// From this many tokens on, hashing takes longer than another thread may take to give the GIL
-/// back.
+/// From this many tokens on, hashing takes longer than getting the GIL back from another thread.
 const MIN_TOKENS_WITHOUT_GIL: usize = 4_096;
 
-/// Deeper keys are left to vLLM.
+/// Keys that are nested deeper are left to vLLM.
 const MAX_KEY_DEPTH: usize = 8;
 
 /// Hashes blocks of vLLM's requests.
@@ -82,7 +81,7 @@ impl VllmBlockHasher {
     }
 }
 
-/// The tokens from `start` on, up to the first that is no plain `int` within 64 bits.
+/// Returns the tokens from `start` on, up to the first that is no plain `int` within 64 bits.
 fn read_tokens(tokens: &Bound<'_, PyList>, start: usize, num_tokens: usize) -> Vec<i64> {
     let end = start.saturating_add(num_tokens).min(tokens.len());
     let mut read = Vec::with_capacity(end.saturating_sub(start));
@@ -96,14 +95,14 @@ fn plain_int(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// The keys of the first blocks, as far as they can be encoded here.
+/// Extra keys of the first blocks, up to the first that cannot be encoded here.
 struct Keys {
     keys: Vec<Key>,
     num_blocks: usize,
 }
 
 impl Keys {
-    /// `keys` holds the keys of each block; the last ones are those of all blocks behind it too.
+    /// Reads the keys of each block. The last entry is also that of all blocks behind it.
     fn read(
         keys: Option<&Bound<'_, PyList>>,
         parent: &Bound<'_, PyBytes>,
@@ -118,7 +117,7 @@ impl Keys {
     }
 }
 
-/// A key made of plain tuples, texts, byte strings, numbers and None.
+/// Returns a key made of plain tuples, texts, byte strings, numbers and None; `None` for any other.
 fn read_key(value: &Bound<'_, PyAny>, parent: &Bound<'_, PyBytes>, depth: usize) -> Option<Key> {
     let identity = Identity::Object(value.as_ptr() as usize);
     if value.is_exact_instance_of::<PyNone>() {

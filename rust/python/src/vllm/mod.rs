@@ -1,16 +1,16 @@
 //! The engine behind vLLM's interface: reads vLLM's requests, calls the core, and hands out views.
-//! Python's `kvoxide.vllm` builds vLLM's classes over what is here.
+//! Python's `kvoxide.vllm` builds vLLM's classes over this engine.
 //!
 //! In the order of its layers: each module uses only those below it.
 
 mod pool;
 mod queue;
-mod rows;
+mod table_edits;
 
 mod manager;
 
+mod queue_walk;
 mod sequence;
-mod walk;
 
 mod blocks;
 mod events;
@@ -22,12 +22,12 @@ mod engine;
 mod state;
 
 mod claims;
-mod followed;
+mod synced;
 mod views;
 
 mod request;
 
-mod reading;
+mod attributes;
 
 mod block_numbers;
 mod errors;
@@ -38,5 +38,5 @@ pub(crate) use blocks::{VllmBlock, VllmBlocks};
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;
+pub(crate) use queue_walk::{VllmFreeWalk, VllmKeeper, VllmQueueEnd};
 pub(crate) use sequence::VllmBlockSequence;
-pub(crate) use walk::{VllmFreeWalk, VllmKeeper, VllmQueueEnd};

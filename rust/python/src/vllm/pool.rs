@@ -1,4 +1,4 @@
-//! The block pool's own calls, for vLLM's pool interface.
+//! Calls of vLLM's block pool.
 
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::prelude::*;
@@ -13,27 +13,27 @@ use super::events::VllmEvents;
 use super::manager::VllmManager;
 use super::sequence::VllmBlockSequence;
 use super::state::VllmState;
-use crate::crossing::{WithCore, found, known_hash, known_key, packed_key, take_blocks};
+use crate::ffi::{WithCore, found, known_hash, known_key, packed_key, take_blocks};
 
 #[pymethods]
 impl VllmManager {
     #[getter]
     fn num_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.gate.ask(py, |core| core.pool().num_blocks())
+        self.engine.cell.ask(py, |core| core.pool().num_blocks())
     }
 
     fn num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
-        self.engine.gate.ask(py, |core| core.pool().num_free_blocks())
+        self.engine.cell.ask(py, |core| core.pool().num_free_blocks())
     }
 
     fn set_num_free_blocks(&self, py: Python<'_>, n: usize) -> PyResult<()> {
-        self.engine.gate.edit(py, "set_num_free_blocks", |state| {
+        self.engine.cell.edit(py, "set_num_free_blocks", |state| {
             state.core.pool_mut().set_num_free_blocks(n).into_vllm(py)
         })
     }
 
     fn num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.gate.ask(py, |core| core.pool().num_pinned_blocks())
+        self.engine.cell.ask(py, |core| core.pool().num_pinned_blocks())
     }
 
     fn block<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyAny>> {
@@ -51,69 +51,69 @@ impl VllmManager {
         hash: &Bound<'py, PyAny>,
         groups: Vec<GroupId>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let hash = known_hash(hash, state.hash_len)?;
             let found = found(&state.core, hash, groups);
             found.map(|ids| block_list(py, &self.engine, ids)).transpose()
         })
     }
 
-    /// Every block.
+    /// Returns every block.
     fn blocks(&self, py: Python<'_>) -> PyResult<VllmBlockSequence> {
         Ok(VllmBlockSequence::new(&self.engine, self.num_blocks(py)?))
     }
 
-    /// The block that serves a packed key.
+    /// Returns the block that serves a packed key.
     fn block_of_key<'py>(&self, key: &Bound<'py, PyBytes>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let block = self.find_key(key)?;
         block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
     }
 
-    /// Keeps an empty dictionary as the alias keys of blocks are.
+    /// Keeps a dictionary, empty when passed, equal to the alias keys of blocks.
     fn follow_further_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.engine.gate.edit(keys.py(), "follow_further_keys", |state| {
+        self.engine.cell.edit(keys.py(), "follow_further_keys", |state| {
             state.core.pool_mut().track_alias_keys();
-            self.engine.followed(state).set_further_keys(keys);
+            self.engine.synced(state).set_further_keys(keys);
             state.follow(keys.py())
         })
     }
 
-    /// The block that serves a packed key, as an id.
+    /// Returns the id of the block that serves a packed key.
     fn find_key(&self, key: &Bound<'_, PyBytes>) -> PyResult<Option<BlockId>> {
-        self.engine.gate.read(key.py(), |state| {
+        self.engine.cell.read(key.py(), |state| {
             let key = known_key(key, state.hash_len)?;
             Ok(key.and_then(|key| state.core.pool().find(&key)))
         })
     }
 
     fn block_has_key(&self, block: BlockId, key: &Bound<'_, PyBytes>) -> PyResult<bool> {
-        self.engine.gate.read(key.py(), |state| {
+        self.engine.cell.read(key.py(), |state| {
             state.core.check_ids(&[block]).into_vllm(key.py())?;
             let key = known_key(key, state.hash_len)?;
             Ok(key.is_some_and(|key| state.core.pool().has_key(block, &key)))
         })
     }
 
-    /// The blocks that have a packed key, as ids: the one that serves it first.
+    /// Returns the ids of the blocks that have a packed key, the one that serves it first.
     fn blocks_of_key(&self, key: &Bound<'_, PyBytes>) -> PyResult<Vec<BlockId>> {
-        self.engine.gate.read(key.py(), |state| {
+        self.engine.cell.read(key.py(), |state| {
             let key = known_key(key, state.hash_len)?;
             Ok(key.map_or_else(Vec::new, |key| state.core.pool().blocks_of(&key)))
         })
     }
 
-    /// Every packed key, in no particular order.
+    /// Returns every packed key, in no particular order.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let keys = state.core.pool().keys();
             let packed = keys.map(|key| packed_key(py, &key, state.hash_len()));
             PyList::new(py, packed.collect::<Vec<_>>())
         })
     }
 
-    /// Every packed key of a block, its own hash first.
+    /// Returns every packed key of a block, its own hash first.
     fn keys_of_block<'py>(&self, py: Python<'py>, block: BlockId) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.read(py, |state| key_list(py, state, block))
+        self.engine.cell.read(py, |state| key_list(py, state, block))
     }
 
     fn insert_key(
@@ -122,15 +122,15 @@ impl VllmManager {
         key: &Bound<'_, PyBytes>,
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
-        self.engine.gate.edit(key.py(), "insert_key", |state| {
+        self.engine.cell.edit(key.py(), "insert_key", |state| {
             state.insert_key(block, key, num_tokens)?;
             state.follow(key.py())
         })
     }
 
-    /// Takes every key of a block away without an event and hands the packed keys out.
+    /// Removes every key of a block without an event. Returns the packed keys.
     fn remove_keys<'py>(&self, py: Python<'py>, block: BlockId) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.edit(py, "remove_keys", |state| {
+        self.engine.cell.edit(py, "remove_keys", |state| {
             let keys = key_list(py, state, block)?;
             state.remove_keys(block);
             state.follow(py)?;
@@ -139,7 +139,7 @@ impl VllmManager {
     }
 
     fn num_keys(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.gate.ask(py, |core| core.pool().num_keys())
+        self.engine.cell.ask(py, |core| core.pool().num_keys())
     }
 
     fn get_new_blocks<'py>(
@@ -148,15 +148,15 @@ impl VllmManager {
         num_blocks: usize,
     ) -> PyResult<Bound<'py, PyList>> {
         let Self { engine, .. } = self;
-        engine.gate.change(py, "get_new_blocks", |state| {
+        engine.cell.change(py, "get_new_blocks", |state| {
             let ids = take_blocks(&mut state.core, num_blocks).into_vllm(py)?;
-            engine.gate.handed_out(py, block_list(py, engine, ids))
+            engine.cell.handed_out(py, block_list(py, engine, ids))
         })
     }
 
     fn touch(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
-        self.engine.gate.change(blocks.py(), "touch", |state| {
+        self.engine.cell.change(blocks.py(), "touch", |state| {
             state.core.pool().check_none_by_hand(ids.iter().copied()).into_vllm(blocks.py())?;
             state.core.pool_mut().touch(&ids);
             Ok(())
@@ -165,25 +165,25 @@ impl VllmManager {
 
     fn free_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
-        self.engine.gate.change(blocks.py(), "free_blocks", |state| {
+        self.engine.cell.change(blocks.py(), "free_blocks", |state| {
             state.core.release_blocks(&ids).into_vllm(blocks.py())
         })
     }
 
-    /// Drops a reference to each block and puts those that lose their last at the queue's end.
+    /// Removes a reference from each block; blocks without references go to the back of the queue.
     fn unpin_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
         if ids.contains(&NULL_BLOCK) {
             return Err(PyAssertionError::new_err("the null block is not held and not unpinned"));
         }
-        self.engine.gate.change(blocks.py(), "unpin_blocks", |state| {
+        self.engine.cell.change(blocks.py(), "unpin_blocks", |state| {
             let unpinned = state.core.release_blocks_to_back(&ids);
             unpinned.map_err(|error| PyAssertionError::new_err(error.to_string()))
         })
     }
 
     fn evict_blocks(&self, py: Python<'_>, block_ids: Vec<i64>) -> PyResult<()> {
-        self.engine.gate.change(py, "evict_blocks", |state| {
+        self.engine.cell.change(py, "evict_blocks", |state| {
             let num_blocks = state.core.pool().num_blocks();
             let id = |&id: &i64| {
                 let inside = BlockId::try_from(id).ok().filter(|&id| (id as usize) < num_blocks);
@@ -201,27 +201,27 @@ impl VllmManager {
 
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
         self.engine
-            .gate
+            .cell
             .change(py, "reset_prefix_cache", |state| Ok(state.core.reset_prefix_cache()))
     }
 
-    /// The events since the last call; `None` where there was none.
+    /// Returns the events since the last call; `None` if there was none.
     fn take_events(&self, py: Python<'_>) -> PyResult<Option<VllmEvents>> {
-        self.engine.gate.change(py, "take_events", |state| {
+        self.engine.cell.change(py, "take_events", |state| {
             Ok(VllmEvents::of(state.core.take_events(), state.hash_len()))
         })
     }
 
-    /// Starts to keep what befalls blocks.
+    /// Starts to record observations of blocks.
     fn observe(&self, py: Python<'_>) -> PyResult<()> {
-        self.engine.gate.change(py, "observe", |state| {
+        self.engine.cell.change(py, "observe", |state| {
             state.core.pool_mut().observe();
             Ok(())
         })
     }
 
-    /// What befell blocks since the last call, in order: `("taken" | "touched" | "evicted", id)`,
-    /// and `("taking", n)` before `n` blocks are taken at once.
+    /// Returns the observations since the last call, in order: `("taken" | "touched" | "evicted",
+    /// id)`, and `("taking", n)` before `n` blocks are taken at once.
     fn take_observations<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let pair = |observation| match observation {
             Observation::Taking(n) => ("taking", n as BlockId),
@@ -229,16 +229,16 @@ impl VllmManager {
             Observation::Touched(id) => ("touched", id),
             Observation::Evicted(id) => ("evicted", id),
         };
-        self.engine.gate.change(py, "take_observations", |state| {
+        self.engine.cell.change(py, "take_observations", |state| {
             let observations = state.core.pool_mut().take_observations().into_iter();
             self.engine
-                .gate
+                .cell
                 .handed_out(py, PyList::new(py, observations.map(pair).collect::<Vec<_>>()))
         })
     }
 }
 
-/// Every packed key of a block.
+/// Returns every packed key of a block.
 fn key_list<'py>(
     py: Python<'py>,
     state: &VllmState,

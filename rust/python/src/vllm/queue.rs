@@ -10,34 +10,34 @@ use kvoxide_core::pool::QueueEnd;
 use super::blocks::{BACK, FRONT, VllmBlock, block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
-use super::walk::VllmFreeWalk;
+use super::queue_walk::VllmFreeWalk;
 
 #[pymethods]
 impl VllmManager {
-    /// What stands before the first free block and behind the last one; once there is a pool.
+    /// Returns the sentinels at both ends of the queue, once there is a pool.
     fn queue_ends<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let views = &self.engine.views;
         Some((views.end(py, FRONT)?, views.end(py, BACK)?))
     }
 
     fn free_blocks_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let ids: Vec<BlockId> = self.engine.gate.ask(py, |core| {
+        let ids: Vec<BlockId> = self.engine.cell.ask(py, |core| {
             let pool = core.pool();
             pool.queued_from(pool.first_queued()).collect()
         })?;
         block_list(py, &self.engine, ids)
     }
 
-    /// The free blocks behind one, or all of them.
+    /// Returns an iterator over the free blocks behind a block, or over all of them.
     #[pyo3(signature = (block=None))]
     fn walk_free_blocks(&self, block: Option<&Bound<'_, VllmBlock>>) -> PyResult<VllmFreeWalk> {
         let last = block.map(|block| block.get().id_at(block.py(), &self.engine)).transpose()?;
         Ok(VllmFreeWalk::new(&self.engine, last))
     }
 
-    /// Takes the first `n` blocks out of the queue.
+    /// Removes the first `n` blocks from the queue and returns them.
     fn unqueue_first<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyList>> {
-        let ids = self.engine.gate.edit(py, "unqueue_first", |state| {
+        let ids = self.engine.cell.edit(py, "unqueue_first", |state| {
             let pool = state.core.pool_mut();
             if !isize::try_from(n).is_ok_and(|n| n <= pool.num_free_blocks()) {
                 return Err(PyAssertionError::new_err(format!(
@@ -50,21 +50,21 @@ impl VllmManager {
             state.changes.add();
             Ok(ids)
         })?;
-        self.engine.gate.handed_out(py, block_list(py, &self.engine, ids))
+        self.engine.cell.handed_out(py, block_list(py, &self.engine, ids))
     }
 
-    /// Takes the first block out of the queue.
+    /// Removes the first block from the queue and returns it.
     fn unqueue_one<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if self.engine.gate.ask(py, |core| core.pool().num_free_blocks() <= 0)? {
+        if self.engine.cell.ask(py, |core| core.pool().num_free_blocks() <= 0)? {
             return Err(PyValueError::new_err("No free blocks available"));
         }
         self.unqueue_first(py, 1)?.get_item(0)
     }
 
-    /// Takes a block out of the queue.
+    /// Removes a block from the queue.
     fn unqueue(&self, py: Python<'_>, block: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(PyList::new(py, [block])?.as_any(), &self.engine)?;
-        self.engine.gate.edit(py, "unqueue", |state| {
+        self.engine.cell.edit(py, "unqueue", |state| {
             if !state.core.pool_mut().unqueue(ids[0]) {
                 return Err(PyRuntimeError::new_err(format!(
                     "block {} is not in the free queue and cannot be removed from it (invariant 2)",
@@ -76,11 +76,11 @@ impl VllmManager {
         })
     }
 
-    /// Puts blocks into the queue that were taken out of it or whose references were set to 0.
+    /// Adds blocks to the queue that were removed from it or whose references were set to 0.
     fn enqueue(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>, at_front: bool) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
         let end = if at_front { QueueEnd::Front } else { QueueEnd::Back };
-        self.engine.gate.edit(py, "enqueue", |state| {
+        self.engine.cell.edit(py, "enqueue", |state| {
             state.core.enqueue(&ids, end).into_vllm(py)?;
             state.changes.add();
             Ok(())

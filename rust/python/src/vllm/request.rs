@@ -1,4 +1,4 @@
-//! What is read of a vLLM request: its numbers at each call, and of its hashes those that the call
+//! Data read from a vLLM request: its numbers at each call, and the hashes that the call
 //! needs.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -12,15 +12,15 @@ use kvoxide_core::{
     BlockHash, Claim, Error, HashSource, HashWindow, RequestId, RequestView, Result,
 };
 
+use super::attributes::Reader;
 use super::errors::IntoVllmResult;
-use super::reading::Reader;
-use crate::crossing::{block_hash, hash_error};
+use crate::ffi::{block_hash, hash_error};
 
-/// A request that has been seen and not been freed.
+/// A request that has been looked up or has blocks, with its copied hashes.
 #[derive(Default)]
-pub(super) struct Mirror {
+pub(super) struct KnownRequest {
     pub(super) id: RequestId,
-    /// What it asks for its blocks.
+    /// The retention that it asks for its blocks.
     pub(super) claim: Option<Claim>,
     /// Position of the first hash that is kept.
     start: usize,
@@ -31,20 +31,20 @@ pub(super) struct Mirror {
     is_chain: bool,
 }
 
-impl Mirror {
-    /// A request of which nothing else is known.
+impl KnownRequest {
+    /// Returns a request without copied hashes.
     pub(super) fn new(id: RequestId, claim: Option<Claim>) -> Self {
         Self { id, claim, ..Self::default() }
     }
 
-    /// Lets the next call copy its hashes anew.
+    /// Drops the copied hashes, so that the next call copies them anew.
     pub(super) fn forget_hashes(&mut self) {
         self.hashes.clear();
     }
 
-    /// Copies those of the `needed` hashes that are new, and some that will be needed next. Hashes
-    /// are chained, so an equal last one means that all before it are equal; a list that was replaced
-    /// is copied anew.
+    /// Copies the `needed` hashes that are not copied yet, and some that will be needed next.
+    /// Hashes are chained, so an equal last one means that all before it are equal; a list that was
+    /// replaced is copied anew.
     pub(super) fn update(&mut self, source: &PyHashes<'_, '_>, needed: Range<usize>) -> Result<()> {
         if needed.start < self.start || !self.is_continued_by(source)? {
             self.start = needed.start;
@@ -61,12 +61,12 @@ impl Mirror {
         source.read(self.end(), 1, end - self.end(), &mut self.hashes)
     }
 
-    /// Behind the last hash that is kept.
+    /// Returns the position behind the last copied hash.
     fn end(&self) -> usize {
         self.start + self.hashes.len()
     }
 
-    /// Drops hashes that are needed no more, if they are as many as the others.
+    /// Drops hashes that are no longer needed, once they are half of all copied ones.
     fn forget_before(&mut self, first_needed: usize) {
         let num_passed = (first_needed - self.start).min(self.hashes.len());
         if num_passed * 2 >= self.hashes.len() {
@@ -82,29 +82,29 @@ impl Mirror {
         }
     }
 
-    /// What the core reads.
-    pub(super) fn view(&self, facts: &Facts) -> RequestView<'_> {
+    /// Returns the request as the core reads it.
+    pub(super) fn view(&self, snapshot: &RequestSnapshot) -> RequestView<'_> {
         let hashes = HashWindow::new(self.start, &self.hashes);
         let hashes = hashes.of_chain(self.num_hashes).chained(self.is_chain);
         RequestView {
-            num_prompt_tokens: facts.num_prompt_tokens,
-            num_computed_tokens: facts.num_computed_tokens,
-            num_in_flight_tokens: facts.num_in_flight_tokens,
-            shared_prefix_boundary: facts.shared_prefix_boundary,
-            is_waiting: facts.is_waiting,
-            ..RequestView::new(self.id, hashes, facts.num_tokens)
+            num_prompt_tokens: snapshot.num_prompt_tokens,
+            num_computed_tokens: snapshot.num_computed_tokens,
+            num_in_flight_tokens: snapshot.num_in_flight_tokens,
+            shared_prefix_boundary: snapshot.shared_prefix_boundary,
+            is_waiting: snapshot.is_waiting,
+            ..RequestView::new(self.id, hashes, snapshot.num_tokens)
         }
     }
 }
 
-/// So many hashes are copied at once, where the request has them: the first chunk of a long prompt
+/// So many hashes are copied at once, if the request has them: the first chunk of a long prompt
 /// must not wait for all of them, nor every chunk for its own.
 const READ_AHEAD: usize = 8192;
 
-/// Fewer hashes are read one by one: no slice is worth its making.
+/// Fewer hashes are read one by one, because a slice would cost more.
 const FEW: usize = 16;
 
-/// The hashes of a request where Python has them: a list or another sequence of bytes.
+/// The hashes of a request in Python: a list or another sequence of bytes.
 pub(super) struct PyHashes<'a, 'py> {
     hashes: &'a Bound<'py, PyAny>,
     list: Option<&'a Bound<'py, PyList>>,
@@ -116,7 +116,7 @@ pub(super) struct PyHashes<'a, 'py> {
 }
 
 impl<'a, 'py> PyHashes<'a, 'py> {
-    /// The hashes of a request, which says which of them kvoxide's hasher made.
+    /// Returns the hashes of a request, which knows which of them kvoxide's hasher made.
     pub(super) fn of(
         request: &'a Reader<'a, 'py>,
         hashes: &'a Bound<'py, PyAny>,
@@ -125,7 +125,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         Ok(Self { request: Some(request), ..Self::new(hashes, hash_len)? })
     }
 
-    /// A sequence of hashes of `hash_len` bytes, if that is known.
+    /// Returns a sequence of hashes of `hash_len` bytes, if that is known.
     pub(super) fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
         let list = hashes.cast::<PyList>().ok();
         let len = match list {
@@ -143,12 +143,12 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         })
     }
 
-    /// Bytes per hash, once one has been read.
+    /// Returns the bytes per hash, once one has been read.
     pub(super) fn hash_len(&self) -> Option<usize> {
         self.hash_len.get()
     }
 
-    /// A result of the core that read these hashes, with Python's own error where reading failed.
+    /// Returns the result of a call that read these hashes; Python's own error if reading failed.
     pub(super) fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
         match self.failure.take() {
             Some(failure) if result.is_err() => Err(failure),
@@ -156,8 +156,8 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         }
     }
 
-    /// Whether the list is as long as it was when kvoxide's hasher last added to it, and ends with
-    /// the object that it added.
+    /// Returns whether the list has the length that it had when kvoxide's hasher last added to it,
+    /// and ends with the object that it added.
     fn ends_as_made(&self) -> bool {
         let end = self.request.and_then(Reader::chain_end);
         let (Some(list), Some((len, last))) = (self.list, end) else { return false };
@@ -174,8 +174,8 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         })
     }
 
-    /// A slice touches hashes that lie apart in one tight loop, so that the waits for memory
-    /// overlap.
+    /// Reads hashes through a slice, which touches all of them in one tight loop, so that the waits
+    /// for memory overlap.
     fn get_slice(&self, first: usize, step: usize, n: usize) -> PyResult<Vec<BlockHash>> {
         let [first, step, n] = [first, step, n].map(|number| number as isize);
         let stop = first + (n - 1) * step + 1;
@@ -243,7 +243,7 @@ impl HashSource for PyHashes<'_, '_> {
 }
 
 /// The numbers of a request at the time of a call.
-pub(super) struct Facts {
+pub(super) struct RequestSnapshot {
     pub(super) num_tokens: usize,
     pub(super) num_prompt_tokens: usize,
     pub(super) num_computed_tokens: usize,
@@ -252,9 +252,9 @@ pub(super) struct Facts {
     pub(super) is_waiting: bool,
 }
 
-impl Facts {
-    /// Reads a request. `waiting` are the states that the watermark applies to; without a
-    /// watermark the state is not read.
+impl RequestSnapshot {
+    /// Reads a request. `waiting` are the statuses that the watermark applies to; without a
+    /// watermark the status is not read.
     pub(super) fn read(request: &Reader<'_, '_>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
         let py = request.py();
         let is_waiting = match waiting {

@@ -1,5 +1,5 @@
-//! Every block of a pool as a sequence of views: made one by one, and all of them once many are asked
-//! for.
+//! Every block of a pool as a sequence of views: made one by one, and all at once when Python has
+//! asked for many.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use kvoxide_core::BlockId;
 use super::blocks::{VllmBlock, block_list};
 use super::engine::Engine;
 
-/// Once more than one of so many blocks has been looked at, a list has all of them: Python reads it
-/// several times as fast.
+/// Once Python has asked for more than one in so many blocks, a list has all of them, which Python
+/// reads several times as fast.
 const SHARE: usize = 8;
-/// Fewer blocks are all looked at at once.
+/// In pools of up to so many blocks, the list is made at once.
 const FEW: usize = 1 << 10;
 
-/// Every block of a pool. Where most of them are looked at, the pool gets a list of all in its place.
+/// Every block of a pool. It replaces itself in the pool by a list once Python has asked for many.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockSequence", frozen)]
 pub(crate) struct VllmBlockSequence {
     engine: Arc<Engine>,
@@ -33,7 +33,7 @@ impl VllmBlockSequence {
         Self { engine: engine.clone(), len, all: PyOnceLock::new() }
     }
 
-    /// All blocks as a list, which the pool has from now on.
+    /// Returns all blocks as a list, which becomes the pool's attribute.
     fn all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         if let Some(all) = self.all.get(py) {
             return Ok(all.bind(py).clone());

@@ -1,4 +1,4 @@
-//! What vLLM's manager keeps behind its gate: the core, and how vLLM's requests are called there.
+//! The state of vLLM's manager: the core, and the numbers of vLLM's requests there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +10,21 @@ use pyo3::types::{PyBytes, PyString};
 
 use kvoxide_core::{BlockId, Claim, GroupBlocks, GroupSpec, Manager, RequestId};
 
+use super::attributes::{Reader, Requests};
 use super::claims::Claims;
 use super::errors::IntoVllmResult;
-use super::followed::Followed;
-use super::reading::{Reader, Requests};
-use super::request::Mirror;
-use crate::crossing::{Guarded, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
+use super::request::KnownRequest;
+use super::synced::Synced;
+use crate::ffi::{CheckedState, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
 
-type Mirrors = hashbrown::HashMap<String, Mirror, foldhash::fast::RandomState>;
+type KnownRequests = hashbrown::HashMap<String, KnownRequest, foldhash::fast::RandomState>;
 
-/// How often the free queue may have changed: read without the state, written by who has it.
+/// Counts how often the free queue may have changed. It is read without the cell.
 #[derive(Default)]
 pub(super) struct Changes(AtomicU64);
 
 impl Changes {
-    /// How often so far.
+    /// Returns the count.
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -39,26 +39,26 @@ impl Changes {
 /// The state of one vLLM manager.
 pub(crate) struct VllmState {
     pub(super) core: Manager,
-    /// Bytes of the block hashes in use, once one was seen.
+    /// Bytes of a block hash, once one has been read.
     pub(super) hash_len: Option<usize>,
-    pub(super) requests: Mirrors,
+    pub(super) requests: KnownRequests,
     /// How requests are read.
     pub(super) reading: Requests,
-    /// What requests ask for their blocks.
+    /// Reads the retention that requests ask for.
     pub(super) claims: Claims,
     next_id: RequestId,
-    /// How many calls that may change something go by from one check to the next; 0 for no check.
+    /// Invariants are checked after every so many changing calls; 0 for never.
     check_every: u64,
     num_calls: u64,
-    /// Counts whenever the free queue may have changed.
+    /// Counts changes of the free queue.
     pub(super) changes: Arc<Changes>,
-    /// None where nobody asked for what has to be kept up to date.
-    pub(super) followed: Option<Box<Followed>>,
+    /// `None` until Python asks for a list or dictionary that has to be kept up to date.
+    pub(super) synced: Option<Box<Synced>>,
 }
 
-impl Guarded for VllmState {
+impl CheckedState for VllmState {
     #[inline]
-    fn look_after(&mut self, call: &'static str) -> Result<(), String> {
+    fn check_after(&mut self, call: &'static str) -> Result<(), String> {
         self.changes.add();
         if self.is_behind() {
             Python::attach(|py| self.follow(py)).map_err(|error| {
@@ -89,9 +89,9 @@ impl WithCore for VllmState {
 }
 
 impl VllmState {
-    /// The state of a manager that nobody has used.
+    /// Returns the state of a new manager.
     pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
-        let requests = Mirrors::default();
+        let requests = KnownRequests::default();
         Self {
             claims: Claims::new(&core),
             core,
@@ -102,30 +102,30 @@ impl VllmState {
             check_every,
             num_calls: 0,
             changes: Arc::default(),
-            followed: None,
+            synced: None,
         }
     }
 
-    /// A call changes, or may change, what a request holds.
+    /// Notes that a call may change the tables of a request.
     #[inline]
     pub(super) fn note(&mut self, request: RequestId) {
-        if let Some(followed) = &mut self.followed {
-            followed.note(request);
+        if let Some(synced) = &mut self.synced {
+            synced.note(request);
         }
     }
 
     #[inline]
     fn is_behind(&self) -> bool {
-        self.followed.as_ref().is_some_and(|followed| {
-            followed.is_behind() || self.core.pool().has_changed_alias_keys()
-        })
+        self.synced
+            .as_ref()
+            .is_some_and(|synced| synced.is_behind() || self.core.pool().has_changed_alias_keys())
     }
 
-    /// Brings what others look at up to date.
+    /// Brings the lists and dictionaries that Python has up to date.
     pub(super) fn follow(&mut self, py: Python<'_>) -> PyResult<()> {
         let hash_len = self.hash_len();
-        match &mut self.followed {
-            Some(followed) => followed.follow(py, &mut self.core, hash_len),
+        match &mut self.synced {
+            Some(synced) => synced.follow(py, &mut self.core, hash_len),
             None => Ok(()),
         }
     }
@@ -141,47 +141,47 @@ impl VllmState {
         })
     }
 
-    /// Checks every invariant, and that vLLM can name each request that holds blocks.
+    /// Checks every invariant, and that each request with blocks has a name.
     pub(super) fn check(&self) -> Result<(), String> {
         kvoxide_core::check(&self.core)?;
-        let num_named = self.requests.values().filter(|mirror| self.core.knows(mirror.id)).count();
+        let num_named = self.requests.values().filter(|known| self.core.knows(known.id)).count();
         match self.core.num_requests() {
             held if held == num_named => Ok(()),
             held => Err(format!("{held} requests hold blocks, {num_named} of them have a name")),
         }
     }
 
-    /// 32 bytes over all of the state.
+    /// Returns 32 bytes that depend on all of the state.
     pub(super) fn digest(&self) -> [u8; 32] {
         let beside = [self.requests.len(), self.hash_len(), self.next_id as usize];
         mixed_digest(&self.core, &beside)
     }
 
-    /// Runs a call about a request: with the core, the request's mirror, and the length of hashes.
-    /// Where it fails, nothing that was read for it is kept.
+    /// Runs a call about a request with the core, the known request and the length of hashes.
+    /// If it fails, nothing that was read for it is kept.
     pub(super) fn about<R>(
         &mut self,
         request: &Reader<'_, '_>,
-        call: impl FnOnce(&mut Manager, &mut Mirror, &mut Option<usize>) -> PyResult<R>,
+        call: impl FnOnce(&mut Manager, &mut KnownRequest, &mut Option<usize>) -> PyResult<R>,
     ) -> PyResult<R> {
         let name = request.get(intern!(request.py(), "request_id"))?;
         let name = name.cast::<PyString>()?.to_str()?;
         let last_id = self.next_id;
-        let mirror = self.requests.entry_ref(name).or_insert_with(|| {
+        let known = self.requests.entry_ref(name).or_insert_with(|| {
             self.next_id += 1;
-            Mirror::new(self.next_id, self.claims.read(request.request))
+            KnownRequest::new(self.next_id, self.claims.read(request.request))
         });
-        self.claims.tell_time(&mut self.core, mirror.claim);
-        check_by_hand(&mut self.core, mirror.id)?;
-        if let Some(followed) = &mut self.followed {
-            followed.note(mirror.id);
+        self.claims.tell_time(&mut self.core, known.claim);
+        check_by_hand(&mut self.core, known.id)?;
+        if let Some(synced) = &mut self.synced {
+            synced.note(known.id);
         }
         let mut hash_len = self.hash_len;
-        let claim = mirror.claim;
-        let result = self.core.claiming(claim.as_ref(), |core| call(core, mirror, &mut hash_len));
+        let claim = known.claim;
+        let result = self.core.claiming(claim.as_ref(), |core| call(core, known, &mut hash_len));
         match result {
             Ok(_) => self.hash_len = hash_len,
-            Err(_) if self.next_id == last_id => mirror.forget_hashes(),
+            Err(_) if self.next_id == last_id => known.forget_hashes(),
             Err(_) => {
                 self.forget(name);
                 self.next_id = last_id;
@@ -190,13 +190,13 @@ impl VllmState {
         result
     }
 
-    /// The number of a request that holds blocks.
+    /// Returns the number of a request that has blocks.
     pub(super) fn id_of(&self, request_id: &str) -> Option<RequestId> {
-        self.requests.get(request_id).map(|mirror| mirror.id).filter(|&id| self.core.knows(id))
+        self.requests.get(request_id).map(|known| known.id).filter(|&id| self.core.knows(id))
     }
 
-    /// Writes to the tables of a request, by its number; one that nobody knows gets one, unless the
-    /// write is refused. What it then holds is followed, and where that is nothing it is forgotten.
+    /// Writes to the tables of a request. An unknown request gets a number, unless the
+    /// write is refused; a request without blocks is forgotten afterwards.
     pub(super) fn write(
         &mut self,
         py: Python<'_>,
@@ -204,11 +204,11 @@ impl VllmState {
         write: impl FnOnce(&mut Manager, RequestId) -> kvoxide_core::Result<()>,
     ) -> PyResult<()> {
         let last_id = self.next_id;
-        let mirror = self.requests.entry_ref(request_id).or_insert_with(|| {
+        let known = self.requests.entry_ref(request_id).or_insert_with(|| {
             self.next_id += 1;
-            Mirror::new(self.next_id, None)
+            KnownRequest::new(self.next_id, None)
         });
-        let id = mirror.id;
+        let id = known.id;
         if let Err(refused) = write(&mut self.core, id) {
             if self.next_id != last_id {
                 self.forget(request_id);
@@ -224,18 +224,18 @@ impl VllmState {
         Ok(())
     }
 
-    /// The names of requests.
+    /// Returns the names of requests by their numbers.
     pub(super) fn names_of(
         &self,
         ids: impl Iterator<Item = RequestId>,
     ) -> hashbrown::HashMap<RequestId, &str> {
         let wanted: hashbrown::HashSet<_> = ids.collect();
         let known = self.requests.iter().filter(|_| !wanted.is_empty());
-        let known = known.filter(|(_, mirror)| wanted.contains(&mirror.id));
-        known.map(|(name, mirror)| (mirror.id, name.as_str())).collect()
+        let known = known.filter(|(_, known)| wanted.contains(&known.id));
+        known.map(|(name, known)| (known.id, name.as_str())).collect()
     }
 
-    /// What a request holds; no blocks for one that holds nothing.
+    /// Returns the block tables of a request; empty ones for a request without blocks.
     pub(super) fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
         let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
         match held {
@@ -244,32 +244,32 @@ impl VllmState {
         }
     }
 
-    /// Forgets the name of a request; its number, if it holds blocks.
+    /// Forgets the name of a request. Returns its number, if it has blocks.
     pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
         self.forget_claimed(request_id).map(|(id, _)| id)
     }
 
-    /// As [`Self::forget`], with what the request asked for its blocks, which it is about to give
-    /// back.
+    /// Forgets the name of a request whose blocks are about to be released. Returns its number, if
+    /// it has blocks, and its retention.
     pub(super) fn forget_claimed(
         &mut self,
         request_id: &str,
     ) -> Option<(RequestId, Option<Claim>)> {
-        let Mirror { id, claim, .. } = self.requests.remove(request_id)?;
-        if let Some(followed) = &mut self.followed {
-            Python::attach(|py| followed.forget(py, request_id, id));
+        let KnownRequest { id, claim, .. } = self.requests.remove(request_id)?;
+        if let Some(synced) = &mut self.synced {
+            Python::attach(|py| synced.forget(py, request_id, id));
         }
         self.core.forget_lookup(id);
         self.claims.tell_time(&mut self.core, claim);
         self.core.knows(id).then_some((id, claim))
     }
 
-    /// What a request asks for its blocks.
+    /// Returns the retention that a request asked for.
     pub(super) fn claim_of(&self, request_id: &str) -> Option<Claim> {
         self.requests.get(request_id)?.claim
     }
 
-    /// Adds a key, given as vLLM packs it, to a block.
+    /// Adds a key, as vLLM packs it, to a block.
     pub(super) fn insert_key(
         &mut self,
         block: BlockId,
@@ -293,7 +293,7 @@ impl VllmState {
         Ok(())
     }
 
-    /// Takes every key of a block away without an event.
+    /// Removes every key of a block without an event.
     pub(super) fn remove_keys(&mut self, block: BlockId) {
         self.changes.add();
         let pool = self.core.pool_mut();
@@ -305,7 +305,7 @@ impl VllmState {
     }
 }
 
-/// Checks what others wrote to the tables of a request before it goes on.
+/// Checks tables that were written from outside before the engine uses them.
 #[inline]
 fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
     if !core.is_newly_written(request) {

@@ -1,4 +1,4 @@
-//! The views of blocks that somebody looked at: a block is one Python object from then on, for as long
+//! The views of blocks that Python has asked for. A block keeps its view for as long
 //! as its pool lives, as vLLM's code expects (`is`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use pyo3::types::PyList;
 
 use kvoxide_core::BlockId;
 
-/// Views that are in one piece of memory, made once one of them is asked for.
+/// Views per page; a page is made when one of its views is.
 const PAGE: usize = 1 << 9;
 
 type View = Option<Py<PyAny>>;
 
-/// Block id -> the view of it. Every view leads back to who has these: the pool closes them when it
-/// ends.
+/// The view of each block id. Every view refers to the engine, which has these views, so the pool
+/// closes them when it ends.
 #[derive(Default)]
 pub(super) struct Views(Mutex<Pages>);
 
@@ -27,25 +27,25 @@ struct Pages {
 }
 
 impl Views {
-    /// From now on views are kept, and the objects at both ends of the free queue too.
+    /// Starts to keep views, and keeps the sentinels at both ends of the free queue.
     pub(super) fn open(&self, ends: [Py<PyAny>; 2]) {
         let mut pages = self.pages();
         pages.is_open = true;
         pages.ends = Some(ends);
     }
 
-    /// Lets every view go.
+    /// Drops every view.
     pub(super) fn close(&self) {
         let closed = std::mem::take(&mut *self.pages());
         drop(closed);
     }
 
-    /// Number of views that were made.
+    /// Returns how many views were made.
     pub(super) fn num_made(&self) -> usize {
         self.pages().num_made
     }
 
-    /// The view of a block: the one that is there, or one that is made now.
+    /// Returns the view of a block, and makes it first if there is none.
     #[inline]
     pub(super) fn of<'py>(
         &self,
@@ -56,7 +56,7 @@ impl Views {
         self.pages().of(py, id, make)
     }
 
-    /// The views of blocks as a list.
+    /// Returns the views of blocks as a list.
     pub(super) fn list<'py>(
         &self,
         py: Python<'py>,
@@ -71,12 +71,14 @@ impl Views {
         PyList::new(py, views)
     }
 
-    /// What stands before the first block of the free queue (0) or behind the last one (1).
+    /// Returns the sentinel before the first block of the free queue (0) or behind the last one
+    /// (1).
     pub(super) fn end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
         self.pages().ends.as_ref().map(|ends| ends[end].bind(py).clone())
     }
 
-    /// Under the GIL nobody waits: no Python code runs while this is held.
+    /// Returns the pages. The lock is always free: the GIL is held, and no Python code runs under
+    /// the lock.
     #[inline]
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,10 +1,10 @@
-//! The prefix cache as a whole: what was found there, what leaves it, and the events that say so.
+//! Methods about the whole prefix cache: statistics, eviction, events.
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::construction::PyManager;
-use crate::crossing::count;
+use crate::ffi::count;
 use crate::standalone::pool::{evict_blocks, take_events};
 use crate::standalone::request::PyRequest;
 use crate::standalone::stats::PrefixCacheStats;
@@ -13,11 +13,11 @@ use crate::standalone::stats::PrefixCacheStats;
 impl PyManager {
     #[pyo3(name = "evict_blocks")]
     fn py_evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        evict_blocks(&self.gate, block_ids)
+        evict_blocks(&self.cell, block_ids)
     }
 
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        self.gate.change(py, "reset_prefix_cache", |state| {
+        self.cell.change(py, "reset_prefix_cache", |state| {
             let done = state.reset_pool(py)?;
             if let (true, Some(stats)) = (done, &mut state.stats) {
                 stats.reset = true;
@@ -28,17 +28,17 @@ impl PyManager {
 
     #[pyo3(name = "take_events")]
     fn py_take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        take_events(&self.gate, py)
+        take_events(&self.cell, py)
     }
 
     fn make_prefix_cache_stats(&self, py: Python<'_>) -> PyResult<Option<PrefixCacheStats>> {
-        self.gate.change(py, "make_prefix_cache_stats", |state| {
+        self.cell.change(py, "make_prefix_cache_stats", |state| {
             Ok(state.stats.as_mut().map(std::mem::take))
         })
     }
 
     fn prefix_cache_lookup_enabled(&self, py: Python<'_>, request: &PyRequest) -> PyResult<bool> {
-        self.gate.read(py, |state| Ok(state.looks_up(request)))
+        self.cell.read(py, |state| Ok(state.looks_up(request)))
     }
 
     fn record_prefix_cache_stats(
@@ -48,7 +48,7 @@ impl PyManager {
         num_hits: i64,
     ) -> PyResult<()> {
         let num_hits = count(py, "num_hits", num_hits)?;
-        self.gate.change(py, "record_prefix_cache_stats", |state| {
+        self.cell.change(py, "record_prefix_cache_stats", |state| {
             if state.looks_up(request)
                 && let Some(stats) = &mut state.stats
             {

@@ -1,4 +1,4 @@
-//! How a manager is made, and what it was made with.
+//! The constructor of a manager, and the arguments that it was made with.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use pyo3::prelude::*;
 
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig, Policy};
 
-use crate::crossing::{BlockLists, Gate, IntoPyResult, PyConfig, PyPolicy, optional_size, size};
+use crate::ffi::{BlockLists, GuardedCell, IntoPyResult, PyConfig, PyPolicy, optional_size, size};
 use crate::standalone::blocks::PyBlocks;
 use crate::standalone::clock::Clock;
 use crate::standalone::pool::PyBlockPool;
-use crate::standalone::state::{State, StateGate};
+use crate::standalone::state::{State, StateCell};
 use crate::standalone::stats::PrefixCacheStats;
 
 /// The KV cache manager of a scheduler.
 #[pyclass(module = "kvoxide", name = "KVCacheManager", frozen)]
 pub(crate) struct PyManager {
-    pub(super) gate: Arc<StateGate>,
+    pub(super) cell: Arc<StateCell>,
     config: PyConfig,
 }
 
 impl PyManager {
-    /// Blocks as Python gets them.
+    /// Returns blocks as a Python object.
     pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> PyBlocks {
-        PyBlocks { lists: BlockLists::new(&self.gate, groups) }
+        PyBlocks { lists: BlockLists::new(&self.cell, groups) }
     }
 
     pub(super) fn num_groups(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.config().groups.len())
+        self.cell.ask(py, |core| core.config().groups.len())
     }
 }
 
@@ -95,7 +95,7 @@ impl PyManager {
             claims: HashMap::new(),
             clock: Clock::new(clock),
         };
-        Ok(Self { gate: Arc::new(Gate::new(state)), config: kv_cache_config })
+        Ok(Self { cell: Arc::new(GuardedCell::new(state)), config: kv_cache_config })
     }
 
     #[getter]
@@ -105,27 +105,27 @@ impl PyManager {
 
     #[getter]
     fn policy(&self, py: Python<'_>) -> PyResult<PyPolicy> {
-        self.gate.ask(py, |core| PyPolicy { policy: core.config().policy.clone() })
+        self.cell.ask(py, |core| PyPolicy { policy: core.config().policy.clone() })
     }
 
     #[getter]
     fn max_model_len(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.config().max_model_len)
+        self.cell.ask(py, |core| core.config().max_model_len)
     }
 
     #[getter]
     fn scheduler_block_size(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.scheduler_block_size())
+        self.cell.ask(py, |core| core.scheduler_block_size())
     }
 
     #[getter]
     fn hash_block_size(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.hash_block_size())
+        self.cell.ask(py, |core| core.hash_block_size())
     }
 
     #[getter]
     fn enable_caching(&self, py: Python<'_>) -> PyResult<bool> {
-        self.gate.ask(py, |core| core.config().enable_caching)
+        self.cell.ask(py, |core| core.config().enable_caching)
     }
 
     #[getter]
@@ -135,26 +135,26 @@ impl PyManager {
 
     #[getter]
     fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.gate.ask(py, |core| core.watermark_blocks())
+        self.cell.ask(py, |core| core.watermark_blocks())
     }
 
     #[getter]
     fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
-        self.gate.ask(py, Manager::has_partial_hits)
+        self.cell.ask(py, Manager::has_partial_hits)
     }
 
     #[getter]
     fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.gate.ask(py, Manager::keeps_junction_states)
+        self.cell.ask(py, Manager::keeps_junction_states)
     }
 
     #[getter]
     fn usage(&self, py: Python<'_>) -> PyResult<f64> {
-        self.gate.ask(py, |core| core.pool().usage())
+        self.cell.ask(py, |core| core.pool().usage())
     }
 
     #[getter]
     fn block_pool(&self) -> PyBlockPool {
-        PyBlockPool { gate: self.gate.clone() }
+        PyBlockPool { cell: self.cell.clone() }
     }
 }

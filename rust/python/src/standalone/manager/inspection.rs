@@ -1,4 +1,4 @@
-//! What operators and tests look at.
+//! Methods for operators and tests.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -6,25 +6,25 @@ use pyo3::types::PyBytes;
 use kvoxide_core::{Error, check};
 
 use super::construction::PyManager;
-use crate::crossing::{IntoPyResult, PyRetentionReport, mixed_digest};
+use crate::ffi::{IntoPyResult, PyRetentionReport, mixed_digest};
 
 #[pymethods]
 impl PyManager {
     fn retention_report(&self, py: Python<'_>) -> PyResult<Option<PyRetentionReport>> {
-        self.gate.read(py, |state| Ok(PyRetentionReport::of(&state.core)))
+        self.cell.read(py, |state| Ok(PyRetentionReport::of(&state.core)))
     }
 
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.read(py, |state| check(&state.core).map_err(Error::Internal).into_py(py))
+        self.cell.read(py, |state| check(&state.core).map_err(Error::Internal).into_py(py))
     }
 
     fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             Ok(PyBytes::new(py, &mixed_digest(&state.core, &[state.events.len()])))
         })
     }
 
     fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.panic_for_tests(py)
+        self.cell.panic_for_tests(py)
     }
 }

@@ -1,4 +1,4 @@
-//! What the scheduler calls about one request, from its look-up to its end.
+//! The scheduler's calls about one request, from its look-up to its end.
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -6,7 +6,7 @@ use pyo3::types::PyList;
 use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, GroupBlocks, Manager};
 
 use super::construction::PyManager;
-use crate::crossing::{BlockLists, IntoPyResult, count, request_error};
+use crate::ffi::{BlockLists, IntoPyResult, count, request_error};
 use crate::standalone::blocks::{PyBlock, PyBlocks};
 use crate::standalone::request::PyRequest;
 use crate::standalone::state::State;
@@ -24,7 +24,7 @@ impl PyManager {
             Some(length) => count(py, "max_cache_hit_length", length)?,
             None => request.num_tokens - 1,
         };
-        self.gate.change(py, "get_computed_blocks", |state| {
+        self.cell.change(py, "get_computed_blocks", |state| {
             state.check_request(py, request)?;
             if !state.looks_up(request) {
                 return Ok((self.wrap(state.core.no_blocks()), 0, 0));
@@ -53,7 +53,7 @@ impl PyManager {
             Some(length) => count(py, "max_cache_hit_length", length)?,
             None => request.num_tokens - 1,
         };
-        let deepest = self.gate.read(py, |state| {
+        let deepest = self.cell.read(py, |state| {
             state.check_request(py, request)?;
             match state.looks_up(request) {
                 true => state.core.find_deepest_hit(&request.view().hashes, max_length).into_py(py),
@@ -105,14 +105,14 @@ impl PyManager {
             has_scheduled_reqs,
             skip_zeroing_group_ids: &[],
         };
-        self.gate.change(py, "allocate_slots", |state| {
+        self.cell.change(py, "allocate_slots", |state| {
             let unzeroed = skip_zeroing_group_ids.into_iter().map(|id| state.group_id(py, id));
             let unzeroed = unzeroed.map(|id| Ok(usize::from(id?))).collect::<PyResult<Vec<_>>>()?;
             let args = AllocateArgs { skip_zeroing_group_ids: &unzeroed, ..args };
             let new = allocate(state, py, request, &args)?;
-            let blocks = |ids| PyBlocks { lists: BlockLists::of_new(&self.gate, ids) };
+            let blocks = |ids| PyBlocks { lists: BlockLists::of_new(&self.cell, ids) };
             let made = new.map(|new| Bound::new(py, blocks(new))).transpose();
-            self.gate.handed_out(py, made)
+            self.cell.handed_out(py, made)
         })
     }
 
@@ -123,7 +123,7 @@ impl PyManager {
         num_computed_tokens: i64,
     ) -> PyResult<()> {
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        self.gate.change(py, "cache_blocks", |state| {
+        self.cell.change(py, "cache_blocks", |state| {
             state.held(py, request)?;
             if num_computed > request.num_tokens {
                 let message = format!(
@@ -142,7 +142,7 @@ impl PyManager {
     }
 
     fn free(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
-        self.gate.change(py, "free", |state| {
+        self.cell.change(py, "free", |state| {
             let id = state.held(py, request)?;
             state.change_for(py, id, None, |core| core.free(id))?;
             state.claims.remove(&id);
@@ -162,7 +162,7 @@ impl PyManager {
         let processed = count(py, "processed_computed_tokens", processed_computed_tokens)?;
         let prompt =
             num_prompt_tokens.map(|tokens| count(py, "num_prompt_tokens", tokens)).transpose()?;
-        self.gate.change(py, "remove_skipped_blocks", |state| {
+        self.cell.change(py, "remove_skipped_blocks", |state| {
             let id = state.request_id(py, request_id)?;
             state.change_for(py, id, None, |core| core.remove_skipped_blocks(id, processed, prompt))
         })
@@ -173,12 +173,12 @@ impl PyManager {
         py: Python<'py>,
         request: &PyRequest,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.gate.change(py, "pop_blocks_for_free", |state| {
+        self.cell.change(py, "pop_blocks_for_free", |state| {
             let id = state.held(py, request)?;
             let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
             state.claims.remove(&id);
             state.names.remove(&request.request_id);
-            self.gate.handed_out(py, PyBlock::list(py, &self.gate, ids))
+            self.cell.handed_out(py, PyBlock::list(py, &self.cell, ids))
         })
     }
 
@@ -216,14 +216,14 @@ impl PyManager {
             apply_admission_cap,
             is_question: false,
         };
-        self.gate.change(py, "get_num_blocks_to_allocate", |state| {
+        self.cell.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;
             state.core.get_num_blocks_to_allocate(request.id, &demand).into_py(py)
         })
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request: &PyRequest) -> PyResult<usize> {
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             let id = state.held(py, request)?;
             state.core.estimate_cached_tokens(id).into_py(py)
         })
@@ -231,20 +231,21 @@ impl PyManager {
 }
 
 impl PyManager {
-    /// The blocks of a look-up that a caller hands in; none where there was no look-up.
+    /// Returns the blocks of a hit that a caller passes; none without a hit.
     fn given_hit<'a>(
         &self,
         py: Python<'_>,
         blocks: Option<&'a Bound<'_, PyBlocks>>,
     ) -> PyResult<&'a [GroupBlocks]> {
         match blocks {
-            Some(blocks) => Ok(blocks.get().lists.groups_at(py, &self.gate)?),
+            Some(blocks) => Ok(blocks.get().lists.groups_at(py, &self.cell)?),
             None => Ok(&[]),
         }
     }
 }
 
-/// Slots for a step of a request: `None` if they do not fit, else the new blocks.
+/// Allocates slots for a step of a request. Returns the new blocks; `None` if too few blocks are
+/// free.
 fn allocate(
     state: &mut State,
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! What requests hold, as blocks and as ids, and blocks that callers put together.
+//! Block tables of requests as blocks and as ids, and blocks that callers combine.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -6,18 +6,18 @@ use pyo3::types::PyTuple;
 use kvoxide_core::GroupBlocks;
 
 use super::construction::PyManager;
-use crate::crossing::{IntoPyResult, count, held_blocks, id_lists, request_error};
+use crate::ffi::{IntoPyResult, count, held_blocks, id_lists, request_error};
 use crate::standalone::blocks::{PyBlock, PyBlocks};
 
 #[pymethods]
 impl PyManager {
     #[getter]
     fn empty_kv_cache_blocks(&self, py: Python<'_>) -> PyResult<PyBlocks> {
-        self.gate.ask(py, |core| self.wrap(core.no_blocks()))
+        self.cell.ask(py, |core| self.wrap(core.no_blocks()))
     }
 
     fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<PyBlocks> {
-        self.gate.read(py, |state| Ok(self.wrap(held_blocks(state.blocks_of(py, request_id)?))))
+        self.cell.read(py, |state| Ok(self.wrap(held_blocks(state.blocks_of(py, request_id)?))))
     }
 
     fn get_block_ids<'py>(
@@ -25,7 +25,7 @@ impl PyManager {
         py: Python<'py>,
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             let held = state.blocks_of(py, request_id)?;
             id_lists(py, held.groups.iter().map(|group| &group.blocks))
         })
@@ -38,7 +38,7 @@ impl PyManager {
         num_computed_tokens: i64,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             let held = state.blocks_of(py, request_id)?;
             let groups = held.groups.iter().zip(state.core.groups());
             let computed = groups.map(|(held, group)| {
@@ -58,7 +58,7 @@ impl PyManager {
         py: Python<'_>,
         running_request_id: &str,
     ) -> PyResult<Vec<usize>> {
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             state.request_id(py, running_request_id)?;
             Ok(vec![0; state.core.config().groups.len()])
         })
@@ -75,7 +75,7 @@ impl PyManager {
             return Err(request_error(py, message));
         }
         let ids = |group: Vec<Bound<'_, PyBlock>>| {
-            let ids = group.iter().map(|block| block.get().view.id_at(py, &self.gate));
+            let ids = group.iter().map(|block| block.get().view.id_at(py, &self.cell));
             Ok(GroupBlocks::new(0, ids.collect::<PyResult<_>>()?))
         };
         Ok(self.wrap(blocks.into_iter().map(ids).collect::<PyResult<Vec<_>>>()?))
@@ -87,9 +87,9 @@ impl PyManager {
         blocks: &Bound<'_, PyBlocks>,
         num_computed_tokens: i64,
     ) -> PyResult<PyBlocks> {
-        let groups = blocks.get().lists.groups_at(py, &self.gate)?;
+        let groups = blocks.get().lists.groups_at(py, &self.cell)?;
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
-        self.gate.read(py, |state| {
+        self.cell.read(py, |state| {
             Ok(self.wrap(state.core.truncated(groups, num_computed).into_py(py)?))
         })
     }

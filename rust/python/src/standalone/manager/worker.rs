@@ -1,4 +1,4 @@
-//! What the worker is to do before it runs a step.
+//! Commands for the worker, to run before a step.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use pyo3::types::{PyDict, PyList};
 use super::construction::PyManager;
 use kvoxide_core::{BlockId, GroupId};
 
-use crate::crossing::{IntoPyResult, count, offloads_by_name};
+use crate::ffi::{IntoPyResult, count, offloads_by_name};
 use crate::standalone::blocks::PyBlock;
 use crate::standalone::copies::PyBlockCopy;
 use crate::standalone::request::PyRequest;
 
-/// Blocks to copy, and views of the same blocks.
+/// Blocks to copy, and views of these blocks.
 type Copies<'py> = (Vec<PyBlockCopy>, Bound<'py, PyList>);
 
 #[pymethods]
 impl PyManager {
     fn take_new_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.gate.take_new_block_ids(py)
+        self.cell.take_new_block_ids(py)
     }
 
     fn record_blocks_for_zeroing(
@@ -29,19 +29,19 @@ impl PyManager {
         start_token: i64,
     ) -> PyResult<()> {
         let start = count(py, "start_token", start_token)?;
-        self.gate.change(py, "record_blocks_for_zeroing", |state| {
+        self.cell.change(py, "record_blocks_for_zeroing", |state| {
             let id = state.request_id(py, request_id)?;
             state.core.record_blocks_for_zeroing(id, start).into_py(py)
         })
     }
 
-    /// Blocks to copy, from and to, and the same blocks as views, whose references the caller gives
-    /// back once the copies are done.
+    /// Returns source and destination of each copy, and these blocks as views, whose references the
+    /// caller releases once the copies are done.
     fn take_kv_cache_block_copies<'py>(&self, py: Python<'py>) -> PyResult<Copies<'py>> {
-        self.gate.change(py, "take_kv_cache_block_copies", |state| {
+        self.cell.change(py, "take_kv_cache_block_copies", |state| {
             let copies = state.core.take_block_copies();
             let ends = copies.iter().flat_map(|&(from, to)| [from, to]);
-            let ends = self.gate.handed_out(py, PyBlock::list(py, &self.gate, ends))?;
+            let ends = self.cell.handed_out(py, PyBlock::list(py, &self.cell, ends))?;
             let copy = |&(src_block_id, dst_block_id): &(BlockId, BlockId)| PyBlockCopy {
                 src_block_id,
                 dst_block_id,
@@ -51,14 +51,14 @@ impl PyManager {
     }
 
     fn take_boundary_state_offloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.gate.change(py, "take_boundary_state_offloads", |state| {
+        self.cell.change(py, "take_boundary_state_offloads", |state| {
             let offloads = state.core.take_offloads();
             let names: HashMap<_, _> = match offloads.is_empty() {
                 true => HashMap::new(),
                 false => state.names.iter().map(|(name, &id)| (id, name.as_str())).collect(),
             };
             let made = offloads_by_name(py, &offloads, |request| names.get(&request).copied());
-            self.gate.handed_out(py, made)
+            self.cell.handed_out(py, made)
         })
     }
 
@@ -67,7 +67,7 @@ impl PyManager {
         py: Python<'_>,
         request: &PyRequest,
     ) -> PyResult<Vec<(GroupId, BlockId, usize)>> {
-        self.gate.change(py, "finalize_partial_tail_offloads", |state| {
+        self.cell.change(py, "finalize_partial_tail_offloads", |state| {
             state.held(py, request)?;
             let tails = state.core.finalize_partial_tails(&request.view());
             Ok(tails.iter().map(|tail| (tail.group, tail.block, tail.num_tokens)).collect())
@@ -75,7 +75,7 @@ impl PyManager {
     }
 
     fn new_step_starts(&self, py: Python<'_>) -> PyResult<()> {
-        self.gate.change(py, "new_step_starts", |state| {
+        self.cell.change(py, "new_step_starts", |state| {
             state.core.new_step_starts();
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! How a manager is made, and what stands for it in Python.
+//! The constructor of the engine, and its link to the Python pool.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use pyo3::sync::PyOnceLock;
 
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
-use crate::crossing::{BlockLists, IntoPyResult, PyConfig, PyPolicy};
+use crate::ffi::{BlockLists, IntoPyResult, PyConfig, PyPolicy};
+use crate::vllm::attributes::{ListLength, Requests};
 use crate::vllm::blocks::VllmBlocks;
 use crate::vllm::engine::Engine;
-use crate::vllm::reading::{ListLength, Requests};
+use crate::vllm::queue_walk::{VllmKeeper, VllmQueueEnd};
 use crate::vllm::state::VllmState;
-use crate::vllm::walk::{VllmKeeper, VllmQueueEnd};
 
 /// The engine of one vLLM manager.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmManager", frozen)]
@@ -20,12 +20,12 @@ pub(crate) struct VllmManager {
     pub(in crate::vllm) engine: Arc<Engine>,
     /// The request states that the watermark applies to; none where there is no watermark.
     pub(super) waiting_states: Vec<Py<PyAny>>,
-    /// The one object that stands for no blocks.
+    /// The one object for no blocks.
     none: PyOnceLock<Py<VllmBlocks>>,
 }
 
 impl VllmManager {
-    /// Blocks as an object; as in vLLM, it is always the same one where there is no block.
+    /// Returns blocks as an object; as in vLLM, always the same one for no blocks.
     pub(super) fn object<'py>(
         &self,
         py: Python<'py>,
@@ -37,7 +37,7 @@ impl VllmManager {
         }
     }
 
-    /// The object that stands for no blocks of so many groups.
+    /// Returns the object for no blocks of so many groups.
     #[inline]
     pub(super) fn no_blocks<'py>(
         &self,
@@ -48,7 +48,7 @@ impl VllmManager {
         Ok(self.none.get_or_try_init(py, make)?.bind(py).clone())
     }
 
-    /// Blocks as Python gets them.
+    /// Returns blocks as a Python object.
     pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> VllmBlocks {
         VllmBlocks::new(BlockLists::new(&self.engine, groups))
     }
@@ -127,36 +127,36 @@ impl VllmManager {
         })
     }
 
-    /// Tells, once, which Python object stands for the block pool; only a weak reference is kept.
-    /// The pool keeps what is returned for as long as it lives.
+    /// Sets the Python object of the block pool, once; only a weak reference is kept.
+    /// The pool must keep the returned object as long as it lives.
     fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<VllmKeeper> {
         self.engine.set_facade(pool)?;
         VllmQueueEnd::open(pool.py(), &self.engine)?;
         Ok(VllmKeeper { engine: self.engine.clone() })
     }
 
-    /// Makes the manager refuse every further call, as after a panic, and says why.
+    /// Poisons the manager: it refuses every further call with this reason.
     fn poison(&self, py: Python<'_>, reason: String) {
-        self.engine.gate.poison(py, reason);
+        self.engine.cell.poison(py, reason);
     }
 
     #[getter]
     fn usage(&self, py: Python<'_>) -> PyResult<f64> {
-        self.engine.gate.ask(py, |core| core.pool().usage())
+        self.engine.cell.ask(py, |core| core.pool().usage())
     }
 
     #[getter]
     fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine.gate.ask(py, Manager::has_partial_hits)
+        self.engine.cell.ask(py, Manager::has_partial_hits)
     }
 
     #[getter]
     fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine.gate.ask(py, Manager::keeps_junction_states)
+        self.engine.cell.ask(py, Manager::keeps_junction_states)
     }
 
     #[getter]
     fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.gate.ask(py, |core| core.watermark_blocks())
+        self.engine.cell.ask(py, |core| core.watermark_blocks())
     }
 }

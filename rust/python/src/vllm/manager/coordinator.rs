@@ -1,4 +1,4 @@
-//! What vLLM's coordinator of groups is asked.
+//! Calls of vLLM's coordinator of groups.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -41,20 +41,21 @@ impl VllmManager {
             apply_admission_cap,
             is_question: false,
         };
-        self.engine.gate.change(py, "get_num_blocks_to_allocate", |state| {
-            let id = state.requests.get(request_id).map_or(0, |mirror| mirror.id);
+        self.engine.cell.change(py, "get_num_blocks_to_allocate", |state| {
+            let id = state.requests.get(request_id).map_or(0, |known| known.id);
             state.core.get_num_blocks_to_allocate(id, &demand).into_vllm(py)
         })
     }
 
-    /// The hit of a list of hashes: blocks, length, and tokens that a group has cached beyond it.
+    /// Returns the hit of a list of hashes: blocks, length, and tokens that a group has cached
+    /// beyond it.
     fn find_longest_cache_hit(
         &self,
         py: Python<'_>,
         hashes: &Bound<'_, PyAny>,
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, usize, usize)> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let hashes = PyHashes::new(hashes, state.hash_len)?;
             let found = state.core.find_longest_hit(&hashes, max_cache_hit_length);
             let found = hashes.settle(py, found)?;
@@ -63,14 +64,14 @@ impl VllmManager {
         })
     }
 
-    /// The hit of each group by itself: blocks and lengths.
+    /// Returns the hit of each group by itself: blocks and lengths.
     fn find_longest_cache_hit_per_group(
         &self,
         py: Python<'_>,
         hashes: &Bound<'_, PyAny>,
         max_cache_hit_length: usize,
     ) -> PyResult<(VllmBlocks, Vec<usize>)> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let hashes = PyHashes::new(hashes, state.hash_len)?;
             let found = state.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
             let (blocks, lengths) = hashes.settle(py, found)?;
@@ -78,24 +79,25 @@ impl VllmManager {
         })
     }
 
-    /// Ids of the requests that hold blocks, or have been looked up and not been freed.
+    /// Returns the ids of requests that have blocks, or have been looked up and not been freed.
     fn request_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.read(py, |state| {
-            let known = state.requests.iter().filter(|(_, mirror)| state.core.knows(mirror.id));
+        self.engine.cell.read(py, |state| {
+            let known = state.requests.iter().filter(|(_, known)| state.core.knows(known.id));
             PyList::new(py, known.map(|(name, _)| name).collect::<Vec<_>>())
         })
     }
 
-    /// Leading cached blocks of each request in one group, where that is known.
+    /// Returns how many leading blocks of each request in one group count as cached, where that is
+    /// known.
     fn num_cached_blocks<'py>(
         &self,
         py: Python<'py>,
         group: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let counts = PyDict::new(py);
-            for (name, mirror) in &state.requests {
-                let held = state.core.blocks_of(mirror.id).ok();
+            for (name, known) in &state.requests {
+                let held = state.core.blocks_of(known.id).ok();
                 let held = held.and_then(|held| held.groups.get(group));
                 if let Some(count) = held.and_then(|held| held.num_cached_blocks) {
                     counts.set_item(name, count)?;
@@ -105,13 +107,14 @@ impl VllmManager {
         })
     }
 
-    /// For each request with a state inside the chunk that runs in one group: tokens, position.
+    /// Returns, for each request with a state inside the running chunk of one group, its tokens and
+    /// position.
     fn checkpoints<'py>(&self, py: Python<'py>, group: usize) -> PyResult<Bound<'py, PyDict>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let kept = PyDict::new(py);
             let Some(group) = state.core.groups().get(group) else { return Ok(kept) };
-            for (name, mirror) in &state.requests {
-                if let Some(checkpoint) = group.checkpoint(mirror.id) {
+            for (name, known) in &state.requests {
+                if let Some(checkpoint) = group.checkpoint(known.id) {
                     kept.set_item(name, (checkpoint.num_tokens, checkpoint.position))?;
                 }
             }
@@ -120,7 +123,7 @@ impl VllmManager {
     }
 
     fn set_retention_interval(&self, py: Python<'_>, interval: Option<usize>) -> PyResult<()> {
-        self.engine.gate.edit(py, "set_retention_interval", |state| {
+        self.engine.cell.edit(py, "set_retention_interval", |state| {
             state.core.set_retention_interval(interval).into_vllm(py)
         })
     }

@@ -1,4 +1,4 @@
-//! What operators and tests look at.
+//! Methods for operators and tests.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -6,26 +6,26 @@ use pyo3::types::PyBytes;
 use kvoxide_core::Error;
 
 use super::construction::VllmManager;
-use crate::crossing::PyRetentionReport;
+use crate::ffi::PyRetentionReport;
 use crate::vllm::errors::IntoVllmResult;
 
 #[pymethods]
 impl VllmManager {
-    /// What adaptive retention decided; nothing without it.
+    /// Returns the report of adaptive retention; `None` under another policy.
     fn retention_report(&self, py: Python<'_>) -> PyResult<Option<PyRetentionReport>> {
-        self.engine.gate.read(py, |state| Ok(PyRetentionReport::of(&state.core)))
+        self.engine.cell.read(py, |state| Ok(PyRetentionReport::of(&state.core)))
     }
 
-    /// 32 bytes that change with the state of the engine.
+    /// Returns 32 bytes that depend on the state of the engine.
     fn state_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.engine.gate.read(py, |state| Ok(PyBytes::new(py, &state.digest())))
+        self.engine.cell.read(py, |state| Ok(PyBytes::new(py, &state.digest())))
     }
 
     fn check_invariants(&self, py: Python<'_>) -> PyResult<()> {
-        self.engine.gate.read(py, |state| state.check().map_err(Error::Internal).into_vllm(py))
+        self.engine.cell.read(py, |state| state.check().map_err(Error::Internal).into_vllm(py))
     }
 
     fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
-        self.engine.gate.panic_for_tests(py)
+        self.engine.cell.panic_for_tests(py)
     }
 }

@@ -1,4 +1,5 @@
-//! One vLLM manager: one crossing for each of the scheduler's calls.
+//! The engine's calls for one vLLM manager: one crossing from Python for each call of the
+//! scheduler.
 
 mod coordinator;
 mod inspection;

@@ -1,4 +1,4 @@
-//! What the scheduler calls about one request, from its look-up to its end.
+//! The scheduler's calls about one request, from its look-up to its end.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,11 +7,11 @@ use pyo3::types::PyList;
 use kvoxide_core::{AllocateArgs, Error, GroupBlocks, HashSource, Manager, PrefixHit};
 
 use super::construction::VllmManager;
-use crate::crossing::BlockLists;
+use crate::ffi::BlockLists;
+use crate::vllm::attributes::Reader;
 use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, is_no_hit};
 use crate::vllm::errors::IntoVllmResult;
-use crate::vllm::reading::Reader;
-use crate::vllm::request::{Facts, Mirror, PyHashes};
+use crate::vllm::request::{KnownRequest, PyHashes, RequestSnapshot};
 
 #[pymethods]
 impl VllmManager {
@@ -22,7 +22,7 @@ impl VllmManager {
         request: &Bound<'py, PyAny>,
         max_cache_hit_length: Option<usize>,
     ) -> PyResult<(Bound<'py, VllmBlocks>, usize, usize)> {
-        self.engine.gate.change(py, "get_computed_blocks", |state| {
+        self.engine.cell.change(py, "get_computed_blocks", |state| {
             let request = state.reading.reader(request)?;
             let skips = || request.get(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
             if !state.core.config().enable_caching || skips()? {
@@ -32,8 +32,8 @@ impl VllmManager {
                 Some(length) => length,
                 None => request.num_tokens()?.saturating_sub(1),
             };
-            let hit = state.about(&request, |core, mirror, hash_len| {
-                look_up(core, mirror, hash_len, &request, max_length)
+            let hit = state.about(&request, |core, known, hash_len| {
+                look_up(core, known, hash_len, &request, max_length)
             })?;
             Ok((self.object(py, hit.blocks)?, hit.length, hit.shared_prefix_boundary))
         })
@@ -76,7 +76,7 @@ impl VllmManager {
             has_scheduled_reqs,
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
-        self.engine.gate.change(py, "allocate_slots", |state| {
+        self.engine.cell.change(py, "allocate_slots", |state| {
             if state.core.pool().has_by_hand() {
                 state.core.check_hit_by_hand(hit_blocks).into_vllm(py)?;
             }
@@ -85,36 +85,36 @@ impl VllmManager {
                     .into_vllm(py)?;
             }
             let request = state.reading.reader(request)?;
-            let facts = Facts::read(&request, &self.waiting_states)?;
-            let new = state.about(&request, |core, mirror, hash_len| {
-                let num_hashes = core.num_hashes_needed(args.num_final(&mirror.view(&facts)));
-                update(mirror, core, &request, hash_len, &facts, (hit_blocks, num_hashes))?;
-                core.allocate_slots(&mirror.view(&facts), &args).into_vllm(py)
+            let snapshot = RequestSnapshot::read(&request, &self.waiting_states)?;
+            let new = state.about(&request, |core, known, hash_len| {
+                let num_hashes = core.num_hashes_needed(args.num_final(&known.view(&snapshot)));
+                update(known, core, &request, hash_len, &snapshot, (hit_blocks, num_hashes))?;
+                core.allocate_slots(&known.view(&snapshot), &args).into_vllm(py)
             })?;
             let made = match new {
                 None => return Ok(None),
                 Some(new) if new.iter().all(Vec::is_empty) => self.no_blocks(py, new.len()),
                 Some(new) => Bound::new(py, VllmBlocks::new(BlockLists::of_new(&self.engine, new))),
             };
-            self.engine.gate.handed_out(py, made).map(Some)
+            self.engine.cell.handed_out(py, made).map(Some)
         })
     }
 
     fn cache_blocks(&self, request: &Bound<'_, PyAny>, num_computed_tokens: usize) -> PyResult<()> {
         let py = request.py();
-        self.engine.gate.change(py, "cache_blocks", |state| {
+        self.engine.cell.change(py, "cache_blocks", |state| {
             let request = state.reading.reader(request)?;
-            let facts = Facts::read(&request, &[])?;
-            state.about(&request, |core, mirror, hash_len| {
-                update(mirror, core, &request, hash_len, &facts, (&[], usize::MAX))?;
-                core.cache_blocks(&mirror.view(&facts), num_computed_tokens).into_vllm(py)
+            let snapshot = RequestSnapshot::read(&request, &[])?;
+            state.about(&request, |core, known, hash_len| {
+                update(known, core, &request, hash_len, &snapshot, (&[], usize::MAX))?;
+                core.cache_blocks(&known.view(&snapshot), num_computed_tokens).into_vllm(py)
             })
         })
     }
 
-    /// Gives back what a request holds; nothing if it holds nothing.
+    /// Releases the blocks of a request, if it has any.
     fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
-        self.engine.gate.change(py, "free", |state| {
+        self.engine.cell.change(py, "free", |state| {
             if let Some(id) = state.id_of(request_id) {
                 state.core.check_none_by_hand(id).into_vllm(py)?;
             }
@@ -127,7 +127,7 @@ impl VllmManager {
         })
     }
 
-    /// Forgets a request and hands its blocks out in token order, group by group. Leading null
+    /// Forgets a request and returns its blocks in token order, group by group. Leading null
     /// blocks are left out unless asked for.
     fn pop_blocks_for_free<'py>(
         &self,
@@ -135,7 +135,7 @@ impl VllmManager {
         request_id: &str,
         with_null_head: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.engine.gate.change(py, "pop_blocks_for_free", |state| {
+        self.engine.cell.change(py, "pop_blocks_for_free", |state| {
             let held = state.blocks_of(request_id);
             if let Some((id, claim)) = state.forget_claimed(request_id) {
                 let pop = |core: &mut Manager| core.pop_blocks_for_free(id);
@@ -144,7 +144,7 @@ impl VllmManager {
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
             });
-            self.engine.gate.handed_out(py, block_list(py, &self.engine, ids))
+            self.engine.cell.handed_out(py, block_list(py, &self.engine, ids))
         })
     }
 
@@ -157,7 +157,7 @@ impl VllmManager {
         num_prompt_tokens: Option<usize>,
     ) -> PyResult<()> {
         let processed = processed_computed_tokens;
-        self.engine.gate.change(py, "remove_skipped_blocks", |state| {
+        self.engine.cell.change(py, "remove_skipped_blocks", |state| {
             match state.id_of(request_id) {
                 Some(id) => {
                     let claim = state.claim_of(request_id);
@@ -173,7 +173,7 @@ impl VllmManager {
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
-        self.engine.gate.read(py, |state| match state.id_of(request_id) {
+        self.engine.cell.read(py, |state| match state.id_of(request_id) {
             Some(id) => state.core.estimate_cached_tokens(id).into_vllm(py),
             None => Ok(0),
         })
@@ -184,30 +184,31 @@ fn hashes_of<'py>(request: &Reader<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     request.get(intern!(request.py(), "block_hashes"))
 }
 
-/// Copies the hashes that an allocation needs which adopts a hit: `end` is behind the last of them.
+/// Copies the hashes that an allocation with a hit needs, up to `end`.
 fn update(
-    mirror: &mut Mirror,
+    known: &mut KnownRequest,
     core: &Manager,
     request: &Reader<'_, '_>,
     hash_len: &mut Option<usize>,
-    facts: &Facts,
+    snapshot: &RequestSnapshot,
     (hit, end): (&[GroupBlocks], usize),
 ) -> PyResult<()> {
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, *hash_len)?;
-    let Facts { num_prompt_tokens, num_computed_tokens, .. } = *facts;
+    let RequestSnapshot { num_prompt_tokens, num_computed_tokens, .. } = *snapshot;
     let num_hashes = hashes.len();
     let first =
-        core.first_hash_needed(mirror.id, num_prompt_tokens, num_computed_tokens, num_hashes, hit);
-    hashes.settle(request.py(), mirror.update(&hashes, first..end))?;
+        core.first_hash_needed(known.id, num_prompt_tokens, num_computed_tokens, num_hashes, hit);
+    hashes.settle(request.py(), known.update(&hashes, first..end))?;
     *hash_len = hashes.hash_len();
     Ok(())
 }
 
-/// The longest cached prefix of a request, reported as events if the request wants that.
+/// Returns the longest cached prefix of a request and reports it as events if the request wants
+/// that.
 fn look_up(
     core: &mut Manager,
-    mirror: &mut Mirror,
+    known: &mut KnownRequest,
     hash_len: &mut Option<usize>,
     request: &Reader<'_, '_>,
     max_length: usize,
@@ -215,12 +216,12 @@ fn look_up(
     let py = request.py();
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, *hash_len)?;
-    let hit = core.get_computed_blocks(mirror.id, &hashes, max_length);
+    let hit = core.get_computed_blocks(known.id, &hashes, max_length);
     let hit = hashes.settle(py, hit)?;
     if core.pool().has_events() && hit.length > 0 && reports_hits(request.request)? {
-        hashes.settle(py, mirror.update(&hashes, 0..usize::MAX))?;
-        let facts = Facts::read(request, &[])?;
-        core.report_hit(&mirror.view(&facts), &hit).into_vllm(py)?;
+        hashes.settle(py, known.update(&hashes, 0..usize::MAX))?;
+        let snapshot = RequestSnapshot::read(request, &[])?;
+        core.report_hit(&known.view(&snapshot), &hit).into_vllm(py)?;
     }
     *hash_len = hashes.hash_len();
     Ok(hit)
@@ -235,7 +236,7 @@ fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
     )))
 }
 
-/// Whether a request wants its hits reported as events.
+/// Returns whether a request wants its hits reported as events.
 fn reports_hits(request: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mode = request.getattr_opt(intern!(request.py(), "kv_cache_report_mode"))?;
     mode.map_or(Ok(false), |mode| mode.eq("full"))

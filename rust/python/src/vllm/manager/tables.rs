@@ -1,4 +1,4 @@
-//! What requests hold, as blocks and as ids, and blocks that callers put together.
+//! Block tables of requests as blocks and as ids, and blocks that callers combine.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -6,7 +6,7 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use kvoxide_core::GroupBlocks;
 
 use super::construction::VllmManager;
-use crate::crossing::{BlockLists, id_lists};
+use crate::ffi::{BlockLists, id_lists};
 use crate::vllm::blocks::{Held, VllmBlocks, groups_of, lists_of};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::state::VllmState;
@@ -14,11 +14,12 @@ use crate::vllm::state::VllmState;
 #[pymethods]
 impl VllmManager {
     fn empty_blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, VllmBlocks>> {
-        let num_groups = self.engine.gate.ask(py, |core| core.groups().len())?;
+        let num_groups = self.engine.cell.ask(py, |core| core.groups().len())?;
         self.no_blocks(py, num_groups)
     }
 
-    /// What a request holds; with the tables of all groups, the lists that they have of it.
+    /// Returns the blocks of a request; with the dictionaries of all groups, the lists that these
+    /// have.
     #[pyo3(signature = (request_id, tables=None))]
     fn get_blocks(
         &self,
@@ -27,7 +28,7 @@ impl VllmManager {
     ) -> PyResult<VllmBlocks> {
         let py = request_id.py();
         let name = request_id.to_str()?;
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let lists = BlockLists::new(&self.engine, state.blocks_of(name));
             let (Some(request), Some(tables)) = (state.id_of(name), tables) else {
                 return Ok(VllmBlocks::new(lists));
@@ -42,7 +43,7 @@ impl VllmManager {
         py: Python<'py>,
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let held = state.id_of(request_id).map(|id| state.core.blocks_of(id)).transpose();
             match held.into_vllm(py)? {
                 Some(held) => id_lists(py, held.groups.iter().map(|group| &group.blocks)),
@@ -54,9 +55,9 @@ impl VllmManager {
         })
     }
 
-    /// How many blocks a request has in a group; `None` for one that holds nothing.
+    /// Returns how many blocks a request has in a group; `None` for a request without blocks.
     fn table_len(&self, py: Python<'_>, request_id: &str, group: usize) -> PyResult<Option<usize>> {
-        self.engine.gate.read(py, |state| Ok(table_of(state, request_id, group).map(|t| t.len())))
+        self.engine.cell.read(py, |state| Ok(table_of(state, request_id, group).map(|t| t.len())))
     }
 
     fn wrap_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<VllmBlocks> {
@@ -70,7 +71,7 @@ impl VllmManager {
         num_computed_tokens: usize,
     ) -> PyResult<VllmBlocks> {
         let groups = groups_of(blocks, &self.engine)?;
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let cut = state.core.truncated(&groups, num_computed_tokens).into_vllm(py)?;
             Ok(self.wrap(cut))
         })

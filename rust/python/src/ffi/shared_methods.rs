@@ -1,4 +1,4 @@
-//! What every manager answers in the same way.
+//! Methods that the standalone manager and vLLM's have in common.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -8,26 +8,26 @@ use kvoxide_core::{
     Result, digest,
 };
 
-use super::gate::Gate;
+use super::guarded_cell::GuardedCell;
 use super::owner::WithCore;
 use super::panics::panic_midway;
 
-impl<S: WithCore> Gate<S> {
-    /// The blocks to be zeroed since the last call.
+impl<S: WithCore> GuardedCell<S> {
+    /// Returns the blocks to be zeroed since the last call.
     pub(crate) fn take_new_block_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.change(py, "take_new_block_ids", |state| {
             self.handed_out(py, PyList::new(py, state.core_mut().take_new_block_ids()))
         })
     }
 
-    /// Panics with a block that nobody holds. A build of its own with such a method would test
-    /// another module than the one that ships.
+    /// Panics with a block in use that no request has. It is part of the module because a separate
+    /// build would test another module than the one that ships.
     pub(crate) fn panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
         self.change(py, "_panic_for_tests", |state| panic_midway(state.core_mut()))
     }
 }
 
-/// 32 bytes over the state of a core and numbers that are kept beside it.
+/// Returns 32 bytes that depend on the state of a core and on further numbers.
 pub(crate) fn mixed_digest(core: &Manager, beside: &[usize]) -> [u8; 32] {
     let mut mixed = digest(core);
     let beside = beside.iter().copied().flat_map(usize::to_le_bytes);
@@ -35,7 +35,7 @@ pub(crate) fn mixed_digest(core: &Manager, beside: &[usize]) -> [u8; 32] {
     mixed
 }
 
-/// What a connector may read, by the names of the requests: group, block, tokens that it is for.
+/// Returns the blocks that a connector may read, by request name: `(group, block, num_tokens)`.
 pub(crate) fn offloads_by_name<'py, 'a>(
     py: Python<'py>,
     offloads: &[Offload],
@@ -53,13 +53,13 @@ pub(crate) fn offloads_by_name<'py, 'a>(
     Ok(by_name)
 }
 
-/// A copy of what a request holds in each group.
+/// Returns a copy of a request's block tables, a table for each group.
 pub(crate) fn held_blocks(held: &RequestBlocks) -> Vec<GroupBlocks> {
     held.groups.iter().map(|group| group.blocks.clone()).collect()
 }
 
-/// The blocks that have a hash in every one of these groups. One that cannot be a hash of this
-/// manager is no block's.
+/// Returns the block of each group that serves a hash; `None` unless every group has one, and for a
+/// value that cannot be a hash of this manager.
 pub(crate) fn found(
     core: &Manager,
     hash: Option<BlockHash>,
@@ -69,7 +69,7 @@ pub(crate) fn found(
     groups.into_iter().map(find).collect()
 }
 
-/// Takes blocks from the free queue.
+/// Allocates blocks from the free queue.
 pub(crate) fn take_blocks(core: &mut Manager, num_blocks: usize) -> Result<Vec<BlockId>> {
     let mut ids = Vec::new();
     core.pool().check_free(num_blocks)?;

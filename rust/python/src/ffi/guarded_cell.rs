@@ -1,6 +1,6 @@
-//! The gate that every call of a manager goes through. It lets in one call at a time and no panic
-//! out. After a panic, or once a manager is found broken, it lets in no call at all: serving with
-//! wrong blocks would be worse than not serving.
+//! The cell through which every call of a manager reaches its state: one call at a time, and no
+//! panic leaves it. After a panic, or once an invariant is found broken, the cell is poisoned and
+//! refuses every call, because serving with wrong blocks would be worse than not serving.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -9,26 +9,25 @@ use pyo3::prelude::*;
 use super::errors::{busy_error, poisoned_error};
 use super::panics::caught;
 
-/// What a gate keeps.
-pub(crate) trait Guarded {
-    /// Looks at the state after a call that may have changed it; what is found broken poisons the
-    /// manager.
-    fn look_after(&mut self, call: &'static str) -> Result<(), String>;
+/// State that a [`GuardedCell`] can hold.
+pub(crate) trait CheckedState {
+    /// Checks the state after a call that may have changed it. An error poisons the manager.
+    fn check_after(&mut self, call: &'static str) -> Result<(), String>;
 }
 
-/// State behind a gate.
-pub(crate) struct Gate<T> {
+/// State that one call at a time can use.
+pub(crate) struct GuardedCell<T> {
     state: Mutex<T>,
     poison: OnceLock<String>,
 }
 
-impl<T: Guarded> Gate<T> {
-    /// A gate that is open.
+impl<T: CheckedState> GuardedCell<T> {
+    /// Returns a cell that accepts calls.
     pub(crate) fn new(state: T) -> Self {
         Self { state: Mutex::new(state), poison: OnceLock::new() }
     }
 
-    /// A call that changes nothing.
+    /// Runs a call that changes nothing.
     #[inline]
     pub(crate) fn read<R>(
         &self,
@@ -38,7 +37,7 @@ impl<T: Guarded> Gate<T> {
         self.enter(py, "a reading call", |state| call(state))
     }
 
-    /// A call that may change the state. Where it fails, it has changed nothing.
+    /// Runs a call that may change the state. A call that fails must have changed nothing.
     #[inline]
     pub(crate) fn change<R>(
         &self,
@@ -48,15 +47,15 @@ impl<T: Guarded> Gate<T> {
     ) -> PyResult<R> {
         self.enter(py, name, |state| {
             let result = call(state);
-            match state.look_after(name) {
+            match state.check_after(name) {
                 Ok(()) => result,
                 Err(broken) => Err(self.poison(py, broken)),
             }
         })
     }
 
-    /// A change of a detail, in the middle of something that the caller does by hand: nobody looks
-    /// whether the whole is right.
+    /// Runs one of several changes that only together leave a valid state: invariants are not
+    /// checked after it.
     #[inline]
     pub(crate) fn edit<R>(
         &self,
@@ -77,13 +76,14 @@ impl<T: Guarded> Gate<T> {
         if let Some(reason) = self.poison.get() {
             return Err(poisoned_error(py, reason));
         }
-        // Never waits: whoever is inside may be this very thread, or wait for this thread's GIL.
+        // Never waits: the call inside may be this thread's own, or wait for this thread's GIL.
         let Ok(mut state) = self.state.try_lock() else { return Err(busy_error(py)) };
         caught(|| call(&mut state))
             .unwrap_or_else(|report| Err(self.poison(py, format!("{name} {report}"))))
     }
 
-    /// What a change hands out. Where that cannot be made nobody holds it, and the gate closes.
+    /// Returns the object that a change made for Python. If making it failed, its blocks would have
+    /// no owner, so the cell is poisoned.
     pub(crate) fn handed_out<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
         made.map_err(|error| {
             let poisoned = self.poison(py, format!("what a call hands out was lost ({error})"));
@@ -92,7 +92,7 @@ impl<T: Guarded> Gate<T> {
         })
     }
 
-    /// Closes the gate for good. The first reason is the one that is told from then on.
+    /// Poisons the cell and returns the error. The first reason is kept.
     #[cold]
     pub(crate) fn poison(&self, py: Python<'_>, reason: String) -> PyErr {
         poisoned_error(py, self.poison.get_or_init(|| reason))

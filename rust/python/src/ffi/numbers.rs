@@ -1,20 +1,20 @@
-//! Counts and sizes, as Python gives them.
+//! Checks of counts and sizes that Python passes.
 
 use pyo3::prelude::*;
 
 use super::errors::{config_error, request_error};
 
-/// A count of tokens or blocks that a caller gives.
+/// Returns a count of tokens or blocks; a `RequestError` if it is negative.
 pub(crate) fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     not_negative(name, value).map_err(|message| request_error(py, message))
 }
 
-/// A size in a description.
+/// Returns a size of a configuration; a `ConfigError` if it is negative.
 pub(crate) fn size(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     not_negative(name, value).map_err(|message| config_error(py, message))
 }
 
-/// A size that may be missing.
+/// Returns a size that may be missing.
 pub(crate) fn optional_size(
     py: Python<'_>,
     name: &str,
@@ -23,12 +23,12 @@ pub(crate) fn optional_size(
     value.map(|value| size(py, name, value)).transpose()
 }
 
-/// The number itself, or what is wrong with it.
+/// Returns the number, or a message if it is negative.
 pub(crate) fn not_negative(name: &str, value: i64) -> Result<usize, String> {
     usize::try_from(value).map_err(|_| format!("{name} is {value}; it must not be negative"))
 }
 
-/// A number of tokens per hash that Python gives.
+/// Returns a number of tokens per hash, at least 1.
 pub(crate) fn block_size_in_tokens(py: Python<'_>, block_size: i64) -> PyResult<usize> {
     match size(py, "block_size", block_size)? {
         0 => Err(config_error(py, "block_size is 0; it must be at least 1 token".into())),

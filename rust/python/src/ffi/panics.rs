@@ -1,4 +1,4 @@
-//! Panics as text: what the last one said, and a call that lets none out.
+//! Panics become error messages.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,8 +16,9 @@ thread_local! {
     static LAST: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Keeps what a panic says and where, and shows it in one line; with `RUST_BACKTRACE` set, also how
-/// it got there. The hook is this module's alone: other modules written in Rust have their own.
+/// Sets a hook that keeps a panic's message and place and prints both in one line; with
+/// `RUST_BACKTRACE` set, also the backtrace. Other modules that are written in Rust have hooks of
+/// their own.
 pub(crate) fn keep_reports() {
     set_hook(Box::new(|panic| {
         let line = panic.to_string().replace('\n', " ");
@@ -32,14 +33,14 @@ pub(crate) fn keep_reports() {
     }));
 }
 
-/// The result of a call, or what its panic said. What the call was changing is then unknown: the
-/// caller must not use it again.
+/// Returns the result of a call, or the message of its panic. After a panic the state that the call
+/// was changing is unknown and must not be used again.
 #[inline]
 pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(report)
 }
 
-/// As [`caught`], for calls that change nothing: a panic is an `InternalError`.
+/// Returns the result of a call that changes nothing; a panic becomes an `InternalError`.
 #[inline]
 pub(crate) fn contained<R>(py: Python<'_>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     caught(call).unwrap_or_else(|report| Err(to_py(py, &Error::Internal(report))))
@@ -54,8 +55,7 @@ fn report(payload: Box<dyn Any + Send>) -> String {
     LAST.take().unwrap_or_else(in_payload)
 }
 
-/// For tests of what a panic leaves behind: takes a block that nobody will ever give back, and
-/// panics.
+/// Allocates a block that no request has and panics, for tests of the state after a panic.
 pub(crate) fn panic_midway(core: &mut Manager) -> PyResult<()> {
     core.pool_mut().take(1, &mut Vec::new());
     panic!("planted by a test");

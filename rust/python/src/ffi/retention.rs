@@ -1,4 +1,4 @@
-//! What retention came to, for Python.
+//! The report of adaptive retention, for Python.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use kvoxide_core::pool::Ordering;
 use kvoxide_core::{ByKind, Manager, RetentionReport};
 
-/// What adaptive retention decided, and what came of it.
+/// Decisions of adaptive retention and their results.
 #[pyclass(module = "kvoxide", name = "RetentionReport", frozen, get_all, skip_from_py_object)]
 pub(crate) struct PyRetentionReport {
     ordering: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct PyRetentionReport {
 }
 
 impl PyRetentionReport {
-    /// The report of a manager; `None` without adaptive retention.
+    /// Returns the report of a manager; `None` without adaptive retention.
     pub fn of(manager: &Manager) -> Option<Self> {
         manager.pool().adaptive()?;
         let RetentionReport { ordering, in_use, waiting, held, empty, evictions, admitted, sample } =

@@ -1,5 +1,5 @@
-//! How objects travel between processes: those that Python describes by the arguments that make
-//! them again, those of a replay as bytes.
+//! Pickling: objects that Python describes as the arguments that make
+//! them again, objects of a replay as bytes.
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyType};
@@ -18,7 +18,7 @@ pub(crate) type NewArgs<'py, P> = (P, Bound<'py, PyDict>);
 /// What `__reduce__` returns: the class method that reads bytes, and the bytes.
 pub(crate) type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>,));
 
-/// Arguments that make an object again.
+/// Returns the arguments that make an object again.
 pub(crate) fn new_args<'py, P, const N: usize>(
     py: Python<'py>,
     positional: P,
@@ -27,7 +27,7 @@ pub(crate) fn new_args<'py, P, const N: usize>(
     Ok((positional, keywords.into_py_dict(py)?))
 }
 
-/// A value of a kind as bytes, for the `_from_bytes` of a class.
+/// Returns a value as bytes, for the `_from_bytes` of a class.
 pub(crate) fn reduced<'py, T: Serialize>(
     class: &Bound<'py, PyType>,
     kind: &'static str,
@@ -39,7 +39,7 @@ pub(crate) fn reduced<'py, T: Serialize>(
     Ok((class.getattr("_from_bytes")?, (PyBytes::new(py, &bytes),)))
 }
 
-/// The value of a kind in the bytes of [`reduced`].
+/// Returns the value from the bytes that [`reduced`] made.
 pub(crate) fn restored<T: DeserializeOwned>(
     py: Python<'_>,
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! A view of one block: its id, and the way to whoever knows the rest.
+//! A view of one block: its id and the manager that it belongs to.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::errors::block_error;
 use super::hashes::packed_key;
 use super::owner::{Owner, WithCore};
 
-/// A block of an owner.
+/// A view of one block of `owner`.
 pub(crate) struct BlockView<O> {
     pub(crate) owner: Arc<O>,
     pub(crate) id: BlockId,
@@ -22,25 +22,25 @@ impl<O: Owner> BlockView<O> {
         Self { owner: owner.clone(), id }
     }
 
-    /// The packed key, if the block is cached.
+    /// Returns the packed key, if the block is cached.
     pub(crate) fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.owner.gate().read(py, |state| {
+        self.owner.cell().read(py, |state| {
             let key = state.core().pool().blocks().key(self.id);
             Ok(key.map(|key| packed_key(py, &key, state.hash_len())))
         })
     }
 
-    /// The tokens that the block's hash covers.
+    /// Returns how many tokens the block's hash covers.
     pub(crate) fn hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.owner.gate().ask(py, |core| core.pool().blocks().hash_num_tokens(self.id))
+        self.owner.cell().ask(py, |core| core.pool().blocks().hash_num_tokens(self.id))
     }
 
-    /// Whether both are views of one block.
+    /// Returns whether both are views of one block.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && Arc::ptr_eq(&self.owner, &other.owner)
     }
 
-    /// The id of a block that must be one of `owner`'s.
+    /// Returns the id of a block; a `BlockError` unless it belongs to `owner`.
     pub(crate) fn id_at(&self, py: Python<'_>, owner: &Arc<O>) -> PyResult<BlockId> {
         match Arc::ptr_eq(&self.owner, owner) {
             true => Ok(self.id),

@@ -6,9 +6,9 @@ use pyo3::types::{PyList, PySequenceMethods, PyTuple};
 
 use kvoxide_core::{BlockId, GroupBlocks};
 
-use super::ready_ints;
+use super::int_cache;
 
-/// Ids of groups as a tuple of lists.
+/// Returns the ids of groups as a tuple of lists.
 pub(crate) fn id_lists<'py, 'a>(
     py: Python<'py>,
     groups: impl IntoIterator<Item = &'a GroupBlocks>,
@@ -17,7 +17,7 @@ pub(crate) fn id_lists<'py, 'a>(
     PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Ids of groups as a tuple of int32 arrays.
+/// Returns the ids of groups as a tuple of int32 arrays.
 pub(crate) fn id_arrays<'py>(
     py: Python<'py>,
     groups: Vec<&GroupBlocks>,
@@ -25,7 +25,7 @@ pub(crate) fn id_arrays<'py>(
     PyTuple::new(py, groups.into_iter().map(|group| group_array(py, group)).collect::<Vec<_>>())
 }
 
-/// Ids as an int32 array.
+/// Returns ids as an int32 array.
 pub(crate) fn id_array(
     py: Python<'_>,
     ids: impl Iterator<Item = BlockId>,
@@ -33,7 +33,8 @@ pub(crate) fn id_array(
     ids.map(|id| id as i32).collect::<Vec<_>>().into_pyarray(py)
 }
 
-/// Those behind the null head are copied as one piece.
+/// Returns the ids of one group as an int32 array; those behind the leading null blocks are copied
+/// at once.
 fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray1<i32>> {
     let tail: &[i32] = bytemuck::cast_slice(blocks.tail());
     if blocks.null_head() == 0 {
@@ -44,9 +45,9 @@ fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray
     ids.into_pyarray(py)
 }
 
-/// Ids of one group as a list.
+/// Returns the ids of one group as a list.
 fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
-    let tail = ready_ints::list_of(py, blocks.tail())?;
+    let tail = int_cache::list_of(py, blocks.tail())?;
     if blocks.null_head() == 0 {
         return Ok(tail);
     }

@@ -1,4 +1,4 @@
-//! The exceptions, made in one place, and what of the core becomes which.
+//! The exception types of kvoxide, and the exception that each error of the core becomes.
 
 use pyo3::exceptions::{
     PyAssertionError, PyAttributeError, PyException, PyKeyError, PyOverflowError, PyRuntimeError,
@@ -30,7 +30,7 @@ pub(crate) struct Exceptions {
 static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
 
 impl Exceptions {
-    /// The exception types, made on first use.
+    /// Returns the exception types, which are made on first use.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
         EXCEPTIONS.get_or_try_init(py, || Self::new(py))
     }
@@ -62,7 +62,7 @@ impl Exceptions {
         })
     }
 
-    /// Puts the types into the module.
+    /// Adds the types to the module.
     pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         let all = Self::get(py)?;
@@ -88,8 +88,8 @@ impl Exceptions {
     }
 }
 
-/// An exception type of this package. `KeyError` shows the `repr` of its message, so the message
-/// is shown as `Exception` shows it.
+/// Returns a new exception type of this package. `KeyError` shows the `repr` of its message, so the
+/// message is shown as `Exception` shows it.
 fn new_type(py: Python<'_>, name: &str, bases: &[&Bound<'_, PyType>]) -> PyResult<Py<PyType>> {
     let dict = PyDict::new(py);
     dict.set_item("__module__", "kvoxide")?;
@@ -99,7 +99,7 @@ fn new_type(py: Python<'_>, name: &str, bases: &[&Bound<'_, PyType>]) -> PyResul
     Ok(made.cast_into::<PyType>()?.unbind())
 }
 
-/// The Python exception for a refusal by the core.
+/// Returns the Python exception for an error of the core.
 pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
     let exception = |all: &'static Exceptions| match error {
         Error::Config(_) => &all.config,
@@ -116,7 +116,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
 
 /// Turns the core's results into Python's.
 pub(crate) trait IntoPyResult<T> {
-    /// The value, or the exception.
+    /// Returns the value, or the exception for the error.
     fn into_py(self, py: Python<'_>) -> PyResult<T>;
 }
 
@@ -126,7 +126,7 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
     }
 }
 
-/// The refusal of a call while another one runs.
+/// Returns the error of a call that comes while another one runs.
 #[cold]
 pub(crate) fn busy_error(py: Python<'_>) -> PyErr {
     made(py, |all| &all.busy, BUSY.to_owned())
@@ -135,7 +135,7 @@ pub(crate) fn busy_error(py: Python<'_>) -> PyErr {
 const BUSY: &str = "the manager is in the middle of another call; call it from one thread at a \
                     time, and not from code that its calls run";
 
-/// The refusal of a manager that cannot be trusted any more.
+/// Returns the error of every call of a poisoned manager.
 #[cold]
 pub(crate) fn poisoned_error(py: Python<'_>, reason: &str) -> PyErr {
     let message = format!(
@@ -156,28 +156,28 @@ fn made(
     }
 }
 
-/// A refusal of blocks.
+/// Returns a `BlockError`.
 pub(crate) fn block_error(py: Python<'_>, message: &str) -> PyErr {
     to_py(py, &Error::Block(message.to_owned()))
 }
 
-/// A refusal of an argument about a request.
+/// Returns a `RequestError`.
 pub(crate) fn request_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::Request(message))
 }
 
-/// A refusal of a description: of a group, a policy, a manager.
+/// Returns a `ConfigError`.
 pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::Config(message))
 }
 
-/// A refusal of block hashes.
+/// Returns a `BlockHashError`.
 pub(crate) fn hash_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::BlockHash(message))
 }
 
-/// The error of a value that is of a wrong type or too large; what the value's own code raised is
-/// passed on.
+/// Returns `refusal()` for a value of a wrong type or size; an error that the value's own code
+/// raised is returned as it is.
 pub(crate) fn or_raised(error: PyErr, py: Python<'_>, refusal: impl FnOnce() -> PyErr) -> PyErr {
     let is_of_value = error.is_instance_of::<PyTypeError>(py)
         || error.is_instance_of::<PyOverflowError>(py)

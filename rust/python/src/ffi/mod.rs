@@ -1,12 +1,12 @@
-//! What both managers use on the way between Python and the core, in the order of its layers: each
+//! Conversions between Python and the core, for both managers, in the order of their layers: each
 //! module uses only those below it.
 
-mod answers;
 mod block_lists;
 mod block_views;
 mod config;
 mod groups;
 mod retention;
+mod shared_methods;
 
 mod pickling;
 
@@ -15,15 +15,14 @@ mod hashes;
 mod numbers;
 mod tokens;
 
+mod int_cache;
 mod owner;
-mod ready_ints;
 
-mod gate;
+mod guarded_cell;
 mod panics;
 
 mod errors;
 
-pub(crate) use answers::{found, held_blocks, mixed_digest, offloads_by_name, take_blocks};
 pub(crate) use block_ids::{id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
@@ -31,8 +30,8 @@ pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use errors::{
     Exceptions, IntoPyResult, block_error, hash_error, or_raised, request_error, to_py,
 };
-pub(crate) use gate::{Gate, Guarded};
 pub(crate) use groups::{GroupDeclaration, PyGroupSpec, group_kinds};
+pub(crate) use guarded_cell::{CheckedState, GuardedCell};
 pub(crate) use hashes::{
     Hashes, algorithm_named, block_hash, hash_bytes, known_hash, known_key, packed_key,
     unpacked_key,
@@ -42,4 +41,5 @@ pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports};
 pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};
 pub(crate) use retention::PyRetentionReport;
+pub(crate) use shared_methods::{found, held_blocks, mixed_digest, offloads_by_name, take_blocks};
 pub(crate) use tokens::{one_or_more_token_ids, token_ids};

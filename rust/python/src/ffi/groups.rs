@@ -1,4 +1,4 @@
-//! KV cache groups and their kinds, as Python describes and lists them.
+//! KV cache groups and their kinds, for Python.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -91,7 +91,7 @@ impl PyGroupSpec {
         Ok(sizes)
     }
 
-    /// The sizes that kinds declare are attributes of every group.
+    /// Returns a size by its name: the sizes that kinds declare are attributes of every group.
     fn __getattr__(&self, name: &str) -> PyResult<Option<usize>> {
         let size = Size::named(name).ok_or_else(|| {
             let message = format!("'kvoxide.KVCacheGroupSpec' object has no attribute '{name}'");
@@ -128,7 +128,7 @@ impl PyGroupSpec {
     }
 }
 
-/// A size that is given by its name; none if what is given is None.
+/// Returns a size and its tokens; `None` for Python's None.
 fn named_size(
     name: &Bound<'_, PyAny>,
     value: &Bound<'_, PyAny>,
@@ -146,7 +146,7 @@ fn named_size(
     tokens.map(|tokens| Ok((known, size(py, &name, tokens)?))).transpose()
 }
 
-/// What a kind of group declares.
+/// The declaration of a kind of group.
 #[pyclass(module = "kvoxide", frozen)]
 pub(crate) struct GroupDeclaration(&'static Declaration);
 
@@ -236,7 +236,7 @@ impl GroupDeclaration {
     }
 }
 
-/// Every kind of group.
+/// Returns the declarations of every kind of group.
 #[pyfunction]
 pub(crate) fn group_kinds(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, kinds().iter().map(|&kind| GroupDeclaration(kind)))

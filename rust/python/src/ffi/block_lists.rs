@@ -1,4 +1,4 @@
-//! Blocks per group, which stay ids until objects are asked for.
+//! Blocks per group. They stay ids until Python asks for objects.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::errors::block_error;
 use super::owner::Owner;
 use super::panics::contained;
 
-/// Blocks of an owner, group by group.
+/// Blocks of `owner`, group by group.
 pub(crate) struct BlockLists<O> {
     pub(crate) owner: Arc<O>,
     pub(crate) groups: Arc<Vec<GroupBlocks>>,
@@ -24,19 +24,19 @@ impl<O: Owner> BlockLists<O> {
         Self { owner: owner.clone(), groups: groups.into() }
     }
 
-    /// Blocks that were just allocated; none of them is null.
+    /// Returns lists of newly allocated blocks, none of which is null.
     #[inline]
     pub(crate) fn of_new(owner: &Arc<O>, ids: Vec<Vec<BlockId>>) -> Self {
         let groups = ids.into_iter().map(|ids| GroupBlocks::new(0, ids));
         Self::new(owner, groups.collect::<Vec<_>>())
     }
 
-    /// As many groups, all of them empty.
+    /// Returns as many empty groups.
     pub(crate) fn emptied(&self) -> Self {
         Self::new(&self.owner, vec![GroupBlocks::default(); self.groups.len()])
     }
 
-    /// These blocks, and behind them those of `more`.
+    /// Returns these blocks followed by those of `more`.
     pub(crate) fn joined(&self, more: &[GroupBlocks]) -> Self {
         let mut groups = self.groups.as_ref().clone();
         for (group, more) in groups.iter_mut().zip(more) {
@@ -50,7 +50,7 @@ impl<O: Owner> BlockLists<O> {
         self.groups.iter().all(GroupBlocks::is_empty)
     }
 
-    /// The groups, of blocks that must be `owner`'s.
+    /// Returns the groups; a `BlockError` unless the blocks belong to `owner`.
     pub(crate) fn groups_at(
         &self,
         py: Python<'_>,
@@ -62,7 +62,7 @@ impl<O: Owner> BlockLists<O> {
         }
     }
 
-    /// The groups of a list of ids, or all of them. `index` says where a group stands.
+    /// Returns the groups with these ids, or all of them; `index` converts an id to a position.
     pub(crate) fn selected(
         &self,
         group_ids: Option<Vec<isize>>,
@@ -77,27 +77,27 @@ impl<O: Owner> BlockLists<O> {
         ids.into_iter().map(group).collect()
     }
 
-    /// The blocks that have no hash, where there is one group.
+    /// Returns the blocks of the only group that have no hash.
     pub(crate) fn unhashed_of_one(
         &self,
         py: Python<'_>,
         refusal: impl FnOnce() -> PyErr,
     ) -> PyResult<Vec<BlockId>> {
         let [group] = &self.groups[..] else { return Err(refusal()) };
-        self.owner.gate().ask(py, |core| {
+        self.owner.cell().ask(py, |core| {
             let states = core.pool().blocks();
             group.iter().filter(|&id| !states.is_cached(id)).collect()
         })
     }
 
-    /// The blocks of each group that have no hash.
+    /// Returns the blocks of each group that have no hash.
     pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
-        self.owner.gate().ask(py, |core| {
+        self.owner.cell().ask(py, |core| {
             self.groups.iter().map(|group| core.pool().unhashed(group.tail())).collect()
         })
     }
 
-    /// Whether both have the same blocks in the same order.
+    /// Returns whether both have the same blocks in the same order.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.owner, &other.owner)
             && self.groups.len() == other.groups.len()
@@ -110,7 +110,7 @@ impl<O: Owner> BlockLists<O> {
     }
 }
 
-/// Ids as lists; none at all for no block, where that is allowed.
+/// Returns ids as lists; `None` for no block, where that is allowed.
 pub(crate) fn lists_or_none<'py>(
     py: Python<'py>,
     groups: Vec<&GroupBlocks>,
@@ -122,7 +122,7 @@ pub(crate) fn lists_or_none<'py>(
     contained(py, || id_lists(py, groups).map(Some))
 }
 
-/// Ids as int32 arrays.
+/// Returns ids as int32 arrays.
 pub(crate) fn arrays<'py>(
     py: Python<'py>,
     groups: Vec<&GroupBlocks>,

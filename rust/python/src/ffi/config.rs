@@ -1,4 +1,4 @@
-//! Configuration and policy, as Python describes them.
+//! Configuration and policy, for Python.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -172,7 +172,7 @@ impl PyPolicy {
     }
 }
 
-/// Values that have a name in Python, the default first.
+/// Values with their names in Python, the default first.
 type Named<T> = [(&'static str, T); 2];
 
 const RETENTIONS: Named<Retention> =

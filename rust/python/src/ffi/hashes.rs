@@ -1,4 +1,4 @@
-//! Block hashes and the keys made of them, as Python has them: bytes.
+//! Block hashes and keys, which are bytes in Python.
 
 use numpy::{PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::errors::{block_error, config_error, hash_error, or_raised, request_error};
 
-/// Ready-made hashes, all of one length.
+/// Hashes of one length that the caller computed.
 #[derive(Default)]
 pub(crate) struct Hashes {
     pub(crate) hashes: Vec<BlockHash>,
@@ -18,7 +18,7 @@ pub(crate) struct Hashes {
 }
 
 impl Hashes {
-    /// Hashes from a sequence of bytes or a 2-d uint8 array.
+    /// Returns the hashes in a sequence of bytes or a 2-d uint8 array.
     pub(crate) fn extract(value: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(array) = value.extract::<PyReadonlyArray2<'_, u8>>() {
             let rows = array.as_array();
@@ -42,7 +42,7 @@ impl Hashes {
         Self::new(value.py(), hashes.iter().map(|hash| hash.as_bytes()))
     }
 
-    /// A single hash.
+    /// Returns a single hash.
     pub(crate) fn of_one(hash: &Bound<'_, PyBytes>) -> PyResult<Self> {
         Self::new(hash.py(), std::iter::once(hash.as_bytes()))
     }
@@ -69,7 +69,7 @@ impl Hashes {
     }
 }
 
-/// A hash as the bytes it was given as.
+/// Returns a hash as the bytes that it was made from.
 pub(crate) fn hash_bytes<'py>(
     py: Python<'py>,
     hash: &BlockHash,
@@ -78,7 +78,8 @@ pub(crate) fn hash_bytes<'py>(
     PyBytes::new(py, &hash.to_bytes()[..hash_len])
 }
 
-/// A hash from bytes, of the one length that a manager's hashes have.
+/// Returns a hash from bytes. Its length must be that of the manager's hashes, which the first hash
+/// sets.
 pub(crate) fn block_hash(
     value: &Bound<'_, PyAny>,
     hash_len: &mut Option<usize>,
@@ -100,7 +101,8 @@ pub(crate) fn block_hash(
     }
 }
 
-/// A hash to look up. One of another length than the manager's hashes is cached nowhere.
+/// Returns a hash to look up; `None` for one of another length than the manager's hashes, which no
+/// block has.
 pub(crate) fn known_hash(
     value: &Bound<'_, PyAny>,
     hash_len: Option<usize>,
@@ -109,7 +111,7 @@ pub(crate) fn known_hash(
     Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
 }
 
-/// The key of a block as vLLM packs it: hash, then the group in 4 bytes, big-endian.
+/// Returns a key as vLLM packs it: hash, then the group in 4 bytes, big-endian.
 pub(crate) fn packed_key<'py>(
     py: Python<'py>,
     key: &CacheKey,
@@ -121,7 +123,8 @@ pub(crate) fn packed_key<'py>(
     PyBytes::new(py, &bytes[..hash_len + 4])
 }
 
-/// A key from its packed form, whose hash is one of the manager's from then on.
+/// Returns a key from its packed form; its hash must have the length of the manager's hashes, which
+/// the first one sets.
 pub(crate) fn unpacked_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: &mut Option<usize>,
@@ -131,7 +134,8 @@ pub(crate) fn unpacked_key(
     Ok(CacheKey { hash, group })
 }
 
-/// A key to look up. One whose hash has another length than the manager's is no block's.
+/// Returns a key to look up; `None` if its hash has another length than the manager's, which no
+/// block has.
 pub(crate) fn known_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: Option<usize>,
@@ -143,13 +147,13 @@ pub(crate) fn known_key(
 
 fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
     let refuse =
-        || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
+        || block_error(packed.py(), "a key is a block hash synced by a group id of 4 bytes");
     let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
     let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
     Ok((hash, group))
 }
 
-/// The algorithm of a name that Python gives.
+/// Returns the algorithm with a name.
 pub(crate) fn algorithm_named(py: Python<'_>, name: &str) -> PyResult<HashAlgorithm> {
     HashAlgorithm::named(name).ok_or_else(|| {
         let names = HashAlgorithm::ALL.map(|(name, _)| format!("'{name}'")).join(", ");

@@ -1,11 +1,11 @@
-//! How the attributes of a request are read: out of its dictionary where its class allows that,
-//! which is what asking the object would find, at a third of the price.
+//! Reads the attributes of a request: from its `__dict__` where its class allows that,
+//! which gives the same values as the object in a third of the time.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
-/// What calls read of a request, besides the number of its tokens.
+/// Attributes that calls read, besides the number of tokens.
 const NAMES: [&str; 8] = [
     "request_id",
     "status",
@@ -17,13 +17,13 @@ const NAMES: [&str; 8] = [
     "skip_reading_prefix_cache",
 ];
 
-/// Where `kvoxide.vllm.plugin.hashing` writes down how far it hashed a request.
+/// The attribute in which `kvoxide.vllm.plugin.hashing` stores how far it hashed a request.
 const CHAIN_END: &str = "_kvoxide_chain_end";
 
-/// A property that is the length of a list: the property as its class has it, and the list's name.
+/// A property that returns the length of a list: the property object, and the list's name.
 pub(super) type ListLength = (Py<PyAny>, Py<PyString>);
 
-/// How requests of the class that was seen last are read.
+/// Makes readers of requests, and keeps how the class of the last request is read.
 pub(super) struct Requests {
     num_tokens: Option<ListLength>,
     last: Option<Class>,
@@ -31,19 +31,19 @@ pub(super) struct Requests {
 
 struct Class {
     class: Py<PyType>,
-    /// Whether the dictionary of an instance says what its attributes are.
+    /// Whether the `__dict__` of an instance has its attributes.
     has_plain_attributes: bool,
-    /// The list whose length `num_tokens` is.
+    /// The list whose length `num_tokens` returns.
     token_list: Option<Py<PyString>>,
 }
 
 impl Requests {
-    /// `num_tokens` tells how the property of that name, where a class has it, is found faster.
+    /// `num_tokens` is the property of that name whose value is the length of a list.
     pub(super) fn new(num_tokens: Option<ListLength>) -> Self {
         Self { num_tokens, last: None }
     }
 
-    /// A request, to be read.
+    /// Returns a reader of a request.
     #[inline]
     pub(super) fn reader<'a, 'py>(
         &mut self,
@@ -98,7 +98,7 @@ impl<'py> Reader<'_, 'py> {
         self.request.py()
     }
 
-    /// One of the attributes of [`NAMES`].
+    /// Returns one of the attributes in [`NAMES`].
     #[inline]
     pub(super) fn get(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(attributes) = &self.attributes
@@ -109,20 +109,20 @@ impl<'py> Reader<'_, 'py> {
         self.request.getattr(name)
     }
 
-    /// One of them, as a count.
+    /// Returns one of the attributes in [`NAMES`] as a count.
     #[inline]
     pub(super) fn count(&self, name: &Bound<'py, PyString>) -> PyResult<usize> {
         self.get(name)?.extract()
     }
 
-    /// What kvoxide's hasher left with the request, if it made all of its hashes: how many there
-    /// are, and the last of them.
+    /// Returns how many hashes kvoxide's hasher made and the last of them, if it made all hashes of
+    /// the request.
     pub(super) fn chain_end(&self) -> Option<(usize, Bound<'py, PyAny>)> {
         let end = self.attributes.as_ref()?.get_item(intern!(self.py(), CHAIN_END)).ok()??;
         end.extract().ok()
     }
 
-    /// Prompt and output tokens.
+    /// Returns the number of prompt and output tokens.
     #[inline]
     pub(super) fn num_tokens(&self) -> PyResult<usize> {
         if let (Some(attributes), Some(name)) = (&self.attributes, &self.token_list)

@@ -1,7 +1,7 @@
-//! Lists of small numbers, whose ints are made once and kept: block ids recur.
+//! Lists of block ids. Ids recur, so their Python ints are made once and kept.
 //!
-//! Blocks that are taken one after another mostly have ids in a row, up or down. Python copies such
-//! a part of a list several times as fast as it can be put together from single ints.
+//! Blocks that are allocated together mostly form runs of consecutive ids. Python copies a part of
+//! a list several times as fast as a list is built from single ints.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,27 +9,28 @@ use pyo3::types::{PyList, PyListMethods, PySequenceMethods, PySlice};
 
 use kvoxide_core::{Ids, Runs};
 
-/// Numbers of the first, and smallest, range of ready-made ints; each further one has twice as many.
+/// Length of the first range of kept ints; each further range is twice as long.
 const FIRST_RANGE: usize = 1 << 12;
-/// Numbers beyond the last range get new ints: 48 bytes for each of millions of blocks would be
-/// nearly what the pool itself takes.
+/// Length of the last range. Larger numbers get new ints: 48 bytes for each of millions of blocks
+/// would be nearly what the pool itself takes.
 const NUM_RANGES: usize = 7;
 
-/// A list this short is made of new ints as fast: theirs is memory that was just in use.
+/// Up to this length, new ints are as fast: the allocator returns memory that is still in the CPU's
+/// cache.
 const FEW: usize = 1 << 6;
 
-/// The numbers in a row that are copied as a part of a list, at least.
+/// Shortest run that is copied as a part of a list.
 const LONG_ROW: usize = 1 << 6;
 
 static RANGES: [PyOnceLock<Range>; NUM_RANGES] = [const { PyOnceLock::new() }; NUM_RANGES];
 
-/// The ints from 0 on.
+/// The kept ints, from 0 on.
 struct Range {
     list: Py<PyList>,
     ints: Vec<Py<PyAny>>,
 }
 
-/// Numbers as a list.
+/// Returns the numbers as a list.
 pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyList>> {
     if numbers.len() < FEW {
         return PyList::new(py, numbers);
@@ -58,7 +59,7 @@ impl Range {
         RANGES[index].get_or_try_init(py, || Self::new(py, index))
     }
 
-    /// A range with the ints of the one before, and as many more.
+    /// Returns a range with the ints of the one before it, and as many more.
     fn new(py: Python<'_>, index: usize) -> PyResult<Self> {
         let list = match index.checked_sub(1) {
             None => PyList::new(py, 0..FIRST_RANGE)?,
@@ -81,7 +82,7 @@ impl Range {
         }
     }
 
-    /// Numbers in a row as a list.
+    /// Returns a run of numbers as a list.
     fn row<'py>(&self, py: Python<'py>, row: &[u32]) -> PyResult<Bound<'py, PyList>> {
         let list = self.list.bind(py);
         match *row {

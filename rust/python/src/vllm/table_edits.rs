@@ -1,4 +1,4 @@
-//! Block tables and numbers of cached blocks as others read and write them.
+//! Reads and writes of block tables and of numbers of cached blocks by code outside the manager.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -8,8 +8,9 @@ use super::manager::VllmManager;
 
 #[pymethods]
 impl VllmManager {
-    /// Keeps an empty list as the table of a request in a group is, and has it in a dictionary for as
-    /// long as the request is known; `false` for a request that holds nothing.
+    /// Keeps a list, empty when passed, equal to the table of a request in a group, and an entry of
+    /// a dictionary for as long as the request is known. Returns `false` for a request without
+    /// blocks.
     fn follow_row(
         &self,
         request_id: &str,
@@ -18,9 +19,9 @@ impl VllmManager {
         rows: &Bound<'_, PyDict>,
     ) -> PyResult<bool> {
         let py = row.py();
-        self.engine.gate.edit(py, "follow_row", |state| {
+        self.engine.cell.edit(py, "follow_row", |state| {
             let Some(id) = state.id_of(request_id) else { return Ok(false) };
-            self.engine.followed(state).add_row(id, group, row, rows);
+            self.engine.synced(state).add_row(id, group, row, rows);
             state.follow(py)?;
             rows.set_item(request_id, row)?;
             Ok(true)
@@ -36,19 +37,20 @@ impl VllmManager {
         blocks: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
-        self.engine.gate.edit(py, "write_row", |state| {
+        self.engine.cell.edit(py, "write_row", |state| {
             state.write(py, request_id, |core, id| core.write_table(id, group, ids))
         })
     }
 
-    /// Leading blocks of a request in a group that count as cached, where that is known.
+    /// Returns how many leading blocks of a request in a group count as cached, where that is
+    /// known.
     fn num_cached_of(
         &self,
         py: Python<'_>,
         request_id: &str,
         group: usize,
     ) -> PyResult<Option<usize>> {
-        self.engine.gate.read(py, |state| {
+        self.engine.cell.read(py, |state| {
             let held = state.id_of(request_id).and_then(|id| state.core.blocks_of(id).ok());
             Ok(held.and_then(|held| held.groups.get(group)?.num_cached_blocks))
         })
@@ -63,7 +65,7 @@ impl VllmManager {
         group: usize,
         num_cached: Option<usize>,
     ) -> PyResult<()> {
-        self.engine.gate.edit(py, "write_num_cached", |state| {
+        self.engine.cell.edit(py, "write_num_cached", |state| {
             state.write(py, request_id, |core, id| core.write_num_cached(id, group, num_cached))
         })
     }

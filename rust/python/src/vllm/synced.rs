@@ -1,14 +1,14 @@
-//! Lists and dictionaries of vLLM that other code keeps: block tables of requests, and the further
-//! keys of blocks. After each call, the engine changes those that were asked for as its state changed.
+//! Python lists and dictionaries that other code may keep, as in vLLM: block tables of requests,
+//! and the alias keys of blocks. After each call the engine updates those that were asked for.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};
 
 use kvoxide_core::{BlockId, GroupBlocks, Manager, RequestId};
 
-use crate::crossing::packed_key;
+use crate::ffi::packed_key;
 
-/// Makes a list of the views of blocks; nothing once the engine is gone.
+/// Makes a list of the views of blocks; `None` once the engine is gone.
 pub(super) type ViewsOf =
     Box<dyn Fn(Python<'_>, Vec<BlockId>) -> PyResult<Option<Py<PyList>>> + Send + Sync>;
 
@@ -18,26 +18,27 @@ struct Row {
     list: Py<PyList>,
     /// Request id -> list.
     rows: Py<PyDict>,
-    /// What the list has.
+    /// The blocks that the list has.
     ids: GroupBlocks,
 }
 
-/// What is kept up to date.
-pub(super) struct Followed {
+/// The lists and dictionaries that are kept up to date.
+pub(super) struct Synced {
     views_of: ViewsOf,
     rows: hashbrown::HashMap<RequestId, Vec<Row>>,
     changed: Vec<RequestId>,
     further_keys: Option<Py<PyDict>>,
 }
 
-impl Followed {
-    /// Nothing yet.
+impl Synced {
+    /// Returns a value that keeps nothing up to date yet.
     pub(super) fn new(views_of: ViewsOf) -> Box<Self> {
         let rows = hashbrown::HashMap::default();
         Box::new(Self { views_of, rows, changed: Vec::new(), further_keys: None })
     }
 
-    /// Adds the table of a request in a group, as an empty list, and the dictionary that has it.
+    /// Adds an empty list, which becomes the table of a request in a group, and the dictionary that
+    /// has it.
     pub(super) fn add_row(
         &mut self,
         request: RequestId,
@@ -51,24 +52,24 @@ impl Followed {
         self.changed.push(request);
     }
 
-    /// Adds the alias keys of blocks, as an empty dictionary.
+    /// Adds an empty dictionary, which gets the alias keys of blocks.
     pub(super) fn set_further_keys(&mut self, dict: &Bound<'_, PyDict>) {
         self.further_keys = Some(dict.clone().unbind());
     }
 
-    /// Whether a request changed since everything was brought up to date.
+    /// Returns whether a request changed since the last update.
     pub(super) fn is_behind(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// A call changed, or may have changed, what a request holds.
+    /// Notes that a call may have changed the tables of a request.
     pub(super) fn note(&mut self, request: RequestId) {
         if self.rows.contains_key(&request) {
             self.changed.push(request);
         }
     }
 
-    /// A request is forgotten: its lists stay as they are, but in no dictionary.
+    /// Removes the lists of a request from their dictionaries and updates them no longer.
     pub(super) fn forget(&mut self, py: Python<'_>, name: &str, request: RequestId) {
         for Row { rows, .. } in self.rows.remove(&request).unwrap_or_default() {
             // Somebody may have taken it out already.
@@ -76,7 +77,7 @@ impl Followed {
         }
     }
 
-    /// Brings everything up to date.
+    /// Brings every list and dictionary up to date.
     pub(super) fn follow(
         &mut self,
         py: Python<'_>,
@@ -115,7 +116,7 @@ impl Followed {
 }
 
 impl Row {
-    /// Changes the list from the first position on where it is not as the table.
+    /// Updates the list from the first position on that differs from the table.
     fn follow(&mut self, py: Python<'_>, now: &GroupBlocks, views_of: &ViewsOf) -> PyResult<()> {
         if self.ids == *now {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Token ids, as Python gives them.
+//! Token ids that Python passes.
 
 use numpy::{PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 
 use super::errors::{or_raised, request_error};
 
-/// Token ids from a 1-d int32, int64 or uint32 array or from a sequence of int.
+/// Returns token ids from a 1-d int32, int64 or uint32 array or from a sequence of int.
 pub(crate) fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let py = value.py();
     if let Ok(array) = value.extract::<PyReadonlyArray1<'_, i64>>() {
@@ -37,7 +37,7 @@ pub(crate) fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         .map_err(|error| or_raised(error, value.py(), || name_bad_token(value)))
 }
 
-/// Names the first element that is no token id, where the value is a sequence at all.
+/// Returns the error that names the first element of a sequence that is no token id.
 fn name_bad_token(value: &Bound<'_, PyAny>) -> PyErr {
     let mut elements = value.try_iter().into_iter().flatten().flatten();
     match elements.find(|token| token.extract::<i64>().is_err()) {
@@ -49,7 +49,7 @@ fn name_bad_token(value: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Token ids from one int or from whatever [`token_ids`] takes.
+/// Returns token ids from one int, or from any value that [`token_ids`] accepts.
 pub(crate) fn one_or_more_token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if value.is_instance_of::<PyInt>() {
         let token = value.extract::<i64>();

@@ -1,4 +1,4 @@
-//! The free queue as vLLM's code walks it: its two ends, and from a block to the next.
+//! The free queue as vLLM's code walks it: its two ends, and steps from block to block.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kvoxide_core::BlockId;
 use super::blocks::{BACK, FRONT, block_list, class_of_blocks, queued};
 use super::engine::Engine;
 
-/// What stands before the first block of the free queue, or behind the last one.
+/// The sentinel before the first block of the free queue, or behind the last one.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmQueueEnd", frozen)]
 pub(crate) struct VllmQueueEnd {
     engine: Arc<Engine>,
@@ -17,7 +17,7 @@ pub(crate) struct VllmQueueEnd {
 }
 
 impl VllmQueueEnd {
-    /// Both ends, which the views of a pool know from now on.
+    /// Makes both sentinels and gives them to the views of the pool.
     pub(super) fn open(py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
         let end = |is_front| Py::new(py, Self { engine: engine.clone(), is_front });
         let ends: [Py<Self>; 2] = [end(true)?, end(false)?];
@@ -38,7 +38,7 @@ impl VllmQueueEnd {
         if !self.is_front {
             return Ok(None);
         }
-        let first = self.engine.gate.ask(py, |core| core.pool().first_queued())?;
+        let first = self.engine.cell.ask(py, |core| core.pool().first_queued())?;
         queued(py, &self.engine, first, BACK)
     }
 
@@ -47,7 +47,7 @@ impl VllmQueueEnd {
         if self.is_front {
             return Ok(None);
         }
-        let last = self.engine.gate.ask(py, |core| core.pool().last_queued())?;
+        let last = self.engine.cell.ask(py, |core| core.pool().last_queued())?;
         queued(py, &self.engine, last, FRONT)
     }
 
@@ -86,36 +86,36 @@ impl VllmQueueEnd {
     }
 }
 
-/// Free blocks from one on. The queue may change between them: then the next one is that behind the
-/// block that came last, if it is free still.
+/// An iterator over free blocks. If the queue changes between two steps, the walk goes on behind
+/// the last block that it returned, if that block is still free.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmFreeWalk")]
 pub(crate) struct VllmFreeWalk {
     engine: Arc<Engine>,
-    /// Behind which the walk goes on; the front of the queue if there is none.
+    /// The block that was returned last; `None` at the front of the queue.
     last: Option<BlockId>,
-    /// Blocks that come next if the queue has not changed since, the first of them last.
+    /// Blocks that come next unless the queue has changed, in reverse order.
     ahead: Vec<(BlockId, Py<PyAny>)>,
     batch: usize,
     seen_changes: u64,
     has_ended: bool,
 }
 
-/// Blocks that are listed at once, at first and at most.
+/// Blocks that are listed at once: first and largest batch.
 const BATCH: usize = 1 << 4;
 const LARGEST_BATCH: usize = 1 << 9;
 
 impl VllmFreeWalk {
-    /// Behind a block, or from the front.
+    /// Returns a walk from behind a block, or from the front.
     pub(super) fn new(engine: &Arc<Engine>, last: Option<BlockId>) -> Self {
         let engine = engine.clone();
         Self { engine, last, ahead: Vec::new(), batch: BATCH, seen_changes: 0, has_ended: false }
     }
 
-    /// Lists the blocks that come next, as the queue is now.
+    /// Lists the blocks that come next in the current queue.
     fn look_ahead(&mut self, py: Python<'_>) -> PyResult<()> {
         self.ahead.clear();
         self.seen_changes = self.engine.changes.count();
-        let ids: Vec<BlockId> = self.engine.gate.ask(py, |core| {
+        let ids: Vec<BlockId> = self.engine.cell.ask(py, |core| {
             let pool = core.pool();
             let first = match self.last {
                 None => pool.first_queued(),
@@ -155,7 +155,8 @@ impl VllmFreeWalk {
     }
 }
 
-/// Lets the views of a pool go when it ends: each of them leads back to the engine.
+/// Drops the views of a pool when the pool ends: each view refers to the engine, which refers to
+/// the views.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmKeeper", frozen)]
 pub(crate) struct VllmKeeper {
     pub(super) engine: Arc<Engine>,
