@@ -52,7 +52,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 fn check_rings(pool: &BlockPool) -> Result<(), String> {
-    for (name, list) in [("free queue", &pool.free), ("pinned tier", &pool.pinned)] {
+    let queue = pool.eviction.queue();
+    for (name, list) in [("free queue", &queue.free), ("pinned tier", &queue.pinned)] {
         let forward: Vec<_> = list.iter(&pool.blocks).take(pool.num_blocks() + 1).collect();
         let mut backward: Vec<_> =
             list.iter_back(&pool.blocks).take(pool.num_blocks() + 1).collect();
@@ -284,14 +285,16 @@ mod tests {
         let key = CacheKey { hash: BlockHash([7, 0, 0, 0]), group: 0 };
         let plants: [Plant; 16] = [
             ("the free queue counts 5 blocks and links 4", "1", |m, _| {
-                let before = m.pool.free.clone();
-                m.pool.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
-                m.pool.free = before;
+                let queue = m.pool.eviction.queue_mut();
+                let before = queue.free.clone();
+                queue.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
+                queue.free = before;
             }),
             ("block 9 is in 2 places", "2 or 3", |m, _| m.pool.blocks.set_ref_count(FREE, 1)),
             ("block 3 is in 0 places", "2 or 3", |m, _| m.pool.blocks.set_ref_count(WRITTEN, 0)),
             ("is in 0 places", "2 or 3", |m, _| {
-                m.pool.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
+                let queue = m.pool.eviction.queue_mut();
+                queue.free.take_front(&mut m.pool.blocks, 1, &mut Vec::new());
             }),
             ("the null block is queued or cached", "2 or 3", |m, key| {
                 m.pool.insert_key(NULL_BLOCK, key, 4);

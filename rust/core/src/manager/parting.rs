@@ -29,7 +29,6 @@ impl Manager {
         let ending = Ending { groups, states: &held.groups };
         ending.value_tails(pool, &tails);
         ending.give_back(pool, &tails);
-        pool.release_null(held.groups.iter().map(|state| state.blocks.null_head()).sum());
     }
 
     /// Lets the held tails of a request go.

@@ -56,16 +56,16 @@ impl Manager {
     /// Gives back every block of a request, the end of each table first.
     pub fn free(&mut self, request: RequestId) -> Result<()> {
         let held = self.remove_request(request)?;
+        if self.pool.counts_null_references() {
+            let blocks = held.groups.iter().flat_map(|group| group.blocks.iter());
+            self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
+        }
         if self.pool.adaptive().is_some() {
             self.part_with(&held);
             return Ok(());
         }
         for group in &held.groups {
             self.pool.release_table(group.blocks.tail());
-            if self.pool.counts_null_references() {
-                let nulls = group.blocks.iter().filter(|&block| block == NULL_BLOCK);
-                self.pool.release_null(nulls.count());
-            }
         }
         Ok(())
     }

@@ -6,12 +6,13 @@ use super::observation::Observation;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::list::BlockList;
-use crate::pool::eviction::adaptive::{Adaptive, Mark};
+use crate::pool::eviction::Eviction;
+use crate::pool::eviction::adaptive::{Adaptive, AdaptiveOrder};
 use crate::pool::eviction::by_hand::ByHand;
-use crate::pool::eviction::order::RecycleOrder;
+use crate::pool::eviction::queue::RecycleOrder;
 use crate::pool::index::aliases::AliasKeys;
 use crate::pool::index::hash_cache::HashCache;
+use crate::pool::index::keys::Keys;
 use crate::pool::index::removals::RemovalLog;
 use crate::pool::index::trie::PrefixTrie;
 
@@ -19,16 +20,13 @@ use crate::pool::index::trie::PrefixTrie;
 #[derive(Debug)]
 pub struct BlockPool {
     pub(crate) blocks: Blocks,
-    pub(crate) free: BlockList,
-    pub(crate) pinned: BlockList,
+    pub(crate) eviction: Eviction,
     pub(crate) layout: KeyLayout,
     pub(crate) index: HashTable,
     pub(crate) alias_keys: AliasKeys,
     pub(crate) num_cached: usize,
     pub(crate) trie: PrefixTrie,
     pub(crate) hash_cache: HashCache,
-    pub(crate) recycle_order: RecycleOrder,
-    pub(crate) adaptive: Option<Box<Adaptive>>,
     pub(crate) events: Option<Vec<Event>>,
     observations: Option<Vec<Observation>>,
     null_references: Option<i32>,
@@ -38,15 +36,6 @@ pub struct BlockPool {
     pub(crate) removals: RemovalLog,
     withheld: usize,
     pub(crate) by_hand: ByHand,
-}
-
-/// How free cached blocks wait in adaptive order.
-#[derive(Clone, Debug)]
-pub struct AdaptiveOrder {
-    /// What a block of each group is by default.
-    pub marks: Vec<Mark>,
-    /// Free blocks that are kept for their priority, at most.
-    pub num_protected: usize,
 }
 
 impl BlockPool {
@@ -77,23 +66,16 @@ impl BlockPool {
         let layout = KeyLayout::new(num_groups);
         let num_sentinels = order.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
         let mut blocks = Blocks::with_sentinels(num_blocks, layout, num_sentinels);
-        let (free, pinned) = blocks.lists();
-        let first_sentinel = num_blocks as u32 + 1;
-        let adaptive = order.map(|AdaptiveOrder { marks, num_protected }| {
-            Adaptive::new(&mut blocks, first_sentinel, marks, num_protected)
-        });
+        let eviction = Eviction::new(&mut blocks, recycle_order, order);
         Ok(Self {
             blocks,
-            free,
-            pinned,
+            eviction,
             index: HashTable::with_capacity(num_blocks, layout),
             layout,
             alias_keys: AliasKeys::default(),
             num_cached: 0,
             trie: PrefixTrie::default(),
             hash_cache: HashCache::default(),
-            recycle_order,
-            adaptive: adaptive.map(Box::new),
             events: with_events.then(Vec::new),
             observations: None,
             null_references: None,
@@ -173,18 +155,13 @@ impl BlockPool {
     /// Blocks that can be taken: free and pinned ones, but for those that are withheld. Below 0
     /// after a hit on blocks of which all were withheld.
     pub fn num_free_blocks(&self) -> isize {
-        self.num_free() as isize - self.withheld as isize
-    }
-
-    fn num_free(&self) -> usize {
-        let listed = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.num_blocks());
-        self.free.len() + self.pinned.len() + listed
+        self.eviction.num_free() as isize - self.withheld as isize
     }
 
     /// Makes it seem that so many blocks can be taken, until it is set again; blocks that are given
     /// back add to it. Refused where fewer are free.
     pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
-        let num_free = self.num_free();
+        let num_free = self.eviction.num_free();
         self.withheld = num_free.checked_sub(n).ok_or_else(|| {
             Error::Block(format!("num_free_blocks is to be {n}, but only {num_free} are free"))
         })?;
@@ -198,7 +175,7 @@ impl BlockPool {
 
     /// Blocks in the pinned tier.
     pub fn num_pinned_blocks(&self) -> usize {
-        self.pinned.len()
+        self.eviction.queue().pinned.len()
     }
 
     /// Blocks with at least one key.
@@ -265,12 +242,12 @@ impl BlockPool {
 
     /// The free queue, front first.
     pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.free.iter(&self.blocks)
+        self.eviction.queue().free.iter(&self.blocks)
     }
 
     /// The pinned tier, oldest first.
     pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.pinned.iter(&self.blocks)
+        self.eviction.queue().pinned.iter(&self.blocks)
     }
 
     /// Checks that `n` blocks can be taken.
@@ -293,8 +270,9 @@ impl BlockPool {
         if self.num_free_blocks() + 1 != self.num_blocks() as isize {
             return false;
         }
-        self.demote_n(self.pinned.len());
-        self.empty_lists();
+        let Self { blocks, eviction, index, alias_keys, layout, .. } = self;
+        let keys = Keys { index, alias_keys, layout: *layout };
+        eviction.clear(blocks, &|blocks, key| keys.find(blocks, key));
         self.index.clear();
         self.trie.clear();
         for block in 0..self.num_blocks() as BlockId {

@@ -6,8 +6,11 @@
 //! exactly the keys that blocks have; pinned blocks are cached.
 
 mod block_pool;
+mod by_hand;
 mod observation;
+mod retention;
 mod statistics;
+mod take;
 
 mod eviction;
 
@@ -17,15 +20,15 @@ mod blocks;
 
 mod event;
 
-pub use block_pool::{AdaptiveOrder, BlockPool};
+pub use block_pool::BlockPool;
 pub use blocks::run::{Ids, Runs};
 pub use blocks::{Blocks, MAX_REFERENCES};
 pub use event::{Event, StoredEvent};
-pub use eviction::adaptive::{Adaptive, Claim, Mark, Ordering, SampleCounts, Standing};
-pub use eviction::graded::Parting;
+pub use eviction::adaptive::{
+    Adaptive, AdaptiveOrder, Claim, Mark, Ordering, Parting, SampleCounts, Standing,
+};
 pub use eviction::nearness::Nearness;
-pub use eviction::order::RecycleOrder;
-pub use eviction::queue_edits::QueueEnd;
+pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use eviction::value::Grade;
 pub use index::cursor::PrefixCursor;
 pub use index::full_blocks::FullBlocks;

@@ -61,9 +61,6 @@ enum Step {
         holding: Index,
         part: Part,
     },
-    Demote {
-        num: usize,
-    },
     Reset,
 }
 
@@ -104,7 +101,6 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (at(), release).prop_map(|(holding, how)| Step::Release { holding, how }),
         2 => (at(), part()).prop_map(|(holding, part)| Step::Pin { holding, part }),
         2 => (at(), part()).prop_map(|(holding, part)| Step::Evict { holding, part }),
-        1 => (0..50usize).prop_map(|num| Step::Demote { num }),
         1 => Just(Step::Reset),
     ]
 }
@@ -145,10 +141,6 @@ impl World {
                 self.model.pin(&blocks);
             }
             Step::Evict { holding, part } => self.evict(holding, part),
-            Step::Demote { num } => {
-                self.engine.demote_n(num);
-                self.model.demote(num);
-            }
             Step::Reset => assert_eq!(self.engine.reset(), self.model.reset()),
         }
         self.compare();

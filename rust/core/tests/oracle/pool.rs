@@ -58,7 +58,7 @@ impl Pool {
     }
 
     /// Moves the `n` blocks that are pinned the longest to the back of the queue.
-    pub fn demote(&mut self, n: usize) {
+    fn demote(&mut self, n: usize) {
         for block in self.pinned.drain(..n.min(self.pinned.len())) {
             self.blocks[block as usize].is_pinned = false;
             self.queue.push(block);

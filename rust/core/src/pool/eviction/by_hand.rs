@@ -1,28 +1,119 @@
-//! Blocks that somebody else moves out of the free queue and back, or counts references to.
+//! Blocks that other code moves out of the free queue and back, and references that it sets.
 //!
-//! A block that was taken out of its queue and to which nobody counts a reference is *loose*: the
-//! pool has a reference to it, so that every other call finds it in use. A queued block to which
-//! references were counted stays queued until it is taken out.
+//! A block that was taken out of its queue and has no reference is *loose*: the pool has a reference
+//! to it, so that every other call finds it in use. A queued block that got references stays queued
+//! until it is taken out.
 
-use crate::block::BlockId;
+use super::Eviction;
+use super::queue::QueueEnd;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::pool::blocks::Blocks;
 
 /// What was moved and counted by hand and is not finished.
 #[derive(Debug, Default)]
 pub(crate) struct ByHand {
-    pub(crate) loose: hashbrown::HashSet<BlockId, foldhash::fast::FixedState>,
-    pub(crate) counted: hashbrown::HashMap<BlockId, u32, foldhash::fast::FixedState>,
+    loose: hashbrown::HashSet<BlockId, foldhash::fast::FixedState>,
+    counted: hashbrown::HashMap<BlockId, u32, foldhash::fast::FixedState>,
 }
 
 impl ByHand {
-    pub(crate) fn is_empty(&self) -> bool {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.counted.is_empty()
     }
 
+    pub fn is_loose(&self, block: BlockId) -> bool {
+        self.loose.contains(&block)
+    }
+
     /// References to a block where they are not those that the pool has.
-    pub(crate) fn count(&self, block: BlockId) -> Option<u32> {
+    pub fn count(&self, block: BlockId) -> Option<u32> {
         match self.counted.get(&block) {
             Some(&count) => Some(count),
-            None => self.loose.contains(&block).then_some(0),
+            None => self.is_loose(block).then_some(0),
         }
+    }
+
+    /// Refuses blocks that are being moved by hand.
+    pub fn check_has_none(&self, mut ids: impl Iterator<Item = BlockId>) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        match ids.find(|&block| self.count(block).is_some()) {
+            None => Ok(()),
+            Some(block) if self.is_loose(block) => Err(Error::Block(format!(
+                "block {block} was taken out of the free queue and has no reference: count one or \
+                 put it back first (invariant 2)"
+            ))),
+            Some(block) => Err(Error::Block(format!(
+                "block {block} has references and is in the free queue: take it out first \
+                 (invariant 2)"
+            ))),
+        }
+    }
+
+    /// Refuses to go on while a queued block has references.
+    pub fn check_none_counted(&self) -> Result<()> {
+        self.check_has_none(self.counted.keys().copied())
+    }
+
+    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    pub fn set_ref_count(&mut self, blocks: &mut Blocks, block: BlockId, count: u32) {
+        match (blocks.ref_count(block) == 0, count) {
+            (true, 0) => _ = self.counted.remove(&block),
+            (true, _) => _ = self.counted.insert(block, count),
+            (false, 0) => {
+                self.loose.insert(block);
+                blocks.set_ref_count(block, 1);
+            }
+            (false, _) => {
+                self.loose.remove(&block);
+                blocks.set_ref_count(block, count);
+            }
+        }
+    }
+
+    /// Takes a free block out of its queue. References that it got by hand stay; without any it is
+    /// loose.
+    pub fn take_out(&mut self, eviction: &mut Eviction, blocks: &mut Blocks, block: BlockId) {
+        eviction.take_out(blocks, block);
+        let counted = self.counted.remove(&block);
+        if counted.is_none() {
+            self.loose.insert(block);
+        }
+        blocks.set_ref_count(block, counted.unwrap_or(1));
+    }
+
+    /// Puts loose blocks at an end of the free queue, in their order. An error, which changes
+    /// nothing, says which block is not loose or was given twice.
+    pub fn put_back(
+        &mut self,
+        eviction: &mut Eviction,
+        blocks: &mut Blocks,
+        ids: &[BlockId],
+        end: QueueEnd,
+    ) -> Result<()> {
+        let mut given = std::collections::HashSet::with_capacity(ids.len());
+        for &block in ids {
+            let why_not = match block {
+                NULL_BLOCK => "it is the null block".to_owned(),
+                _ if blocks.ref_count(block) == 0 => "it is there already".to_owned(),
+                _ if !self.is_loose(block) => {
+                    format!("it has {} references", blocks.ref_count(block))
+                }
+                _ if !given.insert(block) => "it was given twice".to_owned(),
+                _ => continue,
+            };
+            return Err(Error::Block(format!(
+                "block {block} cannot be put into the free queue: {why_not} (invariant 2)"
+            )));
+        }
+        for &block in ids {
+            self.loose.remove(&block);
+            blocks.set_ref_count(block, 0);
+        }
+        eviction.queue_mut().enqueue_at(blocks, ids, end);
+        Ok(())
     }
 }

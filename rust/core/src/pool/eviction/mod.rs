@@ -1,13 +1,182 @@
-//! Which free block is evicted next: the free queue and the pinned tier as in vLLM, and the lists of
-//! the adaptive policy.
+//! Which free block is evicted next: the free queue and the pinned tier of vLLM ([`queue`]), with
+//! kvoxide's own policy the ranked lists of free cached blocks too ([`adaptive`]).
+//!
+//! A policy adds and drops the references of many blocks at once, since which of them become free or
+//! are so no longer is known nowhere else without a second look at each.
+
+pub(crate) mod by_hand;
 
 pub(crate) mod adaptive;
-pub(crate) mod by_hand;
-pub(crate) mod claiming;
-pub(crate) mod graded;
+pub(crate) mod queue;
+
 pub(crate) mod nearness;
-pub(crate) mod order;
-pub(crate) mod queue_edits;
-pub(crate) mod queue_walk;
-pub(crate) mod recycle;
 pub(crate) mod value;
+
+use adaptive::{Adaptive, AdaptiveOrder};
+use queue::{Queue, RecycleOrder};
+
+use crate::block::{BlockId, CacheKey};
+use crate::pool::blocks::Blocks;
+use crate::pool::blocks::list_span::ListSpan;
+use crate::pool::index::full_blocks::FullBlocks;
+
+/// The policy by which a pool evicts, and the free blocks in its order.
+#[derive(Debug)]
+pub(crate) enum Eviction {
+    Queue(Queue),
+    Adaptive(Box<Adaptive>),
+}
+
+/// Finds the block that serves a key.
+pub(crate) type Find<'a> = &'a dyn Fn(&Blocks, &CacheKey) -> Option<BlockId>;
+
+impl Eviction {
+    /// The order of a fresh pool, all of whose blocks are free. With `adaptive`, `blocks` has
+    /// [`Adaptive::NUM_SENTINELS`] further lists.
+    pub fn new(blocks: &mut Blocks, order: RecycleOrder, adaptive: Option<AdaptiveOrder>) -> Self {
+        let queue = Queue::new(blocks, order);
+        match adaptive {
+            None => Self::Queue(queue),
+            Some(order) => Self::Adaptive(Box::new(Adaptive::new(blocks, queue, order))),
+        }
+    }
+
+    pub fn adaptive(&self) -> Option<&Adaptive> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Adaptive(adaptive) => Some(adaptive),
+        }
+    }
+
+    pub fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Adaptive(adaptive) => Some(adaptive),
+        }
+    }
+
+    pub fn queue(&self) -> &Queue {
+        match self {
+            Self::Queue(queue) => queue,
+            Self::Adaptive(adaptive) => adaptive.queue(),
+        }
+    }
+
+    pub fn queue_mut(&mut self) -> &mut Queue {
+        match self {
+            Self::Queue(queue) => queue,
+            Self::Adaptive(adaptive) => adaptive.queue_mut(),
+        }
+    }
+
+    /// Number of free blocks.
+    #[inline]
+    pub fn num_free(&self) -> usize {
+        match self {
+            Self::Queue(queue) => queue.len(),
+            Self::Adaptive(adaptive) => adaptive.queue().len() + adaptive.num_blocks(),
+        }
+    }
+
+    /// Full blocks have become cached.
+    #[inline]
+    pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.cached(blocks, batch);
+        }
+    }
+
+    /// A block has become cached by itself, under a key of whose prompt nothing is known.
+    pub fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, key: &CacheKey) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.cached_alone(blocks, block, key.group);
+        }
+    }
+
+    /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
+    #[inline]
+    pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        match self {
+            Self::Queue(queue) => queue.hit(blocks, ids),
+            Self::Adaptive(adaptive) => adaptive.hit(blocks, ids),
+        }
+    }
+
+    /// Drops a reference to each block. Of those that lose their last one, equal ones are evicted in
+    /// the order given. Null blocks are passed over.
+    #[inline]
+    pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        match self {
+            Self::Queue(queue) => queue.release(blocks, ids),
+            Self::Adaptive(adaptive) => adaptive.release(blocks, ids.iter().copied()),
+        }
+    }
+
+    /// Does what [`Self::release`] does, the last block first.
+    #[inline]
+    pub fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+        match self {
+            Self::Queue(queue) => queue.release_table(blocks, table),
+            Self::Adaptive(adaptive) => adaptive.release(blocks, table.iter().rev().copied()),
+        }
+    }
+
+    /// A block lost its keys. A free one goes to the free queue.
+    pub fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+        match self {
+            Self::Queue(queue) => queue.uncached(blocks, block),
+            Self::Adaptive(adaptive) => adaptive.uncached(blocks, block),
+        }
+    }
+
+    /// The keys of a block have gone to another.
+    pub fn moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.moved(blocks, from, to);
+        }
+        self.uncached(blocks, from);
+    }
+
+    /// The content of a cached block was computed again, in a block that is in use.
+    #[inline]
+    pub fn replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.replaced(blocks, old, new);
+        }
+    }
+
+    /// Takes the `n` free blocks that are allocated next to the end of `out`. The caller has checked
+    /// that there are so many.
+    #[inline]
+    pub fn evict(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>, out: &mut Vec<BlockId>) {
+        match self {
+            Self::Queue(queue) => queue.evict(blocks, n, out),
+            Self::Adaptive(adaptive) => adaptive.evict(blocks, n, find, out),
+        }
+    }
+
+    /// Puts every free block into the free queue, since the cache is about to be emptied.
+    pub fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
+        let queue = self.queue_mut();
+        queue.demote(blocks, queue.pinned.len());
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.clear(blocks, find);
+        }
+    }
+
+    /// Takes a free block out of the list that it is in.
+    pub fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if !self.adaptive_mut().is_some_and(|adaptive| adaptive.remove(blocks, block)) {
+            self.queue_mut().unlink(blocks, ListSpan::of(block));
+        }
+    }
+
+    /// Returns the free blocks in the order in which they would be allocated if no tail got a second
+    /// chance.
+    pub fn order(&self, blocks: &Blocks) -> Vec<BlockId> {
+        let queue = self.queue();
+        let ranked = self.adaptive().map(|adaptive| adaptive.eviction_order(blocks));
+        let ranked = ranked.unwrap_or_default();
+        queue.free.iter(blocks).chain(ranked).chain(queue.pinned.iter(blocks)).collect()
+    }
+}

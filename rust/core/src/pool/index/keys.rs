@@ -12,17 +12,35 @@ use crate::error::{Error, Result};
 use crate::pool::block_pool::BlockPool;
 use crate::pool::blocks::Blocks;
 use crate::pool::event::Event;
-use crate::pool::index::{Entry, Fingerprint, HashTable, Place};
+use crate::pool::index::{Entry, Fingerprint, HashTable, KeyLayout, Place};
 
-impl BlockPool {
+/// What finds the blocks of keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys<'a> {
+    pub index: &'a HashTable,
+    pub alias_keys: &'a AliasKeys,
+    pub layout: KeyLayout,
+}
+
+impl Keys<'_> {
     /// The block that serves a key: the first inserted of those that have it.
-    pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
+    #[inline]
+    pub fn find(self, states: &Blocks, key: &CacheKey) -> Option<BlockId> {
         if !self.layout.has_group(key.group) {
             return None;
         }
         let fingerprint = self.layout.fingerprint_of(key);
-        let entry = self.index.find(fingerprint, |entry| self.entry_has(entry, key))?;
+        let has_key = |entry| entry_has(states, self.alias_keys, entry, key);
+        let entry = self.index.find(fingerprint, has_key)?;
         Some(self.alias_keys.block_of(entry))
+    }
+}
+
+impl BlockPool {
+    /// The block that serves a key: the first inserted of those that have it.
+    pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
+        let Self { index, alias_keys, layout, blocks, .. } = self;
+        Keys { index, alias_keys, layout: *layout }.find(blocks, key)
     }
 
     /// The blocks that have a key, in the order in which they got it.
@@ -119,9 +137,7 @@ impl BlockPool {
             }
             next += 1;
         }
-        if self.adaptive.is_some() {
-            self.mark_batch(batch);
-        }
+        self.eviction.cached(&mut self.blocks, batch);
         all_serve
     }
 
@@ -180,8 +196,8 @@ impl BlockPool {
         if self.index.num_lines() != size {
             self.find_places(batch, places);
         }
-        if let (Some(first), true) = (first, self.adaptive.is_some()) {
-            self.supersede(first, block);
+        if let Some(first) = first {
+            self.eviction.replaced(&mut self.blocks, first, block);
         }
         first.is_none()
     }
@@ -219,7 +235,7 @@ impl BlockPool {
         if !self.blocks.is_cached(block) {
             let fingerprint = self.layout.fingerprint_of(&key);
             self.cache_full_block(block, &key.hash, fingerprint, (num_tokens, NO_SEGMENT));
-            self.mark_one(block, &key);
+            self.eviction.cached_alone(&mut self.blocks, block, &key);
         } else if !self.has_key(block, &key) {
             self.blocks.set_has_alias_keys(block, true);
             let entry = self.alias_keys.add(block, key);
@@ -246,12 +262,8 @@ impl BlockPool {
         let is_pinned = self.blocks.is_pinned(from);
         self.remove_keys_silently(from);
         keys.into_iter().for_each(|key| self.insert_key(to, key, num_tokens));
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.move_tag(&self.blocks, from, to);
-        }
-        self.delist(from);
+        self.eviction.moved(&mut self.blocks, from, to);
         // Only cached blocks go to the pinned tier.
-        self.blocks.set_pinned(from, false);
         self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }
 

@@ -4,50 +4,66 @@ use super::block_meta::Place;
 use super::shadow::Use;
 use super::shadow::access_log::Event;
 use super::shadow::table::Name;
-use crate::block::BlockId;
+use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::blocks::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::blocks::records::Records;
-use crate::pool::blocks::run::IdRun;
+use crate::pool::blocks::run::{IdRun, Ids, Runs};
 use crate::pool::eviction::adaptive::Adaptive;
 
-/// How many blocks were hit and have left the lists, which do not know it yet.
-#[derive(Debug, Default)]
-pub struct Leaving {
-    num_listed: usize,
-    num_watched: usize,
-}
-
 impl Adaptive {
+    /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
+    #[cold]
+    #[inline(never)]
+    pub fn hit(&mut self, states: &mut Blocks, blocks: &[BlockId]) {
+        if blocks.is_empty() {
+            return;
+        }
+        if blocks.len() < IdRun::MIN_LEN || are_scattered_tails(states, blocks) {
+            self.hit_scattered(states, blocks);
+        } else {
+            for piece in Runs::of(blocks, IdRun::MIN_LEN) {
+                let (Ids::Run(part) | Ids::Scattered(part)) = piece;
+                let is_row = matches!(piece, Ids::Run(_));
+                if !is_row || !self.hit_row(states, IdRun::of(part)) {
+                    self.hit_scattered(states, part);
+                }
+            }
+        }
+        self.sightings.tell(&mut self.sample);
+        if self.is_claiming() {
+            self.raise(states, blocks.iter().copied());
+        }
+    }
+
+    fn hit_scattered(&mut self, states: &mut Blocks, mut blocks: &[BlockId]) {
+        loop {
+            let num_hit = self.hit_listed(states, blocks);
+            let Some((&block, behind)) = blocks[num_hit..].split_first() else { break };
+            self.hit_one(states, block);
+            blocks = behind;
+        }
+    }
+
     /// A hit is the first to use blocks that wait in the lists, and that no request claimed: how many
     /// there are before the first of which that is not so.
     #[inline]
-    pub fn hit_listed(
-        &mut self,
-        states: &mut Blocks,
-        blocks: &[BlockId],
-        leaving: &mut Leaving,
-    ) -> usize {
+    fn hit_listed(&mut self, states: &mut Blocks, blocks: &[BlockId]) -> usize {
         // Tails of several groups wait together and are hit group by group, so that hardly any
         // stands beside the one before it; full blocks mostly do.
         match states.starts_beside(blocks) {
-            true => self.hit_each::<Beside>(states, blocks, leaving),
-            false => self.hit_each::<Alone>(states, blocks, leaving),
+            true => self.hit_each::<Beside>(states, blocks),
+            false => self.hit_each::<Alone>(states, blocks),
         }
     }
 
     #[inline]
-    fn hit_each<U: Unlinking>(
-        &mut self,
-        states: &mut Blocks,
-        blocks: &[BlockId],
-        leaving: &mut Leaving,
-    ) -> usize {
+    fn hit_each<U: Unlinking>(&mut self, states: &mut Blocks, blocks: &[BlockId]) -> usize {
         let (mut unlinking, mut num_hit) = (U::default(), 0);
         self.sightings.start(&mut self.sample, Event::Used(Use::Hit));
         loop {
             let left = &blocks[num_hit..];
-            let (num, is_sampled) = self.hit_up_to_sampled(states, left, leaving, &mut unlinking);
+            let (num, is_sampled) = self.hit_up_to_sampled(states, left, &mut unlinking);
             num_hit += num;
             if !is_sampled {
                 unlinking.finish(&mut states.writer_of_first(0));
@@ -65,7 +81,6 @@ impl Adaptive {
         &mut self,
         states: &mut Blocks,
         blocks: &[BlockId],
-        leaving: &mut Leaving,
         unlinking: &mut U,
     ) -> (usize, bool) {
         let (mut tags, mut num_watched, mut is_sampled) = (self.tags.writer(), 0, false);
@@ -81,14 +96,14 @@ impl Adaptive {
         });
         *unlinking = own;
         let num_hit = stop.map_or(blocks.len(), |stop| stop + usize::from(is_sampled));
-        leaving.num_listed += num_hit;
-        leaving.num_watched += num_watched;
+        self.num_listed -= num_hit;
+        self.num_watched -= num_watched;
         (num_hit, is_sampled)
     }
 
     /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row
     /// there too, and no request claimed any; whether it is so.
-    pub fn hit_row(&mut self, states: &mut Blocks, row: IdRun, leaving: &mut Leaving) -> bool {
+    fn hit_row(&mut self, states: &mut Blocks, row: IdRun) -> bool {
         let are_listed = states.ref_count(row.first) == 0;
         let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
         let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
@@ -96,21 +111,18 @@ impl Adaptive {
         let num_watched = tags.hit();
         if are_listed {
             states.unlink_run(&run);
-            leaving.num_listed += run.len();
-            leaving.num_watched += num_watched;
+            self.num_listed -= run.len();
+            self.num_watched -= num_watched;
         }
         self.note_row(states, row, Event::Used(Use::Hit));
         true
     }
 
-    /// A hit uses a block; one that is free leaves the list that it is in: whether it was in one.
-    pub fn hit(
-        &mut self,
-        states: &mut Blocks,
-        block: BlockId,
-        is_free: bool,
-        leaving: &mut Leaving,
-    ) -> bool {
+    fn hit_one(&mut self, states: &mut Blocks, block: BlockId) {
+        if block == NULL_BLOCK {
+            return;
+        }
+        let is_free = states.add_reference(block) == 1;
         let was = self.tags.hit(block, is_free);
         if was.is_sampled() {
             let name = Name::of(states.fingerprint(block));
@@ -119,24 +131,24 @@ impl Adaptive {
         if was.is_claimed() {
             self.note_hit_of_claimed(block);
         }
-        let place = if is_free { was.place() } else { Place::Elsewhere };
-        match place {
-            Place::Elsewhere => return false,
+        if !is_free {
+            return;
+        }
+        match was.place() {
+            Place::Elsewhere => self.queue.free.remove(states, block),
             Place::Held => self.held.remove(states, block),
             Place::Ladder => self.leave_ladder(states, block),
             Place::Listed => {
                 states.unlink(block);
-                leaving.num_listed += 1;
-                leaving.num_watched += was.num_watched();
+                self.num_listed -= 1;
+                self.num_watched -= was.num_watched();
             }
         }
-        true
     }
+}
 
-    /// The blocks that were hit have left the lists.
-    pub fn leave(&mut self, leaving: Leaving) {
-        self.num_listed -= leaving.num_listed;
-        self.num_watched -= leaving.num_watched;
-        self.sightings.tell(&mut self.sample);
-    }
+/// Whether a few blocks hardly stand in rows in their lists, as tails do, of which several groups'
+/// wait together.
+fn are_scattered_tails(states: &Blocks, blocks: &[BlockId]) -> bool {
+    blocks.len() < 4 * IdRun::MIN_LEN && !states.starts_beside(blocks)
 }

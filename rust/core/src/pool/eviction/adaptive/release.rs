@@ -4,10 +4,11 @@
 use super::block_meta::{Place, Stamp, Tag, Waiting};
 use super::shadow::access_log::Event;
 use super::shadow::table::Name;
-use crate::block::BlockId;
-use crate::pool::blocks::Blocks;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::list::{BackRun, FrontRun};
 use crate::pool::blocks::records::Ends;
-use crate::pool::blocks::run::IdRun;
+use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::{Blocks, Dropped};
 use crate::pool::eviction::adaptive::Adaptive;
 
 /// Blocks that are being put into one list, one after the other.
@@ -26,7 +27,121 @@ impl Default for Filing {
     }
 }
 
+/// Blocks are being given back.
+#[derive(Debug)]
+pub struct Parting<'a> {
+    states: &'a mut Blocks,
+    adaptive: &'a mut Adaptive,
+    /// Those that are not cached.
+    front: FrontRun,
+    /// Those that are.
+    filing: Filing,
+}
+
+impl Parting<'_> {
+    /// Drops a reference to a block.
+    #[inline(always)]
+    pub fn give_back(&mut self, block: BlockId) {
+        self.give_one_back(block);
+    }
+
+    /// As [`Self::give_back`]: `None` if somebody holds the block still, else whether it is cached.
+    #[inline(always)]
+    fn give_one_back(&mut self, block: BlockId) -> Option<bool> {
+        if block == NULL_BLOCK {
+            return None;
+        }
+        let is_cached = match self.states.drop_reference(block) {
+            Dropped::Held => return None,
+            Dropped::Cached => true,
+            Dropped::Uncached => false,
+            Dropped::Other => self.states.is_cached(block),
+        };
+        match is_cached {
+            true => self.adaptive.file(self.states, block, &mut self.filing),
+            false => {
+                self.adaptive.queue.free.push_to_front_run(self.states, &mut self.front, block);
+            }
+        }
+        Some(is_cached)
+    }
+
+    /// Drops a reference to blocks, the last of them first.
+    pub fn give_all_back(&mut self, blocks: &[BlockId]) {
+        if blocks.len() < IdRun::MIN_LEN {
+            return self.give_each_back(blocks);
+        }
+        let mut pieces = Vec::with_capacity(2 * blocks.len() / IdRun::MIN_LEN + 1);
+        pieces.extend(Runs::of(blocks, IdRun::MIN_LEN));
+        for piece in pieces.into_iter().rev() {
+            match piece {
+                Ids::Run(row) => self.give_row_back(row),
+                Ids::Scattered(blocks) => self.give_each_back(blocks),
+            }
+        }
+    }
+
+    /// As [`Self::give_all_back`], of blocks whose ids are hardly in a row.
+    pub fn give_each_back(&mut self, mut blocks: &[BlockId]) {
+        while let Some((&block, before)) = blocks.split_last() {
+            blocks = match self.give_one_back(block) {
+                None => before,
+                Some(true) => self.adaptive.file_alike(self.states, before, &mut self.filing),
+                Some(false) => {
+                    let free = &mut self.adaptive.queue.free;
+                    &before[..free.drop_to_front_run(self.states, &mut self.front, before)]
+                }
+            };
+        }
+    }
+
+    /// The first block given back may wait in another list than those before it, as do the others
+    /// then.
+    fn give_row_back(&mut self, row: &[BlockId]) {
+        let [others @ .., first] = row else { return };
+        let turned = |blocks| IdRun::of(blocks).reversed();
+        if !self.adaptive.file_row(self.states, turned(row), &mut self.filing) {
+            self.give_one_back(*first);
+            if !self.adaptive.file_row(self.states, turned(others), &mut self.filing) {
+                self.give_each_back(others);
+            }
+        }
+    }
+
+    /// A tail is not held any more.
+    pub fn let_go(&mut self, tail: BlockId) {
+        self.adaptive.let_go(self.states, tail, &mut self.filing);
+    }
+}
+
 impl Adaptive {
+    /// Drops a reference to each block. Null blocks are passed over.
+    #[cold]
+    #[inline(never)]
+    pub fn release(&mut self, states: &mut Blocks, blocks: impl IntoIterator<Item = BlockId>) {
+        if self.is_claiming() {
+            let blocks: Vec<_> = blocks.into_iter().collect();
+            self.raise(states, blocks.iter().copied());
+            return self.part_with(states, |parting| {
+                blocks.into_iter().for_each(|block| parting.give_back(block));
+            });
+        }
+        self.part_with(states, |parting| {
+            blocks.into_iter().for_each(|block| parting.give_back(block));
+        });
+    }
+
+    /// Blocks are given back, and held ones let go, in the order in which it is done.
+    #[inline]
+    pub fn part_with(&mut self, states: &mut Blocks, give_back: impl FnOnce(&mut Parting<'_>)) {
+        let (front, filing) = (self.queue.free.front_run(states), Filing::default());
+        let mut parting = Parting { states, adaptive: self, front, filing };
+        give_back(&mut parting);
+        let Parting { states, adaptive, front, mut filing } = parting;
+        adaptive.close(states, &mut filing);
+        adaptive.queue.free.close_runs(states, front, BackRun::default());
+    }
+
     /// Cached blocks lose their last holder, the last of them first, and wait as those before them
     /// do: what is left of them from the first on of which that is not so. The first of all is always
     /// left.

@@ -6,7 +6,6 @@ use super::priority::{Claim, Standing};
 use super::shadow::access_log::Event;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::list::BlockList;
 use crate::pool::eviction::adaptive::{Adaptive, Name};
 
 /// On whose behalf blocks are used, and when.
@@ -186,21 +185,16 @@ impl Adaptive {
         }
     }
 
-    /// Moves blocks below the default priority to the end of a queue, those first that go first.
+    /// Moves blocks below the default priority to the end of the free queue, those first that go first.
     #[cold]
     #[inline(never)]
-    pub(crate) fn pop_low(
-        &mut self,
-        states: &mut Blocks,
-        n: usize,
-        queue: &mut BlockList,
-    ) -> usize {
+    pub(crate) fn pop_low(&mut self, states: &mut Blocks, n: usize) -> usize {
         let mut num_moved = 0;
         while num_moved < n
             && let Some(block) = self.ladder.first_low(states)
         {
             self.remove(states, block);
-            queue.push_back(states, block);
+            self.queue.free.push_back(states, block);
             num_moved += 1;
         }
         num_moved
@@ -232,7 +226,9 @@ mod tests {
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
     use crate::pool::eviction::adaptive::block_meta::Epoch;
-    use crate::pool::eviction::adaptive::{Filing, Mark};
+    use crate::pool::eviction::adaptive::release::Filing;
+    use crate::pool::eviction::adaptive::{AdaptiveOrder, Mark};
+    use crate::pool::eviction::queue::{Queue, RecycleOrder};
     use crate::pool::eviction::value::Grade;
     use crate::pool::index::{Fingerprint, KeyLayout};
 
@@ -240,10 +236,12 @@ mod tests {
 
     /// A cached block that is sampled and has no holder.
     fn world(capacity: usize) -> (Blocks, Adaptive) {
-        let (num_blocks, num_sentinels) = (400, Adaptive::NUM_SENTINELS);
-        let mut states = Blocks::with_sentinels(num_blocks, KeyLayout::new(1), num_sentinels);
+        let (layout, num_sentinels) = (KeyLayout::new(1), Adaptive::NUM_SENTINELS);
+        let mut states = Blocks::with_sentinels(400, layout, num_sentinels);
         let mark = Mark { is_watched: true, ..Mark::default() };
-        let mut adaptive = Adaptive::new(&mut states, num_blocks as u32 + 1, vec![mark], capacity);
+        let queue = Queue::new(&mut states, RecycleOrder::default());
+        let order = AdaptiveOrder { marks: vec![mark], num_protected: capacity };
+        let mut adaptive = Adaptive::new(&mut states, queue, order);
         states.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
         adaptive.mark(&states, &[BLOCK], mark);
         (states, adaptive)

@@ -1,0 +1,253 @@
+//! The free queue and the pinned tier, in the order of vLLM.
+
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::list::{BackRun, BlockList, FrontRun};
+use crate::pool::blocks::list_span::ListSpan;
+use crate::pool::blocks::records::prefetch_ahead;
+use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::{Blocks, Dropped};
+
+/// Where released blocks go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecycleOrder {
+    /// Uncached blocks go to the front of the free queue (vLLM PR 43447).
+    #[default]
+    UncachedFirst,
+    /// All blocks go to the back, as before that PR.
+    Fifo,
+}
+
+/// Which end of the free queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueEnd {
+    /// Its blocks are allocated first.
+    Front,
+    /// Its blocks are allocated last.
+    Back,
+}
+
+/// Blocks that are handled while the records of as many others are fetched from memory.
+const READ_AT_ONCE: usize = 1 << 8;
+
+/// Free blocks in the order in which they are allocated, and pinned blocks, which follow the oldest
+/// first once the queue is empty (vLLM PR 40676).
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub free: BlockList,
+    pub pinned: BlockList,
+    order: RecycleOrder,
+}
+
+impl Queue {
+    /// The queue of a fresh pool, all of whose blocks are free.
+    pub fn new(blocks: &mut Blocks, order: RecycleOrder) -> Self {
+        let (free, pinned) = blocks.lists();
+        Self { free, pinned, order }
+    }
+
+    pub fn len(&self) -> usize {
+        self.free.len() + self.pinned.len()
+    }
+
+    /// Takes `n` blocks from the front of the queue to the end of `out`. The caller has checked that
+    /// so many are free.
+    pub fn evict(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
+        if n > self.free.len() {
+            self.demote(blocks, n - self.free.len());
+        }
+        self.free.take_front(blocks, n, out);
+    }
+
+    /// Moves the `n` oldest pinned blocks to the end of the queue. They stay cached.
+    pub fn demote(&mut self, blocks: &mut Blocks, n: usize) {
+        let mut demoted = Vec::with_capacity(n);
+        self.pinned.take_front(blocks, n.min(self.pinned.len()), &mut demoted);
+        for block in demoted {
+            blocks.set_pinned(block, false);
+            self.free.push_back(blocks, block);
+        }
+    }
+
+    /// Adds a reference to each block; a free one leaves the queue. Null blocks are passed over.
+    #[inline(never)]
+    pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        let mut run = ListSpan::default();
+        if ids.len() < IdRun::MIN_LEN {
+            run = self.hit_each(blocks, ids, run);
+            return self.unlink(blocks, run);
+        }
+        let mut parts = prefetch_ahead(blocks.records(), ids.chunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(blocks.records()) {
+            for piece in Runs::of(part, IdRun::MIN_LEN) {
+                run = match piece {
+                    Ids::Run(row) => self.hit_row(blocks, row, run),
+                    Ids::Scattered(ids) => self.hit_each(blocks, ids, run),
+                };
+            }
+        }
+        self.unlink(blocks, run);
+    }
+
+    /// `run` are blocks that were hit, stand side by side in their list and still have to leave it.
+    fn hit_row(&mut self, blocks: &mut Blocks, row: &[BlockId], mut run: ListSpan) -> ListSpan {
+        match blocks.records_mut().touch_row(IdRun::of(row)) {
+            None => self.hit_each(blocks, row, run),
+            Some(free) => {
+                if !free.is_empty() && !run.join(blocks.links(), &free) {
+                    self.unlink(blocks, std::mem::replace(&mut run, free));
+                }
+                run
+            }
+        }
+    }
+
+    fn hit_each(
+        &mut self,
+        blocks: &mut Blocks,
+        mut ids: &[BlockId],
+        mut run: ListSpan,
+    ) -> ListSpan {
+        loop {
+            let num_hit = blocks.records_mut().touch_beside(ids, &mut run);
+            let Some((&block, rest)) = ids[num_hit..].split_first() else { return run };
+            if block != NULL_BLOCK {
+                blocks.add_reference(block);
+                self.unlink(blocks, std::mem::replace(&mut run, ListSpan::of(block)));
+            }
+            ids = rest;
+        }
+    }
+
+    /// Takes blocks that stand side by side out of the list that they are in.
+    pub fn unlink(&mut self, blocks: &mut Blocks, run: ListSpan) {
+        let list = match run.first().is_some_and(|block| blocks.is_pinned(block)) {
+            true => &mut self.pinned,
+            false => &mut self.free,
+        };
+        list.remove_run(blocks, &run);
+    }
+
+    /// Drops a reference to each block. Those that lose their last one become free, in the order
+    /// given: the first is allocated first.
+    #[inline(never)]
+    pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
+        self.release_to_runs(blocks, ids, &mut front, &mut back);
+        self.free.close_runs(blocks, front, back);
+    }
+
+    /// Does what [`Self::release`] does, the last block first.
+    pub fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+        let mut reversed = [NULL_BLOCK; READ_AT_ONCE];
+        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
+        let mut parts = prefetch_ahead(blocks.records(), table.rchunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(blocks.records()) {
+            let num = reverse(part, &mut reversed);
+            self.release_to_runs(blocks, &reversed[..num], &mut front, &mut back);
+        }
+        self.free.close_runs(blocks, front, back);
+    }
+
+    fn release_to_runs(
+        &mut self,
+        blocks: &mut Blocks,
+        ids: &[BlockId],
+        front: &mut FrontRun,
+        back: &mut BackRun,
+    ) {
+        if ids.len() < IdRun::MIN_LEN {
+            return self.release_piece(blocks, Ids::Scattered(ids), front, back);
+        }
+        for piece in Runs::of(ids, IdRun::MIN_LEN) {
+            self.release_piece(blocks, piece, front, back);
+        }
+    }
+
+    #[inline]
+    fn release_piece(
+        &mut self,
+        blocks: &mut Blocks,
+        mut piece: Ids<'_>,
+        front: &mut FrontRun,
+        back: &mut BackRun,
+    ) {
+        let (Ids::Run(mut ids) | Ids::Scattered(mut ids)) = piece;
+        loop {
+            let open = (self.order != RecycleOrder::Fifo).then_some(&mut *front);
+            let num = self.free.drop_to_runs(blocks, (open, back), piece);
+            let Some((&block, rest)) = ids[num..].split_first() else { break };
+            if block != NULL_BLOCK && blocks.drop_reference(block) != Dropped::Held {
+                self.push(blocks, block, front, back);
+            }
+            (ids, piece) = (rest, Ids::Scattered(rest));
+        }
+    }
+
+    fn push(
+        &mut self,
+        blocks: &mut Blocks,
+        block: BlockId,
+        front: &mut FrontRun,
+        back: &mut BackRun,
+    ) {
+        if blocks.is_pinned(block) {
+            self.pinned.push_back(blocks, block);
+        } else if blocks.is_cached(block) || self.order == RecycleOrder::Fifo {
+            self.free.push_to_back_run(blocks, back, block);
+        } else {
+            self.free.push_to_front_run(blocks, front, block);
+        }
+    }
+
+    /// Drops a reference to each block and puts those that lose their last one at the end of the
+    /// queue, cached or not (vLLM's `unpin_blocks`).
+    pub fn release_to_back(&mut self, blocks: &mut Blocks, ids: impl IntoIterator<Item = BlockId>) {
+        for block in ids {
+            if blocks.drop_reference(block) != Dropped::Held {
+                blocks.set_pinned(block, false);
+                self.free.push_back(blocks, block);
+            }
+        }
+    }
+
+    /// A block that lost its keys has no place in the pinned tier.
+    pub fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if blocks.is_pinned(block) {
+            blocks.set_pinned(block, false);
+            if blocks.ref_count(block) == 0 {
+                self.pinned.remove(blocks, block);
+                self.enqueue(blocks, block);
+            }
+        }
+    }
+
+    /// Puts a free block into the queue.
+    pub fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
+        self.push(blocks, block, &mut front, &mut back);
+        self.free.close_runs(blocks, front, back);
+    }
+
+    /// Puts blocks without references at an end of the queue, in their order.
+    pub fn enqueue_at(&mut self, blocks: &mut Blocks, ids: &[BlockId], end: QueueEnd) {
+        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
+        for &block in ids {
+            blocks.set_pinned(block, false);
+            match end {
+                QueueEnd::Front => self.free.push_to_front_run(blocks, &mut front, block),
+                QueueEnd::Back => self.free.push_to_back_run(blocks, &mut back, block),
+            }
+        }
+        self.free.close_runs(blocks, front, back);
+    }
+}
+
+/// Lists blocks last first, without null blocks, and returns their number.
+fn reverse(ids: &[BlockId], reversed: &mut [BlockId]) -> usize {
+    if ids.iter().fold(true, |all, &block| all & (block != NULL_BLOCK)) {
+        reversed.iter_mut().zip(ids.iter().rev()).for_each(|(to, &block)| *to = block);
+        return ids.len();
+    }
+    let held = ids.iter().rev().filter(|&&block| block != NULL_BLOCK);
+    reversed.iter_mut().zip(held).map(|(to, &block)| *to = block).count()
+}
