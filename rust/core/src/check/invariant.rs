@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Asked;
 use crate::manager::Manager;
-use crate::pool::{BlockPool, TrieBlock};
+use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks, RequestId};
 
 /// Checks every invariant; the error says what is broken, where, and which of the above that is.
@@ -36,10 +36,10 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     let pool = manager.pool();
     numbered("1", check_rings(pool))?;
     numbered("2 or 3", check_places(pool))?;
-    numbered("4 or 5", check_index(pool))?;
+    numbered("4 or 5", pool.index().check(pool.blocks()))?;
     numbered("6 or 7", check_requests(manager))?;
     numbered("8", check_orders(manager))?;
-    numbered("10", check_trie(pool))?;
+    numbered("10", pool.index().check_trie(pool.blocks()))?;
     numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.blocks())))
 }
 
@@ -94,60 +94,6 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     }
     let null_is_apart = places[0] == 0 && pool.keys_of(NULL_BLOCK).next().is_none();
     ensure(null_is_apart, || "the null block is queued or cached".into())
-}
-
-fn check_index(pool: &BlockPool) -> Result<(), String> {
-    let mut entries = 0;
-    let mut served = 0;
-    for first in pool.index.first_entries() {
-        served += 1;
-        for (position, entry) in pool.index.entries_of(first).enumerate() {
-            entries += 1;
-            let block = pool.alias_keys.block_of(entry);
-            let is_marked = block != entry || pool.blocks().is_duplicate(block) == (position > 0);
-            ensure(is_marked, || format!("block {block} is wrongly marked as a duplicate"))?;
-        }
-    }
-    ensure(served == pool.index.len(), || "the index counts its keys wrongly".into())?;
-
-    let (mut cached, mut keys, mut with_aliases) = (0, 0, 0);
-    for block in 1..pool.num_blocks() as BlockId {
-        cached += usize::from(pool.blocks().is_cached(block));
-        with_aliases += usize::from(pool.blocks().has_alias_keys(block));
-        for key in pool.keys_of(block) {
-            keys += 1;
-            let is_found = pool.find(&key).is_some_and(|found| pool.has_key(found, &key));
-            ensure(is_found, || format!("a key of block {block} is not found"))?;
-            let first =
-                pool.index.find(pool.layout.fingerprint_of(&key), |e| pool.entry_has(e, &key));
-            let stands_in_line = first.is_some_and(|first| {
-                pool.index.entries_of(first).any(|e| pool.alias_keys.block_of(e) == block)
-            });
-            ensure(stands_in_line, || format!("block {block} is not in the line of its key"))?;
-        }
-    }
-    ensure(keys == entries, || format!("blocks have {keys} keys, the index {entries} entries"))?;
-    ensure(cached == pool.num_cached_blocks(), || "cached blocks are counted wrongly".into())?;
-    ensure(with_aliases == pool.alias_keys.num_blocks(), || "alias keys are left over".into())
-}
-
-fn check_trie(pool: &BlockPool) -> Result<(), String> {
-    for (TrieBlock { block, slot }, num_tokens) in pool.trie.listed() {
-        ensure(pool.blocks().segment(block) == slot, || {
-            format!("block {block} does not name segment {slot}, which lists it")
-        })?;
-        ensure(pool.blocks().hash_num_tokens(block) == Some(num_tokens), || {
-            format!("block {block} is listed where {num_tokens} tokens end")
-        })?;
-        let key = pool.blocks().key(block);
-        ensure(key.and_then(|key| pool.find(&key)) == Some(block), || {
-            format!("block {block} is listed, but does not serve its key")
-        })?;
-    }
-    match pool.trie.broken_segment() {
-        None => Ok(()),
-        Some(slot) => Err(format!("segment {slot} forgot a child")),
-    }
 }
 
 fn check_requests(manager: &Manager) -> Result<(), String> {
@@ -304,7 +250,7 @@ mod tests {
             ("block 1 is wrongly marked", "4 or 5", |m, _| {
                 m.pool.blocks.set_duplicate(CACHED, true)
             }),
-            ("cached blocks are counted wrongly", "4 or 5", |m, _| m.pool.num_cached += 1),
+            ("cached blocks are counted wrongly", "4 or 5", |m, _| m.pool.index.num_cached += 1),
             ("", "4 or 5", |m, _| m.pool.blocks.clear_key(CACHED)),
             ("block 1 has 1 references but 2 holders", "6 or 7", |m, _| {
                 held(m).groups[0].blocks.ids_mut().push(CACHED);

@@ -69,7 +69,8 @@ impl CacheTarget<'_> {
         reachable: ReachableBlocks,
     ) {
         let hashes = self.hashes();
-        let mut stored = pool.has_events().then(|| self.new_event(hashes, start, end));
+        let mut stored =
+            pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
         let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
         match reachable {
             ReachableBlocks::All => cache(start..end, Grade::BEST),
@@ -81,7 +82,7 @@ impl CacheTarget<'_> {
             }
         }
         if let Some(event) = stored {
-            pool.push_event(|| Event::Stored(event));
+            pool.events_mut().push(|| Event::Stored(event));
         }
     }
 
@@ -114,7 +115,7 @@ impl CacheTarget<'_> {
 
     /// Where the blocks from a position on are to be linked, if they are.
     fn open_segment(&self, pool: &mut BlockPool, first: usize) -> SegmentId {
-        if !self.is_linked || self.request.hashes.chain_len() < pool.min_trie_hashes() {
+        if !self.is_linked || self.request.hashes.chain_len() < pool.index().min_trie_hashes() {
             return NO_SEGMENT;
         }
         let before = match first.checked_sub(1) {
@@ -198,7 +199,7 @@ impl CacheTarget<'_> {
         pool.insert_key(block, key, num_tokens);
         let boundary = num_tokens / self.hash_block_size;
         let start = num_tokens - self.hash_block_size;
-        pool.push_event(|| {
+        pool.events_mut().push(|| {
             let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
             Event::Stored(StoredEvent {
                 request: self.request.id,
@@ -228,7 +229,7 @@ impl CacheTarget<'_> {
             event.block_hashes.push(hashes.get(i));
             event.block_starts.push(i * self.block_size);
         }
-        pool.push_event(|| Event::Stored(event));
+        pool.events_mut().push(|| Event::Stored(event));
     }
 
     fn new_event(&self, hashes: BlockHashes<'_>, start: usize, end: usize) -> StoredEvent {

@@ -3,7 +3,7 @@
 use super::query::HitQuery;
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::pool::{PrefixTrie, TriePath};
+use crate::pool::{PrefixIndex, TriePath};
 
 impl HitQuery<'_> {
     /// Adds the blocks of the longest prefix, of at most `limit` blocks, that the pool has linked
@@ -12,12 +12,12 @@ impl HitQuery<'_> {
     /// Reads as many hashes as the number of blocks has digits in base 2, at most twice that: each
     /// stands for all before it.
     pub fn read_linked_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
-        if !self.hashes.is_chain() || limit < PrefixTrie::MIN_HASHES {
+        if !self.hashes.is_chain() || limit < PrefixIndex::MIN_TRIE_HASHES {
             return Ok(0);
         }
         let (len, paths) = self.longest_linked(limit)?;
         for (path, ids) in paths.iter().zip(found) {
-            self.pool.read_path(path, ids);
+            self.pool.index().read_path(path, ids);
         }
         Ok(len)
     }

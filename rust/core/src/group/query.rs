@@ -103,7 +103,7 @@ impl HitQuery<'_> {
         found: &mut [Vec<BlockId>],
     ) -> bool {
         for i in 0..cursors.len() {
-            let Some(block) = cursors[i].find(self.pool, hash) else {
+            let Some(block) = cursors[i].find(self.pool.index(), self.pool.blocks(), hash) else {
                 for earlier in &mut found[..i] {
                     earlier.pop();
                 }
@@ -128,7 +128,9 @@ impl HitQuery<'_> {
             let stop = positions.end.min(start + num_read);
             hashes.clear();
             self.hashes.read(start..stop, &mut hashes)?;
-            cursors.iter_mut().for_each(|cursor| cursor.announce(self.pool, &hashes));
+            cursors
+                .iter_mut()
+                .for_each(|cursor| cursor.announce(self.pool.index(), self.pool.blocks(), &hashes));
             if !hashes.iter().all(|&hash| self.find_hash(cursors, hash, found)) {
                 break;
             }

@@ -41,12 +41,12 @@ impl CachedPrefix {
             self.ids = vec![Vec::new(); query.groups.len()];
         }
         self.forget_removed(query)?;
-        self.seen = query.pool.removal_log().end();
+        self.seen = query.pool.index().removals().end();
         self.extend(query)
     }
 
     fn forget_removed(&mut self, query: &HitQuery<'_>) -> Result<()> {
-        let Some(removed) = query.pool.removal_log().since(self.seen) else {
+        let Some(removed) = query.pool.index().removals().since(self.seen) else {
             self.ids.iter_mut().for_each(Vec::clear);
             return Ok(());
         };
@@ -63,7 +63,8 @@ impl CachedPrefix {
     /// Another block may serve the key that one has lost.
     fn ask_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
         let hash = query.hashes.get(position)?;
-        match PrefixCursor::new(query.groups[i]).find(query.pool, hash) {
+        match PrefixCursor::new(query.groups[i]).find(query.pool.index(), query.pool.blocks(), hash)
+        {
             Some(heir) => self.ids[i][position] = heir,
             None => self.ids.iter_mut().for_each(|ids| ids.truncate(position)),
         }

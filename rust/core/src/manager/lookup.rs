@@ -20,7 +20,7 @@ impl Manager {
         if hashes.len() < LookupMemos::MIN_HASHES {
             return Ok(self.find_longest_hit(hashes, max_length)?.into());
         }
-        let version = self.pool.version();
+        let version = self.pool.index().version();
         let chain = ChainEnd::of(hashes)?;
         let prefixes = match self.memos.take(request, hashes)? {
             Some(memo) if memo.answers(&chain, max_length, version) => {
@@ -42,7 +42,7 @@ impl Manager {
         max_length: usize,
         mut prefixes: Vec<CachedPrefix>,
     ) -> Result<PrefixHit> {
-        self.pool.keep_removals(true);
+        self.pool.removals_mut().keep(true);
         self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
         let known: Vec<_> = match hashes.is_chain() && self.link(&mut prefixes) {
             // The links serve the next look-up as well.
@@ -53,10 +53,10 @@ impl Manager {
         };
         let search = HitSearch { known_prefixes: Some(&known), ..self.hit_search(hashes) };
         let hit = PrefixHit::from(self.search(&search, max_length)?);
-        let version = self.pool.version();
+        let version = self.pool.index().version();
         let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
         self.memos.put(request, memo);
-        self.pool.keep_removals(self.memos.has_prefixes());
+        self.pool.removals_mut().keep(self.memos.has_prefixes());
         Ok(hit)
     }
 
@@ -73,7 +73,7 @@ impl Manager {
             return;
         }
         self.memos.forget(request);
-        self.pool.keep_removals(self.memos.has_prefixes());
+        self.pool.removals_mut().keep(self.memos.has_prefixes());
     }
 
     /// The longest prefix of a chain of hashes that every group can continue from.
@@ -140,7 +140,7 @@ impl Manager {
 
     /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
     pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) -> Result<()> {
-        if hit.length == 0 || !self.pool.has_events() {
+        if hit.length == 0 || !self.pool.index().events().is_kept() {
             return Ok(());
         }
         let size = self.plan.hash_block_size;

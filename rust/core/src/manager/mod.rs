@@ -126,7 +126,7 @@ impl Manager {
 
     /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        self.pool.take_events()
+        self.pool.events_mut().take()
     }
 
     /// The block pool.

@@ -66,7 +66,7 @@ impl Manager {
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = self.pool.statistics();
         let adaptive = self.pool.adaptive();
-        let evictions = self.pool.evictions_by_group().unwrap_or_default();
+        let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
             ordering: adaptive.map(|adaptive| adaptive.ordering()),
             in_use: statistics.in_use as u64,

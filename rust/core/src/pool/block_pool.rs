@@ -1,7 +1,7 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
-use super::event::Event;
-use super::index::{HashTable, KeyLayout};
+use super::event::EventLog;
+use super::index::{KeyLayout, PrefixIndex};
 use super::observation::Observation;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -10,30 +10,15 @@ use crate::pool::eviction::Eviction;
 use crate::pool::eviction::adaptive::{Adaptive, AdaptiveOrder};
 use crate::pool::eviction::by_hand::ByHand;
 use crate::pool::eviction::queue::RecycleOrder;
-use crate::pool::index::aliases::AliasKeys;
-use crate::pool::index::hash_cache::HashCache;
-use crate::pool::index::keys::Keys;
-use crate::pool::index::removals::RemovalLog;
-use crate::pool::index::trie::PrefixTrie;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
 pub struct BlockPool {
     pub(crate) blocks: Blocks,
     pub(crate) eviction: Eviction,
-    pub(crate) layout: KeyLayout,
-    pub(crate) index: HashTable,
-    pub(crate) alias_keys: AliasKeys,
-    pub(crate) num_cached: usize,
-    pub(crate) trie: PrefixTrie,
-    pub(crate) hash_cache: HashCache,
-    pub(crate) events: Option<Vec<Event>>,
+    pub(crate) index: PrefixIndex,
     observations: Option<Vec<Observation>>,
     null_references: Option<i32>,
-    pub(crate) evictions: u64,
-    pub(crate) evictions_by_group: Option<Vec<u64>>,
-    pub(crate) version: u64,
-    pub(crate) removals: RemovalLog,
     withheld: usize,
     pub(crate) by_hand: ByHand,
 }
@@ -70,19 +55,9 @@ impl BlockPool {
         Ok(Self {
             blocks,
             eviction,
-            index: HashTable::with_capacity(num_blocks, layout),
-            layout,
-            alias_keys: AliasKeys::default(),
-            num_cached: 0,
-            trie: PrefixTrie::default(),
-            hash_cache: HashCache::default(),
-            events: with_events.then(Vec::new),
+            index: PrefixIndex::new(num_blocks, layout, with_events),
             observations: None,
             null_references: None,
-            evictions: 0,
-            evictions_by_group: None,
-            version: 0,
-            removals: RemovalLog::default(),
             withheld: 0,
             by_hand: ByHand::default(),
         })
@@ -178,11 +153,6 @@ impl BlockPool {
         self.eviction.queue().pinned.len()
     }
 
-    /// Blocks with at least one key.
-    pub fn num_cached_blocks(&self) -> usize {
-        self.num_cached
-    }
-
     /// Share of the pool in use, from 0 to 1. The null block does not count.
     pub fn usage(&self) -> f64 {
         let total = self.num_blocks() - 1;
@@ -192,41 +162,9 @@ impl BlockPool {
         1.0 - self.num_free_blocks() as f64 / total as f64
     }
 
-    /// Cached blocks that lost their keys to reuse since the pool was made.
-    pub fn evictions(&self) -> u64 {
-        self.evictions
-    }
-
-    /// Changes whenever a key enters or leaves the index: equal versions answer every look-up
-    /// equally.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Starts or stops to keep which keys leave the index.
-    pub fn keep_removals(&mut self, on: bool) {
-        self.removals.keep(on);
-    }
-
-    /// Which keys left the index.
-    pub fn removal_log(&self) -> &RemovalLog {
-        &self.removals
-    }
-
-    /// Starts to keep which blocks' alias keys change.
-    pub fn track_alias_keys(&mut self) {
-        self.alias_keys.note_changes();
-    }
-
-    /// Whether alias keys of any block changed since they were taken.
-    #[inline]
-    pub fn has_changed_alias_keys(&self) -> bool {
-        self.alias_keys.has_noted()
-    }
-
-    /// The blocks whose alias keys changed since the last call; all that have some, at first.
-    pub fn take_changed_alias_keys(&mut self) -> Vec<BlockId> {
-        self.alias_keys.take_noted()
+    /// Returns the prefix index.
+    pub fn index(&self) -> &PrefixIndex {
+        &self.index
     }
 
     /// What is known of each block.
@@ -270,20 +208,9 @@ impl BlockPool {
         if self.num_free_blocks() + 1 != self.num_blocks() as isize {
             return false;
         }
-        let Self { blocks, eviction, index, alias_keys, layout, .. } = self;
-        let keys = Keys { index, alias_keys, layout: *layout };
-        eviction.clear(blocks, &|blocks, key| keys.find(blocks, key));
-        self.index.clear();
-        self.trie.clear();
-        for block in 0..self.num_blocks() as BlockId {
-            self.blocks.clear_key(block);
-            self.blocks.set_has_alias_keys(block, false);
-        }
-        self.alias_keys.clear();
-        self.num_cached = 0;
-        self.version += 1;
-        self.removals.restart();
-        self.push_event(|| Event::Cleared);
+        let Self { blocks, eviction, index, .. } = self;
+        eviction.clear(blocks, &|blocks, key| index.find(blocks, key));
+        index.clear(blocks);
         true
     }
 
@@ -295,25 +222,8 @@ impl BlockPool {
         }
     }
 
-    /// Whether events are wanted.
-    pub fn has_events(&self) -> bool {
-        self.events.is_some()
-    }
-
-    /// Events that have not been handed out.
-    pub fn num_events(&self) -> usize {
-        self.events.as_ref().map_or(0, Vec::len)
-    }
-
-    /// Adds an event if they are wanted.
-    pub fn push_event(&mut self, event: impl FnOnce() -> Event) {
-        if let Some(events) = &mut self.events {
-            events.push(event());
-        }
-    }
-
-    /// Hands out the events since the last call.
-    pub fn take_events(&mut self) -> Vec<Event> {
-        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    /// Returns the events that have not been handed out.
+    pub fn events_mut(&mut self) -> &mut EventLog {
+        self.index.events_mut()
     }
 }

@@ -42,3 +42,39 @@ pub struct StoredEvent {
     /// Whether it is a partial block's entry.
     pub is_partial: bool,
 }
+
+/// The events that have not been handed out, if events are wanted.
+#[derive(Debug, Default)]
+pub struct EventLog(Option<Vec<Event>>);
+
+impl EventLog {
+    pub(super) fn new(is_kept: bool) -> Self {
+        Self(is_kept.then(Vec::new))
+    }
+
+    /// Whether events are wanted.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Whether there is no event.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn push(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(events) = &mut self.0 {
+            events.push(event());
+        }
+    }
+
+    /// Returns the events since the last call.
+    pub fn take(&mut self) -> Vec<Event> {
+        self.0.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}

@@ -8,6 +8,7 @@
 mod block_pool;
 mod by_hand;
 mod observation;
+mod prefix_cache;
 mod retention;
 mod statistics;
 mod take;
@@ -23,17 +24,18 @@ mod event;
 pub use block_pool::BlockPool;
 pub use blocks::run::{Ids, Runs};
 pub use blocks::{Blocks, MAX_REFERENCES};
-pub use event::{Event, StoredEvent};
+pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::adaptive::{
     Adaptive, AdaptiveOrder, Claim, Mark, Ordering, Parting, SampleCounts, Standing,
 };
 pub use eviction::nearness::Nearness;
 pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use eviction::value::Grade;
+pub use index::aliases::AliasKeys;
 pub use index::cursor::PrefixCursor;
 pub use index::full_blocks::FullBlocks;
 pub use index::removals::{LogPosition, RemovalLog, RemovedKey};
-pub use index::trie::{NO_SEGMENT, PrefixTrie, SegmentId, TrieBlock, TriePath};
-pub use index::{HashTable, KeyLayout};
+pub use index::trie::{NO_SEGMENT, SegmentId, TriePath};
+pub use index::{HashTable, KeyLayout, PrefixIndex};
 pub use observation::Observation;
 pub use statistics::PoolStatistics;

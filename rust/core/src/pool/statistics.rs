@@ -1,8 +1,6 @@
-//! Where the blocks of a pool are, counted for who asks; and which group's blocks were evicted, from
-//! when on somebody wants to know.
+//! How many blocks of a pool are in which state.
 
 use super::block_pool::BlockPool;
-use super::index::Place;
 use crate::block::BlockId;
 
 /// Every block but the null block, counted once.
@@ -21,7 +19,7 @@ pub struct PoolStatistics {
 impl BlockPool {
     /// Counts the blocks, in time proportional to the pool.
     pub fn statistics(&self) -> PoolStatistics {
-        let num_groups = self.layout.num_groups();
+        let num_groups = self.index.num_groups();
         // What follows a block is as good as random: nothing to branch on.
         let (in_use, empty) = (num_groups, num_groups + 1);
         let mut counts = vec![0; num_groups + 2];
@@ -46,26 +44,6 @@ impl BlockPool {
 
     /// Counts evictions by group from now on.
     pub fn count_evictions_by_group(&mut self) {
-        let num_groups = self.layout.num_groups();
-        self.evictions_by_group.get_or_insert_with(|| vec![0; num_groups]);
-    }
-
-    /// Cached blocks of each group that lost their keys to reuse; `None` if nobody wanted to know.
-    pub fn evictions_by_group(&self) -> Option<&[u64]> {
-        self.evictions_by_group.as_deref()
-    }
-
-    /// Blocks are about to be evicted.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn note_evictions(&mut self, evicted: &[(BlockId, Place)]) {
-        let Some(counts) = &mut self.evictions_by_group else { return };
-        if let [all] = &mut counts[..] {
-            *all += evicted.len() as u64;
-            return;
-        }
-        for (_, key) in evicted {
-            counts[usize::from(self.layout.group_of(key.fingerprint))] += 1;
-        }
+        self.index.count_evictions_by_group();
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
-use crate::pool::blocks::records::Taken;
-use crate::pool::index::keys::Keys;
-use crate::pool::index::{HashTable, Place};
+use crate::pool::index::HashTable;
 use crate::pool::observation::Observation;
 
 impl BlockPool {
@@ -12,61 +10,13 @@ impl BlockPool {
     /// has checked that so many are free.
     pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
         let first = out.len();
-        let Self { blocks, eviction, index, alias_keys, layout, .. } = self;
-        let keys = Keys { index, alias_keys, layout: *layout };
-        eviction.evict(blocks, n, &|blocks, key| keys.find(blocks, key), out);
+        let Self { blocks, eviction, index, .. } = self;
+        eviction.evict(blocks, n, &|blocks, key| index.find(blocks, key), out);
         self.note(|| Observation::Taking(n));
-        out[first..].chunks(HashTable::BATCH).for_each(|batch| self.reuse_batch(batch));
-    }
-
-    fn reuse_batch(&mut self, batch: &[BlockId]) {
-        batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
-        let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
-        let Taken { num_cached, plain, is_any_linked } =
-            self.blocks.records_mut().take_uncached(batch, &mut cached);
-        let cached = &mut cached[..num_cached];
-        cached.iter_mut().for_each(|(_, key)| *key = self.index.place(key.fingerprint));
-        let cached = &*cached;
-        if self.evictions_by_group.is_some() {
-            self.note_evictions(cached);
+        for batch in out[first..].chunks(HashTable::BATCH) {
+            batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+            self.index.evict(&mut self.blocks, batch);
         }
-        self.index.prefetch(cached.iter().map(|&(_, key)| key));
-        let mut next = 0;
-        while next < num_cached {
-            let num_plain = if self.is_watched() { 0 } else { (plain >> next).trailing_ones() };
-            let plain = &cached[next..][..num_plain as usize];
-            next += self.evict_plain_ones(plain, is_any_linked);
-            if next < num_cached {
-                self.reuse(cached[next].0);
-                next += 1;
-            }
-        }
-    }
-
-    /// Reuses cached blocks without further keys up to one of which more has to change than its own
-    /// key; how many.
-    fn evict_plain_ones(&mut self, plain: &[(BlockId, Place)], are_linked: bool) -> usize {
-        let num_evicted = self.index.simple_changes().remove_each(plain);
-        let evicted = &plain[..num_evicted];
-        if are_linked {
-            self.cut_each(evicted);
-        }
-        self.blocks.take_each(evicted.iter().map(|&(block, _)| block));
-        self.evictions += num_evicted as u64;
-        self.version += num_evicted as u64;
-        self.num_cached -= num_evicted;
-        num_evicted
-    }
-
-    fn reuse(&mut self, block: BlockId) {
-        self.cut_at(block);
-        if self.blocks.take_plain(block) {
-            self.forget_plain_key(block);
-        } else {
-            self.blocks.set_ref_count(block, 1);
-            self.remove_keys(block);
-        }
-        self.evictions += 1;
     }
 
     /// Adds a reference to each block; a free one is not evictable any more.

@@ -60,9 +60,9 @@ fn what_is_not_cached_is_recycled_before_what_is() {
     let mut manager = adaptive(8, &[GroupSpec::full(4)]);
     serve(&mut manager, 1, 0..10);
     serve(&mut manager, 2, 50..67); // four full blocks and one that is not
-    assert_eq!((manager.pool().evictions(), look_up(&mut manager, 0..9).length), (0, 8));
+    assert_eq!((manager.pool().index().evictions(), look_up(&mut manager, 0..9).length), (0, 8));
     serve(&mut manager, 3, 90..95); // takes one more
-    assert_eq!(manager.pool().evictions(), 1);
+    assert_eq!(manager.pool().index().evictions(), 1);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn what_was_generated_is_evicted_before_what_was_asked() {
     let hits = |manager: &mut Manager| [53, 41].map(|n| look_up(manager, 0..n).length);
     assert_eq!(hits(&mut manager), [52, 40]);
     serve_once(&mut manager, 1, 300); // six blocks more than were never cached
-    assert_eq!((manager.pool().evictions(), hits(&mut manager)), (6, [48, 40]));
+    assert_eq!((manager.pool().index().evictions(), hits(&mut manager)), (6, [48, 40]));
 }
 
 fn fork(num_shared: u64) -> impl IntoIterator<Item = u64> {

@@ -133,7 +133,7 @@ fn draft_tokens_are_not_cached() {
     step(&mut manager, &mut request, 6);
     step(&mut manager, &mut request, 5); // none of them verified
     assert_eq!(held(&manager, 1), [[1, 2, 3]]);
-    assert_eq!(manager.pool().num_cached_blocks(), 1);
+    assert_eq!(manager.pool().index().num_cached(), 1);
 }
 
 #[test]

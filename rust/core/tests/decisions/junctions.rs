@@ -84,5 +84,5 @@ fn a_prompt_without_a_boundary_has_no_state_to_keep() {
     let args = AllocateArgs { num_new_tokens: 4, ..AllocateArgs::default() };
     assert!(manager.allocate_slots(&request.view(), &args).is_ok_and(|new| new.is_some()));
     assert_eq!(manager.cache_blocks(&request.view(), 0), Ok(()));
-    assert_eq!(manager.pool().num_cached_blocks(), 1, "that of attention");
+    assert_eq!(manager.pool().index().num_cached(), 1, "that of attention");
 }

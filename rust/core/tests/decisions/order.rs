@@ -54,7 +54,7 @@ fn reuse_evicts_what_a_block_cached() {
     let mut manager = made(small_pool(RecycleOrder::default()));
     serve(&mut manager, 1, 0..12);
     serve(&mut manager, 2, 50..70); // the four free blocks, and block 3 of the first request
-    assert_eq!(manager.pool().evictions(), 1);
+    assert_eq!(manager.pool().index().evictions(), 1);
     assert_eq!(look_up(&mut manager, 0..13).length, 8);
 }
 

@@ -22,13 +22,16 @@ fn key(n: u64, group: u16) -> CacheKey {
 #[test]
 fn blocks_are_counted() {
     let mut pool = pool(11);
-    assert_eq!((pool.num_blocks(), pool.num_free_blocks(), pool.num_keys()), (11, 10, 0));
+    assert_eq!((pool.num_blocks(), pool.num_free_blocks(), pool.index().num_keys()), (11, 10, 0));
     taken(&mut pool, 4);
     assert_eq!((pool.usage(), pool.num_free_blocks()), (0.4, 6));
     pool.insert_key(1, key(1, 0), 4);
     pool.insert_key(2, key(1, 0), 4);
     pool.insert_key(2, key(2, 0), 2);
-    assert_eq!((pool.num_keys(), pool.num_cached_blocks(), pool.num_pinned_blocks()), (2, 2, 0));
+    assert_eq!(
+        (pool.index().num_keys(), pool.index().num_cached(), pool.num_pinned_blocks()),
+        (2, 2, 0)
+    );
     assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
     assert!(pool.check_free(usize::MAX).is_err(), "a number beyond every isize");
     assert!(!pool.blocks().is_empty() && Blocks::new(0, KeyLayout::new(1)).is_empty());
@@ -236,11 +239,11 @@ fn a_block_with_several_keys_loses_all_of_them() {
     assert_eq!(pool.blocks().hash_num_tokens(1), Some(8));
     pool.remove_keys(1);
     let removed = [1, 2, 3].map(|n| Event::Removed { hash: key(n, 0).hash, group: 0 });
-    assert_eq!((pool.num_events(), pool.take_events()), (3, removed.to_vec()));
+    assert_eq!((pool.index().events().len(), pool.events_mut().take()), (3, removed.to_vec()));
     assert_eq!([1, 2, 3].map(|n| pool.find(&key(n, 0))), [None, Some(2), None]);
     pool.insert_key(1, key(4, 0), 4);
     pool.remove_keys_silently(1);
-    assert_eq!((pool.find(&key(4, 0)), pool.take_events()), (None, vec![]));
+    assert_eq!((pool.find(&key(4, 0)), pool.events_mut().take()), (None, vec![]));
 }
 
 #[test]
@@ -252,7 +255,10 @@ fn what_is_reused_is_counted_as_evicted() {
     pool.insert_key(2, key(3, 0), 2);
     pool.release(&[1, 2]);
     assert_eq!(taken(&mut pool, 2), [1, 2]);
-    assert_eq!((pool.evictions(), pool.num_keys(), pool.num_cached_blocks()), (2, 0, 0));
+    assert_eq!(
+        (pool.index().evictions(), pool.index().num_keys(), pool.index().num_cached()),
+        (2, 0, 0)
+    );
 }
 
 #[test]
@@ -264,7 +270,7 @@ fn a_reset_waits_for_the_last_holder() {
     assert_eq!(pool.find(&key(1, 0)), Some(1));
     pool.release(&[1]);
     assert!(pool.reset());
-    assert_eq!((pool.find(&key(1, 0)), pool.take_events()), (None, vec![Event::Cleared]));
+    assert_eq!((pool.find(&key(1, 0)), pool.events_mut().take()), (None, vec![Event::Cleared]));
 }
 
 #[test]
@@ -288,5 +294,5 @@ fn the_index_can_grow_while_a_batch_is_cached() {
     });
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));
-    assert_eq!(pool.num_keys(), 15);
+    assert_eq!(pool.index().num_keys(), 15);
 }

@@ -59,7 +59,7 @@ fn evictions_are_counted_by_kind_with_adaptive_retention_or_when_asked() {
         }
         let ByKind { full, tail } = manager.retention_report().evictions;
         let num_expected = match asks || policy == Policy::adaptive() {
-            true => manager.pool().evictions(),
+            true => manager.pool().index().evictions(),
             false => 0,
         };
         assert_eq!(full + tail, num_expected, "{policy:?}");

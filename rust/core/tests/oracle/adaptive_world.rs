@@ -95,7 +95,7 @@ impl World {
             }
         }
         let (engine, model) = (&mut self.engine, &mut self.model);
-        assert_eq!(engine.take_events(), std::mem::take(&mut model.pool.events));
+        assert_eq!(engine.events_mut().take(), std::mem::take(&mut model.pool.events));
         compare(engine, model);
     }
 

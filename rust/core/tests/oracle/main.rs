@@ -259,11 +259,11 @@ impl World {
 
     fn compare(&mut self) {
         let Self { engine, model, .. } = self;
-        assert_eq!(engine.take_events(), std::mem::take(&mut model.events));
+        assert_eq!(engine.events_mut().take(), std::mem::take(&mut model.events));
         assert_eq!(engine.free_blocks().collect::<Vec<_>>(), model.queue);
         assert_eq!(engine.pinned_blocks().collect::<Vec<_>>(), model.pinned);
         assert_eq!(engine.num_free_blocks(), model.num_free() as isize);
-        assert_eq!(engine.num_keys(), model.index.len());
+        assert_eq!(engine.index().num_keys(), model.index.len());
         for (id, block) in (0..).zip(&model.blocks).skip(1) {
             assert_eq!(engine.ref_count(id), block.references as i32, "references of {id}");
             assert_eq!(engine.keys_of(id).collect::<Vec<_>>(), block.keys, "keys of {id}");

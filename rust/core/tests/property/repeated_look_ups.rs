@@ -71,7 +71,7 @@ fn removals_are_kept_only_while_somebody_waits() {
     }
     for (waiting, is_kept) in WAITING.into_iter().zip([true, false]) {
         manager.forget_lookup(waiting);
-        assert_eq!(manager.pool().removal_log().is_kept(), is_kept);
+        assert_eq!(manager.pool().index().removals().is_kept(), is_kept);
     }
 }
 

@@ -377,7 +377,7 @@ impl Traffic {
 
     fn reset(&mut self) -> Result<()> {
         let is_done = self.manager.reset_prefix_cache();
-        assert!(!is_done || self.manager.pool().num_cached_blocks() == 0);
+        assert!(!is_done || self.manager.pool().index().num_cached() == 0);
         Ok(())
     }
 

@@ -60,7 +60,7 @@ impl PyBlockPool {
     }
 
     fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.cell.ask(py, |core| core.pool().num_cached_blocks())
+        self.cell.ask(py, |core| core.pool().index().num_cached())
     }
 
     fn get_usage(&self, py: Python<'_>) -> PyResult<f64> {

@@ -72,7 +72,7 @@ impl VllmManager {
     /// Keeps a dictionary, empty when passed, equal to the alias keys of blocks.
     fn follow_further_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
         self.engine.cell.edit(keys.py(), "follow_further_keys", |state| {
-            state.core.pool_mut().track_alias_keys();
+            state.core.pool_mut().alias_keys_mut().track_changes();
             self.engine.synced(state).set_further_keys(keys);
             state.follow(keys.py())
         })
@@ -139,7 +139,7 @@ impl VllmManager {
     }
 
     fn num_keys(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.cell.ask(py, |core| core.pool().num_keys())
+        self.engine.cell.ask(py, |core| core.pool().index().num_keys())
     }
 
     fn get_new_blocks<'py>(

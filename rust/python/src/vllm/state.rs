@@ -116,9 +116,9 @@ impl VllmState {
 
     #[inline]
     fn is_behind(&self) -> bool {
-        self.synced
-            .as_ref()
-            .is_some_and(|synced| synced.is_behind() || self.core.pool().has_changed_alias_keys())
+        self.synced.as_ref().is_some_and(|synced| {
+            synced.is_behind() || self.core.pool().index().alias_keys().has_changed()
+        })
     }
 
     /// Brings the lists and dictionaries that Python has up to date.

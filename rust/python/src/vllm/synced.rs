@@ -102,7 +102,7 @@ impl Synced {
     ) -> PyResult<()> {
         let Some(dict) = &self.further_keys else { return Ok(()) };
         let dict = dict.bind(py);
-        for block in core.pool_mut().take_changed_alias_keys() {
+        for block in core.pool_mut().alias_keys_mut().take_changed() {
             let keys = core.pool().keys_of(block).skip(1);
             let keys: Vec<_> = keys.map(|key| packed_key(py, &key, hash_len)).collect();
             match keys.is_empty() {

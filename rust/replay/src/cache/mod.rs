@@ -213,9 +213,9 @@ impl Cache for ManagedCache {
         Occupancy {
             capacity: pool.num_blocks() - 1,
             used: pool.num_blocks() - 1 - pool.num_free_blocks() as usize,
-            cached: pool.num_cached_blocks(),
+            cached: pool.index().num_cached(),
             pinned: pool.num_pinned_blocks(),
-            evictions: pool.evictions(),
+            evictions: pool.index().evictions(),
         }
     }
 

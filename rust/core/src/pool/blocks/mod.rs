@@ -196,6 +196,7 @@ impl Blocks {
     }
 
     /// Whether the block is cached under exactly this key as its own.
+    #[inline]
     pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
         self.is_cached(id)
             && self.layout.group_of(self.fingerprint(id)) == key.group
@@ -204,6 +205,7 @@ impl Blocks {
 
     /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
     /// block does.
+    #[inline]
     pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
         (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
     }

@@ -1,10 +1,11 @@
-//! The look-up of one block after the other.
+//! The look-up of one hash after another.
 
+use super::PrefixIndex;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::block_pool::BlockPool;
+use crate::pool::blocks::Blocks;
 
-/// Looks a chain of keys up in one group. Blocks that were allocated together have ids a step
-/// apart, so the next block is guessed and checked before the index is asked.
+/// Looks up the hashes of a prefix in one group. Blocks that were allocated together have ids a step
+/// apart, so the next block is guessed and checked before the table is read.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixCursor {
     group: GroupId,
@@ -35,26 +36,32 @@ impl PrefixCursor {
         }
     }
 
-    /// Tells the next hashes. If most of the blocks announced before were not where they were
-    /// guessed, waits for memory overlap that the next ones will cost.
-    pub fn announce(&mut self, pool: &BlockPool, hashes: &[BlockHash]) {
+    /// Announces the next hashes. If most of the blocks announced before were not where they were
+    /// guessed, prefetches what these hashes find.
+    pub fn announce(&mut self, index: &PrefixIndex, blocks: &Blocks, hashes: &[BlockHash]) {
         self.is_scattered = self.num_wrong > self.num_announced / 2;
         self.num_announced = hashes.len();
         self.num_wrong = 0;
         if self.is_scattered {
-            pool.prefetch(self.group, hashes);
+            index.prefetch(blocks, self.group, hashes);
         }
     }
 
-    /// The block that serves the next hash.
-    pub fn find(&mut self, pool: &BlockPool, hash: BlockHash) -> Option<BlockId> {
+    /// Returns the block that serves the next hash.
+    #[inline]
+    pub fn find(
+        &mut self,
+        index: &PrefixIndex,
+        blocks: &Blocks,
+        hash: BlockHash,
+    ) -> Option<BlockId> {
         let key = CacheKey { hash, group: self.group };
         let guess = self.last.wrapping_add(self.step);
-        if !self.is_scattered && pool.blocks.serves(guess, &key) {
+        if !self.is_scattered && blocks.serves(guess, &key) {
             self.last = guess;
             return Some(guess);
         }
-        let block = pool.find(&key)?;
+        let block = index.find(blocks, &key)?;
         self.num_wrong += usize::from(block != guess);
         self.step = block.wrapping_sub(self.last);
         self.last = block;

@@ -1,12 +1,12 @@
-//! What fingerprints of one hash in several groups have in common, computed once: groups of one block
+//! A cache of the hashes' bits that fingerprints in several groups have in common: groups of one block
 //! size cache the same hashes of a request one after the other.
 
+use super::fingerprint::KeyLayout;
 use super::full_blocks::FullBlocks;
-use crate::pool::index::KeyLayout;
 
-/// The bits of blocks of one request that stand side by side.
+/// The bits of consecutive blocks of one request.
 #[derive(Debug, Default)]
-pub struct HashCache {
+pub(crate) struct HashCache {
     is_kept: bool,
     block_size: usize,
     /// Position of the first of the blocks in the request.
@@ -15,19 +15,18 @@ pub struct HashCache {
 }
 
 impl HashCache {
-    /// Keeps what is computed until it is told otherwise: until then, all that is asked for is of
-    /// one request.
-    pub fn keep(&mut self, on: bool) {
+    /// Empties the cache. While it is kept from then on, all batches must be of one request.
+    pub(crate) fn keep(&mut self, on: bool) {
         self.is_kept = on;
         self.bits.clear();
     }
 
-    /// The bits of a batch's hashes, one for each block; `None` where they are not kept.
-    pub fn of(&mut self, batch: &FullBlocks<'_>) -> Option<&[u32]> {
+    /// Returns the bits of a batch's hashes, one for each block; `None` where they are not kept.
+    pub(super) fn of(&mut self, batch: &FullBlocks<'_>) -> Option<&[u32]> {
         if !self.is_kept {
             return None;
         }
-        let first = match self.position_of(batch) {
+        let first = match self.index_of(batch) {
             Some(first) => first,
             None => {
                 self.bits.clear();
@@ -42,11 +41,11 @@ impl HashCache {
         Some(&self.bits[first..end])
     }
 
-    /// Where a batch begins, if it does among those that are known or right behind them.
-    fn position_of(&self, batch: &FullBlocks<'_>) -> Option<usize> {
-        let position = batch.first_position().checked_sub(self.first_position)?;
-        let is_alike = batch.block_size == self.block_size && !self.bits.is_empty();
-        (is_alike && position <= self.bits.len()).then_some(position)
+    /// Returns the index of a batch's first block, if the cache has it or ends right before it.
+    fn index_of(&self, batch: &FullBlocks<'_>) -> Option<usize> {
+        let index = batch.first_position().checked_sub(self.first_position)?;
+        let has_size = batch.block_size == self.block_size && !self.bits.is_empty();
+        (has_size && index <= self.bits.len()).then_some(index)
     }
 }
 
@@ -81,18 +80,18 @@ mod tests {
     fn bits_are_those_of_the_hashes_whichever_were_asked_for_before() {
         let hashes: Vec<_> = (1..=40).map(|n| BlockHash([n, n * n, 3, 4])).collect();
         let blocks: Vec<_> = (1..=40).collect();
-        let mut shared = HashCache::default();
-        assert!(shared.of(&batch(&hashes, &blocks[..4], 0, 1)).is_none());
-        shared.keep(true);
+        let mut cache = HashCache::default();
+        assert!(cache.of(&batch(&hashes, &blocks[..4], 0, 1)).is_none());
+        cache.keep(true);
         let asked = [(0, 8, 1), (8, 8, 1), (4, 8, 1), (12, 8, 1), (30, 4, 1), (0, 4, 1), (3, 4, 2)];
         for (first, n, per_block) in asked.into_iter().cycle().take(20) {
             let batch = batch(&hashes, &blocks[..n], first, per_block);
             let expected: Vec<_> = (0..n).map(|i| KeyLayout::bits(batch.hash(i))).collect();
-            assert_eq!(shared.of(&batch), Some(&expected[..]), "{n} from {first}");
+            assert_eq!(cache.of(&batch), Some(&expected[..]), "{n} from {first}");
         }
         let others: Vec<_> = hashes.iter().map(|hash| BlockHash([hash.0[0], 0, 0, 5])).collect();
-        shared.keep(true);
+        cache.keep(true);
         let other = batch(&others, &blocks[..1], 0, 1);
-        assert_eq!(shared.of(&other), Some(&[KeyLayout::bits(&others[0])][..]));
+        assert_eq!(cache.of(&other), Some(&[KeyLayout::bits(&others[0])][..]));
     }
 }

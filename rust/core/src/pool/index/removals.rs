@@ -1,4 +1,4 @@
-//! Which keys left the index, in order, for look-ups that remember what they found.
+//! The log of keys that left the index, for look-ups that remember what they found.
 
 use crate::block::{BlockId, GroupId};
 
@@ -20,12 +20,12 @@ pub struct LogPosition {
     index: usize,
 }
 
-/// The last removals. It is kept only while somebody reads it, and starts anew when it gets long.
+/// The last removals. The log is kept only while look-ups read it, and restarts when it gets long.
 #[derive(Debug)]
 pub struct RemovalLog {
     is_kept: bool,
-    /// Whether blocks have keys at positions that nobody told.
-    is_blind: bool,
+    /// Whether blocks have keys at unknown positions.
+    is_given_up: bool,
     generation: u64,
     removed: Vec<RemovedKey>,
 }
@@ -33,35 +33,34 @@ pub struct RemovalLog {
 impl Default for RemovalLog {
     fn default() -> Self {
         // The position of a reader that has read nothing is in generation 0.
-        Self { is_kept: false, is_blind: false, generation: 1, removed: Vec::new() }
+        Self { is_kept: false, is_given_up: false, generation: 1, removed: Vec::new() }
     }
 }
 
 impl RemovalLog {
     const MAX_LEN: usize = 1 << 16;
 
-    /// A key came from outside, perhaps with a wrong position: from now on there is no log.
+    /// Ends the log for good, because a key came from outside, perhaps with a wrong position.
     pub fn give_up(&mut self) {
         self.keep(false);
-        self.is_blind = true;
+        self.is_given_up = true;
     }
 
     /// Starts or stops keeping removals.
     pub fn keep(&mut self, on: bool) {
-        let on = on && !self.is_blind;
+        let on = on && !self.is_given_up;
         if on != self.is_kept {
             self.is_kept = on;
             self.restart();
         }
     }
 
-    /// Whether removals are kept.
+    /// Whether the log is kept.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Adds a removal, if they are kept.
-    pub fn push(&mut self, key: impl FnOnce() -> RemovedKey) {
+    pub(super) fn push(&mut self, key: impl FnOnce() -> RemovedKey) {
         if !self.is_kept {
             return;
         }
@@ -71,18 +70,18 @@ impl RemovalLog {
         self.removed.push(key());
     }
 
-    /// Forgets all: every reader has to start anew.
-    pub fn restart(&mut self) {
+    /// Empties the log. Every reader has to start anew.
+    pub(super) fn restart(&mut self) {
         self.generation += 1;
         self.removed.clear();
     }
 
-    /// Where the log ends now.
+    /// Returns the end of the log.
     pub fn end(&self) -> LogPosition {
         LogPosition { generation: self.generation, index: self.removed.len() }
     }
 
-    /// The removals since a position; `None` if the log does not reach back so far.
+    /// Returns the removals since a position; `None` if the log does not reach back so far.
     pub fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
         let is_reached = self.is_kept && position.generation == self.generation;
         is_reached.then(|| &self.removed[position.index..])

@@ -1,40 +1,40 @@
-//! Which blocks serve one chain of hashes from its start on, so that a look-up of a chain need not
-//! read each of its hashes.
+//! A path-compressed trie of cached prefixes, so that a look-up of a prefix need not read each of its
+//! hashes.
 //!
-//! A *segment* lists the blocks that serve the keys of some positions in a row; what is before them
-//! stands in the segment's parent, of which it continues a number of blocks. So the segments form
-//! trees, as prefixes do: a chain that parts from another begins a child there.
+//! A *segment* lists the blocks that serve the hashes of consecutive positions. A *node* is a place
+//! behind a block of a segment. The blocks before a segment are those up to a node of its parent, so
+//! a prefix that diverges from another begins a child segment at that node.
 //!
-//! Between calls: each block that a segment lists serves its own key, the one of its position, and
-//! names that segment; a segment that has a child behind its end has lost blocks there, and is not
-//! extended any more, since that would revive the child. Sound only for hashes that determine all
-//! before them.
+//! Between calls: each block in a segment serves its own key at its position and names that segment.
+//! If a segment has a child behind its end, it has lost blocks there and is not extended any more,
+//! since that would revive the child. All of this holds only for hashes that determine all before
+//! them.
 
 use crate::block::BlockId;
 
-/// Names a segment, in two bytes of every block. A block that is listed names its own.
+/// Number of a segment: two bytes of every block.
 pub type SegmentId = u16;
 
-/// No segment.
+/// No segment. As a parent, what is before the start of every prefix.
 pub const NO_SEGMENT: SegmentId = 0;
 
-/// The segments of a pool.
+/// The trie of a pool.
 #[derive(Debug)]
 pub struct PrefixTrie {
-    /// The first stands for what is before the start of every chain.
+    /// The first stands for [`NO_SEGMENT`].
     segments: Vec<Segment>,
     vacant: Vec<SegmentId>,
 }
 
 #[derive(Debug, Default)]
 struct Segment {
-    /// Changes when the slot is used anew.
+    /// Changes when the id is used anew.
     generation: u32,
     parent: SegmentId,
     parent_generation: u32,
     /// Blocks of the parent that come before.
     num_of_parent: usize,
-    /// Position of the first block in its chain.
+    /// Position of the first block in its prefix.
     start: usize,
     /// Tokens per block.
     block_size: usize,
@@ -43,27 +43,26 @@ struct Segment {
     num_continued: usize,
 }
 
-/// A block that names a segment.
+/// A block and the segment that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct TrieBlock {
     /// The block.
     pub block: BlockId,
     /// The segment that it names.
-    pub slot: SegmentId,
+    pub segment: SegmentId,
 }
 
-/// Where a block stands.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    slot: SegmentId,
-    /// Blocks of the segment up to it.
+struct Node {
+    segment: SegmentId,
+    /// Blocks of the segment up to the node.
     len: usize,
 }
 
-/// A chain without a gap, from its start up to some block: its segments, last first.
+/// The way from the start of a prefix to one of its blocks: a node of each segment, last first.
 #[derive(Clone, Debug, Default)]
 pub struct TriePath {
-    places: Vec<Place>,
+    nodes: Vec<Node>,
 }
 
 impl Default for PrefixTrie {
@@ -73,174 +72,173 @@ impl Default for PrefixTrie {
 }
 
 impl PrefixTrie {
-    /// Shorter trie are not worth their links: they are looked up as fast without.
+    /// Shorter prefixes are looked up as fast by their hashes.
     pub const MIN_HASHES: usize = 32;
-    /// How many slots there are.
-    const MAX_SLOTS: usize = SegmentId::MAX as usize + 1;
+    const MAX_SEGMENTS: usize = SegmentId::MAX as usize + 1;
     /// Longer paths are not followed.
-    const MAX_SEGMENTS: usize = 1024;
+    const MAX_NODES: usize = 1024;
 
-    /// The length from which trie are linked now: longer ones where slots are scarce.
+    /// Returns the length from which prefixes enter the trie now: longer ones where ids are scarce.
     pub fn min_hashes(&self) -> usize {
-        let num_left = Self::MAX_SLOTS - self.segments.len() + self.vacant.len();
-        match num_left * 4 / Self::MAX_SLOTS {
+        let num_left = Self::MAX_SEGMENTS - self.segments.len() + self.vacant.len();
+        match num_left * 4 / Self::MAX_SEGMENTS {
             2.. => Self::MIN_HASHES,
             1 => 8 * Self::MIN_HASHES,
             _ => 32 * Self::MIN_HASHES,
         }
     }
 
-    /// The segment that is to list the blocks from position `first` on, behind the block that
-    /// serves the key before; [`NO_SEGMENT`] if that one is not listed, or no slot is left. One
-    /// that nothing is added to has to be [closed](Self::close).
+    /// Returns the segment for blocks from position `first` on, behind the block that serves the hash
+    /// before; [`NO_SEGMENT`] if that block is not in the trie, or no id is left. If no block is added
+    /// to it, it has to be [closed](Self::close).
     pub fn open(
         &mut self,
         before: Option<TrieBlock>,
         first: usize,
         block_size: usize,
     ) -> SegmentId {
-        let Some(parent) = self.place_before(before, first) else { return NO_SEGMENT };
-        let Segment { blocks, num_continued, .. } = &self.segments[parent.slot as usize];
-        let is_end = parent.slot != NO_SEGMENT && blocks.len() == parent.len;
+        let Some(parent) = self.node_before(before, first) else { return NO_SEGMENT };
+        let Segment { blocks, num_continued, .. } = &self.segments[parent.segment as usize];
+        let is_end = parent.segment != NO_SEGMENT && blocks.len() == parent.len;
         match is_end && *num_continued <= parent.len {
-            true => parent.slot,
+            true => parent.segment,
             false => self.begin(parent, first, block_size),
         }
     }
 
-    fn place_before(&self, before: Option<TrieBlock>, first: usize) -> Option<Place> {
+    fn node_before(&self, before: Option<TrieBlock>, first: usize) -> Option<Node> {
         match (before, first.checked_sub(1)) {
-            (None, None) => Some(Place { slot: NO_SEGMENT, len: 0 }),
-            (Some(before), Some(position)) => self.place(before, position),
+            (None, None) => Some(Node { segment: NO_SEGMENT, len: 0 }),
+            (Some(before), Some(position)) => self.node(before, position),
             _ => None,
         }
     }
 
     #[inline(never)]
-    fn begin(&mut self, parent: Place, start: usize, block_size: usize) -> SegmentId {
-        let Some(slot) = self.vacant_slot() else { return NO_SEGMENT };
-        let above = &mut self.segments[parent.slot as usize];
+    fn begin(&mut self, parent: Node, start: usize, block_size: usize) -> SegmentId {
+        let Some(id) = self.vacant_id() else { return NO_SEGMENT };
+        let above = &mut self.segments[parent.segment as usize];
         above.num_continued = above.num_continued.max(parent.len);
         let parent_generation = above.generation;
-        let Segment { generation, .. } = self.segments[slot as usize];
-        self.segments[slot as usize] = Segment {
+        let Segment { generation, .. } = self.segments[id as usize];
+        self.segments[id as usize] = Segment {
             generation,
-            parent: parent.slot,
+            parent: parent.segment,
             parent_generation,
             num_of_parent: parent.len,
             start,
             block_size,
             ..Segment::default()
         };
-        slot
+        id
     }
 
-    fn vacant_slot(&mut self) -> Option<SegmentId> {
+    fn vacant_id(&mut self) -> Option<SegmentId> {
         self.vacant.pop().or_else(|| {
-            let slot = SegmentId::try_from(self.segments.len()).ok()?;
+            let id = SegmentId::try_from(self.segments.len()).ok()?;
             self.segments.push(Segment::default());
-            Some(slot)
+            Some(id)
         })
     }
 
-    /// Lists blocks that serve the keys from position `first` on and name the segment that was
-    /// opened for them.
-    pub fn push(&mut self, slot: SegmentId, first: usize, blocks: &[BlockId]) {
-        let segment = &mut self.segments[slot as usize];
+    /// Adds blocks from position `first` on, which name the segment that was opened for them.
+    pub fn push(&mut self, id: SegmentId, first: usize, blocks: &[BlockId]) {
+        let segment = &mut self.segments[id as usize];
         // What was opened may have lost its end since.
         if segment.block_size > 0 && segment.start + segment.blocks.len() == first {
             segment.blocks.extend_from_slice(blocks);
         }
-        self.close(slot);
+        self.close(id);
     }
 
-    /// Lets a segment go if it lists nothing.
-    pub fn close(&mut self, slot: SegmentId) {
-        self.segments[slot as usize].vacate_if_empty(slot, &mut self.vacant);
+    /// Gives back the id of a segment without blocks.
+    pub fn close(&mut self, id: SegmentId) {
+        self.segments[id as usize].vacate_if_empty(id, &mut self.vacant);
     }
 
     #[inline]
-    fn place(&self, TrieBlock { block, slot }: TrieBlock, position: usize) -> Option<Place> {
-        let segment = &self.segments[slot as usize];
+    fn node(&self, TrieBlock { block, segment: id }: TrieBlock, position: usize) -> Option<Node> {
+        let segment = &self.segments[id as usize];
         let index = position.checked_sub(segment.start)?;
-        (segment.blocks.get(index) == Some(&block)).then_some(Place { slot, len: index + 1 })
+        let is_listed = segment.blocks.get(index) == Some(&block);
+        is_listed.then_some(Node { segment: id, len: index + 1 })
     }
 
-    /// Whether a block is listed at a position.
-    pub fn lists(&self, link: TrieBlock, position: usize) -> bool {
-        self.place(link, position).is_some()
+    /// Whether a block is in the trie at a position.
+    pub fn lists(&self, block: TrieBlock, position: usize) -> bool {
+        self.node(block, position).is_some()
     }
 
-    /// Blocks, of which the first names a segment, will not serve their keys any more. Those at its
-    /// start that are the last ones of the segment, last first, leave it; how many.
+    /// Removes from a segment those of its last blocks that are the first of `blocks`, last first.
+    /// Returns how many.
     #[inline]
-    pub fn pop(&mut self, slot: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
-        let segment = &mut self.segments[slot as usize];
+    pub fn pop(&mut self, id: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
+        let segment = &mut self.segments[id as usize];
         let listed = segment.blocks.iter().rev();
         let num_popped = listed.zip(blocks).take_while(|&(&last, block)| last == block).count();
         if num_popped > 0 {
             segment.blocks.truncate(segment.blocks.len() - num_popped);
-            segment.vacate_if_empty(slot, &mut self.vacant);
+            segment.vacate_if_empty(id, &mut self.vacant);
         }
         num_popped
     }
 
-    /// A block that names a segment will not serve its key any more, which stands for so many
-    /// tokens: the segment ends before it.
+    /// Removes a block, whose key stands for so many tokens, and all behind it from its segment.
     #[cold]
-    pub fn cut(&mut self, TrieBlock { block, slot }: TrieBlock, num_tokens: usize) {
-        let segment = &mut self.segments[slot as usize];
+    pub fn cut(&mut self, TrieBlock { block, segment: id }: TrieBlock, num_tokens: usize) {
+        let segment = &mut self.segments[id as usize];
         let position = (num_tokens / segment.block_size.max(1)).checked_sub(1 + segment.start);
         if let Some(index) = position.filter(|&i| segment.blocks.get(i) == Some(&block)) {
             segment.blocks.truncate(index);
-            self.close(slot);
+            self.close(id);
         }
     }
 
-    /// The chain that ends with a block at a position, if none of its blocks is missing.
+    /// Returns the path to a block at a position, if no block before it is missing.
     pub fn path(&self, last: TrieBlock, position: usize) -> Option<TriePath> {
-        let mut place = self.place(last, position)?;
-        let mut places = Vec::with_capacity(4);
-        while place.slot != NO_SEGMENT {
-            let segment = &self.segments[place.slot as usize];
-            let is_whole = segment.blocks.len() >= place.len && places.len() < Self::MAX_SEGMENTS;
+        let mut node = self.node(last, position)?;
+        let mut nodes = Vec::with_capacity(4);
+        while node.segment != NO_SEGMENT {
+            let segment = &self.segments[node.segment as usize];
+            let is_whole = segment.blocks.len() >= node.len && nodes.len() < Self::MAX_NODES;
             let above = &self.segments[segment.parent as usize];
             if !is_whole || above.generation != segment.parent_generation {
                 return None;
             }
-            places.push(place);
-            place = Place { slot: segment.parent, len: segment.num_of_parent };
+            nodes.push(node);
+            node = Node { segment: segment.parent, len: segment.num_of_parent };
         }
-        Some(TriePath { places })
+        Some(TriePath { nodes })
     }
 
-    /// Adds the blocks of a chain, first to last, to a list.
+    /// Appends the blocks of a path, first to last, to `out`.
     pub fn read(&self, path: &TriePath, out: &mut Vec<BlockId>) {
-        let first = path.places.first();
-        out.reserve(first.map_or(0, |last| self.segments[last.slot as usize].start + last.len));
-        for place in path.places.iter().rev() {
-            out.extend_from_slice(&self.segments[place.slot as usize].blocks[..place.len]);
+        let last = path.nodes.first();
+        out.reserve(last.map_or(0, |last| self.segments[last.segment as usize].start + last.len));
+        for node in path.nodes.iter().rev() {
+            out.extend_from_slice(&self.segments[node.segment as usize].blocks[..node.len]);
         }
     }
 
-    /// Forgets all of them. Blocks may still name their slots.
+    /// Removes all segments. Blocks may still name them.
     pub fn clear(&mut self) {
-        for (slot, segment) in (0..=SegmentId::MAX).zip(&mut self.segments) {
+        for (id, segment) in (0..=SegmentId::MAX).zip(&mut self.segments) {
             segment.blocks.clear();
-            segment.vacate_if_empty(slot, &mut self.vacant);
+            segment.vacate_if_empty(id, &mut self.vacant);
         }
     }
 
-    /// Every listed block, as it should name its segment, with the tokens that its key should stand
-    /// for.
+    /// Returns every block in the trie, with the segment that it should name and the tokens that its
+    /// key should stand for.
     pub fn listed(&self) -> impl Iterator<Item = (TrieBlock, usize)> + '_ {
-        (0..=SegmentId::MAX).zip(&self.segments).flat_map(|(slot, segment)| {
+        (0..=SegmentId::MAX).zip(&self.segments).flat_map(|(id, segment)| {
             let positions = (segment.start + 1..).map(|n| n * segment.block_size);
-            segment.blocks.iter().map(move |&block| TrieBlock { block, slot }).zip(positions)
+            let blocks = segment.blocks.iter();
+            blocks.map(move |&block| TrieBlock { block, segment: id }).zip(positions)
         })
     }
 
-    /// A segment that could be extended although a child behind its end would come back to life.
+    /// Returns a segment that could be extended although that would revive a child behind its end.
     pub fn broken_segment(&self) -> Option<SegmentId> {
         let forgets = |segment: &&Segment| {
             let above = &self.segments[segment.parent as usize];
@@ -252,13 +250,13 @@ impl PrefixTrie {
 }
 
 impl Segment {
-    /// A segment that was let go before may still be named by a block that it had lost.
+    /// A block that the segment had lost may still name it afterwards.
     #[inline]
-    fn vacate_if_empty(&mut self, slot: SegmentId, vacant: &mut Vec<SegmentId>) {
+    fn vacate_if_empty(&mut self, id: SegmentId, vacant: &mut Vec<SegmentId>) {
         if self.blocks.is_empty() && self.block_size > 0 {
             let generation = self.generation.wrapping_add(1);
             *self = Self { generation, ..Self::default() };
-            vacant.push(slot);
+            vacant.push(id);
         }
     }
 }
@@ -268,30 +266,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_used_anew_once_its_segment_lists_nothing() {
+    fn an_id_is_used_anew_once_its_segment_lists_nothing() {
         let mut trie = PrefixTrie::default();
-        let slot = trie.open(None, 0, 4);
-        trie.push(slot, 0, &[7, 8]);
-        let link = |block| TrieBlock { block, slot };
-        assert!(trie.path(link(8), 1).is_some());
-        assert_eq!(trie.pop(slot, [8, 7, 9].into_iter()), 2);
-        assert!(trie.path(link(7), 0).is_none());
-        assert_eq!(trie.open(None, 0, 4), slot);
-        trie.push(slot, 0, &[9]);
-        let (child, generation) = (trie.open(Some(link(9)), 1, 4), trie.segments[1].generation);
-        assert_eq!((child, generation), (slot, 1));
+        let segment = trie.open(None, 0, 4);
+        trie.push(segment, 0, &[7, 8]);
+        let listed = |block| TrieBlock { block, segment };
+        assert!(trie.path(listed(8), 1).is_some());
+        assert_eq!(trie.pop(segment, [8, 7, 9].into_iter()), 2);
+        assert!(trie.path(listed(7), 0).is_none());
+        assert_eq!(trie.open(None, 0, 4), segment);
+        trie.push(segment, 0, &[9]);
+        let (child, generation) = (trie.open(Some(listed(9)), 1, 4), trie.segments[1].generation);
+        assert_eq!((child, generation), (segment, 1));
     }
 
     #[test]
-    fn short_chains_are_left_out_when_slots_are_scarce_and_all_when_there_is_none() {
+    fn short_prefixes_are_left_out_when_ids_are_scarce_and_all_when_there_is_none() {
         let mut trie = PrefixTrie::default();
         let mut least = Vec::new();
-        while let slot @ 1.. = trie.open(None, 0, 1) {
-            trie.push(slot, 0, &[slot.into()]);
+        while let segment @ 1.. = trie.open(None, 0, 1) {
+            trie.push(segment, 0, &[segment.into()]);
             least.push(trie.min_hashes());
         }
         least.dedup();
-        assert_eq!(trie.segments.len(), PrefixTrie::MAX_SLOTS);
+        assert_eq!(trie.segments.len(), PrefixTrie::MAX_SEGMENTS);
         assert_eq!(least, [1, 8, 32].map(|times| times * PrefixTrie::MIN_HASHES));
         trie.clear();
         assert_eq!(trie.min_hashes(), PrefixTrie::MIN_HASHES);

@@ -218,7 +218,7 @@ fn look_up(
     let hashes = PyHashes::of(request, &list, *hash_len)?;
     let hit = core.get_computed_blocks(known.id, &hashes, max_length);
     let hit = hashes.settle(py, hit)?;
-    if core.pool().has_events() && hit.length > 0 && reports_hits(request.request)? {
+    if core.pool().index().events().is_kept() && hit.length > 0 && reports_hits(request.request)? {
         hashes.settle(py, known.update(&hashes, 0..usize::MAX))?;
         let snapshot = RequestSnapshot::read(request, &[])?;
         core.report_hit(&known.view(&snapshot), &hit).into_vllm(py)?;

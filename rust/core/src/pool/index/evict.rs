@@ -1,0 +1,181 @@
+//! Keys leave the index when their blocks are allocated anew, get other keys or are evicted by id.
+
+use super::aliases::AliasKeys;
+use super::removals::RemovedKey;
+use super::search::entry_has;
+use super::{Entry, HashTable, Place, PrefixIndex};
+use crate::block::{BlockId, CacheKey, NULL_BLOCK};
+use crate::pool::blocks::Blocks;
+use crate::pool::blocks::records::Taken;
+use crate::pool::event::Event;
+
+/// How many cached blocks lost their keys because they were allocated.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    total: u64,
+    by_group: Option<Vec<u64>>,
+}
+
+impl PrefixIndex {
+    /// Removes the keys of free blocks, up to [`HashTable::BATCH`] of them, and gives each block its
+    /// only reference.
+    pub fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
+        let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
+        let Taken { num_cached, plain, is_any_linked } =
+            blocks.records_mut().take_uncached(batch, &mut cached);
+        let cached = &mut cached[..num_cached];
+        cached.iter_mut().for_each(|(_, key)| *key = self.table.place(key.fingerprint));
+        let cached = &*cached;
+        if self.evictions.by_group.is_some() {
+            self.count_by_group(cached);
+        }
+        self.table.prefetch(cached.iter().map(|&(_, key)| key));
+        let mut next = 0;
+        while next < num_cached {
+            let num_plain =
+                if self.reports_removals() { 0 } else { (plain >> next).trailing_ones() };
+            let plain = &cached[next..][..num_plain as usize];
+            next += self.evict_plain(blocks, plain, is_any_linked);
+            if next < num_cached {
+                self.evict_one(blocks, cached[next].0);
+                next += 1;
+            }
+        }
+    }
+
+    /// Evicts blocks that serve their only key, up to one that has duplicates. Returns how many.
+    fn evict_plain(
+        &mut self,
+        blocks: &mut Blocks,
+        plain: &[(BlockId, Place)],
+        are_linked: bool,
+    ) -> usize {
+        let num_evicted = self.table.simple_changes().remove_each(plain);
+        let evicted = &plain[..num_evicted];
+        if are_linked {
+            self.cut_each(blocks, evicted);
+        }
+        blocks.take_each(evicted.iter().map(|&(block, _)| block));
+        self.evictions.total += num_evicted as u64;
+        self.version += num_evicted as u64;
+        self.num_cached -= num_evicted;
+        num_evicted
+    }
+
+    fn evict_one(&mut self, blocks: &mut Blocks, block: BlockId) {
+        self.cut_at(blocks, block);
+        if blocks.take_plain(block) {
+            self.remove_plain_key(blocks, block);
+        } else {
+            blocks.set_ref_count(block, 1);
+            self.remove_keys(blocks, block);
+        }
+        self.evictions.total += 1;
+    }
+
+    /// Returns how many cached blocks lost their keys because they were allocated.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.total
+    }
+
+    /// Returns the evictions of each group since [`Self::count_evictions_by_group`].
+    pub fn evictions_by_group(&self) -> Option<&[u64]> {
+        self.evictions.by_group.as_deref()
+    }
+
+    /// Counts evictions by group from now on.
+    pub(crate) fn count_evictions_by_group(&mut self) {
+        let num_groups = self.layout.num_groups();
+        self.evictions.by_group.get_or_insert_with(|| vec![0; num_groups]);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_by_group(&mut self, evicted: &[(BlockId, Place)]) {
+        let Some(counts) = &mut self.evictions.by_group else { return };
+        if let [all] = &mut counts[..] {
+            *all += evicted.len() as u64;
+            return;
+        }
+        for (_, key) in evicted {
+            counts[usize::from(self.layout.group_of(key.fingerprint))] += 1;
+        }
+    }
+
+    /// Removes every key of a block, each with an event.
+    pub fn remove_keys(&mut self, blocks: &mut Blocks, block: BlockId) {
+        self.cut_at(blocks, block);
+        if blocks.has_plain_key(block) {
+            blocks.clear_key(block);
+            self.remove_plain_key(blocks, block);
+        } else if let Some(own) = blocks.key(block) {
+            self.remove_entry(blocks, block, &own);
+            self.remove_alias_keys(blocks, block);
+            blocks.clear_key(block);
+            self.num_cached -= 1;
+        }
+    }
+
+    /// Removes every key of a block without an event.
+    pub fn remove_keys_silently(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let events = std::mem::take(&mut self.events);
+        self.remove_keys(blocks, block);
+        self.events = events;
+    }
+
+    /// Removes from the table the only key of a block, which served it.
+    #[inline]
+    fn remove_plain_key(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let place = self.table.place(blocks.fingerprint(block));
+        let next_duplicate = self.table.remove_first(place, block);
+        self.num_cached -= 1;
+        if next_duplicate.is_some() || self.reports_removals() {
+            self.report_removal(blocks, block, &blocks.last_key(block), next_duplicate);
+        } else {
+            self.version += 1;
+        }
+    }
+
+    fn reports_removals(&self) -> bool {
+        self.events.is_kept() || self.removals.is_kept()
+    }
+
+    fn remove_alias_keys(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if blocks.has_alias_keys(block) {
+            for entry in self.alias_keys.entries_of(block) {
+                let key = self.alias_keys.key(entry);
+                self.remove_entry(blocks, entry, &key);
+            }
+            self.alias_keys.remove(block);
+            blocks.set_has_alias_keys(block, false);
+        }
+    }
+
+    fn remove_entry(&mut self, blocks: &mut Blocks, entry: Entry, key: &CacheKey) {
+        let Self { table, alias_keys, layout, .. } = self;
+        let is_match = |other| entry_has(blocks, alias_keys, other, key);
+        let next_duplicate = table.remove(layout.fingerprint_of(key), entry, is_match);
+        let block = alias_keys.block_of(entry);
+        self.report_removal(blocks, block, key, next_duplicate);
+    }
+
+    /// A key of a block has left the table; `next_duplicate` serves it from now on.
+    fn report_removal(
+        &mut self,
+        blocks: &mut Blocks,
+        block: BlockId,
+        &CacheKey { hash, group }: &CacheKey,
+        next_duplicate: Option<Entry>,
+    ) {
+        if let Some(block) = next_duplicate.filter(|&entry| !AliasKeys::is_alias(entry)) {
+            blocks.set_duplicate(block, false);
+        }
+        self.version += 1;
+        self.removals.push(|| RemovedKey {
+            block,
+            group,
+            num_tokens: blocks.last_hash_num_tokens(block),
+        });
+        self.events.push(|| Event::Removed { hash, group });
+    }
+}

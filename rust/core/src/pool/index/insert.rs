@@ -1,0 +1,174 @@
+//! Keys enter the index when blocks are cached.
+
+use std::ops::Range;
+
+use super::full_blocks::FullBlocks;
+use super::search::{entry_has, entry_key};
+use super::trie::NO_SEGMENT;
+use super::{Entry, Fingerprint, HashTable, Place, PrefixIndex};
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
+use crate::pool::blocks::Blocks;
+
+impl PrefixIndex {
+    /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them, in place
+    /// of the keys that they had before. Passes over null blocks. Calls `on_duplicate` with the block
+    /// that serves a key and the block that has become its duplicate. Returns whether there was none.
+    pub fn cache_batch(
+        &mut self,
+        blocks: &mut Blocks,
+        batch: &FullBlocks<'_>,
+        mut on_duplicate: impl FnMut(&mut Blocks, BlockId, BlockId),
+    ) -> bool {
+        let mut places = [Place::default(); HashTable::BATCH];
+        let places = &mut places[..batch.blocks.len()];
+        self.find_places(batch, places);
+        // Blocks before `marked` that are not cached yet are marked as if they were.
+        let (mut next, mut marked) = (0, 0);
+        let mut all_serve = true;
+        loop {
+            if next >= marked {
+                marked = next + blocks.mark_cached(&batch.blocks[next..], batch.segment);
+            }
+            next += self.cache_marked(blocks, batch, places, next..marked);
+            let Some(&block) = batch.blocks.get(next) else { return all_serve };
+            if next < marked {
+                blocks.clear_key(block);
+            }
+            if block != NULL_BLOCK
+                && let Some(first) = self.cache_one(blocks, batch, next, places)
+            {
+                on_duplicate(blocks, first, block);
+                all_serve = false;
+            }
+            next += 1;
+        }
+    }
+
+    /// Finds where the keys of a batch go, and prefetches what is there.
+    fn find_places(&mut self, batch: &FullBlocks<'_>, places: &mut [Place]) {
+        let Self { hash_cache, table, layout, .. } = self;
+        if let Some(bits) = hash_cache.of(batch) {
+            for (place, &bits) in places.iter_mut().zip(bits) {
+                *place = table.place(layout.fingerprint_of_bits(bits, batch.group));
+            }
+        } else {
+            match batch.per_block {
+                1 => self.find_each_place(batch.group, batch.hashes.iter(), places),
+                n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
+            }
+        }
+        self.table.prefetch(places.iter().copied());
+    }
+
+    #[inline(always)]
+    fn find_each_place<'a>(
+        &self,
+        group: GroupId,
+        hashes: impl Iterator<Item = &'a BlockHash>,
+        places: &mut [Place],
+    ) {
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            *place = self.table.place(self.layout.fingerprint(hash, group));
+        }
+    }
+
+    /// Caches marked blocks of a batch, up to one for which writing its key down is not enough.
+    /// Returns how many.
+    #[inline(always)]
+    fn cache_marked(
+        &mut self,
+        blocks: &mut Blocks,
+        batch: &FullBlocks<'_>,
+        places: &[Place],
+        marked: Range<usize>,
+    ) -> usize {
+        let (ids, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
+        let num_done = self.table.simple_changes().insert_each(places, ids);
+        blocks.write_keys(&batch.since(marked.start), &ids[..num_done], places);
+        self.num_cached += num_done;
+        self.version += num_done as u64;
+        num_done
+    }
+
+    /// Caches one block of a batch. Returns the block that serves the key, if another one does.
+    fn cache_one(
+        &mut self,
+        blocks: &mut Blocks,
+        batch: &FullBlocks<'_>,
+        i: usize,
+        places: &mut [Place],
+    ) -> Option<BlockId> {
+        let num_lines = self.table.num_lines();
+        let block = batch.blocks[i];
+        if blocks.is_cached(block) {
+            self.remove_keys(blocks, block);
+        }
+        let fingerprint = places[i].fingerprint;
+        blocks.set_key(block, batch.hash(i), fingerprint, batch.num_tokens(i), batch.segment);
+        let first = self.insert_own_key(blocks, block);
+        if self.table.num_lines() != num_lines {
+            self.find_places(batch, places);
+        }
+        first
+    }
+
+    /// Enters the own key of a block. Returns the block that serves the key, if another one does.
+    fn insert_own_key(&mut self, blocks: &mut Blocks, block: BlockId) -> Option<BlockId> {
+        self.num_cached += 1;
+        self.version += 1;
+        let (fingerprint, key) = (blocks.fingerprint(block), blocks.last_key(block));
+        let first = self.insert_entry(blocks, block, fingerprint, &key)?;
+        blocks.set_duplicate(block, true);
+        Some(self.alias_keys.block_of(first))
+    }
+
+    fn insert_entry(
+        &mut self,
+        blocks: &Blocks,
+        entry: Entry,
+        fingerprint: Fingerprint,
+        key: &CacheKey,
+    ) -> Option<Entry> {
+        let Self { table, alias_keys, layout, .. } = self;
+        table.insert(
+            table.place(fingerprint),
+            entry,
+            |other| entry_has(blocks, alias_keys, other, key),
+            |other| layout.fingerprint_of(&entry_key(blocks, alias_keys, other)),
+        )
+    }
+
+    /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
+    /// the length of the prefix that the key stands for. Returns whether it is the block's own key.
+    pub fn insert(
+        &mut self,
+        blocks: &mut Blocks,
+        block: BlockId,
+        key: CacheKey,
+        num_tokens: usize,
+    ) -> bool {
+        let is_own = !blocks.is_cached(block);
+        let fingerprint = self.layout.fingerprint_of(&key);
+        if is_own {
+            blocks.set_key(block, &key.hash, fingerprint, num_tokens, NO_SEGMENT);
+            self.insert_own_key(blocks, block);
+        } else if !self.has_key(blocks, block, &key) {
+            blocks.set_has_alias_keys(block, true);
+            let entry = self.alias_keys.add(block, key);
+            self.insert_entry(blocks, entry, fingerprint, &key);
+            self.version += 1;
+        }
+        is_own
+    }
+
+    /// Gives every key of a block to another block, which has none. There is no event.
+    pub fn move_keys(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
+        debug_assert!(!blocks.is_cached(to));
+        let num_tokens = blocks.last_hash_num_tokens(from);
+        let keys: Vec<_> = self.keys_of(blocks, from).collect();
+        self.remove_keys_silently(blocks, from);
+        for key in keys {
+            self.insert(blocks, to, key, num_tokens);
+        }
+    }
+}
