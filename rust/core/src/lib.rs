@@ -21,7 +21,7 @@ mod block;
 mod error;
 
 pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
-pub use check::{check, check_written, digest};
+pub use check::{check, check_direct_writes, digest};
 pub use error::{Error, Result};
 pub use group::{BlockDemand, GroupSpec, Offload, Size};
 pub use lookup::{DeepestHit, PrefixHit, SearchResult};

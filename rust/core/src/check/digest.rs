@@ -39,13 +39,13 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
             group.blocks.iter().for_each(|block| put(u64::from(block)));
         }
     }
-    manager.orders.to_zero().for_each(|block| put(u64::from(block)));
+    manager.commands.to_zero().for_each(|block| put(u64::from(block)));
     put(u64::MAX);
-    for (from, to) in manager.orders.copies() {
+    for (from, to) in manager.commands.copies() {
         put(u64::from(from) << 32 | u64::from(to));
     }
     put(u64::MAX);
-    for offload in manager.orders.offloads() {
+    for offload in manager.commands.offloads() {
         put(offload.request);
         put(u64::from(offload.group) << 32 | u64::from(offload.block));
         put(offload.num_tokens as u64);

@@ -104,14 +104,14 @@ fn check_requests(manager: &Manager) -> Result<(), String> {
 
 /// Checks the tables of a request that others wrote to, before it goes on; each write is looked at
 /// once.
-pub fn check_written(manager: &mut Manager, request: RequestId) -> Result<(), String> {
+pub fn check_direct_writes(manager: &mut Manager, request: RequestId) -> Result<(), String> {
     numbered("6 or 7", {
         let held = manager.requests.get(&request);
         holders(manager).and_then(|holders| {
             held.map_or(Ok(()), |held| check_request(manager, request, held, &holders))
         })
     })?;
-    manager.accept_written(request);
+    manager.accept_direct_writes(request);
     Ok(())
 }
 
@@ -150,7 +150,7 @@ fn check_request(
         numbered("9", group.check(&asked))?;
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
-        ensure(cached <= blocks.len() || manager.written.has(id), || {
+        ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
             format!(
                 "request {id} has {cached} of {} blocks cached in group {}",
                 blocks.len(),
@@ -174,10 +174,10 @@ fn check_request(
 
 fn check_orders(manager: &Manager) -> Result<(), String> {
     let is_outside = |block: BlockId| block as usize >= manager.pool().num_blocks();
-    if let Some(block) = manager.orders.to_zero().find(|&block| is_outside(block)) {
+    if let Some(block) = manager.commands.to_zero().find(|&block| is_outside(block)) {
         return Err(format!("block {block} is listed for zeroing, outside the pool"));
     }
-    let mut copied = manager.orders.copies().flat_map(|(from, to)| [from, to]);
+    let mut copied = manager.commands.copies().flat_map(|(from, to)| [from, to]);
     match copied.find(|&block| is_outside(block) || manager.pool().is_free(block)) {
         None => Ok(()),
         Some(block) => Err(format!("block {block} is listed for copying, but nobody holds it")),
@@ -264,8 +264,8 @@ mod tests {
             ("has 4 of 3 blocks cached", "6 or 7", |m, _| {
                 held(m).groups[0].num_cached_blocks = Some(4);
             }),
-            ("block 11 is listed for zeroing", "8", |m, _| m.orders.zero(0, &[11])),
-            ("block 9 is listed for copying", "8", |m, _| m.orders.copy(0, CACHED, FREE)),
+            ("block 11 is listed for zeroing", "8", |m, _| m.commands.zero(0, &[11])),
+            ("block 9 is listed for copying", "8", |m, _| m.commands.copy(0, CACHED, FREE)),
         ];
         for (what, number, plant) in plants {
             let mut manager = manager();

@@ -4,4 +4,4 @@ mod digest;
 mod invariant;
 
 pub use digest::digest;
-pub use invariant::{check, check_written};
+pub use invariant::{check, check_direct_writes};

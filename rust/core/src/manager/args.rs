@@ -1,38 +1,40 @@
-//! What an allocation is asked for.
+//! The arguments of an allocation, and what follows from them.
 
+use super::config::ManagerConfig;
+use crate::group::{BlockDemand, Slots};
 use crate::request::{GroupBlocks, RequestView};
 
-/// What [`crate::Manager::allocate_slots`] is asked for. Counts in tokens unless called blocks.
+/// Arguments of [`crate::Manager::allocate_slots`]. Counts are in tokens unless called blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocateArgs<'a> {
     /// Tokens to compute in this step, unverified draft tokens included.
     pub num_new_tokens: usize,
-    /// Tokens of the hit to adopt.
+    /// Tokens of the hit to attach.
     pub num_new_computed_tokens: usize,
-    /// The blocks of that hit, per group; none at all where nothing is to be adopted.
+    /// The blocks of that hit, one table per group; empty for no hit.
     pub new_computed_blocks: &'a [GroupBlocks],
     /// Slots for draft tokens beyond `num_new_tokens`.
     pub num_lookahead_tokens: usize,
     /// Tokens beyond the hit whose KV a connector brings.
     pub num_external_computed_tokens: usize,
-    /// Encoder tokens that a request which is admitted now attends to.
+    /// Encoder tokens that a request attends to, given when it is admitted.
     pub num_encoder_tokens: usize,
-    /// Whether blocks are cached by a later call, once a transfer has filled them.
+    /// Whether a later call caches the blocks, once a transfer has filled them.
     pub delay_cache_blocks: bool,
     /// Whether the request is refused if its whole sequence does not fit now.
     pub full_sequence_must_fit: bool,
-    /// Free blocks to leave to others. Below zero where those others give blocks back, as rows of
-    /// states do.
+    /// Free blocks that the allocation leaves to others. Negative where those others will release
+    /// blocks, as tables of states do.
     pub reserved_blocks: isize,
     /// Whether other requests are scheduled, so that the watermark applies to a waiting one.
     pub has_scheduled_reqs: bool,
-    /// Groups whose external blocks a transfer fills, so that they are not zeroed.
+    /// Ids of groups whose external blocks are not zeroed, because a transfer fills them.
     pub skip_zeroing_group_ids: &'a [usize],
 }
 
 impl AllocateArgs<'_> {
-    /// Whether the request is to take over blocks, or to get blocks for what a connector brings.
-    pub(super) fn adopts(&self) -> bool {
+    /// Whether a hit, or blocks for external tokens, are to be attached.
+    pub(super) fn attaches(&self) -> bool {
         !self.new_computed_blocks.is_empty() || self.num_external_computed_tokens > 0
     }
 
@@ -49,5 +51,54 @@ impl AllocateArgs<'_> {
     /// Computed tokens after the step.
     pub fn num_final(&self, request: &RequestView<'_>) -> usize {
         self.total_computed(request).saturating_add(self.num_new_tokens)
+    }
+}
+
+/// One allocation: a request, the arguments, and what follows from both. Counts in tokens.
+pub(super) struct Allocation<'a> {
+    pub request: &'a RequestView<'a>,
+    pub args: &'a AllocateArgs<'a>,
+    /// Computed tokens, external ones included, at most `max_model_len`.
+    pub total_computed: usize,
+    /// What the step needs slots for.
+    pub step: BlockDemand<'a>,
+    /// Tokens to cache at the end of the step, if the step caches any.
+    pub num_tokens_to_cache: Option<usize>,
+}
+
+impl<'a> Allocation<'a> {
+    pub fn new(
+        request: &'a RequestView<'a>,
+        args: &'a AllocateArgs<'a>,
+        config: &ManagerConfig,
+    ) -> Self {
+        let max_model_len = config.max_model_len;
+        let computed = args.total_computed(request);
+        let total_computed = computed.min(max_model_len);
+        let num_final = args.num_final(request);
+        let step = BlockDemand {
+            num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
+            new_computed_blocks: args.new_computed_blocks,
+            total_computed_tokens: computed,
+            num_local_computed_tokens: args.num_local(request),
+            num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),
+            num_encoder_tokens: args.num_encoder_tokens,
+            prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
+            ..BlockDemand::default()
+        };
+        // Draft tokens may be rejected: only final ones are cached.
+        let num_tokens_to_cache = (config.enable_caching && !args.delay_cache_blocks)
+            .then(|| num_final.min(request.num_tokens).min(max_model_len));
+        Self { request, args, total_computed, step, num_tokens_to_cache }
+    }
+
+    pub fn slots(&self) -> Slots {
+        let BlockDemand { num_tokens, num_tokens_main_model, num_encoder_tokens, .. } = self.step;
+        Slots { num_tokens, num_tokens_main_model, num_encoder_tokens }
+    }
+
+    /// Computed tokens without those of steps in flight, which may still read blocks before them.
+    pub fn num_processed(&self) -> usize {
+        self.total_computed.saturating_sub(self.request.num_in_flight_tokens)
     }
 }

@@ -1,21 +1,21 @@
-//! How far a request is cached: which of its computed tokens a later hit could match.
+//! Caching of full blocks: which of a request's computed tokens a later hit can match.
 
 use super::Manager;
+use super::context::RequestContext;
 use super::plan::Plan;
-use super::policy::Policy;
-use super::request_turn::RequestTurn;
 use crate::error::{Error, Result};
 use crate::group::{Asked, Group, Reach, ReachableBlocks};
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 impl Manager {
-    /// Caches what of a request is computed up to `num_computed_tokens`.
+    /// Caches the blocks of a request that are full once `num_computed_tokens` are computed. Nothing
+    /// is cached if a group lacks blocks for them.
     pub fn cache_blocks(
         &mut self,
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) -> Result<()> {
-        let Self { config, plan, groups, requests, pool, orders, .. } = self;
+        let Self { config, plan, groups, requests, pool, commands, .. } = self;
         if !config.enable_caching {
             return Ok(());
         }
@@ -35,27 +35,29 @@ impl Manager {
             group.check_cache(&asked, &plan.rules, request, num_tokens)?;
         }
         if let Some(held) = held {
-            let mut turn = RequestTurn { id: request.id, groups, held, pool, orders };
-            turn.cache(plan, request, num_computed_tokens);
+            let mut context = RequestContext { id: request.id, groups, held, pool, commands };
+            context.cache(plan, request, num_computed_tokens);
         }
         Ok(())
     }
 
-    /// Keeps states and window blocks at another interval from now on; see
-    /// [`super::Policy::retention_interval`].
-    pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
-        let Self { config, plan, groups, .. } = self;
-        let policy = Policy { retention_interval: interval, ..config.policy.clone() };
-        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
-        policy.validate(is_sparse, plan.scheduler_block_size)?;
-        config.policy = policy;
-        plan.rules.retention_interval = interval;
-        groups.iter_mut().for_each(|group| group.learn(&plan.rules));
-        Ok(())
+    /// Returns the prefix tokens of a request that every cacheable group has cached.
+    pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
+        let held = self.blocks_of(request)?;
+        let states = self.pool.blocks();
+        let cached = |is_state: bool, blocks: &GroupBlocks| {
+            let mut lengths =
+                blocks.iter_held_back().filter_map(|block| states.hash_num_tokens(block));
+            // The last block's hash covers the most tokens, unless blocks are states.
+            if is_state { lengths.max() } else { lengths.next() }.unwrap_or(0)
+        };
+        let groups = self.groups.iter().zip(&held.groups);
+        let cacheable = groups.filter(|(group, _)| group.is_cacheable);
+        Ok(cacheable.map(|(group, held)| cached(group.is_state, &held.blocks)).min().unwrap_or(0))
     }
 
-    /// The first hash of a request's chain that an allocation or [`Self::cache_blocks`] may read,
-    /// if the request adopts the blocks `hit`.
+    /// Returns the index of the first hash of a request that an allocation or
+    /// [`Self::cache_blocks`] may read, if the request attaches the blocks of `hit`.
     pub fn first_hash_needed(
         &self,
         request: RequestId,
@@ -68,10 +70,10 @@ impl Manager {
         let cached_tokens = |group: &Group| {
             let id = usize::from(group.id);
             let state = held.map(|held| &held.groups[id]);
-            let adopted = hit.get(id).map_or(0, GroupBlocks::len);
-            let cached = state.and_then(|state| state.num_cached_blocks).unwrap_or(adopted);
-            // The block in which a hit ends is cached once more when it is full, and a state may be
-            // found at another boundary than where it was cached before.
+            let attached = hit.get(id).map_or(0, GroupBlocks::len);
+            let cached = state.and_then(|state| state.num_cached_blocks).unwrap_or(attached);
+            // The block in which a hit ends is cached again when it is full, and a state may be hit
+            // at another boundary than the one where it was cached.
             match (group.is_state, group.has_partial_hits) {
                 (true, _) => (cached.saturating_sub(1) * group.block_size).min(num_computed_tokens),
                 (false, true) => cached.saturating_sub(1) * group.block_size,
@@ -80,18 +82,18 @@ impl Manager {
         };
         let cacheable = self.groups.iter().filter(|group| group.is_cacheable);
         let first = cacheable.map(cached_tokens).min().unwrap_or(0).min(num_prompt_tokens);
-        // The end of the prompt is cached by itself, and events name the hash before what is
-        // stored: at most three hashes below the last one of the prompt, and as many more as a
-        // hash covers tokens behind its block.
+        // The end of the prompt is cached separately, and events name the hash before the stored
+        // ones: that is at most three hashes before the prompt's last one, and more if a hash
+        // covers tokens behind its block.
         let size = self.plan.hash_block_size;
         let below = 3 + self.plan.rules.num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
 
-    /// How many hashes of a request's chain an allocation may read after which `num_tokens` are
+    /// Returns how many hashes of a request an allocation may read after which `num_tokens` are
     /// computed.
     pub fn num_hashes_needed(&self, num_tokens: usize) -> usize {
-        // A state may be cached where an earlier step ended.
+        // A state may be cached at the end of an earlier step.
         match self.groups.iter().any(|group| group.is_state) {
             true => usize::MAX,
             false => num_tokens.div_ceil(self.plan.hash_block_size),
@@ -99,8 +101,8 @@ impl Manager {
     }
 }
 
-impl RequestTurn<'_> {
-    /// Caches what of the request is computed up to `num_computed_tokens`.
+impl RequestContext<'_> {
+    /// Caches the blocks that are full once `num_computed_tokens` are computed.
     pub fn cache(&mut self, plan: &Plan, request: &RequestView<'_>, num_computed_tokens: usize) {
         let is_hybrid = self.groups.len() > 1;
         self.pool.keep_hash_cache(plan.shares_hashes);
@@ -144,8 +146,8 @@ impl Plan {
         })
     }
 
-    /// How much of a computed prefix a later hit could match: up to the last aligned boundary,
-    /// and with EAGLE one block more, but never tokens that may be computed again.
+    /// Returns how many computed tokens a later hit can match: those up to the last aligned
+    /// boundary, and with EAGLE one block more, but never tokens that may be computed again.
     pub(super) fn num_cacheable_tokens(
         &self,
         group: &Group,

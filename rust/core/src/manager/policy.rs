@@ -1,24 +1,26 @@
-//! Which blocks are kept and in which order they are recycled: the retention mechanisms of the
-//! field as values of one [`Policy`]. They combine freely.
+//! The retention policy: which blocks stay cached and in which order they are evicted.
 
+use super::Manager;
 use crate::error::{Error, Result};
-use crate::pool::RecycleOrder;
+use crate::pool::{Claim, RecycleOrder};
 
-/// The retention policy of a manager.
+/// The retention policy of a manager. Its mechanisms, those of the field, combine freely under
+/// [`Retention::Standard`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Which of the mechanisms, the ones below or the one that needs no option.
+    /// Whether the fields below or adaptive retention decide.
     pub retention: Retention,
-    /// Where freed blocks go.
+    /// Where released blocks go in the free queue.
     pub recycle_order: RecycleOrder,
-    /// Leave sliding-window blocks that can never serve a hit out of the cache (vLLM PR 42258).
+    /// Whether sliding-window blocks that can never serve a hit stay uncached (vLLM PR 42258).
     pub reachable_block_mask: bool,
     /// Tokens between the boundaries whose sliding-window tail is cached (vLLM PR 43447): `None`
-    /// for every aligned boundary, 0 for replay and shared-prefix boundaries alone.
+    /// for every aligned boundary, 0 for replay and shared-prefix boundaries only.
     pub retention_interval: Option<usize>,
-    /// Blocks that a window drop must have to pin the window (vLLM PR 40676); `None` is off.
+    /// Blocks that have to leave a window at once so that the window is pinned (vLLM PR 40676);
+    /// `None` pins nothing.
     pub pin_min_drop_size: Option<usize>,
-    /// With adaptive retention, the blocks that wait above the default priority, at most.
+    /// Most free blocks with a priority above the default, under adaptive retention.
     pub protected_share: ProtectedShare,
 }
 
@@ -29,7 +31,7 @@ pub struct ProtectedShare(u32);
 impl ProtectedShare {
     const WHOLE: u32 = 1_000_000;
 
-    /// A share from 0 to 1.
+    /// Returns a share from 0 to 1, or [`Error::Config`] outside of it.
     pub fn new(share: f64) -> Result<Self> {
         if (0.0..=1.0).contains(&share) {
             return Ok(Self((share * f64::from(Self::WHOLE)).round() as u32));
@@ -40,12 +42,12 @@ impl ProtectedShare {
         )))
     }
 
-    /// From 0 to 1.
+    /// The share, from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
-    /// So many of some blocks.
+    /// Returns this share of a number of blocks.
     pub fn of(self, num_blocks: usize) -> usize {
         (num_blocks as u64 * u64::from(self.0) / u64::from(Self::WHOLE)) as usize
     }
@@ -57,13 +59,13 @@ impl Default for ProtectedShare {
     }
 }
 
-/// How it is decided what is kept.
+/// What decides which blocks stay cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// As vLLM does, by the values of a [`Policy`].
+    /// The fields of a [`Policy`], as in vLLM.
     #[default]
     Standard,
-    /// By what blocks are worth and what was seen of their reuse; see [`crate::pool::Adaptive`].
+    /// The value of blocks and their observed reuse; see [`crate::pool::Adaptive`].
     Adaptive,
 }
 
@@ -81,7 +83,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The policy that needs no option.
+    /// Adaptive retention, which needs no other option.
     pub fn adaptive() -> Self {
         Self { retention: Retention::Adaptive, ..Self::default() }
     }
@@ -89,18 +91,18 @@ impl Policy {
     /// The retention interval called `auto`, in tokens (vllm-ascend PR 9684).
     pub const AUTO_RETENTION_INTERVAL: usize = 32_768;
 
-    /// The drop, in blocks, below which a window drop is a decode tail without value
-    /// (vLLM PR 40676).
+    /// Blocks that leave a window at once below which they are a decode tail without value (vLLM
+    /// PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Whether what leaves a window is pinned too. With an interval only the tails at its boundaries
-    /// are cached, seldom the window that a drop leaves, and without them no pinned block of full
-    /// attention can be hit; there is no decode tail without value among them, however small a drop.
-    pub(super) fn pins_left_tails(&self) -> bool {
+    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at its
+    /// boundaries are cached, seldom the window that a request is in. Pinned blocks of full attention
+    /// cannot be hit without those tails. None of them is a decode tail without value.
+    pub(super) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
 
-    /// Checks each part, and that none contradicts another.
+    /// Checks each field, and that no two contradict each other.
     pub fn check_parts(&self) -> Result<()> {
         if self.pin_min_drop_size == Some(0) {
             return Err(Error::Config(
@@ -131,8 +133,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Checks the policy against the model it is for: whether any group `has_sliding_window`, and
-    /// the scheduler's block size in tokens.
+    /// Checks the policy for a model of which a group has a sliding window or not, and whose
+    /// scheduler block size is given in tokens.
     pub fn validate(&self, has_sliding_window: bool, scheduler_block_size: usize) -> Result<()> {
         self.check_parts()?;
         let Some(interval) = self.retention_interval else { return Ok(()) };
@@ -149,5 +151,60 @@ impl Policy {
             )));
         }
         Ok(())
+    }
+}
+
+impl Manager {
+    /// Caches states and window blocks at another [`Policy::retention_interval`] from now on.
+    pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
+        let Self { config, plan, groups, .. } = self;
+        let policy = Policy { retention_interval: interval, ..config.policy.clone() };
+        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
+        policy.validate(is_sparse, plan.scheduler_block_size)?;
+        config.policy = policy;
+        plan.rules.retention_interval = interval;
+        groups.iter_mut().for_each(|group| group.learn(&plan.rules));
+        Ok(())
+    }
+
+    /// Makes a call on behalf of a request; the blocks that it uses get the request's priority, if
+    /// it sets one. Every call for the request that allocates, caches or releases has to be made so.
+    pub fn with_priority<R>(
+        &mut self,
+        claim: Option<&Claim>,
+        call: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        if let Some(claim) = claim {
+            self.pool.start_claiming(*claim);
+        }
+        let result = call(self);
+        if claim.is_some() {
+            self.pool.end_claiming();
+        }
+        result
+    }
+
+    /// Checks that priorities of requests have an effect.
+    pub fn check_takes_priorities(&self) -> Result<()> {
+        match self.config.policy.retention {
+            Retention::Adaptive => Ok(()),
+            Retention::Standard => Err(Error::Request(
+                "the request has a retention, which only adaptive retention takes; leave it out, \
+                 or make the manager with Policy(retention='adaptive')"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Whether the priority of some request has a time to live, so that [`Self::set_now`] has to be
+    /// called from time to time.
+    pub fn has_times_to_live(&self) -> bool {
+        self.pool.keeps_time()
+    }
+
+    /// Sets the time, in milliseconds of a clock that never goes backwards. Blocks whose time to
+    /// live has ended get the default priority.
+    pub fn set_now(&mut self, now: u64) {
+        self.pool.set_now(now);
     }
 }

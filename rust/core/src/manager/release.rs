@@ -1,7 +1,6 @@
-//! Giving blocks back: those that left a window, those of a finished request, and those that are
-//! to leave the prefix cache.
+//! The release of blocks: those that left a window, and those of a request that ends.
 
-use super::{Manager, unknown};
+use super::{Manager, release_order, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::{Group, Turn};
@@ -9,8 +8,8 @@ use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
-    /// Gives back the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
-    /// the prompt do so only if they are told its length.
+    /// Releases the blocks that no token after `num_computed_tokens` attends to. Kinds that keep the
+    /// prompt release nothing unless its length is given.
     pub fn remove_skipped_blocks(
         &mut self,
         request: RequestId,
@@ -28,32 +27,32 @@ impl Manager {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) {
-        let Self { config, groups, requests, pool, orders, .. } = self;
+        let Self { config, groups, requests, pool, commands, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
         let is_adaptive = pool.start_holding();
         let min_drop = match config.policy.pin_min_drop_size {
             None => usize::MAX,
             Some(least) => {
-                if config.policy.pins_left_tails() {
+                if config.policy.pins_skipped_tails() {
                     let skipped = Skipped { request, num_computed_tokens, num_prompt_tokens };
-                    skipped.pin_left_tails(groups, held, pool);
+                    skipped.pin(groups, held, pool);
                 }
                 least
             }
         };
         for (group, state) in groups.iter_mut().zip(&mut held.groups) {
-            let mut turn = Turn { request, state, pool, orders };
-            let num_dropped = group.give_back(&mut turn, num_computed_tokens, num_prompt_tokens);
-            if num_dropped >= min_drop {
+            let mut turn = Turn { request, state, pool, orders: commands };
+            let num_released = group.give_back(&mut turn, num_computed_tokens, num_prompt_tokens);
+            if num_released >= min_drop {
                 turn.pool.pin(turn.state.blocks.iter_held_back());
             }
         }
         if is_adaptive {
-            held.keep_tails(pool);
+            note_protected_tails(held, pool);
         }
     }
 
-    /// Gives back every block of a request, the end of each table first.
+    /// Releases every block of a request, the end of each table first.
     pub fn free(&mut self, request: RequestId) -> Result<()> {
         let held = self.remove_request(request)?;
         if self.pool.counts_null_references() {
@@ -61,7 +60,7 @@ impl Manager {
             self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
         }
         if self.pool.adaptive().is_some() {
-            self.part_with(&held);
+            release_order::release_all(&self.groups, &mut self.pool, &held);
             return Ok(());
         }
         for group in &held.groups {
@@ -70,21 +69,22 @@ impl Manager {
         Ok(())
     }
 
-    /// Forgets a request and hands its blocks out, still referenced, group by group in token
-    /// order without leading null blocks. The caller releases them in reverse.
+    /// Forgets a request and returns its blocks, still referenced: group by group in token order,
+    /// without leading null blocks. The caller releases them in reverse.
     pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
         let held = self.remove_request(request)?;
-        self.let_tails_go(&held);
+        release_order::unprotect_tails(&mut self.pool, &held);
         Ok(held.groups.iter().flat_map(|group| group.blocks.tail()).copied().collect())
     }
 
-    /// The end of a request pins what it holds, if the policy has a pinned tier.
+    /// Forgets a request and pins its cached blocks, if the policy has a pinned tier. Returns what
+    /// it holds, still referenced.
     pub(super) fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
         self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
-        self.written.forget(request);
-        let Self { groups, orders, .. } = self;
-        groups.iter_mut().for_each(|group| group.end(request, orders));
+        self.direct_writes.forget(request);
+        let Self { groups, commands, .. } = self;
+        groups.iter_mut().for_each(|group| group.end(request, commands));
         if self.config.policy.pin_min_drop_size.is_some() {
             for group in &held.groups {
                 self.pool.pin(group.blocks.iter_held_back());
@@ -93,21 +93,23 @@ impl Manager {
         Ok(held)
     }
 
-    /// Drops a reference to each block, in the order in which they are to be recycled.
+    /// Removes a reference from each block; blocks without any left are evicted in the order given.
     pub fn release_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release(blocks);
         Ok(())
     }
 
-    /// As [`Self::release_blocks`], but to the end of the free queue, cached or not.
+    /// Removes a reference from each block; those without any left go to the back of the free queue,
+    /// cached or not.
     pub fn release_blocks_to_back(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release_to_back(blocks.iter().copied());
         Ok(())
     }
 
-    /// Checks that no block of a hit is being moved by hand, and none that could be taken.
+    /// Checks that no block of a hit is being moved by hand, and that no free block has
+    /// references counted by hand.
     #[cold]
     pub fn check_hit_by_hand(&self, hit: &[GroupBlocks]) -> Result<()> {
         let hit = hit.iter().flat_map(|group| group.iter_held_back());
@@ -140,7 +142,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Checks that ids are in the pool.
+    /// Checks that block ids are in the pool.
     pub fn check_ids(&self, blocks: &[BlockId]) -> Result<()> {
         match blocks.iter().find(|&&block| block as usize >= self.config.num_blocks) {
             None => Ok(()),
@@ -151,21 +153,30 @@ impl Manager {
         }
     }
 
-    /// Takes blocks out of the prefix cache, whoever holds them.
+    /// Removes the keys of blocks, whether in use or free.
     pub fn evict_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_ids(blocks)?;
         self.pool.evict(blocks.iter().copied());
         Ok(())
     }
 
-    /// Empties the prefix cache. Refused, with `false`, while any block is in use. Without groups
-    /// there is nothing to empty, and nothing to report.
+    /// Removes the keys of all blocks. Returns `false`, and does nothing, while any block is in use.
+    /// A manager without groups has no keys and always returns `true`.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
     }
 }
 
-/// What no token of a request attends to any more.
+/// Notes the tails that the pool protects since [`BlockPool::start_holding`].
+#[cold]
+#[inline(never)]
+fn note_protected_tails(held: &mut RequestBlocks, pool: &mut BlockPool) {
+    let tails = pool.end_holding();
+    let with_name = |block| (block, pool.blocks().name_word(block));
+    held.held_tails.extend(tails.into_iter().map(with_name));
+}
+
+/// The blocks of a request that no token after `num_computed_tokens` attends to.
 struct Skipped {
     request: RequestId,
     num_computed_tokens: usize,
@@ -173,22 +184,22 @@ struct Skipped {
 }
 
 impl Skipped {
-    /// Pins the cached blocks that are about to be given back.
+    /// Pins those of them that are cached.
     #[cold]
     #[inline(never)]
-    fn pin_left_tails(&self, groups: &[Group], held: &RequestBlocks, pool: &mut BlockPool) {
+    fn pin(&self, groups: &[Group], held: &RequestBlocks, pool: &mut BlockPool) {
         for (group, state) in groups.iter().zip(&held.groups) {
-            pool.pin(self.left_behind(group, &state.blocks));
+            pool.pin(self.blocks_in(group, &state.blocks));
         }
     }
 
-    fn left_behind(&self, group: &Group, table: &GroupBlocks) -> Vec<BlockId> {
+    fn blocks_in(&self, group: &Group, table: &GroupBlocks) -> Vec<BlockId> {
         let &Self { request, num_computed_tokens, num_prompt_tokens } = self;
-        let is_left = |&(i, _): &(usize, &BlockId)| {
+        let is_skipped = |&(i, _): &(usize, &BlockId)| {
             let position = table.null_head() + i;
             group.is_given_back(request, position, num_computed_tokens, num_prompt_tokens)
         };
-        let left = table.tail().iter().enumerate().take_while(is_left);
-        left.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK).collect()
+        let skipped = table.tail().iter().enumerate().take_while(is_skipped);
+        skipped.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK).collect()
     }
 }

@@ -33,8 +33,8 @@ fn serve(
 ) -> usize {
     let mut request = Request::new(manager, id, tokens);
     let claim = claim.as_ref();
-    let num_hit = manager.claiming(claim, |manager| admit(manager, &mut request));
-    manager.claiming(claim, |manager| manager.free(id)).expect("a request that runs");
+    let num_hit = manager.with_priority(claim, |manager| admit(manager, &mut request));
+    manager.with_priority(claim, |manager| manager.free(id)).expect("a request that runs");
     assert_eq!(check(manager), Ok(()));
     num_hit
 }
@@ -119,7 +119,7 @@ fn a_claim_ends_after_its_time() {
         let mut manager = full(41, 0.25);
         manager.set_now(1_000);
         serve(&mut manager, 1, own(1, 4), Some(for_seconds(priority, 2.0)));
-        assert!(manager.keeps_time());
+        assert!(manager.has_times_to_live());
         let standing = |manager: &Manager| manager.pool().standing(1).map(|s| s.until);
         assert_eq!(standing(&manager), Some(3_000));
         manager.set_now(2_999);
@@ -139,9 +139,9 @@ fn time_counts_from_the_last_use_by_whoever_claims() {
     let mut manager = full(41, 0.25);
     let claim = Some(for_seconds(80, 2.0));
     let mut request = Request::new(&manager, 1, own(1, 4));
-    manager.claiming(claim.as_ref(), |manager| admit(manager, &mut request));
+    manager.with_priority(claim.as_ref(), |manager| admit(manager, &mut request));
     manager.set_now(5_000); // longer than the time to live
-    manager.claiming(claim.as_ref(), |manager| manager.free(1)).expect("a request that runs");
+    manager.with_priority(claim.as_ref(), |manager| manager.free(1)).expect("a request that runs");
     assert_eq!(num_protected(&manager), 4);
     manager.set_now(6_000);
     serve(&mut manager, 2, own(1, 4), None);
@@ -178,7 +178,7 @@ fn an_ended_claim_is_no_longer_the_highest() {
     admit(&mut manager, &mut request); // in use while the time ends
     manager.set_now(2_000);
     let mut other = Request::new(&manager, 3, own(1, 4).chain([7]));
-    manager.claiming(Some(&claim(60)), |manager| admit(manager, &mut other));
+    manager.with_priority(Some(&claim(60)), |manager| admit(manager, &mut other));
     [2, 3].into_iter().for_each(|id| manager.free(id).expect("a request that runs"));
     let standing = manager.pool().standing(1).expect("a claim");
     assert_eq!((standing.priority, num_protected(&manager)), (60, 4));
@@ -199,7 +199,7 @@ fn window_tails_are_claimed_with_their_prefix() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = adaptive(400, &groups, 0.5);
     let mut request = Request::new(&manager, 1, own(1, 30).chain([7]));
-    manager.claiming(Some(&claim(80)), |manager| {
+    manager.with_priority(Some(&claim(80)), |manager| {
         step(manager, &mut request, 64);
         step(manager, &mut request, 57);
         manager.free(1).expect("a request that runs");
@@ -215,7 +215,7 @@ fn what_a_window_leaves_of_a_low_priority_is_not_held() {
     let num_held = |priority| {
         let mut manager = adaptive(400, &groups, 0.5);
         let mut request = Request::new(&manager, 1, own(1, 30));
-        manager.claiming(Some(&claim(priority)), |manager| {
+        manager.with_priority(Some(&claim(priority)), |manager| {
             step(manager, &mut request, 80);
             step(manager, &mut request, 40);
         });
@@ -243,7 +243,7 @@ fn blocks_that_leave_the_cache_leave_their_rung() {
 fn blocks_handed_out_at_the_end_keep_their_claim() {
     let mut manager = full(41, 1.0);
     let mut request = Request::new(&manager, 1, own(1, 4));
-    let blocks = manager.claiming(Some(&claim(80)), |manager| {
+    let blocks = manager.with_priority(Some(&claim(80)), |manager| {
         admit(manager, &mut request);
         manager.pop_blocks_for_free(1).expect("a request that runs")
     });
@@ -255,7 +255,7 @@ fn blocks_handed_out_at_the_end_keep_their_claim() {
 fn blocks_in_use_are_never_taken_whatever_their_priority() {
     let mut manager = full(21, 0.5);
     let mut running = Request::new(&manager, 1, own(1, 8));
-    manager.claiming(Some(&claim(0)), |manager| admit(manager, &mut running));
+    manager.with_priority(Some(&claim(0)), |manager| admit(manager, &mut running));
     let blocks = held(&manager, 1);
     (10..40).for_each(|other| _ = serve(&mut manager, other, own(other, 6), Some(claim(100))));
     assert_eq!(held(&manager, 1), blocks);
@@ -303,6 +303,6 @@ fn a_share_goes_with_adaptive_retention() {
         assert!(ProtectedShare::new(share).is_err());
     }
     let standard = made(config(61, &[GroupSpec::full(4)]));
-    assert!(matches!(standard.check_takes_claims(), Err(Error::Request(_))));
-    assert_eq!(full(61, 0.25).check_takes_claims(), Ok(()));
+    assert!(matches!(standard.check_takes_priorities(), Err(Error::Request(_))));
+    assert_eq!(full(61, 0.25).check_takes_priorities(), Ok(()));
 }

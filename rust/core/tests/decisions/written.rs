@@ -3,7 +3,7 @@
 use kvoxide_core::pool::QueueEnd;
 use kvoxide_core::{
     AllocateArgs, BlockHash, Error, GroupSpec, Manager, ManagerConfig, RequestView, check,
-    check_written,
+    check_direct_writes,
 };
 
 const A: u64 = 1;
@@ -36,10 +36,10 @@ fn table(manager: &Manager, id: u64) -> Vec<u32> {
 fn a_table_that_was_cut_is_filled_again_by_the_next_step() {
     let mut manager = manager();
     manager.write_table(A, 0, vec![1]).expect("its own block");
-    assert!(manager.is_newly_written(A) && !manager.is_newly_written(B));
+    assert!(manager.has_unchecked_writes(A) && !manager.has_unchecked_writes(B));
     manager.release_blocks(&[3, 2]).expect("blocks that it had");
-    assert_eq!(check_written(&mut manager, A), Ok(()));
-    assert!(!manager.is_newly_written(A));
+    assert_eq!(check_direct_writes(&mut manager, A), Ok(()));
+    assert!(!manager.has_unchecked_writes(A));
     assert_eq!(manager.blocks_of(A).expect("known").groups[0].num_cached_blocks, Some(2));
     assert_eq!(allocate(&mut manager, A, 8, 2), [3, 7]);
     assert_eq!((table(&manager, A), check(&manager)), (vec![1, 3, 7], Ok(())));
@@ -56,7 +56,7 @@ fn what_would_break_a_table_is_refused_and_nothing_changes() {
     for (blocks, why) in refused {
         let error = manager.write_table(A, 0, blocks).expect_err(why).to_string();
         assert!(error.starts_with(why) && error.ends_with("(invariant 6)"), "{error}");
-        assert_eq!((table(&manager, A), manager.is_newly_written(A)), (vec![1, 2, 3], false));
+        assert_eq!((table(&manager, A), manager.has_unchecked_writes(A)), (vec![1, 2, 3], false));
     }
     assert!(matches!(manager.write_table(A, 0, vec![11]), Err(Error::Block(_))));
     assert!(matches!(manager.write_table(A, 1, vec![]), Err(Error::OutOfRange(_))));
@@ -71,11 +71,11 @@ fn what_would_break_a_table_is_refused_and_nothing_changes() {
 fn a_cached_block_that_a_request_would_write_to_stops_it() {
     let mut manager = manager();
     manager.write_num_cached(A, 0, Some(1)).expect("a number that can be");
-    let broken = check_written(&mut manager, A).expect_err("block 2 is cached");
+    let broken = check_direct_writes(&mut manager, A).expect_err("block 2 is cached");
     assert!(broken.contains("request 1 writes to block 2, which is shared or cached"), "{broken}");
-    assert!(manager.is_newly_written(A));
+    assert!(manager.has_unchecked_writes(A));
     manager.write_num_cached(A, 0, Some(2)).expect("a number that can be");
-    assert_eq!(check_written(&mut manager, A), Ok(()));
+    assert_eq!(check_direct_writes(&mut manager, A), Ok(()));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn shared_blocks_can_be_put_into_a_table_and_a_request_be_made_and_emptied() {
     manager.pool_mut().touch(&[1]);
     manager.write_table(9, 0, vec![1]).expect("a block with a reference to spare");
     manager.write_num_cached(9, 0, Some(1)).expect("a number that can be");
-    assert_eq!((check_written(&mut manager, 9), check(&manager)), (Ok(()), Ok(())));
+    assert_eq!((check_direct_writes(&mut manager, 9), check(&manager)), (Ok(()), Ok(())));
     assert!(!manager.forget_if_empty(9));
     manager.write_table(9, 0, vec![]).expect("no block");
     manager.write_num_cached(9, 0, None).expect("no number");

@@ -291,7 +291,7 @@ impl World {
         };
         let (view, claim) = (request.view(id), request.claim());
         let allocated =
-            self.engine.claiming(claim.as_ref(), |engine| engine.allocate_slots(&view, &args));
+            self.engine.with_priority(claim.as_ref(), |engine| engine.allocate_slots(&view, &args));
         let hit: Option<Vec<Vec<BlockId>>> =
             hit.map(|(_, groups)| groups.iter().map(|group| group.iter().collect()).collect());
         let step = ModelStep {
@@ -316,7 +316,7 @@ impl World {
 
     fn end_request(&mut self, id: u64) {
         let request = self.running.remove(&id).expect("a request that runs");
-        let freed = self.engine.claiming(request.claim().as_ref(), |engine| engine.free(id));
+        let freed = self.engine.with_priority(request.claim().as_ref(), |engine| engine.free(id));
         freed.expect("a request that runs");
         self.model.asking(request.asked(), |model| model.free(id));
     }
@@ -325,7 +325,7 @@ impl World {
         if let Some((id, request)) = self.remove(which) {
             let mut blocks = self
                 .engine
-                .claiming(request.claim().as_ref(), |engine| engine.pop_blocks_for_free(id))
+                .with_priority(request.claim().as_ref(), |engine| engine.pop_blocks_for_free(id))
                 .expect("a request");
             blocks.retain(|&block| block != NULL_BLOCK);
             assert_eq!(blocks, self.model.asking(request.asked(), |model| model.forget(id)));

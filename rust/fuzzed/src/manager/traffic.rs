@@ -158,7 +158,7 @@ impl Traffic {
         };
         let claim = request.claim;
         let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
-        if self.manager.claiming(claim.as_ref(), allocate)?.is_some() {
+        if self.manager.with_priority(claim.as_ref(), allocate)?.is_some() {
             request.num_computed_tokens += hit.length + num_new_tokens;
             request.is_waiting = false;
         }
@@ -273,7 +273,7 @@ impl Traffic {
         };
         let claim = request.claim;
         let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
-        self.manager.claiming(claim.as_ref(), allocate).map(|_| ())
+        self.manager.with_priority(claim.as_ref(), allocate).map(|_| ())
     }
 
     fn demand(
@@ -305,12 +305,12 @@ impl Traffic {
         let computed = self.computed_tokens(i, computed);
         let request = &self.requests[i];
         let cache = |manager: &mut Manager| manager.cache_blocks(&request.view(), computed);
-        self.manager.claiming(request.claim.as_ref(), cache)
+        self.manager.with_priority(request.claim.as_ref(), cache)
     }
 
     fn free(&mut self, i: usize) -> Result<()> {
         let Request { id, claim, .. } = self.requests[i];
-        self.manager.claiming(claim.as_ref(), |manager| manager.free(id))?;
+        self.manager.with_priority(claim.as_ref(), |manager| manager.free(id))?;
         self.wait(i);
         Ok(())
     }
@@ -318,7 +318,7 @@ impl Traffic {
     fn pop(&mut self, i: usize) -> Result<()> {
         let Request { id, claim, .. } = self.requests[i];
         let pop = |manager: &mut Manager| manager.pop_blocks_for_free(id);
-        let blocks = self.manager.claiming(claim.as_ref(), pop)?;
+        let blocks = self.manager.with_priority(claim.as_ref(), pop)?;
         self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
         self.wait(i);
         Ok(())
@@ -364,7 +364,7 @@ impl Traffic {
     fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
         let computed = self.computed_tokens(i, computed);
         let Request { id, num_prompt_tokens, claim, .. } = self.requests[i];
-        self.manager.claiming(claim.as_ref(), |manager| {
+        self.manager.with_priority(claim.as_ref(), |manager| {
             manager.remove_skipped_blocks(id, computed, Some(num_prompt_tokens))
         })
     }

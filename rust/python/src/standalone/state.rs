@@ -79,12 +79,12 @@ impl State {
     ) -> PyResult<T> {
         let claim = self.claims.get(&id).copied();
         self.tell_time(py, claim)?;
-        self.change(py, request, |core| core.claiming(claim.as_ref(), call))
+        self.change(py, request, |core| core.with_priority(claim.as_ref(), call))
     }
 
     /// Passes the time to the core if some block has a time to live.
     pub(super) fn tell_time(&mut self, py: Python<'_>, claim: Option<Claim>) -> PyResult<()> {
-        if self.core.keeps_time() || claim.is_some_and(Claim::has_end) {
+        if self.core.has_times_to_live() || claim.is_some_and(Claim::has_end) {
             self.core.set_now(self.clock.now(py)?);
         }
         Ok(())

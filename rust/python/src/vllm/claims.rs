@@ -61,7 +61,7 @@ impl Claims {
     /// Passes the time to the core if some block has a time to live.
     #[inline]
     pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<Claim>) {
-        if core.keeps_time() || claim.is_some_and(Claim::has_end) {
+        if core.has_times_to_live() || claim.is_some_and(Claim::has_end) {
             core.set_now(self.start.elapsed().as_millis() as u64);
         }
     }

@@ -178,7 +178,8 @@ impl VllmState {
         }
         let mut hash_len = self.hash_len;
         let claim = known.claim;
-        let result = self.core.claiming(claim.as_ref(), |core| call(core, known, &mut hash_len));
+        let result =
+            self.core.with_priority(claim.as_ref(), |core| call(core, known, &mut hash_len));
         match result {
             Ok(_) => self.hash_len = hash_len,
             Err(_) if self.next_id == last_id => known.forget_hashes(),
@@ -308,10 +309,10 @@ impl VllmState {
 /// Checks tables that were written from outside before the engine uses them.
 #[inline]
 fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
-    if !core.is_newly_written(request) {
+    if !core.has_unchecked_writes(request) {
         return Ok(());
     }
-    kvoxide_core::check_written(core, request).map_err(|broken| {
+    kvoxide_core::check_direct_writes(core, request).map_err(|broken| {
         PyAssertionError::new_err(format!("what was written to a block table cannot be: {broken}"))
     })
 }

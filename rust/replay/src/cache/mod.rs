@@ -138,7 +138,9 @@ impl Cache for ManagedCache {
         if let Some(claim) = claim {
             self.claims.insert(request, claim);
         }
-        if let Some(arrival) = arrival.filter(|_| self.manager.keeps_time() || claim.is_some()) {
+        if let Some(arrival) =
+            arrival.filter(|_| self.manager.has_times_to_live() || claim.is_some())
+        {
             self.manager.set_now(arrival / 1_000);
         }
     }
@@ -177,7 +179,7 @@ impl Cache for ManagedCache {
         };
         let claim = self.claims.get(&request.id);
         let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        Ok(self.manager.claiming(claim, allocate)?.is_some())
+        Ok(self.manager.with_priority(claim, allocate)?.is_some())
     }
 
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
@@ -194,7 +196,7 @@ impl Cache for ManagedCache {
     fn free(&mut self, request: RequestId) {
         // A request that never got a block holds nothing.
         let claim = self.claims.get(&request);
-        let _ = self.manager.claiming(claim, |manager| manager.free(request));
+        let _ = self.manager.with_priority(claim, |manager| manager.free(request));
     }
 
     fn step_starts(&mut self) {

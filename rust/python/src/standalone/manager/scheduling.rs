@@ -256,11 +256,12 @@ fn allocate(
     let view = request.view();
     let claim = request.retention.map(|retention| retention.claim);
     if claim.is_some() {
-        state.core.check_takes_claims().into_py(py)?;
+        state.core.check_takes_priorities().into_py(py)?;
     }
     state.tell_time(py, claim)?;
     let allocate = |core: &mut Manager| core.allocate_slots(&view, args);
-    let new = state.change(py, Some(request), |core| core.claiming(claim.as_ref(), allocate))?;
+    let new =
+        state.change(py, Some(request), |core| core.with_priority(claim.as_ref(), allocate))?;
     state.adopt_hash_len(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);

@@ -120,7 +120,7 @@ impl VllmManager {
             }
             match state.forget_claimed(request_id) {
                 Some((id, claim)) => {
-                    state.core.claiming(claim.as_ref(), |core| core.free(id)).into_vllm(py)
+                    state.core.with_priority(claim.as_ref(), |core| core.free(id)).into_vllm(py)
                 }
                 None => Ok(()),
             }
@@ -139,7 +139,7 @@ impl VllmManager {
             let held = state.blocks_of(request_id);
             if let Some((id, claim)) = state.forget_claimed(request_id) {
                 let pop = |core: &mut Manager| core.pop_blocks_for_free(id);
-                state.core.claiming(claim.as_ref(), pop).into_vllm(py)?;
+                state.core.with_priority(claim.as_ref(), pop).into_vllm(py)?;
             }
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
@@ -165,7 +165,7 @@ impl VllmManager {
                         core.remove_skipped_blocks(id, processed, num_prompt_tokens)
                     };
                     state.note(id);
-                    state.core.claiming(claim.as_ref(), remove).into_vllm(py)
+                    state.core.with_priority(claim.as_ref(), remove).into_vllm(py)
                 }
                 None => Ok(()),
             }

@@ -9,8 +9,8 @@ use crate::lookup::{
 use crate::request::{GroupBlocks, HashSource, RequestId, RequestView};
 
 impl Manager {
-    /// The longest cached prefix of a request, at most `max_length` tokens long. Asked again, it
-    /// looks at what changed only.
+    /// Returns the longest cached prefix of a request, at most `max_length` tokens long. A repeated
+    /// call for a request that still waits reads only what changed since the last one.
     pub fn get_computed_blocks(
         &mut self,
         request: RequestId,
@@ -66,8 +66,8 @@ impl Manager {
         closed.map(|(group, prefix)| prefix.link(pool, group.block_size)).fold(true, |a, b| a & b)
     }
 
-    /// Forgets what a request's look-up found. Admission and the end of what a request holds do so
-    /// themselves; one that ends while it waits holds nothing.
+    /// Forgets the look-up of a request that ends while it waits. Admission and release do so for
+    /// all others.
     pub fn forget_lookup(&mut self, request: RequestId) {
         if self.memos.is_empty() {
             return;
@@ -76,7 +76,8 @@ impl Manager {
         self.pool.removals_mut().keep(self.memos.has_prefixes());
     }
 
-    /// The longest prefix of a chain of hashes that every group can continue from.
+    /// Returns the longest prefix of a chain of hashes that every group can continue from, at most
+    /// `max_length` tokens long.
     pub fn find_longest_hit(
         &self,
         hashes: &dyn HashSource,
@@ -97,7 +98,8 @@ impl Manager {
         }
     }
 
-    /// The longest prefix that each group by itself can continue from: blocks and lengths.
+    /// Returns, for every group, the blocks and the length in tokens of the longest prefix that it
+    /// alone can continue from.
     pub fn find_longest_hit_per_group(
         &self,
         hashes: &dyn HashSource,
@@ -106,9 +108,9 @@ impl Manager {
         self.hit_search(hashes).per_group(max_length)
     }
 
-    /// For a request whose rest a connector may bring: what full attention alone can continue from,
-    /// where states are in the way of a longer hit. None if the groups are to agree on a hit: where
-    /// there are no states, or where one reaches farther than full attention.
+    /// Returns the longest prefix that full attention alone can continue from, for a request whose
+    /// missing states a connector may bring. Returns `None` if the groups have to agree on a hit:
+    /// in a model without states, or if another group's hit is longer than full attention's.
     pub fn find_deepest_hit(
         &self,
         hashes: &dyn HashSource,
@@ -138,7 +140,52 @@ impl Manager {
         }
     }
 
-    /// Reports the blocks of a hit as if they had been stored, for observers that keep no state.
+    /// Returns a hit without blocks.
+    pub fn no_blocks(&self) -> Vec<GroupBlocks> {
+        vec![GroupBlocks::default(); self.groups.len()]
+    }
+
+    /// Returns a hit, one table per group, cut to its first `num_computed_tokens` tokens, or
+    /// [`Error::Precondition`] unless they are a multiple of every block size within the hit.
+    pub fn truncated(
+        &self,
+        hit: &[GroupBlocks],
+        num_computed_tokens: usize,
+    ) -> Result<Vec<GroupBlocks>> {
+        if hit.len() != self.groups.len() {
+            return Err(Error::Request(format!(
+                "a hit of {} groups cannot be cut; this manager has {}",
+                hit.len(),
+                self.groups.len()
+            )));
+        }
+        let cut = |(group, blocks): (&Group, &GroupBlocks)| {
+            let mut blocks = blocks.clone();
+            let is_aligned = num_computed_tokens.is_multiple_of(group.block_size);
+            // The block size of an uncached group may not divide the length of a hit.
+            let is_cut = group.is_cacheable || !group.kind().covers_tokens();
+            let len = match is_cut {
+                true if is_aligned => Some(num_computed_tokens / group.block_size),
+                true => None,
+                false => Some(0).filter(|_| blocks.is_empty()),
+            };
+            // A connector may bring a state that is missing here.
+            let is_held = |&len: &usize| group.is_state || len <= blocks.len();
+            let Some(len) = len.filter(is_held).map(|len| len.min(blocks.len())) else {
+                return Err(Error::Precondition(format!(
+                    "a hit of {} blocks of {} tokens cannot be cut to {num_computed_tokens} \
+                     tokens; give a multiple of the block size within the hit",
+                    blocks.len(),
+                    group.block_size
+                )));
+            };
+            blocks.truncate(len);
+            Ok(blocks)
+        };
+        self.groups.iter().zip(hit).map(cut).collect()
+    }
+
+    /// Adds events that report the blocks of a hit as stored, for observers that keep no state.
     pub fn report_hit(&mut self, request: &RequestView<'_>, hit: &PrefixHit) -> Result<()> {
         if hit.length == 0 || !self.pool.index().events().is_kept() {
             return Ok(());

@@ -1,5 +1,6 @@
-//! Tables and the free queue as others write them. What would break a table is refused, with the
-//! invariant that it would break; what is half done is looked at before the request goes on.
+//! Direct writes of a caller to block tables and the free queue. A write that would break an
+//! invariant is refused and names it. Whether several writes together make a valid table is checked
+//! before the next call about the request.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,29 +10,29 @@ use crate::error::{Error, Result};
 use crate::pool::QueueEnd;
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId};
 
-/// Requests whose tables others wrote to.
+/// Requests whose tables were written directly.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
-    /// Whether a request was written to since it was looked at.
-    is_new: HashMap<RequestId, bool>,
+pub(crate) struct DirectWrites {
+    /// Whether the writes to a request's tables still have to be checked.
+    is_unchecked: HashMap<RequestId, bool>,
 }
 
-impl Written {
-    /// Whether others wrote to the tables of a request.
+impl DirectWrites {
     pub(crate) fn has(&self, request: RequestId) -> bool {
-        self.is_new.contains_key(&request)
+        self.is_unchecked.contains_key(&request)
     }
 
     pub(super) fn forget(&mut self, request: RequestId) {
-        if !self.is_new.is_empty() {
-            self.is_new.remove(&request);
+        if !self.is_unchecked.is_empty() {
+            self.is_unchecked.remove(&request);
         }
     }
 }
 
 impl Manager {
-    /// Replaces the table of a request in a group; one that holds nothing so far is known from then
-    /// on. Refused where a block is twice in it, is free, or has no reference left for it.
+    /// Replaces the table of a request in a group. The manager knows the request from then on.
+    /// Returns [`Error::Block`] if a block is in the table twice, is free, or has no reference left
+    /// for it.
     pub fn write_table(
         &mut self,
         request: RequestId,
@@ -41,12 +42,12 @@ impl Manager {
         self.check_group(group)?;
         self.check_ids(&blocks)?;
         self.check_references(request, group, &blocks)?;
-        self.written_state(request, group).blocks = GroupBlocks::new(0, blocks);
+        self.state_to_write(request, group).blocks = GroupBlocks::new(0, blocks);
         Ok(())
     }
 
-    /// Sets how many leading blocks of a request count as cached in a group; `None` for a request
-    /// that has neither adopted a hit nor cached a block there.
+    /// Sets how many leading blocks of a request count as cached in a group: `None` for a request
+    /// that has neither attached a hit nor cached a block there.
     pub fn write_num_cached(
         &mut self,
         request: RequestId,
@@ -61,12 +62,12 @@ impl Manager {
                 self.config.num_blocks
             )));
         }
-        self.written_state(request, group).num_cached_blocks = num_cached;
+        self.state_to_write(request, group).num_cached_blocks = num_cached;
         Ok(())
     }
 
-    /// Forgets a request that has no block, and no count of cached blocks, in any group; whether it
-    /// has none.
+    /// Forgets a request that has neither blocks nor a count of cached blocks in any group. Returns
+    /// whether it did.
     pub fn forget_if_empty(&mut self, request: RequestId) -> bool {
         let is_empty =
             |group: &GroupState| group.blocks.is_empty() && group.num_cached_blocks.is_none();
@@ -74,18 +75,20 @@ impl Manager {
         is_empty && self.remove_request(request).is_ok()
     }
 
-    /// Whether others wrote to the tables of a request that nobody looked at since.
+    /// Whether the tables of a request were written directly and not checked since.
     #[inline]
-    pub fn is_newly_written(&self, request: RequestId) -> bool {
-        !self.written.is_new.is_empty() && self.written.is_new.get(&request) == Some(&true)
+    pub fn has_unchecked_writes(&self, request: RequestId) -> bool {
+        !self.direct_writes.is_unchecked.is_empty()
+            && self.direct_writes.is_unchecked.get(&request) == Some(&true)
     }
 
-    /// What was written to the tables of a request was looked at.
-    pub(crate) fn accept_written(&mut self, request: RequestId) {
-        self.written.is_new.insert(request, false);
+    /// Notes that the direct writes to a request's tables were checked.
+    pub(crate) fn accept_direct_writes(&mut self, request: RequestId) {
+        self.direct_writes.is_unchecked.insert(request, false);
     }
 
-    /// Puts blocks that were taken out of the free queue back at one of its ends, in their order.
+    /// Puts blocks that were taken out of the free queue back at one of its ends, in the order
+    /// given.
     pub fn enqueue(&mut self, blocks: &[BlockId], end: QueueEnd) -> Result<()> {
         self.check_ids(blocks)?;
         let given = blocks.iter().copied().collect();
@@ -105,15 +108,15 @@ impl Manager {
         Err(Error::OutOfRange(format!("group {group} is unknown; there are {}", self.groups.len())))
     }
 
-    fn written_state(&mut self, request: RequestId, group: usize) -> &mut GroupState {
+    fn state_to_write(&mut self, request: RequestId, group: usize) -> &mut GroupState {
         let num_groups = self.groups.len();
         self.forget_lookup(request);
-        self.written.is_new.insert(request, true);
+        self.direct_writes.is_unchecked.insert(request, true);
         let new = || RequestBlocks::new(num_groups);
         &mut self.requests.entry(request).or_insert_with(new).groups[group]
     }
 
-    /// Checks that each block is there once and has a reference for the table.
+    /// Checks that each block is in the table once and has a reference for it.
     fn check_references(&self, request: RequestId, group: usize, blocks: &[BlockId]) -> Result<()> {
         let refused = |block: BlockId, why: String| {
             Err(Error::Block(format!("block {block} cannot be in the table: {why} (invariant 6)")))
@@ -146,7 +149,7 @@ impl Manager {
         }
     }
 
-    /// Who holds any of these blocks, once for each table that has one.
+    /// Returns the requests that hold any of these blocks, once for each table that has one.
     fn holders_of(&self, blocks: &HashSet<BlockId>) -> Vec<(BlockId, RequestId)> {
         let mut holders = Vec::new();
         for (&request, held) in &self.requests {

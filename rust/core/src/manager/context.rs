@@ -1,28 +1,27 @@
-//! A request's turn in a call: what it holds in every group, and what the groups work on.
+//! The context of a call about one request: its blocks, and what the groups change for it.
 
 use crate::group::{Group, Turn, WorkOrders};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
 
-/// What a call may change for a request.
-pub(super) struct RequestTurn<'a> {
+pub(super) struct RequestContext<'a> {
     pub id: RequestId,
     pub groups: &'a mut [Group],
     pub held: &'a mut RequestBlocks,
     pub pool: &'a mut BlockPool,
-    pub orders: &'a mut WorkOrders,
+    pub commands: &'a mut WorkOrders,
 }
 
-impl RequestTurn<'_> {
-    /// Each group with its turn.
+impl RequestContext<'_> {
+    /// Makes a call for each group, with the request's table in it.
     #[inline]
     pub fn each<T>(
         &mut self,
         mut call: impl FnMut(&mut Group, &mut Turn<'_>) -> T,
     ) -> impl Iterator<Item = T> {
-        let Self { id: request, groups, held, pool, orders } = self;
+        let Self { id: request, groups, held, pool, commands } = self;
         groups.iter_mut().zip(&mut held.groups).map(move |(group, state)| {
-            call(group, &mut Turn { request: *request, state, pool, orders })
+            call(group, &mut Turn { request: *request, state, pool, orders: commands })
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the worker is to do, handed out to the scheduler.
+//! Worker commands, which the scheduler takes and passes on.
 
 use super::{Manager, unknown};
 use crate::block::BlockId;
@@ -7,24 +7,24 @@ use crate::group::Offload;
 use crate::request::{RequestId, RequestView};
 
 impl Manager {
-    /// Block ids taken since the last call, for zeroing: group by group.
+    /// Returns the blocks to zero that were allocated since the last call, group by group.
     pub fn take_new_block_ids(&mut self) -> Vec<BlockId> {
-        self.orders.take_to_zero()
+        self.commands.take_to_zero()
     }
 
-    /// Blocks to copy before the step, from and to, since the last call. Each of them has a
-    /// reference that the caller gives back once the copy is done.
+    /// Returns the blocks to copy before the step, as pairs of source and target, since the last
+    /// call. The caller releases a reference to each of them once the copy is done.
     pub fn take_block_copies(&mut self) -> Vec<(BlockId, BlockId)> {
-        self.orders.take_copies()
+        self.commands.take_copies()
     }
 
-    /// Blocks that a connector may read, since the last call.
+    /// Returns the blocks that a connector may read since the last call.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
-        self.orders.take_offloads()
+        self.commands.take_offloads()
     }
 
-    /// Blocks whose states stand for all computed tokens of a request that ends now, for a connector
-    /// to read. Asked again, there is none.
+    /// Returns the states of all computed tokens of a request that ends, for a connector to read.
+    /// A second call returns none.
     pub fn finalize_partial_tails(&mut self, request: &RequestView<'_>) -> Vec<Offload> {
         let tails = self.groups.iter_mut().filter_map(|group| {
             let (block, num_tokens) = group.finalize_partial_tail(request)?;
@@ -33,7 +33,8 @@ impl Manager {
         tails.collect()
     }
 
-    /// Lists a request's blocks from `start_token` on for zeroing once more.
+    /// Lists the blocks of a request from `start_token` on for zeroing again. `start_token` is a
+    /// multiple of every block size.
     pub fn record_blocks_for_zeroing(
         &mut self,
         request: RequestId,
@@ -54,7 +55,7 @@ impl Manager {
         for group in zeroed() {
             let table = &held.groups[usize::from(group.id)].blocks;
             let blocks: Vec<_> = table.iter().skip(start_token / group.block_size).collect();
-            self.orders.zero(group.id, &blocks);
+            self.commands.zero(group.id, &blocks);
         }
         Ok(())
     }

@@ -1,0 +1,319 @@
+//! Slots for a step of a request: its hit is attached, new blocks are allocated, and those that
+//! become full are cached.
+
+use super::Manager;
+use super::args::{AllocateArgs, Allocation};
+use super::context::RequestContext;
+use crate::block::{BlockId, CacheKey};
+use crate::error::{Error, Result};
+use crate::group::{
+    Adoption, Asked, BlockDemand, CacheRules, External, Group, Head, Resumes, SharedTail, StepAhead,
+};
+use crate::pool::BlockPool;
+use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
+
+impl Manager {
+    /// Allocates slots for a step of a request. Returns the new blocks of each group, or `None` if
+    /// too few blocks are free. An error changes nothing; `None` only releases what left a window.
+    pub fn allocate_slots(
+        &mut self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+    ) -> Result<Option<Vec<Vec<BlockId>>>> {
+        self.check_args(args.total_computed(request), args)?;
+        self.check_takes_hit(request.id, args.new_computed_blocks)?;
+        let allocation = Allocation::new(request, args, &self.config);
+        let refusal = self.check_step(&allocation).err();
+        // Too few free blocks come before a refusal, but the capacity check releases blocks of a
+        // request that holds any, which a refused call must not do.
+        if let Some(refusal) = &refusal
+            && self.knows(request.id)
+            && self.would_have_capacity(&allocation)
+        {
+            return Err(refusal.clone());
+        }
+        if !self.has_capacity(&allocation) {
+            self.forget_unless_known(request.id);
+            return Ok(None);
+        }
+        let checked = match refusal {
+            Some(refusal) => Err(refusal),
+            None if args.num_external_computed_tokens > 0 => {
+                self.check_free_for_external(request.id, &allocation.step)
+            }
+            None => Ok(()),
+        };
+        if let Err(refusal) = checked {
+            self.forget_unless_known(request.id);
+            return Err(refusal);
+        }
+        self.forget_lookup(request.id);
+        let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;
+        let held = requests.entry(request.id).or_insert_with(|| {
+            admitted.count(request, args);
+            if let Some(resumes) = resumes {
+                note_resume(resumes, &mut plan.rules, groups, pool, request, args);
+            }
+            RequestBlocks::new(groups.len())
+        });
+        let mut context = RequestContext { id: request.id, groups, held, pool, commands };
+        if args.attaches() {
+            context.attach(args, &allocation.step);
+        }
+        let slots = allocation.slots();
+        let new_blocks = context.each(|group, turn| group.extend(turn, &slots)).collect();
+        if let Some(num_tokens) = allocation.num_tokens_to_cache {
+            context.cache(plan, request, num_tokens);
+        }
+        Ok(Some(new_blocks))
+    }
+
+    /// Makes the groups forget a request that was only asked about.
+    pub(super) fn forget_unless_known(&mut self, request: RequestId) {
+        if self.plan.has_own_joints && !self.knows(request) {
+            self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
+        }
+    }
+
+    fn check_args(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {
+        let AllocateArgs { num_new_computed_tokens, num_external_computed_tokens, .. } = *args;
+        if args.num_new_tokens.max(num_new_computed_tokens).max(num_external_computed_tokens) == 0 {
+            return Err(Error::Request(
+                "num_new_tokens is 0; it must be positive when no computed tokens are adopted"
+                    .into(),
+            ));
+        }
+        if num_external_computed_tokens > 0 && computed > self.config.max_model_len {
+            return Err(Error::Request(format!(
+                "{computed} tokens would be computed, more than max_model_len {}",
+                self.config.max_model_len
+            )));
+        }
+        let hit = args.new_computed_blocks;
+        if !hit.is_empty() && hit.len() != self.config.groups.len() {
+            return Err(Error::Request(format!(
+                "new_computed_blocks has {} groups; this manager has {}",
+                hit.len(),
+                self.config.groups.len()
+            )));
+        }
+        let num_blocks = self.config.num_blocks as BlockId;
+        let is_outside = |any, &block: &BlockId| any | (block >= num_blocks);
+        if hit.iter().any(|blocks| blocks.tail().iter().fold(false, is_outside)) {
+            return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
+        }
+        let num_tokens =
+            computed.min(self.config.max_model_len).saturating_add(args.num_new_tokens);
+        if self.plan.has_own_joints && num_tokens > 2 * self.config.max_model_len {
+            return Err(Error::Request(format!(
+                "{num_tokens} tokens are to have states, more than max_model_len {}",
+                self.config.max_model_len
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that no group gets a hit that its kind refuses, for a request that holds blocks,
+    /// before capacity is looked at.
+    pub(super) fn check_takes_hit(&self, request: RequestId, hit: &[GroupBlocks]) -> Result<()> {
+        if hit.is_empty() {
+            return Ok(());
+        }
+        let Some(held) = self.requests.get(&request) else { return Ok(()) };
+        let mut groups = self.groups.iter().zip(&held.groups).zip(hit);
+        let refuses = |((group, state), hit): ((&Group, &GroupState), &GroupBlocks)| {
+            let is_running = state.num_cached_blocks.is_some();
+            is_running && !hit.is_empty() && group.kind().refuses_hits_first()
+        };
+        if groups.any(refuses) { Err(takes_no_hit()) } else { Ok(()) }
+    }
+
+    /// Checks what would break tables, or make vLLM's manager fail half-way.
+    fn check_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+        let mut has_negative = allocation.args.reserved_blocks < 0;
+        if self.plan.has_own_joints {
+            has_negative |= self.check_groups(allocation)?;
+        }
+        self.check_attachment(allocation)?;
+        if has_negative {
+            self.check_free_for_step(allocation)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that each group can serve the step. Returns whether some group needs a negative
+    /// number of blocks, which hides as many that others take.
+    fn check_groups(&self, allocation: &Allocation<'_>) -> Result<bool> {
+        let &Allocation { request, args, step: ref demand, num_tokens_to_cache, .. } = allocation;
+        let held = self.requests.get(&request.id);
+        let is_hybrid = self.groups.len() > 1;
+        self.groups.iter().enumerate().try_fold(false, |has_negative, (i, group)| {
+            let state = held.map(|held| &held.groups[i]);
+            let asked = Asked { request: request.id, state, pool: &self.pool };
+            let step = StepAhead {
+                request,
+                num_processed_tokens: allocation.num_processed(),
+                adopts: args.attaches(),
+                num_tokens_to_cache: num_tokens_to_cache
+                    .filter(|_| group.is_cacheable)
+                    .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
+            };
+            Ok(group.check_step(&asked, demand, &step)? || has_negative)
+        })
+    }
+
+    /// Checks that the hit and external tokens go with what the request holds.
+    fn check_attachment(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+        let Allocation { request, args, step, .. } = allocation;
+        let computed = step.total_computed_tokens;
+        let hit = args.new_computed_blocks;
+        if !self.config.enable_caching && self.attaches_blocks(hit, computed) {
+            return Err(Error::Precondition(
+                "new_computed_blocks has blocks, but prefix caching is off".into(),
+            ));
+        }
+        let held = self.requests.get(&request.id);
+        let is_running = || held.is_some_and(RequestBlocks::is_running);
+        if hit.iter().any(|blocks| !blocks.is_empty()) && is_running() {
+            return Err(takes_no_hit());
+        }
+        let attaches = args.attaches();
+        if attaches && !is_running() {
+            if held.is_some_and(|held| self.holds_attachable(held)) {
+                return Err(Error::Precondition(
+                    "computed tokens were given for a request that was allocated without them; \
+                     free it first"
+                        .into(),
+                ));
+            }
+            self.check_null_blocks(computed)?;
+        }
+        if !attaches && computed > 0 && !is_running() {
+            self.check_free_for_skipped(allocation)?;
+        }
+        self.check_ends_of_hit(&allocation.step, hit)
+    }
+
+    /// Checks that no table would begin with null blocks far beyond the longest request.
+    fn check_null_blocks(&self, computed: usize) -> Result<()> {
+        let max_model_len = self.config.max_model_len;
+        let has_nulls = |group: &Group| group.is_state || group.head != Head::Kept;
+        if computed <= 2 * max_model_len || !self.groups.iter().any(has_nulls) {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "{computed} tokens would be computed, more than twice max_model_len {max_model_len}"
+        )))
+    }
+
+    /// Checks that the hit ends at a block boundary, or where a partial hit can, in each group that
+    /// attaches blocks of it.
+    fn check_ends_of_hit(&self, step: &BlockDemand<'_>, hit: &[GroupBlocks]) -> Result<()> {
+        let num_local = step.num_local_computed_tokens;
+        let computed = step.total_computed_tokens;
+        for (group, blocks) in self.groups.iter().zip(hit) {
+            if !attaches_blocks(group, blocks, computed) {
+                continue;
+            }
+            if group.has_partial_hits {
+                SharedTail::check(group, blocks, num_local)?;
+            } else if !num_local.is_multiple_of(group.block_size) {
+                return Err(Error::Request(format!(
+                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                     multiple of the block size",
+                    group.block_size
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn attaches_blocks(&self, hit: &[GroupBlocks], computed: usize) -> bool {
+        let mut hits = self.groups.iter().zip(hit);
+        hits.any(|(group, blocks)| attaches_blocks(group, blocks, computed))
+    }
+
+    /// Whether the request has a block in some group whose tables start with those of a hit.
+    fn holds_attachable(&self, held: &RequestBlocks) -> bool {
+        let mut groups = self.groups.iter().zip(&held.groups);
+        groups.any(|(group, state)| group.adopts_hits && !state.blocks.is_empty())
+    }
+}
+
+impl RequestContext<'_> {
+    /// Attaches the hit, then allocates blocks for external tokens. All groups attach their hits
+    /// first, so that no allocation evicts the hit of another group.
+    fn attach(&mut self, args: &AllocateArgs<'_>, step: &BlockDemand<'_>) {
+        let &BlockDemand { num_local_computed_tokens, total_computed_tokens, .. } = step;
+        if self.held.is_running() {
+            return;
+        }
+        self.each(|group, turn| {
+            let hit = args.new_computed_blocks.get(usize::from(group.id));
+            let adoption = Adoption { hit, num_local_computed_tokens, total_computed_tokens };
+            group.adopt(turn, &adoption);
+        })
+        .for_each(drop);
+        if args.num_external_computed_tokens > 0 {
+            self.each(|group, turn| {
+                let external = External {
+                    num_tokens: args.num_external_computed_tokens,
+                    total_computed_tokens,
+                    is_zeroed: !args.skip_zeroing_group_ids.contains(&usize::from(group.id)),
+                };
+                group.fill_external(turn, &external);
+            })
+            .for_each(drop);
+        }
+    }
+}
+
+/// Whether a group attaches any block of a hit: one behind those that it skips.
+fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
+    group.adopts_hits && hit.len() > group.num_skipped_blocks(computed)
+}
+
+fn takes_no_hit() -> Error {
+    Error::Precondition(
+        "the request holds blocks already and takes no new hit; free it first".into(),
+    )
+}
+
+/// Notes that a request continues earlier prompts where its shared prefix ends, whether or not the
+/// tails there were cached, and updates which tails near the ends of prompts are worth keeping.
+fn note_resume(
+    resumes: &mut Resumes,
+    rules: &mut CacheRules,
+    groups: &[Group],
+    pool: &BlockPool,
+    request: &RequestView<'_>,
+    args: &AllocateArgs<'_>,
+) {
+    let shared = args.num_local(request).max(request.shared_prefix_boundary);
+    let position = shared / rules.alignment * rules.alignment;
+    let Some(adaptive) = pool.adaptive() else { return };
+    let Some(whole) = adaptive.whole_group().map(|id| &groups[usize::from(id)]) else { return };
+    let last = last_shared_block(whole, rules.hash_block_size, position, pool, request, args);
+    let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
+    if let (Some(near_end), Some(worth)) = (resumes.note(position, nearness), &mut rules.worth) {
+        worth.near_end = near_end;
+    }
+}
+
+/// Returns the full-attention block that ends at a position of the shared prefix, if it is cached.
+fn last_shared_block(
+    whole: &Group,
+    hash_block_size: usize,
+    position: usize,
+    pool: &BlockPool,
+    request: &RequestView<'_>,
+    args: &AllocateArgs<'_>,
+) -> Option<BlockId> {
+    let index = (position / whole.block_size).checked_sub(1)?;
+    let hit = args.new_computed_blocks.get(usize::from(whole.id));
+    hit.and_then(|hit| hit.get(index)).or_else(|| {
+        let per_block = whole.block_size / hash_block_size;
+        let hash = *request.hashes.get_at((index + 1).saturating_mul(per_block) - 1)?;
+        pool.find(&CacheKey { hash, group: whole.id })
+    })
+}

@@ -1,0 +1,249 @@
+//! Capacity checks: whether enough blocks are free for what a request needs.
+
+use super::Manager;
+use super::args::Allocation;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::group::{Asked, BlockDemand, Group, GroupDemand};
+use crate::pool::BlockPool;
+use crate::request::{RequestBlocks, RequestId};
+
+/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
+const MAX_TOKENS: usize = usize::MAX / 4;
+
+impl Manager {
+    /// Returns how many blocks leave the free ones when a request gets what it demands: new blocks,
+    /// and free blocks of the hit. The number is negative where a table is longer than the request
+    /// needs.
+    pub fn get_num_blocks_to_allocate(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> Result<isize> {
+        check_counts(demand)?;
+        self.check_takes_hit(request, demand.new_computed_blocks)?;
+        let needed = self.num_needed(request, demand);
+        self.forget_unless_known(request);
+        Ok(needed)
+    }
+
+    /// Whether enough blocks are free for the whole request, if it must fit, and for this step.
+    /// Blocks that left a window are released before the step is looked at.
+    pub(super) fn has_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
+        let mut counts = HitCounts::default();
+        if !self.has_capacity_for_whole(allocation, &mut counts) {
+            return false;
+        }
+        let request = allocation.request;
+        let num_prompt_tokens = Some(request.num_prompt_tokens);
+        self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
+        self.fits(request.id, &allocation.step, self.num_reserved(allocation), &mut counts)
+    }
+
+    /// Returns what [`Self::has_capacity`] would. Nothing changes.
+    #[cold]
+    pub(super) fn would_have_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
+        let mut counts = HitCounts::default();
+        if !self.has_capacity_for_whole(allocation, &mut counts) {
+            return false;
+        }
+        let step = BlockDemand { is_question: true, ..allocation.step };
+        let needed = self.num_needed(allocation.request.id, &step);
+        let needed = needed.saturating_sub(self.num_to_release(allocation));
+        needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
+    }
+
+    fn has_capacity_for_whole(
+        &mut self,
+        allocation: &Allocation<'_>,
+        counts: &mut HitCounts,
+    ) -> bool {
+        let &Allocation { request, args, total_computed, .. } = allocation;
+        if !args.full_sequence_must_fit {
+            return true;
+        }
+        let num_tokens = request.num_tokens.min(self.config.max_model_len);
+        let whole = BlockDemand {
+            num_tokens,
+            num_tokens_main_model: num_tokens,
+            total_computed_tokens: total_computed,
+            apply_admission_cap: true,
+            ..allocation.step
+        };
+        self.fits(request.id, &whole, self.num_watermark(allocation), counts)
+    }
+
+    /// Whether a demand leaves `num_reserved` blocks free. Counting the free blocks of a hit reads
+    /// each of them, so all of them are assumed free first.
+    fn fits(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        num_reserved: isize,
+        counts: &mut HitCounts,
+    ) -> bool {
+        let num_free_blocks = self.pool.num_free_blocks();
+        let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
+        fits(self.sum_demands(request, demand, |_, _, needed| {
+            needed.new + needed.adopted.len() as isize
+        })) || fits(self.sum_demands(request, demand, |pool, group, needed| {
+            needed.new + counts.num_free(group, needed.adopted, pool)
+        }))
+    }
+
+    /// Returns how many blocks leave the free ones when a demand is met.
+    fn num_needed(&mut self, request: RequestId, demand: &BlockDemand<'_>) -> isize {
+        self.sum_demands(request, demand, |pool, _, needed| {
+            needed.new + num_free(needed.adopted, pool)
+        })
+    }
+
+    fn sum_demands(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+        mut count: impl FnMut(&BlockPool, usize, GroupDemand<'_>) -> isize,
+    ) -> isize {
+        let held = self.requests.get(&request);
+        let pool = &self.pool;
+        let counts = self.groups.iter_mut().enumerate().map(|(i, group)| {
+            let state = held.map(|held| &held.groups[i]);
+            count(pool, i, group.demand(&Asked { request, state, pool }, demand))
+        });
+        counts.fold(0, isize::saturating_add)
+    }
+
+    /// Checks that the blocks that the step takes are there, where a negative reserve, or a group
+    /// that needs a negative number, hides that they are not.
+    #[cold]
+    pub(super) fn check_free_for_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+        let step = BlockDemand { is_question: true, ..allocation.step };
+        let taken = self.sum_demands(allocation.request.id, &step, |pool, _, needed| {
+            needed.new.max(0).saturating_add(num_free(needed.adopted, pool))
+        });
+        match taken <= self.pool.num_free_blocks() {
+            true => Ok(()),
+            false => self.check_free_after_release(taken, allocation),
+        }
+    }
+
+    /// Checks that blocks are free for a request that counts tokens as computed without holding
+    /// their blocks. The step's demand leaves out what a window skips, but its table is filled from
+    /// the beginning.
+    #[cold]
+    pub(super) fn check_free_for_skipped(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+        let Allocation { request, step, .. } = allocation;
+        let held = self.requests.get(&request.id);
+        let holds_skipped = |(i, group): (usize, &Group)| {
+            let num_held = held.map_or(0, |held| held.groups[i].blocks.len());
+            group.num_skipped_blocks(step.total_computed_tokens) <= num_held
+        };
+        if self.groups.iter().enumerate().all(holds_skipped) {
+            return Ok(());
+        }
+        let unskipped = BlockDemand {
+            num_tokens: step.num_tokens,
+            num_tokens_main_model: step.num_tokens_main_model,
+            num_encoder_tokens: step.num_encoder_tokens,
+            is_question: true,
+            ..BlockDemand::default()
+        };
+        let needed = self.num_needed(request.id, &unskipped);
+        self.check_free_after_release(needed, allocation)
+    }
+
+    /// Checks that blocks are free for what external tokens need beyond the demand, which counts
+    /// one state for the end of the step only.
+    pub(super) fn check_free_for_external(
+        &mut self,
+        request: RequestId,
+        demand: &BlockDemand<'_>,
+    ) -> Result<()> {
+        let held = self.requests.get(&request);
+        if !self.plan.has_own_joints || held.is_some_and(RequestBlocks::is_running) {
+            return Ok(());
+        }
+        let beyond = |(i, group): (usize, &Group)| {
+            let state = held.map(|held| &held.groups[i]);
+            group.num_blocks_beyond_demand(&Asked { request, state, pool: &self.pool }, demand)
+        };
+        let beyond: isize = self.groups.iter().enumerate().map(beyond).sum();
+        if beyond <= 0 {
+            return Ok(());
+        }
+        let needed = self.num_needed(request, demand) + beyond;
+        self.pool.check_free(needed.max(0) as usize)
+    }
+
+    fn check_free_after_release(&self, needed: isize, allocation: &Allocation<'_>) -> Result<()> {
+        let beyond = needed.saturating_sub(self.num_to_release(allocation));
+        self.pool.check_free(beyond.max(0) as usize)
+    }
+
+    /// Blocks that become free when those that left a window are released.
+    fn num_to_release(&self, allocation: &Allocation<'_>) -> isize {
+        let id = allocation.request.id;
+        let Some(held) = self.requests.get(&id) else { return 0 };
+        let num_processed = allocation.num_processed();
+        let num_prompt_tokens = Some(allocation.request.num_prompt_tokens);
+        let released = self.groups.iter().zip(&held.groups).flat_map(|(group, state)| {
+            let blocks = state.blocks.iter().enumerate();
+            blocks.filter(move |&(position, block)| {
+                block != NULL_BLOCK
+                    && group.is_given_back(id, position, num_processed, num_prompt_tokens)
+                    && self.pool.blocks().ref_count(block) == 1
+            })
+        });
+        released.count() as isize
+    }
+
+    /// Free blocks that the step leaves to others.
+    fn num_reserved(&self, allocation: &Allocation<'_>) -> isize {
+        self.num_watermark(allocation).saturating_add(allocation.args.reserved_blocks)
+    }
+
+    fn num_watermark(&self, allocation: &Allocation<'_>) -> isize {
+        match allocation.args.has_scheduled_reqs && allocation.request.is_waiting {
+            true => isize::try_from(self.plan.watermark_blocks).unwrap_or(isize::MAX),
+            false => 0,
+        }
+    }
+}
+
+/// Numbers of free blocks of a hit, which one allocation may need twice.
+#[derive(Default)]
+struct HitCounts {
+    /// Group, number of blocks at the end of its hit, and how many of those are free.
+    counts: Vec<(usize, usize, isize)>,
+}
+
+impl HitCounts {
+    fn num_free(&mut self, group: usize, hit: &[BlockId], pool: &BlockPool) -> isize {
+        if hit.is_empty() {
+            return 0;
+        }
+        let known = self.counts.iter().find(|count| (count.0, count.1) == (group, hit.len()));
+        if let Some(&(_, _, num_free)) = known {
+            return num_free;
+        }
+        let num_free = num_free(hit, pool);
+        self.counts.push((group, hit.len(), num_free));
+        num_free
+    }
+}
+
+fn num_free(hit: &[BlockId], pool: &BlockPool) -> isize {
+    let is_free = |&&block: &&BlockId| block != NULL_BLOCK && pool.is_free(block);
+    hit.iter().filter(is_free).count() as isize
+}
+
+/// Checks that the blocks for a demand's tokens can be counted.
+fn check_counts(demand: &BlockDemand<'_>) -> Result<()> {
+    let counts = [demand.num_tokens, demand.num_tokens_main_model, demand.num_encoder_tokens];
+    match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {
+        None => Ok(()),
+        Some(tokens) => Err(Error::Request(format!(
+            "blocks for {tokens} tokens are asked for; at most {MAX_TOKENS} can be counted"
+        ))),
+    }
+}
