@@ -286,7 +286,7 @@ class BlockHasher:
     ``block_size`` is the tokens per hash. The bytes are those of vLLM's algorithms of these names,
     32 of sha256 and 16 of xxhash; what is hashed is a pickle or, with ``_cbor``, CBOR. The chain
     starts at the hash of ``seed``, whose default is the one vLLM uses for sha256. xxhash is not
-    collision resistant: SECURITY.md says what that means for tenants who share a cache. Pickles
+    collision resistant: SECURITY.md says what that means for tenants that share a cache. Pickles
     depend on which objects are the same: a request's LoRA name and path are taken for two.
     """
 

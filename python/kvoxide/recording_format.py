@@ -1,4 +1,4 @@
-"""What a recording of a server's traffic looks like, for who writes it and who plays it.
+"""The format of recordings of a server's traffic, for their writer and their player.
 
 A folder of gzip files of JSON lines. The first line of each is a header, an object that has
 :data:`FORMAT_FIELD`; all files of one scheduler have the same :data:`RECORDING_FIELD`, and within

@@ -53,7 +53,7 @@ def measure(
 ) -> list[Measurement]:
     """Measure the layouts of these names, side by side with the installed vLLM or alone.
 
-    ``on_layout`` is told the name of each before it begins.
+    ``on_layout`` is called with the name of each before it begins.
     """
     measured: list[Measurement] = []
     with _quiet_vllm():

@@ -1,6 +1,6 @@
 """The calls that vLLM's scheduler makes for one kind of request after another, timed.
 
-Sides take turns operation by operation, or block of operations by block, and change who begins.
+Sides take turns operation by operation, or block of operations by block, and take turns to begin.
 """
 
 import gc

@@ -36,7 +36,7 @@ class TraceOptions:
     skip_bad: bool
 
     def read(self, *, quiet: bool) -> TraceFile:
-        """The trace; unless ``quiet``, what of it was left out is told."""
+        """The trace; unless ``quiet``, a message says what was left out of it."""
         file = read_trace(
             self.trace,
             limit=self.requests,

@@ -57,7 +57,7 @@ def _scheduler(recorded: Deployment) -> dict[str, int]:
 
 def _times(options: dict[str, Any]) -> dict[str, Any]:
     """The recorded arrivals, with the recorded steps unless their times are given; where none can
-    be found, nothing, and that is told."""
+    be found, nothing, and a message says so."""
     if options["arrivals"] == FULL and not is_default("arrivals"):
         return {}
     if options["step_time"] is not None or options["fit"] is not None:

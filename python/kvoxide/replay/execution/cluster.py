@@ -21,7 +21,7 @@ _CLIENT: Final = "ray://"
 # What Ray calls the address of a cluster that it starts.
 _START: Final = "local"
 _QUIET: Final[dict[str, Any]] = {"logging_level": logging.ERROR, "log_to_driver": False}
-# To find out that nobody listens, and that who listens is no cluster.
+# To find out that no program listens there, or one that is no cluster.
 _CONNECT_SECONDS: Final = 10.0
 _LEAVE_SECONDS: Final = 5.0
 # A cluster that did not answer for so long is taken for gone. Ray itself would end this process
@@ -47,7 +47,7 @@ class Cluster:
         if now - self._asked < _ASK_EVERY_SECONDS:
             return
         self._asked = now
-        # Calls of Ray wait where nobody answers.
+        # Calls of Ray wait where no cluster answers.
         if _refusal(self._where, _ASK_EVERY_SECONDS) is None:
             self._answered = now
             self.num_cpus = _num_cpus()
@@ -60,7 +60,7 @@ def joined(address: str | None) -> Iterator[Cluster]:
     """The cluster at an address; without one that of ``RAY_ADDRESS``, one that runs on this
     machine, or one that is started on it and ends with the block.
 
-    Raises :class:`Incomplete` if it cannot be joined because nobody answers, which takes
+    Raises :class:`Incomplete` if it cannot be joined because no program answers, which takes
     about 20 seconds at most to find out.
     """
     # Nothing is reported to anybody outside.
@@ -123,8 +123,8 @@ def _require_answer(address: str) -> None:
 
 
 def _require_grpc(address: str) -> None:
-    """Raise :class:`Incomplete` unless one answers who speaks gRPC, as Ray does. Ray itself would
-    wait for minutes."""
+    """Raise :class:`Incomplete` unless a program answers that speaks gRPC, as Ray does.
+    Ray itself would wait for minutes."""
     channel = grpc.insecure_channel(address.removeprefix(_CLIENT))
     try:
         grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)

@@ -113,7 +113,7 @@ def _is_recorded(path: Path) -> bool:
     try:
         return fields_of(first_line(path)) is not None
     except (OSError, CompressedStreamError):
-        return False  # who reads it as a trace says what is wrong
+        return False  # reading it as a trace raises the error
 
 
 def _common_width(headers: list[Header], given: int | None) -> int | None:

@@ -94,14 +94,14 @@ class Cache(MutableMapping[bytes, Any]):
 
 class ExtraKeysByBlock(dict[int, set[bytes]]):
     """Blocks with keys beside their own hash: block id -> those packed keys. The engine keeps it as
-    they are; nobody else writes to it."""
+    they are; nothing else writes to it."""
 
     __slots__ = ()
 
     def __init__(self, engine: VllmManager) -> None:
         """The further keys of ``engine``'s blocks."""
         super().__init__()
-        engine.follow_further_keys(self)
+        engine.sync_alias_keys(self)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

@@ -1,5 +1,5 @@
 """vLLM's block pool over the engine: the same calls and attributes, an object for each block that
-somebody looked at."""
+Python code asked for."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -214,11 +214,11 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
 
 
 class PoolOfManyKeys(NativeBlockPool):
-    """A pool where blocks often have further keys: they are kept in Python once somebody asks."""
+    """A pool where blocks often have alias keys: a dictionary has them once code asks for it."""
 
     @cached_property
     def cached_block_hashes_by_block(self) -> ExtraKeysByBlock:  # type: ignore[override]
-        """The further keys of blocks."""
+        """The alias keys of blocks."""
         return ExtraKeysByBlock(self.engine)
 
 

@@ -9,8 +9,8 @@ from kvoxide._core_vllm import VllmManager
 
 
 class FreeQueue(FreeKVCacheBlockQueue):  # type: ignore[misc]
-    """The free blocks of an engine, the pinned tier behind them. A block that is taken out is
-    nobody's until its ``ref_cnt`` is set or it is put back."""
+    """The free blocks of an engine, the pinned tier behind them. A block that is taken out has
+    no owner until its ``ref_cnt`` is set or it is put back."""
 
     def __init__(self, engine: VllmManager) -> None:
         """The queue of ``engine``, whose pool is set."""

@@ -72,7 +72,7 @@ class Row(list[Any]):
 
 class RequestTables(dict[str, Row]):
     """Request id -> its blocks in one group; a request that holds nothing has an empty row. It has
-    the rows that somebody asked for, and knows the others."""
+    the rows that code asked for, and makes the others on demand."""
 
     __slots__ = ("_engine", "_group_id")
 
@@ -84,7 +84,7 @@ class RequestTables(dict[str, Row]):
 
     def __missing__(self, request_id: str) -> Row:
         row = Row(self, request_id)
-        self._engine.follow_row(request_id, self._group_id, row, self)
+        self._engine.sync_table(request_id, self._group_id, row, self)
         return row
 
     def has_row(self, row: Row) -> bool:
@@ -96,7 +96,7 @@ class RequestTables(dict[str, Row]):
         """Replace the blocks of a row in the engine, to which its request may be new."""
         self._engine.write_row(row._request_id, self._group_id, blocks)
         if super().get(row._request_id) is not row:
-            self._engine.follow_row(row._request_id, self._group_id, row, self)
+            self._engine.sync_table(row._request_id, self._group_id, row, self)
 
     def __setitem__(self, request_id: str, blocks: Iterable[Any]) -> None:
         self[request_id][:] = blocks

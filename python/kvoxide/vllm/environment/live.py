@@ -19,8 +19,8 @@ _OURS: Final = __name__.partition(".")[0]
 
 
 def replacements() -> tuple[str, ...]:
-    """Returns a line for each relevant function, class or import of vLLM that somebody replaced in
-    this process, with who did. Modules that nobody imported are passed over.
+    """Returns a line for each relevant function, class or import of vLLM that was replaced in
+    this process, with the module that did it. Modules that are not imported are passed over.
 
     Raises :class:`~kvoxide.vllm.environment.UnreadableSourcesError`.
     """

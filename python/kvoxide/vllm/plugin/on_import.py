@@ -1,4 +1,4 @@
-"""Run a function on a module as soon as somebody imports it, without importing it now."""
+"""Run a function on a module as soon as it is imported, without importing it now."""
 
 import importlib.abc
 import importlib.util

@@ -8,7 +8,7 @@ from kvoxide._core_vllm import VllmBlockNumbers
 class EndedRequest(NamedTuple):
     """What a line is made of; lengths in tokens, ``arrival_time`` in seconds since the epoch.
 
-    ``block_hashes`` is the request's own list, which nobody changes any more.
+    ``block_hashes`` is the request's own list, which no longer changes.
     """
 
     arrival_time: float

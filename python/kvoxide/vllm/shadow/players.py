@@ -1,4 +1,4 @@
-"""Who can play a recording: kvoxide's engine, which needs no vLLM, and where the vLLM of the file
+"""The players of a recording: kvoxide's engine, which needs no vLLM, and where the vLLM of the file
 is installed, kvoxide's manager in it and vLLM's own.
 """
 

@@ -41,7 +41,7 @@ class Pair:
     _num_events_compared: int = 0
 
     def new_events(self) -> tuple[Json, Json]:
-        """Events of the last call that nobody has taken yet: vLLM's and ours."""
+        """Events of the last call that have not been taken yet: vLLM's and ours."""
         if not self.stock.enable_kv_cache_events:
             return [], []
         self.native.block_pool.settle()

@@ -1,4 +1,4 @@
-"""The process of a verification, started anew so that nobody has changed vLLM in it."""
+"""The process of a verification, started anew so that no other code has changed vLLM in it."""
 
 import signal
 import subprocess

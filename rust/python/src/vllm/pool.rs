@@ -70,11 +70,11 @@ impl VllmManager {
     }
 
     /// Keeps a dictionary, empty when passed, equal to the alias keys of blocks.
-    fn follow_further_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.engine.cell.edit(keys.py(), "follow_further_keys", |state| {
+    fn sync_alias_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.engine.cell.edit(keys.py(), "sync_alias_keys", |state| {
             state.core.pool_mut().alias_keys_mut().track_changes();
-            self.engine.synced(state).set_further_keys(keys);
-            state.follow(keys.py())
+            self.engine.synced(state).set_alias_keys(keys);
+            state.update_synced(keys.py())
         })
     }
 
@@ -124,7 +124,7 @@ impl VllmManager {
     ) -> PyResult<()> {
         self.engine.cell.edit(key.py(), "insert_key", |state| {
             state.insert_key(block, key, num_tokens)?;
-            state.follow(key.py())
+            state.update_synced(key.py())
         })
     }
 
@@ -133,7 +133,7 @@ impl VllmManager {
         self.engine.cell.edit(py, "remove_keys", |state| {
             let keys = key_list(py, state, block)?;
             state.remove_keys(block);
-            state.follow(py)?;
+            state.update_synced(py)?;
             Ok(keys)
         })
     }

@@ -61,7 +61,7 @@ impl CheckedState for VllmState {
     fn check_after(&mut self, call: &'static str) -> Result<(), String> {
         self.changes.add();
         if self.is_behind() {
-            Python::attach(|py| self.follow(py)).map_err(|error| {
+            Python::attach(|py| self.update_synced(py)).map_err(|error| {
                 format!("what others look at could not be brought up to date ({error})")
             })?;
         }
@@ -122,10 +122,10 @@ impl VllmState {
     }
 
     /// Brings the lists and dictionaries that Python has up to date.
-    pub(super) fn follow(&mut self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn update_synced(&mut self, py: Python<'_>) -> PyResult<()> {
         let hash_len = self.hash_len();
         match &mut self.synced {
-            Some(synced) => synced.follow(py, &mut self.core, hash_len),
+            Some(synced) => synced.update(py, &mut self.core, hash_len),
             None => Ok(()),
         }
     }
@@ -218,7 +218,7 @@ impl VllmState {
             return Err(refused).into_vllm(py);
         }
         self.note(id);
-        self.follow(py)?;
+        self.update_synced(py)?;
         if self.core.forget_if_empty(id) {
             self.forget(request_id);
         }

@@ -27,14 +27,14 @@ pub(super) struct Synced {
     views_of: ViewsOf,
     rows: hashbrown::HashMap<RequestId, Vec<Row>>,
     changed: Vec<RequestId>,
-    further_keys: Option<Py<PyDict>>,
+    alias_keys: Option<Py<PyDict>>,
 }
 
 impl Synced {
     /// Returns a value that keeps nothing up to date yet.
     pub(super) fn new(views_of: ViewsOf) -> Box<Self> {
         let rows = hashbrown::HashMap::default();
-        Box::new(Self { views_of, rows, changed: Vec::new(), further_keys: None })
+        Box::new(Self { views_of, rows, changed: Vec::new(), alias_keys: None })
     }
 
     /// Adds an empty list, which becomes the table of a request in a group, and the dictionary that
@@ -53,8 +53,8 @@ impl Synced {
     }
 
     /// Adds an empty dictionary, which gets the alias keys of blocks.
-    pub(super) fn set_further_keys(&mut self, dict: &Bound<'_, PyDict>) {
-        self.further_keys = Some(dict.clone().unbind());
+    pub(super) fn set_alias_keys(&mut self, dict: &Bound<'_, PyDict>) {
+        self.alias_keys = Some(dict.clone().unbind());
     }
 
     /// Returns whether a request changed since the last update.
@@ -78,7 +78,7 @@ impl Synced {
     }
 
     /// Brings every list and dictionary up to date.
-    pub(super) fn follow(
+    pub(super) fn update(
         &mut self,
         py: Python<'_>,
         core: &mut Manager,
@@ -88,19 +88,14 @@ impl Synced {
         for request in std::mem::take(changed) {
             let Ok(held) = core.blocks_of(request) else { continue };
             for row in rows.get_mut(&request).into_iter().flatten() {
-                row.follow(py, &held.groups[row.group].blocks, views_of)?;
+                row.update(py, &held.groups[row.group].blocks, views_of)?;
             }
         }
-        self.follow_further_keys(py, core, hash_len)
+        self.sync_alias_keys(py, core, hash_len)
     }
 
-    fn follow_further_keys(
-        &self,
-        py: Python<'_>,
-        core: &mut Manager,
-        hash_len: usize,
-    ) -> PyResult<()> {
-        let Some(dict) = &self.further_keys else { return Ok(()) };
+    fn sync_alias_keys(&self, py: Python<'_>, core: &mut Manager, hash_len: usize) -> PyResult<()> {
+        let Some(dict) = &self.alias_keys else { return Ok(()) };
         let dict = dict.bind(py);
         for block in core.pool_mut().alias_keys_mut().take_changed() {
             let keys = core.pool().keys_of(block).skip(1);
@@ -117,7 +112,7 @@ impl Synced {
 
 impl Row {
     /// Updates the list from the first position on that differs from the table.
-    fn follow(&mut self, py: Python<'_>, now: &GroupBlocks, views_of: &ViewsOf) -> PyResult<()> {
+    fn update(&mut self, py: Python<'_>, now: &GroupBlocks, views_of: &ViewsOf) -> PyResult<()> {
         if self.ids == *now {
             return Ok(());
         }

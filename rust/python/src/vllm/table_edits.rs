@@ -11,7 +11,7 @@ impl VllmManager {
     /// Keeps a list, empty when passed, equal to the table of a request in a group, and an entry of
     /// a dictionary for as long as the request is known. Returns `false` for a request without
     /// blocks.
-    fn follow_row(
+    fn sync_table(
         &self,
         request_id: &str,
         group: usize,
@@ -19,10 +19,10 @@ impl VllmManager {
         rows: &Bound<'_, PyDict>,
     ) -> PyResult<bool> {
         let py = row.py();
-        self.engine.cell.edit(py, "follow_row", |state| {
+        self.engine.cell.edit(py, "sync_table", |state| {
             let Some(id) = state.id_of(request_id) else { return Ok(false) };
             self.engine.synced(state).add_row(id, group, row, rows);
-            state.follow(py)?;
+            state.update_synced(py)?;
             rows.set_item(request_id, row)?;
             Ok(true)
         })

@@ -23,7 +23,8 @@ class FileCode:
 
 @cache
 def load(version: str) -> dict[str, FileCode]:
-    """Returns the code of a known release by path below the package ``vllm``; nobody changes it."""
+    """Returns the code of a known release by path below the package ``vllm``.
+    Callers must not change it."""
     text = Path(__file__).with_name(f"vllm-{version}.json").read_text(encoding="utf-8")
     return {path: FileCode(**code) for path, code in json.loads(text).items()}
 

@@ -1,6 +1,6 @@
 """Finds in the source of a scheduler class the uses of a manager that kvoxide's does not serve.
 
-What an expression stands for is told by the names of vLLM's attributes, and followed through local
+The names of vLLM's attributes say what an expression stands for; it is followed through local
 variables and attributes of ``self``.
 """
 

@@ -29,7 +29,7 @@ class Difference(Exception):
 
 
 class Ended(Exception):
-    """Both raised the same; what vLLM's scheduler is then, nobody knows."""
+    """Both raised the same, after which the state of vLLM's scheduler is undefined."""
 
 
 class Comparison:

@@ -1,4 +1,4 @@
-"""A KV connector that has tokens of some requests, and notes everything that it is told."""
+"""A KV connector that has tokens of some requests, and notes every call."""
 
 import random
 from typing import Any

@@ -23,7 +23,7 @@ class IndexViewed(InsideOfRequest):
 
 @dataclass(frozen=True)
 class Starve(InsideOfRequest):
-    """The pool is told that it has hardly a free block, while a request asks for some."""
+    """The pool's number of free blocks is set to hardly any, while a request asks for some."""
 
     num_free: int = 0
 

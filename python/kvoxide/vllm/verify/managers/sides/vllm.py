@@ -50,7 +50,7 @@ _EVENT_TYPES = {
 
 
 class Callbacks:
-    """A metrics collector and a watcher of reused blocks; notes what it is told, in order."""
+    """A metrics collector and a watcher of reused blocks; notes its calls in order."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[str, int]] = []
