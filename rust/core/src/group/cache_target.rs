@@ -7,7 +7,8 @@ use super::retention::ReachableBlocks;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
-    BlockPool, Event, FullBlocks, Grade, HashTable, NO_SEGMENT, SegmentId, StoredEvent,
+    BlockPool, Event, EvictionHints, FullBlocks, Grade, HashTable, NO_SEGMENT, SegmentId,
+    StoredEvent,
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
@@ -101,11 +102,12 @@ impl CacheTarget<'_> {
         let blocks = &tail[held.start - first..held.end - first];
         let whole = FullBlocks {
             segment: self.open_segment(pool, held.start),
-            ..self.full_blocks(held.start, blocks, grade)
+            ..self.full_blocks(held.start, blocks)
         };
+        let hints = EvictionHints { grade, num_prompt_tokens: self.request.num_prompt_tokens };
         let mut all_serve = true;
         for batch in whole.batches(HashTable::BATCH) {
-            all_serve &= pool.cache_batch(&batch);
+            all_serve &= pool.cache_batch(&batch, hints);
             if let Some(event) = &mut stored {
                 self.tell(event, batch.first_position(), batch.blocks);
             }
@@ -130,12 +132,7 @@ impl CacheTarget<'_> {
         pool.open_segment(self.group, before, first, self.block_size)
     }
 
-    fn full_blocks<'a>(
-        &'a self,
-        first: usize,
-        blocks: &'a [BlockId],
-        grade: Grade,
-    ) -> FullBlocks<'a> {
+    fn full_blocks<'a>(&'a self, first: usize, blocks: &'a [BlockId]) -> FullBlocks<'a> {
         FullBlocks {
             group: self.group,
             blocks,
@@ -144,8 +141,6 @@ impl CacheTarget<'_> {
             first_num_tokens: (first + 1) * self.block_size,
             block_size: self.block_size,
             segment: NO_SEGMENT,
-            grade,
-            num_prompt_tokens: self.request.num_prompt_tokens,
         }
     }
 

@@ -1,7 +1,8 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
+use super::blocks::fingerprint::KeyLayout;
 use super::event::EventLog;
-use super::index::{KeyLayout, PrefixIndex};
+use super::index::PrefixIndex;
 use super::observation::Observation;
 use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};

@@ -22,9 +22,12 @@ mod blocks;
 mod event;
 
 pub use block_pool::BlockPool;
+pub use blocks::fingerprint::KeyLayout;
+pub use blocks::full_blocks::FullBlocks;
 pub use blocks::run::{Ids, Runs};
-pub use blocks::{Blocks, MAX_REFERENCES};
+pub use blocks::{Blocks, MAX_REFERENCES, NO_SEGMENT, SegmentId};
 pub use event::{Event, EventLog, StoredEvent};
+pub use eviction::EvictionHints;
 pub use eviction::adaptive::{
     Adaptive, AdaptiveOrder, Claim, Mark, Ordering, Parting, SampleCounts, Standing,
 };
@@ -33,9 +36,8 @@ pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use eviction::value::Grade;
 pub use index::aliases::AliasKeys;
 pub use index::cursor::PrefixCursor;
-pub use index::full_blocks::FullBlocks;
 pub use index::removals::{LogPosition, RemovalLog, RemovedKey};
-pub use index::trie::{NO_SEGMENT, SegmentId, TriePath};
-pub use index::{HashTable, KeyLayout, PrefixIndex};
+pub use index::trie::TriePath;
+pub use index::{HashTable, PrefixIndex};
 pub use observation::Observation;
 pub use statistics::PoolStatistics;

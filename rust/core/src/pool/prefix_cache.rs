@@ -3,10 +3,12 @@
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::error::{Error, Result};
 use crate::pool::block_pool::BlockPool;
+use crate::pool::blocks::SegmentId;
+use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::eviction::EvictionHints;
 use crate::pool::index::aliases::AliasKeys;
-use crate::pool::index::full_blocks::FullBlocks;
 use crate::pool::index::removals::RemovalLog;
-use crate::pool::index::trie::{SegmentId, TriePath};
+use crate::pool::index::trie::TriePath;
 
 impl BlockPool {
     /// Returns the block that serves a key: the first of those that have it.
@@ -46,12 +48,12 @@ impl BlockPool {
 
     /// Caches full blocks: see [`PrefixIndex::cache_batch`].
     #[inline(never)]
-    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>) -> bool {
+    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>, hints: EvictionHints) -> bool {
         let Self { blocks, index, eviction, .. } = self;
         let all_serve = index.cache_batch(blocks, batch, |blocks, first, duplicate| {
             eviction.replaced(blocks, first, duplicate);
         });
-        eviction.cached(blocks, batch);
+        eviction.cached(blocks, batch, hints);
         all_serve
     }
 

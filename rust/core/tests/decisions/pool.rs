@@ -1,7 +1,8 @@
 //! The pool by itself, as the caller of a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, Blocks, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
+    BlockPool, Blocks, EvictionHints, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation,
+    QueueEnd,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -281,7 +282,7 @@ fn the_index_can_grow_while_a_batch_is_cached() {
         pool.insert_key(1, key(n, 0), 4);
     }
     let hashes: Vec<_> = (100..106).map(|n| key(n, 0).hash).collect();
-    pool.cache_batch(&FullBlocks {
+    let batch = FullBlocks {
         group: 0,
         blocks: &[2, 3, 4, 5, 6, 7],
         hashes: &hashes,
@@ -289,9 +290,8 @@ fn the_index_can_grow_while_a_batch_is_cached() {
         first_num_tokens: 4,
         block_size: 4,
         segment: kvoxide_core::pool::NO_SEGMENT,
-        grade: Grade::BEST,
-        num_prompt_tokens: usize::MAX,
-    });
+    };
+    pool.cache_batch(&batch, EvictionHints { grade: Grade::BEST, num_prompt_tokens: usize::MAX });
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));
     assert_eq!(pool.index().num_keys(), 15);

@@ -5,7 +5,8 @@ mod steps;
 use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
-    AdaptiveOrder, FullBlocks, Grade, HashTable, KeyLayout, Mark, NO_SEGMENT, Standing,
+    AdaptiveOrder, EvictionHints, FullBlocks, Grade, HashTable, KeyLayout, Mark, NO_SEGMENT,
+    Standing,
 };
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, NULL_BLOCK, RecycleOrder};
 use proptest::prelude::*;
@@ -153,11 +154,10 @@ impl World {
             first_num_tokens: (first_hash + 1) * BLOCK_SIZE,
             block_size: BLOCK_SIZE,
             segment: NO_SEGMENT,
-            grade,
-            num_prompt_tokens: (first_hash + num_in_prompt) * BLOCK_SIZE,
         };
+        let num_prompt_tokens = (first_hash + num_in_prompt) * BLOCK_SIZE;
         for batch in whole.batches(HashTable::BATCH) {
-            self.engine.cache_batch(&batch);
+            self.engine.cache_batch(&batch, EvictionHints { grade, num_prompt_tokens });
             self.model.cache(&Cached {
                 blocks: batch.blocks,
                 hashes: batch.hashes,
@@ -165,7 +165,7 @@ impl World {
                 value,
                 first_end: batch.first_num_tokens,
                 block_size: BLOCK_SIZE,
-                num_prompt_tokens: batch.num_prompt_tokens,
+                num_prompt_tokens,
             });
         }
     }

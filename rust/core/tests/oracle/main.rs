@@ -7,7 +7,7 @@ mod pool;
 mod request_world;
 mod value_world;
 
-use kvoxide_core::pool::{FullBlocks, Grade, NO_SEGMENT};
+use kvoxide_core::pool::{EvictionHints, FullBlocks, Grade, NO_SEGMENT};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -168,11 +168,10 @@ impl World {
             first_num_tokens: BLOCK_SIZE,
             block_size: BLOCK_SIZE,
             segment: NO_SEGMENT,
-            grade: Grade::default(),
-            num_prompt_tokens: 0,
         };
+        let hints = EvictionHints { grade: Grade::default(), num_prompt_tokens: 0 };
         for batch in full.batches(kvoxide_core::pool::HashTable::BATCH) {
-            self.engine.cache_batch(&batch);
+            self.engine.cache_batch(&batch, hints);
         }
         for (&block, &hash) in blocks.iter().zip(&hashes) {
             self.model.cache(block, CacheKey { hash, group });

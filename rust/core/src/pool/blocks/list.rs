@@ -326,7 +326,7 @@ pub struct BackRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::index::KeyLayout;
+    use crate::pool::blocks::fingerprint::KeyLayout;
 
     fn states(num_blocks: usize) -> Blocks {
         Blocks::new(num_blocks, KeyLayout::new(1))

@@ -4,7 +4,9 @@
 //! Blocks that are allocated one after another mostly have ids that go up or down by one. Such a
 //! run of blocks is handled as one wherever the same is to be done to all of them.
 
+pub(crate) mod fingerprint;
 mod flags;
+pub(crate) mod full_blocks;
 pub(crate) mod links;
 pub(crate) mod list;
 pub(crate) mod list_span;
@@ -14,10 +16,9 @@ pub(crate) mod records;
 pub(crate) mod run;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
-use crate::pool::index::full_blocks::FullBlocks;
-use crate::pool::index::trie::{NO_SEGMENT, SegmentId};
-use crate::pool::index::{Fingerprint, KeyLayout, Place};
+use fingerprint::{Fingerprint, KeyLayout};
 use flags::{KINDS, flag};
+use full_blocks::FullBlocks;
 use links::Links;
 use record_writer::RecordWriter;
 use records::Records;
@@ -36,6 +37,12 @@ pub(crate) enum Dropped {
     /// Free, and anything else.
     Other,
 }
+
+/// Number of a segment of the prefix trie: two bytes of every block.
+pub type SegmentId = u16;
+
+/// No segment.
+pub const NO_SEGMENT: SegmentId = 0;
 
 /// The pool's knowledge of every block.
 #[derive(Clone, Debug)]
@@ -275,11 +282,11 @@ impl Blocks {
         &mut self,
         batch: &FullBlocks<'_>,
         blocks: &[BlockId],
-        places: &[Place],
+        fingerprints: impl Iterator<Item = Fingerprint>,
     ) {
         match batch.per_block {
-            1 => self.write_each_key(batch, blocks, batch.hashes.iter(), places),
-            n => self.write_each_key(batch, blocks, batch.hashes.iter().step_by(n), places),
+            1 => self.write_each_key(batch, blocks, batch.hashes.iter(), fingerprints),
+            n => self.write_each_key(batch, blocks, batch.hashes.iter().step_by(n), fingerprints),
         }
     }
 
@@ -289,7 +296,7 @@ impl Blocks {
         batch: &FullBlocks<'_>,
         blocks: &[BlockId],
         hashes: impl Iterator<Item = &'a BlockHash>,
-        places: &[Place],
+        new_fingerprints: impl Iterator<Item = Fingerprint>,
     ) {
         // As long as each other, so that one check of an id is enough.
         let num_blocks = self.hash.len();
@@ -297,9 +304,9 @@ impl Blocks {
         let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
         let segments = &mut self.segments[..num_blocks];
         let mut num_tokens = batch.first_num_tokens as u32;
-        for ((&block, place), own) in blocks.iter().zip(places).zip(hashes) {
+        for ((&block, fingerprint), own) in blocks.iter().zip(new_fingerprints).zip(hashes) {
             self.hash[block as usize] = own.0;
-            fingerprints[block as usize] = place.fingerprint;
+            fingerprints[block as usize] = fingerprint;
             hash_num_tokens[block as usize] = num_tokens;
             if batch.segment != NO_SEGMENT {
                 segments[block as usize] = batch.segment;

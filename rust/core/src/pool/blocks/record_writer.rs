@@ -1,10 +1,10 @@
 //! Changes to the holders and neighbours of many blocks, one after the other.
 
+use super::fingerprint::Fingerprint;
 use super::flags::flag;
 use super::links::{Links, join, unlink};
 use super::records::Records;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::index::Fingerprint;
 
 /// Changes the holders and neighbours of blocks.
 pub struct RecordWriter<'a> {

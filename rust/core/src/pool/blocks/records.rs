@@ -6,13 +6,13 @@ use std::hint::black_box;
 
 use prefetch_index::prefetch_index;
 
+use super::fingerprint::Fingerprint;
 use super::flags::{KINDS, MAX_REFERENCES, flag};
 use super::links::{Links, join};
 use super::list_span::ListSpan;
 use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::prefault;
-use crate::pool::index::{Fingerprint, Place};
 
 /// What is known of every block, item by item: most changes are to one item of blocks in a row.
 #[derive(Clone, Debug)]
@@ -178,17 +178,24 @@ impl Records {
 
     /// Makes the taker of free blocks the only holder of those that are neither cached nor pinned.
     /// The others go to a list, which is as long as the blocks.
-    pub fn take_uncached(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {
-        let row = IdRun::detect(blocks).and_then(|row| self.take_uncached_row(row, blocks, cached));
-        row.unwrap_or_else(|| self.take_uncached_ones(blocks, cached))
+    pub fn take_uncached<T>(
+        &mut self,
+        blocks: &[BlockId],
+        cached: &mut [(BlockId, T)],
+        place: impl Fn(Fingerprint) -> T,
+    ) -> Taken {
+        let run = IdRun::detect(blocks);
+        let taken = run.and_then(|run| self.take_uncached_row(run, blocks, cached, &place));
+        taken.unwrap_or_else(|| self.take_uncached_ones(blocks, cached, &place))
     }
 
     /// As [`Self::take_uncached`], of blocks in a row, if all are plain or none is cached.
-    fn take_uncached_row(
+    fn take_uncached_row<T>(
         &mut self,
         row: IdRun,
         blocks: &[BlockId],
-        cached: &mut [(BlockId, Place)],
+        cached: &mut [(BlockId, T)],
+        place: &impl Fn(Fingerprint) -> T,
     ) -> Option<Taken> {
         let usages = row.slice_mut(&mut self.usage)?;
         let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
@@ -198,9 +205,8 @@ impl Records {
         } else if any & KINDS != flag::CACHED || all & KINDS != flag::CACHED {
             return None;
         }
-        for (&block, (listed, place)) in blocks.iter().zip(cached) {
-            *listed = block;
-            place.fingerprint = self.fingerprints[block as usize];
+        for (&block, cached) in blocks.iter().zip(cached) {
+            *cached = (block, place(self.fingerprints[block as usize]));
         }
         Some(Taken {
             num_cached: blocks.len(),
@@ -209,16 +215,20 @@ impl Records {
         })
     }
 
-    fn take_uncached_ones(&mut self, blocks: &[BlockId], cached: &mut [(BlockId, Place)]) -> Taken {
+    fn take_uncached_ones<T>(
+        &mut self,
+        blocks: &[BlockId],
+        cached: &mut [(BlockId, T)],
+        place: &impl Fn(Fingerprint) -> T,
+    ) -> Taken {
         let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
         for &block in blocks {
             let usage = self.usage[block as usize];
             let kind = usage & KINDS;
             if kind == 0 {
                 self.usage[block as usize] = 1;
-            } else if let Some((listed, place)) = cached.get_mut(num_cached) {
-                *listed = block;
-                place.fingerprint = self.fingerprints[block as usize];
+            } else if let Some(cached) = cached.get_mut(num_cached) {
+                *cached = (block, place(self.fingerprints[block as usize]));
                 plain |= u64::from(kind == flag::CACHED) << num_cached;
                 flags |= usage;
                 num_cached += 1;

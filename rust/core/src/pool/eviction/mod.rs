@@ -14,17 +14,27 @@ pub(crate) mod value;
 
 use adaptive::{Adaptive, AdaptiveOrder};
 use queue::{Queue, RecycleOrder};
+use value::Grade;
 
 use crate::block::{BlockId, CacheKey};
 use crate::pool::blocks::Blocks;
+use crate::pool::blocks::full_blocks::FullBlocks;
 use crate::pool::blocks::list_span::ListSpan;
-use crate::pool::index::full_blocks::FullBlocks;
 
 /// The policy by which a pool evicts, and the free blocks in its order.
 #[derive(Debug)]
 pub(crate) enum Eviction {
     Queue(Queue),
     Adaptive(Box<Adaptive>),
+}
+
+/// What is known of full blocks when they become cached.
+#[derive(Clone, Copy, Debug)]
+pub struct EvictionHints {
+    /// What the blocks are worth.
+    pub grade: Grade,
+    /// Tokens of the prompt. Blocks behind it were generated.
+    pub num_prompt_tokens: usize,
 }
 
 /// Finds the block that serves a key.
@@ -80,9 +90,9 @@ impl Eviction {
 
     /// Full blocks have become cached.
     #[inline]
-    pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>) {
+    pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
         if let Self::Adaptive(adaptive) = self {
-            adaptive.cached(blocks, batch);
+            adaptive.cached(blocks, batch, hints);
         }
     }
 

@@ -21,11 +21,10 @@ impl PrefixIndex {
     /// only reference.
     pub fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
         let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
+        let place = |fingerprint| self.table.place(fingerprint);
         let Taken { num_cached, plain, is_any_linked } =
-            blocks.records_mut().take_uncached(batch, &mut cached);
-        let cached = &mut cached[..num_cached];
-        cached.iter_mut().for_each(|(_, key)| *key = self.table.place(key.fingerprint));
-        let cached = &*cached;
+            blocks.records_mut().take_uncached(batch, &mut cached, place);
+        let cached = &cached[..num_cached];
         if self.evictions.by_group.is_some() {
             self.count_by_group(cached);
         }

@@ -1,8 +1,8 @@
 //! A cache of the hashes' bits that fingerprints in several groups have in common: groups of one block
 //! size cache the same hashes of a request one after the other.
 
-use super::fingerprint::KeyLayout;
-use super::full_blocks::FullBlocks;
+use crate::pool::blocks::fingerprint::KeyLayout;
+use crate::pool::blocks::full_blocks::FullBlocks;
 
 /// The bits of consecutive blocks of one request.
 #[derive(Debug, Default)]
@@ -53,8 +53,7 @@ impl HashCache {
 mod tests {
     use super::*;
     use crate::block::{BlockHash, BlockId};
-    use crate::pool::eviction::value::Grade;
-    use crate::pool::index::trie::NO_SEGMENT;
+    use crate::pool::blocks::NO_SEGMENT;
 
     /// Blocks `first..end` of a request, of one hash or of two each.
     fn batch<'a>(
@@ -71,8 +70,6 @@ mod tests {
             first_num_tokens: (first + 1) * per_block * 16,
             block_size: per_block * 16,
             segment: NO_SEGMENT,
-            grade: Grade::BEST,
-            num_prompt_tokens: 0,
         }
     }
 

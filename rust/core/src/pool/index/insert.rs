@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::full_blocks::FullBlocks;
 use super::search::{entry_has, entry_key};
-use super::trie::NO_SEGMENT;
-use super::{Entry, Fingerprint, HashTable, Place, PrefixIndex};
+use super::{Entry, HashTable, Place, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
+use crate::pool::blocks::fingerprint::Fingerprint;
+use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::blocks::{Blocks, NO_SEGMENT};
 
 impl PrefixIndex {
     /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them, in place
@@ -84,7 +84,8 @@ impl PrefixIndex {
     ) -> usize {
         let (ids, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
         let num_done = self.table.simple_changes().insert_each(places, ids);
-        blocks.write_keys(&batch.since(marked.start), &ids[..num_done], places);
+        let fingerprints = places.iter().map(|place| place.fingerprint);
+        blocks.write_keys(&batch.since(marked.start), &ids[..num_done], fingerprints);
         self.num_cached += num_done;
         self.version += num_done as u64;
         num_done

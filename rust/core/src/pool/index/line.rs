@@ -2,7 +2,11 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::fingerprint::{Fingerprint, LINE_LEN};
+use super::line_layout::home_slot;
+use crate::pool::blocks::fingerprint::Fingerprint;
+
+/// Slots on a line.
+pub const LINE_LEN: usize = 8;
 
 /// What the index points at: a block, or a alias key of a block. Never 0.
 pub type Entry = u32;
@@ -38,8 +42,8 @@ impl Line {
     /// An empty slot: the one that the key likes best, or one that few keys like.
     #[inline]
     pub fn empty_slot(&self, fp: Fingerprint) -> Option<usize> {
-        match self.entries[fp.slot()] {
-            NONE => Some(fp.slot()),
+        match self.entries[home_slot(fp)] {
+            NONE => Some(home_slot(fp)),
             _ => self.slot_of(NONE),
         }
     }

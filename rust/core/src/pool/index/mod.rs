@@ -8,14 +8,13 @@ mod insert;
 mod prefix;
 mod search;
 
-pub(crate) mod full_blocks;
 pub(crate) mod hash_cache;
 
 pub(crate) mod table;
 
 pub(crate) mod duplicates;
-pub(crate) mod fingerprint;
 pub(crate) mod line;
+pub(crate) mod line_layout;
 pub(crate) mod lines;
 pub(crate) mod simple_changes;
 
@@ -23,7 +22,6 @@ pub(crate) mod aliases;
 pub(crate) mod removals;
 pub(crate) mod trie;
 
-pub use fingerprint::{Fingerprint, KeyLayout};
 pub use line::Entry;
 pub use simple_changes::Place;
 pub use table::HashTable;
@@ -36,6 +34,7 @@ use self::trie::PrefixTrie;
 use super::event::{Event, EventLog};
 use crate::block::{BlockId, GroupId};
 use crate::pool::blocks::Blocks;
+use crate::pool::blocks::fingerprint::KeyLayout;
 
 /// Which block serves a key: of the blocks that have it, the one that got it first.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Cached blocks enter the prefix trie and leave it; look-ups of long prefixes follow it in place of
 //! the table.
 
-use super::full_blocks::FullBlocks;
-use super::trie::{NO_SEGMENT, PrefixTrie, SegmentId, TrieBlock, TriePath};
+use super::trie::{PrefixTrie, TrieBlock, TriePath};
 use super::{Place, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
+use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::blocks::{Blocks, NO_SEGMENT, SegmentId};
 
 impl PrefixIndex {
     /// The length, in hashes, from which prefixes enter the trie at all.

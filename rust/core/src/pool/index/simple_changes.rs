@@ -1,7 +1,8 @@
 //! Changes of the hash table that concern one line alone, as nearly all do.
 
-use super::fingerprint::Fingerprint;
 use super::line::{Entry, Line, NONE};
+use super::line_layout::home_slot;
+use crate::pool::blocks::fingerprint::Fingerprint;
 
 /// Where the index looks for a key first, until it grows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,8 +78,8 @@ impl SimpleChanges<'_> {
     #[inline]
     fn leave(&mut self, Place { fingerprint, line }: Place, entry: Entry) -> bool {
         let line = &mut self.lines[line as usize];
-        let slot = match line.entries[fingerprint.slot()] == entry {
-            true => fingerprint.slot(),
+        let slot = match line.entries[home_slot(fingerprint)] == entry {
+            true => home_slot(fingerprint),
             false => match line.slot_of(entry) {
                 Some(slot) => slot,
                 None => return false,

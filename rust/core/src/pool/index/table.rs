@@ -13,17 +13,17 @@
 use prefetch_index::prefetch_index;
 
 use super::duplicates::Duplicates;
-use super::fingerprint::{Fingerprint, KeyLayout, LINE_LEN};
 use super::line::{Entry, Line, NONE};
+use super::line_layout::{LineLayout, home_slot};
 use super::lines::Lines;
 use super::simple_changes::{Place, SimpleChanges};
+use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
 
 /// From fingerprints to entries.
 #[derive(Debug)]
 pub struct HashTable {
-    layout: KeyLayout,
-    /// Lines that a key can belong to: all but [`KeyLayout::more_lines`].
-    num_homes: usize,
+    keys: KeyLayout,
+    layout: LineLayout,
     lines: Lines,
     /// For each line, the entries that stand behind it although they belong to it or to one
     /// before it. [`CROWDED`] means that many or more, for good.
@@ -35,33 +35,18 @@ pub struct HashTable {
 
 impl HashTable {
     /// A table for up to `capacity` distinct keys without growth.
-    pub fn with_capacity(capacity: usize, layout: KeyLayout) -> Self {
-        let layout = if capacity < Self::LARGE { layout } else { layout.crowded() };
-        let num_homes = Self::num_homes(capacity);
-        let num_lines = num_homes + layout.more_lines();
+    pub fn with_capacity(capacity: usize, keys: KeyLayout) -> Self {
+        let layout = LineLayout::new(keys, capacity);
         Self {
+            keys,
             layout,
-            num_homes,
-            lines: Lines::zeroed(num_lines),
-            passed: vec![0; num_lines],
+            lines: Lines::zeroed(layout.num_lines()),
+            passed: vec![0; layout.num_lines()],
             len: 0,
             max_len: capacity + 1,
             duplicates: Duplicates::default(),
         }
     }
-
-    /// Eight slots a key: hardly a line is full, not even where the keys of one hash fill two of its
-    /// slots. Two a key where the table is large: with 7 for 5 keys, most of the time went into lines
-    /// that were full.
-    fn num_homes(capacity: usize) -> usize {
-        let num_slots = match capacity {
-            0..Self::LARGE => (capacity + 1) * LINE_LEN,
-            _ => capacity * 2 + LINE_LEN,
-        };
-        num_slots.div_ceil(LINE_LEN)
-    }
-
-    const LARGE: usize = 1 << 20;
 
     /// Size of the table. Another one makes every [`Place`] void.
     pub fn num_lines(&self) -> usize {
@@ -87,9 +72,9 @@ impl HashTable {
     pub fn prefetch(&self, keys: impl Iterator<Item = Place> + Clone) {
         let lines = &*self.lines;
         keys.clone().for_each(|key| prefetch_index(lines, key.line as usize));
-        if self.layout.is_crowded() {
+        if self.layout.is_dense() {
             let passed = keys.filter(|key| self.passed[key.line as usize] > 0);
-            let second = |key: Place| self.layout.second_line(key.fingerprint, self.num_homes);
+            let second = |key: Place| self.layout.second(key.fingerprint);
             passed.for_each(|key| prefetch_index(lines, second(key)));
         }
     }
@@ -97,13 +82,13 @@ impl HashTable {
     /// The entry that stands where that of a key does nearly always.
     #[inline]
     pub fn likely(&self, key: Place) -> Entry {
-        self.lines[key.line as usize].entries[key.fingerprint.slot()]
+        self.lines[key.line as usize].entries[home_slot(key.fingerprint)]
     }
 
     /// Where to look for the key with a fingerprint.
     #[inline]
     pub fn place(&self, fingerprint: Fingerprint) -> Place {
-        Place { fingerprint, line: self.layout.line(fingerprint, self.num_homes) as u32 }
+        Place { fingerprint, line: self.layout.home(fingerprint) as u32 }
     }
 
     /// For changes that concern one line alone.
@@ -122,9 +107,9 @@ impl HashTable {
     #[inline]
     pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
-        let line = self.layout.line(fp, self.num_homes);
-        let best = lines[line].entries[fp.slot()];
-        if lines[line].fingerprints[fp.slot()] == fp.0 && best != NONE && is_match(best) {
+        let line = self.layout.home(fp);
+        let best = lines[line].entries[home_slot(fp)];
+        if lines[line].fingerprints[home_slot(fp)] == fp.0 && best != NONE && is_match(best) {
             return Some(best);
         }
         if lines[line].may_have(fp)
@@ -142,8 +127,8 @@ impl HashTable {
     /// that there are.
     fn path(&self, fp: Fingerprint) -> impl Iterator<Item = usize> + use<> {
         let num_lines = self.lines.len();
-        let second = self.layout.second_line(fp, self.num_homes);
-        let home = self.layout.line(fp, self.num_homes);
+        let second = self.layout.second(fp);
+        let home = self.layout.home(fp);
         std::iter::once(home).chain((second..num_lines).chain(0..second))
     }
 
@@ -288,10 +273,9 @@ impl HashTable {
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
         self.max_len = self.len * 2 + 8;
-        self.num_homes = Self::num_homes(self.max_len);
-        let num_lines = self.num_homes + self.layout.more_lines();
-        self.lines = Lines::zeroed(num_lines);
-        self.passed = vec![0; num_lines];
+        self.layout = LineLayout::new(self.keys, self.max_len);
+        self.lines = Lines::zeroed(self.layout.num_lines());
+        self.passed = vec![0; self.layout.num_lines()];
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
         }
@@ -324,7 +308,7 @@ mod tests {
             let (hash, group) = (mixer.hash_one(entry / 6), entry % 6);
             layout.fingerprint(&BlockHash([hash, 0, 0, 0]), group as u16)
         };
-        let capacity = HashTable::LARGE;
+        let capacity = LineLayout::LARGE;
         let mut index = HashTable::with_capacity(capacity, layout);
         let all = 1..=capacity as Entry;
         for entry in all.clone() {

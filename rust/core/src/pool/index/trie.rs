@@ -11,17 +11,12 @@
 //! them.
 
 use crate::block::BlockId;
-
-/// Number of a segment: two bytes of every block.
-pub type SegmentId = u16;
-
-/// No segment. As a parent, what is before the start of every prefix.
-pub const NO_SEGMENT: SegmentId = 0;
+use crate::pool::blocks::{NO_SEGMENT, SegmentId};
 
 /// The trie of a pool.
 #[derive(Debug)]
 pub struct PrefixTrie {
-    /// The first stands for [`NO_SEGMENT`].
+    /// The first stands for [`NO_SEGMENT`]: what is before the start of every prefix.
     segments: Vec<Segment>,
     vacant: Vec<SegmentId>,
 }

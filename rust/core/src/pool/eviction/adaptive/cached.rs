@@ -7,25 +7,27 @@ use super::shadow::access_log::Event;
 use super::shadow::table::Name;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
+use crate::pool::blocks::fingerprint::Fingerprint;
+use crate::pool::blocks::full_blocks::FullBlocks;
 use crate::pool::blocks::run::IdRun;
+use crate::pool::eviction::EvictionHints;
 use crate::pool::eviction::nearness::Nearness;
 use crate::pool::eviction::value::Grade;
-use crate::pool::index::Fingerprint;
-use crate::pool::index::full_blocks::FullBlocks;
 
 impl Adaptive {
     /// Full blocks have become cached.
     #[cold]
     #[inline(never)]
-    pub fn cached(&mut self, states: &mut Blocks, batch: &FullBlocks<'_>) {
-        let prompt = Mark { grade: batch.grade, ..self.mark_of(batch.group) };
+    pub fn cached(&mut self, states: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
+        let EvictionHints { grade, num_prompt_tokens } = hints;
+        let prompt = Mark { grade, ..self.mark_of(batch.group) };
         let generated = Mark { is_watched: false, ..prompt };
-        let (in_prompt, behind) = batch.blocks.split_at(batch.num_in_prompt());
+        let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
         self.mark(states, in_prompt, prompt);
         if self.whole_group == Some(batch.group)
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
-            let num_behind = batch.num_prompt_tokens - batch.num_tokens(last);
+            let num_behind = num_prompt_tokens - batch.num_tokens(last);
             self.mark_near_end(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {

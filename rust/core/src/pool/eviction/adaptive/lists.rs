@@ -107,9 +107,9 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::blocks::fingerprint::KeyLayout;
     use crate::pool::eviction::adaptive::hazard::Profile;
     use crate::pool::eviction::adaptive::scoring::Ordering;
-    use crate::pool::index::KeyLayout;
 
     struct World {
         states: Blocks,

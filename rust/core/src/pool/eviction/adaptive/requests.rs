@@ -225,12 +225,12 @@ mod tests {
     use super::*;
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
+    use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::release::Filing;
     use crate::pool::eviction::adaptive::{AdaptiveOrder, Mark};
     use crate::pool::eviction::queue::{Queue, RecycleOrder};
     use crate::pool::eviction::value::Grade;
-    use crate::pool::index::{Fingerprint, KeyLayout};
 
     const BLOCK: BlockId = 3;
 

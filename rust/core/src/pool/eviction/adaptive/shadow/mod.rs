@@ -227,8 +227,8 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::blocks::fingerprint::Fingerprint;
     use crate::pool::eviction::adaptive::shadow::table::Name;
-    use crate::pool::index::Fingerprint;
 
     fn name(n: u32) -> Name {
         Name::of(Fingerprint(n))

@@ -3,8 +3,8 @@
 
 use bytemuck::Zeroable;
 
+use crate::pool::blocks::fingerprint::Fingerprint;
 use crate::pool::blocks::prefault;
-use crate::pool::index::Fingerprint;
 
 /// The name of a block in the sample: its fingerprint, of the prefix that it stands for in its
 /// group. That two blocks have one is rare, and moves the counts of two.

@@ -1,8 +1,7 @@
 //! Full blocks that are to be cached.
 
-use super::trie::SegmentId;
+use super::SegmentId;
 use crate::block::{BlockHash, BlockId, GroupId};
-use crate::pool::eviction::value::Grade;
 
 /// Full blocks of one request in one group, side by side, that are to be cached.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +20,6 @@ pub struct FullBlocks<'a> {
     pub block_size: usize,
     /// The segment that lists the blocks, if they are linked.
     pub segment: SegmentId,
-    /// What the blocks are worth, where that is told apart.
-    pub grade: Grade,
-    /// Tokens of the prompt: blocks behind it were generated.
-    pub num_prompt_tokens: usize,
 }
 
 impl<'a> FullBlocks<'a> {
@@ -63,9 +58,9 @@ impl FullBlocks<'_> {
         self.first_num_tokens + i * self.block_size
     }
 
-    /// How many of the blocks the prompt fills; those behind were generated.
-    pub(crate) fn num_in_prompt(&self) -> usize {
-        let Some(beyond) = self.num_prompt_tokens.checked_sub(self.first_num_tokens) else {
+    /// Returns how many of the blocks the first `num_tokens` tokens fill.
+    pub(crate) fn num_filled_by(&self, num_tokens: usize) -> usize {
+        let Some(beyond) = num_tokens.checked_sub(self.first_num_tokens) else {
             return 0;
         };
         (beyond / self.block_size + 1).min(self.blocks.len())

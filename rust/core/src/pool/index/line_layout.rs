@@ -1,0 +1,112 @@
+//! Where in the hash table a key belongs.
+//!
+//! The keys of one hash in several groups are inserted, looked up and evicted together, so they
+//! belong to one line, or to lines side by side.
+
+use super::line::LINE_LEN;
+use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
+
+/// Keys of one hash that share a line, as a power of two, where lines are rarely full: few, so that
+/// several hashes can share it.
+const SHIFT: u32 = 1;
+
+/// The lines of a hash table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineLayout {
+    group_mask: u32,
+    shift: u32,
+    /// Lines that a key of the first group can belong to. Behind them are lines for the groups that
+    /// do not fit on the last.
+    num_homes: usize,
+}
+
+impl LineLayout {
+    /// The layout for up to `capacity` distinct keys.
+    pub fn new(keys: KeyLayout, capacity: usize) -> Self {
+        // Eight slots a key: hardly a line is full, not even where the keys of one hash fill two of
+        // its slots. Two a key in a large table: with 7 for 5 keys, most of the time went into full
+        // lines.
+        let (num_slots, shift) = match capacity {
+            0..Self::LARGE => ((capacity + 1) * LINE_LEN, SHIFT),
+            _ => (capacity * 2 + LINE_LEN, 0),
+        };
+        Self { group_mask: keys.group_mask(), shift, num_homes: num_slots.div_ceil(LINE_LEN) }
+    }
+
+    /// Capacity from which a table is dense. Each key of a hash has a line of its own then, so that
+    /// lines fill evenly and few overflow.
+    pub const LARGE: usize = 1 << 20;
+
+    /// Whether lines are often full.
+    pub fn is_dense(&self) -> bool {
+        self.shift < SHIFT
+    }
+
+    pub fn num_lines(&self) -> usize {
+        self.num_homes + (self.group_mask >> self.shift) as usize
+    }
+
+    /// Returns the line that a key belongs to.
+    #[inline]
+    pub fn home(&self, Fingerprint(bits): Fingerprint) -> usize {
+        let hash = u64::from(bits & !self.group_mask);
+        let first = ((hash * self.num_homes as u64) >> 32) as usize;
+        first + ((bits & self.group_mask) >> self.shift) as usize
+    }
+
+    /// Returns the line where the search for a key goes on if its home is full.
+    pub fn second(&self, Fingerprint(bits): Fingerprint) -> usize {
+        let mixed = (bits & !self.group_mask).wrapping_mul(0x9e37_79b1) & !self.group_mask;
+        self.home(Fingerprint(mixed | bits & self.group_mask))
+    }
+}
+
+/// Returns the slot on a line where a key is looked for first: another one for each of a few groups.
+#[inline]
+pub(crate) fn home_slot(Fingerprint(bits): Fingerprint) -> usize {
+    bits as usize % LINE_LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockHash;
+
+    fn hash(n: u64) -> BlockHash {
+        BlockHash([n, 0, 0, 0])
+    }
+
+    #[test]
+    fn the_groups_of_one_hash_share_lines_and_hashes_are_all_over_the_table() {
+        let keys = KeyLayout::new(6);
+        let layout = LineLayout { num_homes: 99, ..LineLayout::new(keys, 0) };
+        let mut seen = [false; 100];
+        for n in 0..5000 {
+            let fingerprints = [0, 1, 2, 5].map(|group| keys.fingerprint(&hash(n), group));
+            let lines = fingerprints.map(|fingerprint| layout.home(fingerprint));
+            assert_eq!(lines, [0, 0, 1, 2].map(|later| lines[0] + later));
+            assert_eq!(fingerprints.map(home_slot), [0, 1, 2, 5]);
+            seen[lines[0]] = true;
+            seen[lines[2]] = true;
+        }
+        assert_eq!(seen, [true; 100]);
+    }
+
+    #[test]
+    fn one_group_uses_every_slot() {
+        let keys = KeyLayout::new(1);
+        let slots: std::collections::HashSet<_> =
+            (0..100).map(|n| home_slot(keys.fingerprint(&hash(n), 0))).collect();
+        assert_eq!(slots.len(), LINE_LEN);
+    }
+
+    #[test]
+    fn more_groups_than_slots_go_on_to_the_next_lines() {
+        let keys = KeyLayout::new(20);
+        let layout = |num_homes| LineLayout { num_homes, ..LineLayout::new(keys, 0) };
+        let line = |group, num_homes| layout(num_homes).home(keys.fingerprint(&hash(1), group));
+        assert_eq!(line(8, 800), line(7, 800) + 1);
+        assert_eq!(line(1, 800), line(0, 800));
+        assert!((0..20).all(|group| line(group, 2) < layout(2).num_lines()));
+    }
+}
