@@ -50,7 +50,7 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
         put(u64::from(offload.group) << 32 | u64::from(offload.block));
         put(offload.num_tokens as u64);
     }
-    manager.groups.iter().for_each(|group| group.kind().digest(&mut put));
+    manager.groups.iter().for_each(|group| group.digest(&mut put));
     put(pool.index().events().len() as u64);
     state.finalize().into()
 }

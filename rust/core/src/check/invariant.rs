@@ -26,7 +26,6 @@
 use std::collections::HashMap;
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::group::Asked;
 use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks, RequestId};
@@ -146,8 +145,7 @@ fn check_request(
         format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
     })?;
     for (group, state) in manager.groups.iter().zip(&held.groups) {
-        let asked = Asked { request: id, state: Some(state), pool: manager.pool() };
-        numbered("9", group.check(&asked))?;
+        numbered("9", group.check(id, state))?;
         let GroupState { blocks, num_cached_blocks } = state;
         let cached = num_cached_blocks.unwrap_or(0);
         ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {

@@ -1,12 +1,17 @@
-//! What of a request is computed becomes cached in a group.
+//! Blocks of a request enter the cache: full ones, and the one in which its prompt ends.
 
-use super::cache_rules::CacheRules;
-use super::cache_target::CacheTarget;
+use std::ops::Range;
+
 use super::data::GroupData;
-use super::retention::{Reach, ReachableBlocks};
+use super::mask::{CacheRules, Reach, ReachableBlocks};
 use super::turn::Turn;
-use crate::block::NULL_BLOCK;
-use crate::request::RequestView;
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
+use crate::error::Result;
+use crate::pool::{
+    BlockPool, Event, EvictionHints, FullBlocks, Grade, HashTable, NO_SEGMENT, SegmentId,
+    StoredEvent,
+};
+use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
 /// Caches what of a request is computed up to `num_tokens`: its full blocks as far as they are
 /// `reachable`, and the end of its prompt where the kind wants that.
@@ -27,7 +32,7 @@ pub fn cache(
         target.cache_full_blocks(turn.pool, start, end, reachable);
         turn.state.num_cached_blocks = Some(end);
     }
-    if data.block_size != rules.hash_block_size && data.caches_partial_tail {
+    if data.block_size != rules.hash_block_size && data.is_prefix_closed {
         cache_partial_tail(data, turn, rules, request, num_tokens);
     }
 }
@@ -55,5 +60,258 @@ fn cache_partial_tail(
             let target = CacheTarget::new(data, hash_block_size, request, table);
             target.cache_partial_block(turn.pool, block, boundary);
         }
+    }
+}
+
+/// The blocks of one request in one group, about to be cached.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheTarget<'a> {
+    /// The request.
+    pub request: &'a RequestView<'a>,
+    /// The group.
+    pub group: GroupId,
+    /// Tokens per block of the group.
+    pub block_size: usize,
+    /// Tokens per hash.
+    pub hash_block_size: usize,
+    /// The request's blocks in the group.
+    pub blocks: &'a GroupBlocks,
+    /// Whether the blocks are linked, so that long prefixes of them are found as one.
+    pub is_linked: bool,
+}
+
+impl<'a> CacheTarget<'a> {
+    /// The blocks of a request in a group.
+    pub fn new(
+        data: &GroupData,
+        hash_block_size: usize,
+        request: &'a RequestView<'a>,
+        blocks: &'a GroupBlocks,
+    ) -> Self {
+        Self {
+            request,
+            group: data.id,
+            block_size: data.block_size,
+            hash_block_size,
+            blocks,
+            is_linked: data.is_prefix_closed && request.hashes.is_chain(),
+        }
+    }
+}
+
+impl CacheTarget<'_> {
+    fn hashes(&self) -> BlockHashes<'_> {
+        BlockHashes {
+            window: self.request.hashes,
+            per_block: self.block_size / self.hash_block_size,
+        }
+    }
+
+    fn key(&self, hash: BlockHash) -> CacheKey {
+        CacheKey { hash, group: self.group }
+    }
+
+    /// Caches the full blocks `start..end` as far as they are reachable. Null blocks are passed
+    /// over.
+    pub fn cache_full_blocks(
+        &self,
+        pool: &mut BlockPool,
+        start: usize,
+        end: usize,
+        reachable: ReachableBlocks,
+    ) {
+        let hashes = self.hashes();
+        let mut stored =
+            pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
+        let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
+        match reachable {
+            ReachableBlocks::All => cache(start..end, Grade::BEST),
+            ReachableBlocks::Runs(runs) => {
+                runs.into_iter().for_each(|run| cache(run, Grade::BEST));
+            }
+            ReachableBlocks::Graded(runs) => {
+                runs.into_iter().for_each(|(run, grade)| cache(run, grade));
+            }
+        }
+        if let Some(event) = stored {
+            pool.events_mut().push(|| Event::Stored(event));
+        }
+    }
+
+    fn cache_run(
+        &self,
+        pool: &mut BlockPool,
+        run: Range<usize>,
+        grade: Grade,
+        mut stored: Option<&mut StoredEvent>,
+    ) {
+        let (first, tail) = self.blocks.tail_from(run.start);
+        let held = first.min(run.end)..run.end.min(first + tail.len());
+        if held.is_empty() {
+            return;
+        }
+        let blocks = &tail[held.start - first..held.end - first];
+        let whole = FullBlocks {
+            segment: self.open_segment(pool, held.start),
+            ..self.full_blocks(held.start, blocks)
+        };
+        let hints = EvictionHints { grade, num_prompt_tokens: self.request.num_prompt_tokens };
+        let mut all_serve = true;
+        for batch in whole.batches(HashTable::BATCH) {
+            all_serve &= pool.cache_batch(&batch, hints);
+            if let Some(event) = &mut stored {
+                self.tell(event, batch.first_position(), batch.blocks);
+            }
+        }
+        pool.add_to_trie(&whole, all_serve);
+    }
+
+    /// Where the blocks from a position on are to be linked, if they are.
+    fn open_segment(&self, pool: &mut BlockPool, first: usize) -> SegmentId {
+        if !self.is_linked || self.request.hashes.chain_len() < pool.index().min_trie_hashes() {
+            return NO_SEGMENT;
+        }
+        let before = match first.checked_sub(1) {
+            None => None,
+            Some(before) => {
+                let hash = self.hashes().try_get(before);
+                // An allocation reads no hashes far before those that it caches.
+                let Some(known) = hash.zip(self.blocks.get(before)) else { return NO_SEGMENT };
+                Some(known)
+            }
+        };
+        pool.open_segment(self.group, before, first, self.block_size)
+    }
+
+    fn full_blocks<'a>(&'a self, first: usize, blocks: &'a [BlockId]) -> FullBlocks<'a> {
+        FullBlocks {
+            group: self.group,
+            blocks,
+            hashes: self.hashes().from(first),
+            per_block: self.block_size / self.hash_block_size,
+            first_num_tokens: (first + 1) * self.block_size,
+            block_size: self.block_size,
+            segment: NO_SEGMENT,
+        }
+    }
+
+    fn tell(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
+        for (i, _) in (first..).zip(blocks).filter(|(_, block)| **block != NULL_BLOCK) {
+            event.block_hashes.push(self.hashes().get(i));
+            event.block_starts.push(i * self.block_size);
+        }
+    }
+
+    /// Caches the end of the prompt at `num_tokens`, a multiple of the hash block size, that lies
+    /// inside `block`. The block keeps longer hashes and loses shorter ones.
+    pub fn cache_partial_block(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        num_tokens: usize,
+    ) -> BlockHash {
+        let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
+        if pool.has_key(block, &key) {
+            return key.hash;
+        }
+        if pool.blocks().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
+            pool.remove_keys(block);
+        }
+        self.insert_partial_key(pool, block, key, num_tokens);
+        key.hash
+    }
+
+    /// Caches a block whose content now stands for the first `num_tokens`, a multiple of the hash
+    /// block size, and for nothing else.
+    pub fn cache_replaced_block(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        num_tokens: usize,
+    ) -> BlockHash {
+        let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
+        pool.remove_keys(block);
+        self.insert_partial_key(pool, block, key, num_tokens);
+        key.hash
+    }
+
+    fn insert_partial_key(
+        &self,
+        pool: &mut BlockPool,
+        block: BlockId,
+        key: CacheKey,
+        num_tokens: usize,
+    ) {
+        pool.insert_key(block, key, num_tokens);
+        let boundary = num_tokens / self.hash_block_size;
+        let start = num_tokens - self.hash_block_size;
+        pool.events_mut().push(|| {
+            let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
+            Event::Stored(StoredEvent {
+                request: self.request.id,
+                group: self.group,
+                block_hashes: vec![key.hash],
+                block_starts: vec![start],
+                parent,
+                start_token: start,
+                end_token: num_tokens,
+                block_size: self.hash_block_size,
+                is_partial: true,
+            })
+        });
+    }
+
+    /// Checks that the first `num_blocks` blocks have hashes.
+    pub fn require_hashes(&self, num_blocks: usize) -> Result<()> {
+        GroupHashes::new(&self.request.hashes, self.hash_block_size, self.block_size)
+            .require(num_blocks)
+    }
+
+    /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
+    pub fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
+        let hashes = self.hashes();
+        let mut event = self.new_event(hashes, 0, num_blocks);
+        for i in 0..num_blocks {
+            event.block_hashes.push(hashes.get(i));
+            event.block_starts.push(i * self.block_size);
+        }
+        pool.events_mut().push(|| Event::Stored(event));
+    }
+
+    fn new_event(&self, hashes: BlockHashes<'_>, start: usize, end: usize) -> StoredEvent {
+        StoredEvent {
+            request: self.request.id,
+            group: self.group,
+            block_hashes: Vec::new(),
+            block_starts: Vec::new(),
+            parent: start.checked_sub(1).map(|i| hashes.get(i)),
+            start_token: start * self.block_size,
+            end_token: end * self.block_size,
+            block_size: self.block_size,
+            is_partial: false,
+        }
+    }
+}
+
+/// The hashes of a request seen at the block size of a group.
+#[derive(Clone, Copy)]
+struct BlockHashes<'a> {
+    window: HashWindow<'a>,
+    per_block: usize,
+}
+
+impl<'a> BlockHashes<'a> {
+    fn get(&self, index: usize) -> BlockHash {
+        self.window.of_block(index, self.per_block)
+    }
+
+    /// As [`Self::get`], if the hash lies in the window.
+    fn try_get(&self, index: usize) -> Option<&'a BlockHash> {
+        self.window.get_at((index + 1) * self.per_block - 1)
+    }
+
+    /// The hashes from that of a block on.
+    fn from(&self, index: usize) -> &'a [BlockHash] {
+        self.window.from_block(index, self.per_block)
     }
 }

@@ -1,34 +1,59 @@
-//! What a kind of group declares about itself. Everything that lists kinds or checks their sizes
-//! reads this.
+//! What a kind of group is, declared once: names, sizes, and everything that is the same for every
+//! group of the kind. Tables of kinds, checks of sizes and decisions read it.
 
-use super::kind::Kind;
 use super::spec::{GroupSpec, Size};
 use crate::error::{Error, Result};
 
-/// A kind of group, declared once.
+/// A kind of group. Kinds are declared by what sets them apart from full attention.
+#[derive(Debug)]
 pub struct Declaration {
     /// The name of the kind.
     pub name: &'static str,
-    /// The name that events give it.
+    /// The name of the kind in events.
     pub event_name: &'static str,
-    /// Its name where groups are written on one line, as in the replay.
+    /// The name where groups are written on one line, as in the replay.
     pub short_name: &'static str,
-    /// vLLM's class of such groups' specs, and of their manager.
+    /// vLLM's classes of such groups' specs and managers.
     pub vllm_classes: (&'static str, &'static str),
     /// Attributes that tell such specs from those of other kinds of the same class.
     pub vllm_attributes: &'static [(&'static str, &'static str)],
-    /// Sizes that it needs, in the order in which they are written on one line.
+    /// Sizes that a group must give, in the order in which they are written on one line.
     pub required: &'static [Size],
-    /// Sizes that it may have.
+    /// Sizes that a group may give.
     pub optional: &'static [Size],
-    /// Whether its blocks take part in prefix caching.
+    /// Whether blocks take part in prefix caching.
     pub caching: Caching,
-    /// Whether ranks of decode context parallelism share its blocks' tokens out among them.
+    /// Whether ranks of decode context parallelism share the tokens of a block out among them.
     pub sharding: Sharding,
-    /// What users want to know of it.
-    pub support: Support,
-    /// Makes the kind of a spec whose sizes were checked.
-    pub build: fn(&GroupSpec) -> Result<Box<dyn Kind>>,
+    /// Whether hits can end inside a block.
+    pub partial_hits: PartialHits,
+    /// What of a prefix a hit needs, for the table of kinds.
+    pub hit_needs: &'static str,
+    /// Which blocks are released while a request runs, for the table of kinds; empty for none.
+    pub gives_back: &'static str,
+    /// Whether a hit needs a tail only, so that the retention mask and retention intervals apply.
+    pub is_sparse: bool,
+    /// Whether the blocks that a request still holds are pinned when it releases many.
+    pub is_pinned_by_drop: bool,
+    /// Whether hits can drop their last block, as EAGLE and MTP need.
+    pub supports_eagle: bool,
+    /// Whether a group can stand beside groups of other block sizes.
+    pub mixes_block_sizes: bool,
+    /// Whether every prefix of a hit is a hit: a longer hit is then cut instead of searched anew,
+    /// and the end of a prompt is cached although it lies inside a block.
+    pub is_prefix_closed: bool,
+    /// Whether a block is the state of a whole prefix, as in Mamba, instead of that of its tokens.
+    pub is_state: bool,
+    /// Whether the blocks of a table lie at the positions of the request's tokens.
+    pub covers_tokens: bool,
+    /// Whether tables begin with the blocks of a hit.
+    pub starts_with_hit: bool,
+    /// Whether the worker zeroes new blocks, in a model that needs it.
+    pub needs_zeroing: bool,
+    /// Whether a hit for a running request is refused before the capacity check.
+    pub refuses_hit_first: bool,
+    /// Whether tables are the usual ones, for which a step needs no check but that of capacity.
+    pub has_usual_table: bool,
 }
 
 /// Whether a kind takes part in prefix caching.
@@ -53,25 +78,19 @@ pub enum Sharding {
     Whole,
 }
 
-/// What a kind can do, for the support table.
-#[derive(Clone, Copy, Debug)]
-pub struct Support {
-    /// What of a prefix a hit needs.
-    pub hit_needs: &'static str,
-    /// Which blocks it gives back while a request runs; empty for none.
-    pub gives_back: &'static str,
-    /// Whether the reachable-block mask and retention intervals thin out what it caches.
-    pub is_sparse: bool,
-    /// Whether the blocks that it still holds are pinned when it gives many back.
-    pub is_pinned_by_drop: bool,
-    /// Whether its hits can drop their last block, as EAGLE and MTP need.
-    pub supports_eagle: bool,
-    /// Whether it can stand beside groups of other block sizes.
-    pub mixes_block_sizes: bool,
+/// Whether hits can end inside a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartialHits {
+    /// No.
+    Never,
+    /// Yes, in a model in which a group of another kind wants it.
+    Possible,
+    /// Yes, and a model gains from it whose blocks are larger than hash blocks.
+    Wanted,
 }
 
 impl Caching {
-    /// The name that Python gives it.
+    /// The name of the variant in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -87,8 +106,8 @@ impl Declaration {
         spec.prefix_cacheable.unwrap_or(self.caching != Caching::Never)
     }
 
-    /// Tokens per block of a group where so many ranks share its blocks out among them.
-    pub fn block_size(&self, spec: &GroupSpec, dcp_world_size: usize) -> Result<usize> {
+    /// Returns the tokens per block of a group whose blocks so many ranks may share out among them.
+    pub(crate) fn block_size(&self, spec: &GroupSpec, dcp_world_size: usize) -> Result<usize> {
         if dcp_world_size == 1 || !spec.dcp_sharded.unwrap_or(self.sharding != Sharding::Whole) {
             return Ok(spec.block_size);
         }
@@ -102,8 +121,8 @@ impl Declaration {
         GroupSpec::positive("the block size of all ranks", spec.block_size * dcp_world_size)
     }
 
-    /// Checks a spec and makes its kind.
-    pub fn made(&self, spec: &GroupSpec) -> Result<Box<dyn Kind>> {
+    /// Checks that a spec gives the sizes and options that the kind has, and no others.
+    pub(super) fn check(&self, spec: &GroupSpec) -> Result<()> {
         GroupSpec::positive("block_size", spec.block_size)?;
         let is_known = |size: &Size| self.required.contains(size) || self.optional.contains(size);
         for (size, _) in spec.sizes() {
@@ -115,7 +134,6 @@ impl Declaration {
             Caching::Optional => ("", None),
         };
         spec.forbidden(cannot, opts.is_some() && spec.prefix_cacheable == opts)?;
-        self.required.iter().try_for_each(|&size| spec.required(size).map(|_| ()))?;
-        (self.build)(spec)
+        self.required.iter().try_for_each(|&size| spec.required(size).map(|_| ()))
     }
 }

@@ -1,48 +1,303 @@
 //! KV cache groups: what of a prefix each needs to continue from it, and how its tables are kept.
 //!
-//! A kind of group is one module here, which declares the kind and implements [`Kind`], and its
-//! line in the registry.
+//! A kind of group is a file in `kinds`; the methods of [`Group`] say where kinds differ from the
+//! usual table. The modules stand in the order of their layers: each uses only those below.
 
-mod cache_rules;
-mod cache_target;
+mod kinds;
+
+mod table;
+
 mod caching;
-mod chunked_local;
-mod circular_buffer;
-mod cross_attention;
-mod data;
-mod declaration;
-mod demand;
-mod full;
-mod group_of_kind;
-mod growing;
-mod kind;
-mod linked_prefix;
-mod mamba;
-mod near_end;
-mod orders;
 mod partial_hits;
-mod query;
-mod registry;
-mod retention;
-mod rswa;
-mod sliding_window;
-mod spec;
+
 mod turn;
+
+mod mask;
 mod worth;
 
-pub use cache_rules::CacheRules;
-pub use cache_target::CacheTarget;
+mod near_end;
+
+mod demand;
+mod orders;
+
+mod linked_prefix;
+mod query;
+
+mod data;
+mod declaration;
+mod spec;
+
+pub use caching::CacheTarget;
 pub use data::{GroupData, Head};
-pub use declaration::{Caching, Declaration, Sharding, Support};
+pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::{BlockDemand, GroupDemand};
-pub use group_of_kind::Group;
-pub use kind::{Asked, Checkpoint, Kind, StepAhead};
+pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
+pub use mask::{CacheRules, Reach, ReachableBlocks, replay_boundaries};
 pub use near_end::{NearEnd, Resumes};
 pub use orders::{Offload, WorkOrders};
 pub use partial_hits::SharedTail;
 pub use query::{GroupHit, HitQuery, KnownPrefix};
-pub use registry::{declaration, kind_of, kinds, supported_kinds};
-pub use retention::{Reach, ReachableBlocks, replay_boundaries};
 pub use spec::{GroupSpec, Size, Sizes};
-pub use turn::{Adoption, External, Slots, Turn};
+pub use turn::{Adoption, Asked, External, Slots, StepAhead, Turn};
 pub use worth::Worth;
+
+use kinds::{AlignedStates, Rswa, circular_buffer, cross_attention};
+
+use crate::block::BlockId;
+use crate::error::Result;
+use crate::request::{GroupState, RequestId, RequestView};
+
+/// A group.
+#[derive(Debug)]
+pub struct Group {
+    data: GroupData,
+    kind: Kind,
+}
+
+impl std::ops::Deref for Group {
+    type Target = GroupData;
+
+    #[inline(always)]
+    fn deref(&self) -> &GroupData {
+        &self.data
+    }
+}
+
+impl Group {
+    /// A group of a kind.
+    pub(crate) fn new(data: GroupData, kind: Kind) -> Self {
+        Self { data, kind }
+    }
+
+    /// Sets whether hits drop their last block.
+    pub(crate) fn set_drops_eagle_block(&mut self, drops: bool) {
+        self.data.drops_eagle_block = drops;
+    }
+
+    /// Sets whether hits can end inside a block, if the kind can do it.
+    pub(crate) fn set_has_partial_hits(&mut self, has: bool) {
+        self.data.has_partial_hits = has && self.partial_hits != PartialHits::Never;
+    }
+
+    /// Returns the group's kind.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Returns the blocks that a request needs.
+    #[inline(always)]
+    pub(crate) fn demand<'a>(
+        &mut self,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'a>,
+    ) -> GroupDemand<'a> {
+        let num_tokens = match &mut self.kind {
+            Kind::CircularBuffer => return circular_buffer::demand(asked.state),
+            Kind::Mamba(states) => return states.demand(&self.data, asked, demand),
+            Kind::MambaNone(state) => state.with_drafts(&self.data, demand.num_tokens),
+            Kind::CrossAttention => {
+                return cross_attention::demand(&self.data, asked.state, demand.num_encoder_tokens);
+            }
+            _ => demand.num_tokens,
+        };
+        table::demand(&self.data, asked.state, num_tokens, demand)
+    }
+
+    /// Begins a request's table with the blocks of its hit.
+    pub(crate) fn adopt(&mut self, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        match &mut self.kind {
+            Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) => {
+                full.adopt(&self.data, turn, adoption);
+            }
+            Kind::Mamba(states) => states.adopt(&self.data, turn, adoption),
+            Kind::CircularBuffer | Kind::CrossAttention => {}
+            _ => table::adopt(&self.data, turn, adoption),
+        }
+    }
+
+    /// Allocates blocks for the tokens that a connector brings.
+    pub(crate) fn fill_external(&mut self, turn: &mut Turn<'_>, external: &External) {
+        match &mut self.kind {
+            Kind::CircularBuffer => _ = circular_buffer::allocate(turn),
+            Kind::Mamba(states) => states.fill_external(&self.data, turn, external),
+            Kind::CrossAttention => {}
+            _ => table::fill_external(&self.data, turn, external),
+        }
+    }
+
+    /// Allocates the blocks of a step, and returns those that the table gained.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+        let num_tokens = match &mut self.kind {
+            Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) if full.has_shared_tail() => {
+                return full.copy_and_extend(&self.data, turn, slots);
+            }
+            Kind::CircularBuffer => return circular_buffer::allocate(turn),
+            Kind::Mamba(states) => return states.extend(&self.data, turn, slots),
+            Kind::MambaNone(state) => state.with_drafts(&self.data, slots.num_tokens),
+            Kind::CrossAttention => slots.num_encoder_tokens,
+            _ => slots.num_tokens,
+        };
+        table::extend(&self.data, turn, num_tokens)
+    }
+
+    /// Releases the blocks that no token after `num_computed_tokens` attends to, and returns how
+    /// many of them count for the pinned tier.
+    #[inline(always)]
+    pub(crate) fn give_back(
+        &mut self,
+        turn: &mut Turn<'_>,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> usize {
+        let released = match &mut self.kind {
+            Kind::Rswa(rswa) => rswa.gap(&self.data, num_computed_tokens, num_prompt_tokens),
+            Kind::Mamba(states) => {
+                states.give_back(&self.data, turn, num_computed_tokens);
+                // A prompt leaves states behind, not a window that moves on.
+                return 0;
+            }
+            _ => 0..self.data.num_skipped_blocks(num_computed_tokens),
+        };
+        table::give_back(turn, released)
+    }
+
+    /// Whether [`Self::give_back`] would release what stands at a position of a request's table.
+    pub(crate) fn is_given_back(
+        &self,
+        request: RequestId,
+        position: usize,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) -> bool {
+        match &self.kind {
+            Kind::Rswa(rswa) => {
+                rswa.gap(&self.data, num_computed_tokens, num_prompt_tokens).contains(&position)
+            }
+            Kind::Mamba(states) => {
+                states.is_given_back(&self.data, request, position, num_computed_tokens)
+            }
+            _ => position < self.data.num_skipped_blocks(num_computed_tokens),
+        }
+    }
+
+    /// Caches the blocks of a request that are computed up to `num_tokens`.
+    #[inline(always)]
+    pub(crate) fn cache(
+        &mut self,
+        turn: &mut Turn<'_>,
+        rules: &CacheRules,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) {
+        let Self { data, kind } = self;
+        match kind {
+            Kind::Mamba(states) => states.cache(data, turn, rules, request, num_tokens),
+            _ => caching::cache(data, turn, rules, request, num_tokens, |reach| {
+                kind.reachable_blocks(reach)
+            }),
+        }
+    }
+
+    /// Checks the invariants of a request's table; the error says which one is broken.
+    pub(crate) fn check(
+        &self,
+        request: RequestId,
+        state: &GroupState,
+    ) -> std::result::Result<(), String> {
+        match &self.kind {
+            Kind::CircularBuffer => circular_buffer::check(&self.data, state),
+            Kind::Mamba(states) => states.check(request, state),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What states need that no other kind does.
+impl Group {
+    fn states(&self) -> Option<&AlignedStates> {
+        match &self.kind {
+            Kind::Mamba(states) => Some(states),
+            _ => None,
+        }
+    }
+
+    fn states_mut(&mut self) -> Option<&mut AlignedStates> {
+        match &mut self.kind {
+            Kind::Mamba(states) => Some(states),
+            _ => None,
+        }
+    }
+
+    /// Checks that a step can be served, as far as more than the number of free blocks decides it.
+    /// Returns whether the table is longer than the demand, which is below zero then.
+    pub(crate) fn check_step(
+        &self,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+        step: &StepAhead<'_>,
+    ) -> Result<bool> {
+        let check = |states: &AlignedStates| states.check_step(&self.data, asked, demand, step);
+        self.states().map_or(Ok(false), check)
+    }
+
+    /// Returns the blocks that a connector's tokens take beyond the demand; less than zero if they
+    /// take fewer.
+    pub(crate) fn num_blocks_beyond_demand(
+        &self,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+    ) -> isize {
+        self.states().map_or(0, |states| states.num_blocks_beyond_demand(&self.data, asked, demand))
+    }
+
+    /// Checks that the blocks of a request that are computed up to `num_tokens` can be cached, as
+    /// far as more than their number decides it.
+    pub(crate) fn check_cache(
+        &self,
+        asked: &Asked<'_>,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        self.states()
+            .map_or(Ok(()), |states| states.check_cache(&self.data, asked, request, num_tokens))
+    }
+
+    /// Takes the block whose state stands for all computed tokens of a request that ends. Returns
+    /// the block and the number of tokens.
+    pub(crate) fn finalize_partial_tail(
+        &mut self,
+        request: &RequestView<'_>,
+    ) -> Option<(BlockId, usize)> {
+        self.states_mut()?.finalize_partial_tail(request)
+    }
+
+    /// Returns the state inside the chunk of a running request, if one is kept.
+    pub fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
+        self.states()?.checkpoint(request)
+    }
+
+    /// Forgets a request. The caller releases the blocks.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, request: RequestId, orders: &mut WorkOrders) {
+        let id = self.data.id;
+        if let Some(states) = self.states_mut() {
+            states.end(request);
+            orders.withdraw(id, request);
+        }
+    }
+
+    /// Begins a scheduling step.
+    pub(crate) fn step_starts(&mut self) {
+        if let Some(states) = self.states_mut() {
+            states.step_starts();
+        }
+    }
+
+    /// Puts everything that the kind remembers of requests into a digest.
+    pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
+        if let Some(states) = self.states() {
+            states.digest(put);
+        }
+    }
+}

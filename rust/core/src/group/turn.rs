@@ -1,8 +1,22 @@
-//! A group's turn in a call about a request: what the joints of its kind work on.
+//! What a group gets for a call about a request.
 
+use super::mask::CacheRules;
 use super::orders::WorkOrders;
 use crate::pool::BlockPool;
-use crate::request::{GroupBlocks, GroupState, RequestId};
+use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+
+/// A request that a group is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The request.
+    pub request: RequestId,
+    /// What the request holds in the group; `None` for a request without blocks in any group.
+    pub state: Option<&'a GroupState>,
+    /// The pool.
+    pub pool: &'a BlockPool,
+    /// Which blocks become cached.
+    pub rules: &'a CacheRules,
+}
 
 /// What a group may change for a request.
 #[derive(Debug)]
@@ -48,4 +62,17 @@ pub struct External {
     pub total_computed_tokens: usize,
     /// Whether their blocks are to be zeroed first.
     pub is_zeroed: bool,
+}
+
+/// A step that is about to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct StepAhead<'a> {
+    /// The request.
+    pub request: &'a RequestView<'a>,
+    /// Tokens before whose end blocks are released first.
+    pub num_processed_tokens: usize,
+    /// Whether a hit is attached, or blocks are allocated for what a connector brings.
+    pub adopts: bool,
+    /// Tokens of the group that are cached at the end; `None` if nothing is.
+    pub num_tokens_to_cache: Option<usize>,
 }

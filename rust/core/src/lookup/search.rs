@@ -94,7 +94,9 @@ impl HitSearch<'_> {
         let known = self.known_prefixes.filter(|_| group.is_prefix_closed);
         let known_prefix = known.and_then(|known| known.get(self.position_of(group)));
         let query = self.query(group, max_length, drop_eagle_block);
-        self.groups[usize::from(group.groups[0])].longest_hit(&HitQuery { known_prefix, ..query })
+        self.groups[usize::from(group.groups[0])]
+            .kind()
+            .longest_hit(&HitQuery { known_prefix, ..query })
     }
 
     fn position_of(&self, group: &SpecGroup) -> usize {

@@ -42,7 +42,7 @@ impl SpecGroup {
                         (false, true) => rules.hash_block_size.min(group.block_size),
                         (false, false) => group.block_size,
                     },
-                    is_prefix_closed: group.kind().is_prefix_closed(),
+                    is_prefix_closed: group.is_prefix_closed,
                 }),
             }
         }

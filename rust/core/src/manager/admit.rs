@@ -70,7 +70,7 @@ impl Manager {
 
     /// Makes the groups forget a request that was only asked about.
     pub(super) fn forget_unless_known(&mut self, request: RequestId) {
-        if self.plan.has_own_joints && !self.knows(request) {
+        if self.plan.has_unusual_tables && !self.knows(request) {
             self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
         }
     }
@@ -104,7 +104,7 @@ impl Manager {
         }
         let num_tokens =
             computed.min(self.config.max_model_len).saturating_add(args.num_new_tokens);
-        if self.plan.has_own_joints && num_tokens > 2 * self.config.max_model_len {
+        if self.plan.has_unusual_tables && num_tokens > 2 * self.config.max_model_len {
             return Err(Error::Request(format!(
                 "{num_tokens} tokens are to have states, more than max_model_len {}",
                 self.config.max_model_len
@@ -123,7 +123,7 @@ impl Manager {
         let mut groups = self.groups.iter().zip(&held.groups).zip(hit);
         let refuses = |((group, state), hit): ((&Group, &GroupState), &GroupBlocks)| {
             let is_running = state.num_cached_blocks.is_some();
-            is_running && !hit.is_empty() && group.kind().refuses_hits_first()
+            is_running && !hit.is_empty() && group.refuses_hit_first
         };
         if groups.any(refuses) { Err(takes_no_hit()) } else { Ok(()) }
     }
@@ -131,7 +131,7 @@ impl Manager {
     /// Checks what would break tables, or make vLLM's manager fail half-way.
     fn check_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
         let mut has_negative = allocation.args.reserved_blocks < 0;
-        if self.plan.has_own_joints {
+        if self.plan.has_unusual_tables {
             has_negative |= self.check_groups(allocation)?;
         }
         self.check_attachment(allocation)?;
@@ -149,7 +149,8 @@ impl Manager {
         let is_hybrid = self.groups.len() > 1;
         self.groups.iter().enumerate().try_fold(false, |has_negative, (i, group)| {
             let state = held.map(|held| &held.groups[i]);
-            let asked = Asked { request: request.id, state, pool: &self.pool };
+            let asked =
+                Asked { request: request.id, state, pool: &self.pool, rules: &self.plan.rules };
             let step = StepAhead {
                 request,
                 num_processed_tokens: allocation.num_processed(),
@@ -236,7 +237,7 @@ impl Manager {
     /// Whether the request has a block in some group whose tables start with those of a hit.
     fn holds_attachable(&self, held: &RequestBlocks) -> bool {
         let mut groups = self.groups.iter().zip(&held.groups);
-        groups.any(|(group, state)| group.adopts_hits && !state.blocks.is_empty())
+        groups.any(|(group, state)| group.starts_with_hit && !state.blocks.is_empty())
     }
 }
 
@@ -270,7 +271,7 @@ impl RequestContext<'_> {
 
 /// Whether a group attaches any block of a hit: one behind those that it skips.
 fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
-    group.adopts_hits && hit.len() > group.num_skipped_blocks(computed)
+    group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
 }
 
 fn takes_no_hit() -> Error {

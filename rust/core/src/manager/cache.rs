@@ -30,9 +30,10 @@ impl Manager {
                 is_hybrid,
                 num_computed_tokens,
             )?;
-            let asked = Asked { request: request.id, state: state(group), pool };
+            let asked =
+                Asked { request: request.id, state: state(group), pool, rules: &plan.rules };
             let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
-            group.check_cache(&asked, &plan.rules, request, num_tokens)?;
+            group.check_cache(&asked, request, num_tokens)?;
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };

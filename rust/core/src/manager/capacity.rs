@@ -105,10 +105,10 @@ impl Manager {
         mut count: impl FnMut(&BlockPool, usize, GroupDemand<'_>) -> isize,
     ) -> isize {
         let held = self.requests.get(&request);
-        let pool = &self.pool;
+        let (pool, rules) = (&self.pool, &self.plan.rules);
         let counts = self.groups.iter_mut().enumerate().map(|(i, group)| {
             let state = held.map(|held| &held.groups[i]);
-            count(pool, i, group.demand(&Asked { request, state, pool }, demand))
+            count(pool, i, group.demand(&Asked { request, state, pool, rules }, demand))
         });
         counts.fold(0, isize::saturating_add)
     }
@@ -160,12 +160,13 @@ impl Manager {
         demand: &BlockDemand<'_>,
     ) -> Result<()> {
         let held = self.requests.get(&request);
-        if !self.plan.has_own_joints || held.is_some_and(RequestBlocks::is_running) {
+        if !self.plan.has_unusual_tables || held.is_some_and(RequestBlocks::is_running) {
             return Ok(());
         }
         let beyond = |(i, group): (usize, &Group)| {
             let state = held.map(|held| &held.groups[i]);
-            group.num_blocks_beyond_demand(&Asked { request, state, pool: &self.pool }, demand)
+            let asked = Asked { request, state, pool: &self.pool, rules: &self.plan.rules };
+            group.num_blocks_beyond_demand(&asked, demand)
         };
         let beyond: isize = self.groups.iter().enumerate().map(beyond).sum();
         if beyond <= 0 {

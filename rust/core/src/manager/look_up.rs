@@ -163,7 +163,7 @@ impl Manager {
             let mut blocks = blocks.clone();
             let is_aligned = num_computed_tokens.is_multiple_of(group.block_size);
             // The block size of an uncached group may not divide the length of a hit.
-            let is_cut = group.is_cacheable || !group.kind().covers_tokens();
+            let is_cut = group.is_cacheable || !group.covers_tokens;
             let len = match is_cut {
                 true if is_aligned => Some(num_computed_tokens / group.block_size),
                 true => None,

@@ -4,7 +4,9 @@ use super::config::ManagerConfig;
 use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
-use crate::group::{CacheRules, Group, GroupData, GroupSpec, NearEnd, Worth, declaration, kind_of};
+use crate::group::{
+    CacheRules, Group, GroupData, GroupSpec, Kind, NearEnd, PartialHits, Worth, declaration,
+};
 use crate::lookup::SpecGroup;
 use crate::pool::Mark;
 
@@ -21,8 +23,8 @@ pub(crate) struct Plan {
     /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
     pub num_reprefillable_tokens: usize,
     pub watermark_blocks: usize,
-    /// Whether any group keeps its tables otherwise than most, or has memory of its own.
-    pub has_own_joints: bool,
+    /// Whether any group has other tables than the usual ones.
+    pub has_unusual_tables: bool,
     /// Whether several groups cache the same hashes of a request.
     pub shares_hashes: bool,
 }
@@ -35,7 +37,7 @@ impl Plan {
         check_sizes(config)?;
         let scheduler_block_size = scheduler_block_size(config, &groups)?;
         let hash_block_size = hash_block_size(config, &groups, scheduler_block_size)?;
-        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
+        let is_sparse = groups.iter().any(|group| group.is_sparse);
         config.policy.validate(is_sparse, scheduler_block_size)?;
         let num_reprefillable_tokens = num_reprefillable_tokens(config, scheduler_block_size)?;
 
@@ -66,7 +68,6 @@ impl Plan {
             false => Vec::new(),
         };
         drop_together(&mut groups, &spec_groups);
-        groups.iter_mut().for_each(|group| group.learn(&rules));
         let plan = Self {
             spec_groups,
             scheduler_block_size,
@@ -75,7 +76,7 @@ impl Plan {
             rules,
             num_reprefillable_tokens,
             watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
-            has_own_joints: groups.iter().any(Group::has_own_joints),
+            has_unusual_tables: groups.iter().any(|group| !group.has_usual_table),
             shares_hashes: share_hashes(&groups),
         };
         plan.check_lookups(config, &groups)?;
@@ -110,21 +111,23 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let max_in_flight = config.max_in_flight_tokens.unwrap_or(config.max_model_len);
     let group = |(id, spec): (usize, &GroupSpec)| {
         let declaration = declaration(spec)?;
-        let kind = kind_of(spec)?;
+        let kind = Kind::new(spec)?;
+        // A state is there whole from the first step on.
+        let max_admission_blocks = match declaration.is_state {
+            true => None,
+            false => kind.head().max_blocks(spec.block_size, max_in_flight, config.max_model_len),
+        };
         let data = GroupData {
             id: id as GroupId,
             spec: spec.clone(),
+            declaration,
             block_size: declaration.block_size(spec, config.dcp_world_size)?,
             head: kind.head(),
             is_cacheable: declaration.is_cacheable(spec),
-            caches_partial_tail: kind.caches_partial_tail(),
-            adopts_hits: kind.adopts_hits(),
-            is_prefix_closed: kind.is_prefix_closed(),
-            is_state: kind.is_state(),
             has_partial_hits: false,
-            is_zeroed: config.needs_zeroing && kind.is_zeroed(),
+            is_zeroed: config.needs_zeroing && declaration.needs_zeroing,
             drops_eagle_block: drops && (none_marked || spec.is_eagle_group),
-            max_admission_blocks: kind.max_admission_blocks(max_in_flight, config.max_model_len),
+            max_admission_blocks,
         };
         Ok(Group::new(data, kind))
     };
@@ -139,10 +142,11 @@ fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: u
         1 => block_size > hash_block_size,
         _ => block_size >= hash_block_size,
     };
-    let asks = |group: &Group| group.kind().asks_for_partial_hits() && is_larger(group.block_size);
+    let asks =
+        |group: &Group| group.partial_hits == PartialHits::Wanted && is_larger(group.block_size);
     let can = |group: &Group| {
         !group.is_cacheable
-            || group.kind().supports_partial_hits()
+            || group.partial_hits != PartialHits::Never
             || group.block_size == hash_block_size
     };
     config.enable_caching && groups.len() > 1 && groups.iter().any(asks) && groups.iter().all(can)
@@ -161,7 +165,7 @@ fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
         return None;
     }
     let cacheable = || groups.iter().filter(|group| group.is_cacheable);
-    let (tails, rest): (Vec<_>, Vec<_>) = cacheable().partition(|group| group.kind().is_sparse());
+    let (tails, rest): (Vec<_>, Vec<_>) = cacheable().partition(|group| group.is_sparse);
     let per_token: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
     let blocks: usize =
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
@@ -172,7 +176,7 @@ fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
 
 /// What a block of each group is by default: sampled are those that a hit needs all of.
 pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
-    let is_tail = |group: &Group| group.kind().is_sparse();
+    let is_tail = |group: &Group| group.is_sparse;
     let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
     let mark = |group: &Group| Mark {
         is_tail: is_tail(group),

@@ -159,11 +159,10 @@ impl Manager {
     pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
         let Self { config, plan, groups, .. } = self;
         let policy = Policy { retention_interval: interval, ..config.policy.clone() };
-        let is_sparse = groups.iter().any(|group| group.kind().is_sparse());
+        let is_sparse = groups.iter().any(|group| group.is_sparse);
         policy.validate(is_sparse, plan.scheduler_block_size)?;
         config.policy = policy;
         plan.rules.retention_interval = interval;
-        groups.iter_mut().for_each(|group| group.learn(&plan.rules));
         Ok(())
     }
 

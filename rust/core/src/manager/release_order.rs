@@ -58,7 +58,7 @@ struct EndedRequest<'a> {
 
 impl<'a> EndedRequest<'a> {
     fn is_tail(self, group: usize) -> bool {
-        self.groups[group].kind().is_sparse()
+        self.groups[group].is_sparse
     }
 
     /// Gives the last window and state the value of full blocks, because later requests continue

@@ -84,7 +84,7 @@ impl Manager {
 fn by_kind(groups: &[Group], counts: impl Iterator<Item = u64>) -> ByKind {
     let mut sums = ByKind::default();
     for (group, count) in groups.iter().zip(counts) {
-        match group.kind().is_prefix_closed() {
+        match group.is_prefix_closed {
             true => sums.full += count,
             false => sums.tail += count,
         }

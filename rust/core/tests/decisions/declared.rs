@@ -1,6 +1,6 @@
 //! What kinds of groups declare: their names, and what is known of them before any request.
 
-use kvoxide_core::group::{HitQuery, kind_of, kinds};
+use kvoxide_core::group::{HitQuery, Kind, kinds};
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, Size};
 
 use crate::small::{config, made, manager};
@@ -63,7 +63,7 @@ fn every_kind_has_its_own_names_and_those_of_vllm() {
 #[test]
 fn blocks_that_a_request_holds_at_its_end() {
     let blocks = |group: GroupSpec, num_tokens| {
-        let kind = kind_of(&group).expect("a kind that is known");
+        let kind = Kind::new(&group).expect("a kind that is known");
         kind.num_blocks_at_end(group.block_size, num_tokens)
     };
     assert_eq!([0, 3, 400].map(|n| blocks(states("mamba", 2), n)), [2, 3, 3]);
@@ -89,7 +89,7 @@ fn what_is_never_shared_is_hit_by_nobody_in_no_group() {
             alignment: 4,
             known_prefix: None,
         };
-        let kind = kind_of(&GroupSpec::new(kind, 4)).expect("a kind that is known");
+        let kind = Kind::new(&GroupSpec::new(kind, 4)).expect("a kind that is known");
         let hit = kind.longest_hit(&query).expect("a look-up");
         assert_eq!((hit.length, hit.blocks), (0, vec![Default::default(); 2]));
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
-use kvoxide_core::group::{NearEnd, Reach, ReachableBlocks, Resumes, Worth, kind_of};
+use kvoxide_core::group::{Kind, NearEnd, Reach, ReachableBlocks, Resumes, Worth};
 use kvoxide_core::pool::{Grade, Nearness};
 use proptest::prelude::*;
 
@@ -106,7 +106,7 @@ impl Case {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),
         };
-        let reachable = kind_of(&spec).expect("a kind").reachable_blocks(&Reach {
+        let reachable = Kind::new(&spec).expect("a kind").reachable_blocks(&Reach {
             range: (self.blocks.start, self.blocks.end),
             alignment,
             use_eagle: self.use_eagle,

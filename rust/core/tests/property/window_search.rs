@@ -1,6 +1,6 @@
 //! The sliding-window search against a scan that looks at every block, from the right.
 
-use kvoxide_core::group::{HitQuery, kind_of};
+use kvoxide_core::group::{HitQuery, Kind};
 use kvoxide_core::request::GroupHashes;
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, GroupSpec, HashWindow, RecycleOrder};
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ proptest! {
         }
         let spec = GroupSpec::sliding_window(case.block_size, case.window);
         let chain = HashWindow::from(&hashes[..]);
-        let kind = kind_of(&spec).expect("a sliding window");
+        let kind = Kind::new(&spec).expect("a sliding window");
         let hit = kind.longest_hit(&HitQuery {
             pool: &pool,
             groups: &[3],

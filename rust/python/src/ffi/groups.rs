@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use kvoxide_core::group::{Declaration, Sharding, declaration, kind_of, kinds};
+use kvoxide_core::group::{Declaration, Kind, Sharding, declaration, kinds};
 use kvoxide_core::{GroupSpec, Size};
 
 use super::errors::{IntoPyResult, config_error};
@@ -47,7 +47,7 @@ impl PyGroupSpec {
         spec.layout = u32::try_from(layout).map_err(|_| {
             config_error(py, format!("layout is {layout}; it must be from 0 to {}", u32::MAX))
         })?;
-        kind_of(&spec).into_py(py)?;
+        Kind::new(&spec).into_py(py)?;
         Ok(Self { spec })
     }
 
@@ -102,7 +102,7 @@ impl PyGroupSpec {
 
     fn num_blocks_at_end(&self, py: Python<'_>, num_tokens: i64) -> PyResult<usize> {
         let num_tokens = size(py, "num_tokens", num_tokens)?;
-        Ok(kind_of(&self.spec).into_py(py)?.num_blocks_at_end(self.spec.block_size, num_tokens))
+        Ok(Kind::new(&self.spec).into_py(py)?.num_blocks_at_end(self.spec.block_size, num_tokens))
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, (&str, usize)>> {
@@ -203,32 +203,32 @@ impl GroupDeclaration {
 
     #[getter]
     fn hit_needs(&self) -> &str {
-        self.0.support.hit_needs
+        self.0.hit_needs
     }
 
     #[getter]
     fn gives_back(&self) -> &str {
-        self.0.support.gives_back
+        self.0.gives_back
     }
 
     #[getter]
     fn is_sparse(&self) -> bool {
-        self.0.support.is_sparse
+        self.0.is_sparse
     }
 
     #[getter]
     fn is_pinned_by_drop(&self) -> bool {
-        self.0.support.is_pinned_by_drop
+        self.0.is_pinned_by_drop
     }
 
     #[getter]
     fn supports_eagle(&self) -> bool {
-        self.0.support.supports_eagle
+        self.0.supports_eagle
     }
 
     #[getter]
     fn mixes_block_sizes(&self) -> bool {
-        self.0.support.mixes_block_sizes
+        self.0.mixes_block_sizes
     }
 
     fn __repr__(&self) -> String {
@@ -239,5 +239,5 @@ impl GroupDeclaration {
 /// Returns the declarations of every kind of group.
 #[pyfunction]
 pub(crate) fn group_kinds(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    PyTuple::new(py, kinds().iter().map(|&kind| GroupDeclaration(kind)))
+    PyTuple::new(py, kinds().into_iter().map(GroupDeclaration))
 }

@@ -67,11 +67,10 @@ pub fn tables(manager: &Manager) -> Vec<Table> {
 
 impl Table {
     fn of(group: &Group) -> Option<Self> {
-        let kind = group.kind();
-        let is_fixed = group.is_state || !group.adopts_hits && kind.covers_tokens();
+        let is_fixed = group.is_state || !group.starts_with_hit && group.covers_tokens;
         let shape = match group.head {
-            _ if is_fixed => Shape::Fixed(kind.num_blocks_at_end(group.block_size, 1)),
-            _ if !group.adopts_hits => return None,
+            _ if is_fixed => Shape::Fixed(group.kind().num_blocks_at_end(group.block_size, 1)),
+            _ if !group.starts_with_hit => return None,
             Head::Kept if group.spec.size(Size::RswaWindow).is_some() => Shape::Prompt,
             Head::Kept => Shape::Whole,
             Head::Window(size) => Shape::Tail(Head::Window(size - extra_retained(group))),

@@ -41,7 +41,7 @@ impl EverCached {
     pub fn new(manager: &Manager) -> Self {
         let hash_block_size = manager.hash_block_size();
         let cacheable = || manager.groups().iter().filter(|group| group.is_cacheable);
-        let is_full = |group: &&Group| group.kind().is_prefix_closed();
+        let is_full = |group: &&Group| group.is_prefix_closed;
         let full = |group: &Group| FullGroup {
             id: group.id,
             block_size: group.block_size,

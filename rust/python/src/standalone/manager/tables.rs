@@ -43,7 +43,7 @@ impl PyManager {
             let groups = held.groups.iter().zip(state.core.groups());
             let computed = groups.map(|(held, group)| {
                 let mut blocks = held.blocks.clone();
-                if group.kind().covers_tokens() {
+                if group.covers_tokens {
                     let num_blocks = num_computed.div_ceil(group.spec.block_size);
                     blocks.truncate(num_blocks.min(blocks.len()));
                 }

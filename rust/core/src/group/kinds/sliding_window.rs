@@ -1,39 +1,35 @@
 //! Sliding-window attention: a hit needs only the blocks of the window before its end, so the
 //! search goes from the right and takes the first run that is long enough.
 
-use super::data::Head;
-use super::declaration::{Caching, Declaration, Sharding, Support};
-use super::kind::Kind;
-use super::query::{GroupHit, HitQuery};
-use super::retention::{Reach, ReachableBlocks};
-use super::spec::{GroupSpec, Size};
+use super::full::FULL;
 use crate::error::Result;
+use crate::group::data::Head;
+use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
+use crate::group::mask::{Reach, ReachableBlocks};
+use crate::group::query::{GroupHit, HitQuery};
+use crate::group::spec::{GroupSpec, Size};
 use crate::request::GroupBlocks;
 
 /// Sliding-window attention over keys and values.
-pub static SLIDING_WINDOW: Declaration = Declaration {
+pub(super) static SLIDING_WINDOW: Declaration = Declaration {
     name: "sliding_window",
     event_name: "sliding_window",
     short_name: "swa",
     vllm_classes: ("SlidingWindowSpec", "SlidingWindowManager"),
-    vllm_attributes: &[],
     required: &[Size::SlidingWindow],
     optional: &[Size::ExtraRetainedTokens],
-    caching: Caching::Always,
     sharding: Sharding::Replicated,
-    support: Support {
-        hit_needs: "its window",
-        gives_back: "those before its window",
-        is_sparse: true,
-        is_pinned_by_drop: true,
-        supports_eagle: true,
-        mixes_block_sizes: true,
-    },
-    build: SlidingWindowAttention::build,
+    partial_hits: PartialHits::Never,
+    hit_needs: "its window",
+    gives_back: "those before its window",
+    is_sparse: true,
+    is_pinned_by_drop: true,
+    is_prefix_closed: false,
+    ..FULL
 };
 
 /// Sliding-window attention over a compressed latent.
-pub static SLIDING_WINDOW_MLA: Declaration = Declaration {
+pub(super) static SLIDING_WINDOW_MLA: Declaration = Declaration {
     name: "sliding_window_mla",
     event_name: "sliding_window_mla",
     short_name: "swa-mla",
@@ -44,31 +40,30 @@ pub static SLIDING_WINDOW_MLA: Declaration = Declaration {
 
 /// Attention within a window.
 #[derive(Clone, Debug)]
-struct SlidingWindowAttention {
+pub struct SlidingWindow {
     block_size: usize,
     window: usize,
     extra_retained_tokens: usize,
 }
 
-impl SlidingWindowAttention {
-    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
-        Ok(Box::new(Self {
+impl SlidingWindow {
+    pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
+        Ok(Self {
             block_size: spec.block_size,
             window: spec.required(Size::SlidingWindow)?,
             extra_retained_tokens: spec.size(Size::ExtraRetainedTokens).unwrap_or(0),
-        }))
+        })
     }
 
-    /// Blocks in a row that a hit needs before its end, the one that EAGLE drops included.
-    fn blocks_for_hit(&self, drop_eagle_block: bool) -> usize {
+    /// Returns the number of blocks in a row that a hit needs at its end, the one that EAGLE drops
+    /// included.
+    pub(crate) fn tail_len(&self, drop_eagle_block: bool) -> usize {
         (self.window - 1).div_ceil(self.block_size) + usize::from(drop_eagle_block)
     }
-}
 
-impl Kind for SlidingWindowAttention {
-    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
+    pub(crate) fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         query.hashes.require(query.max_blocks())?;
-        let search = WindowSearch { query, need: self.blocks_for_hit(query.drop_eagle_block) };
+        let search = WindowSearch { query, need: self.tail_len(query.drop_eagle_block) };
         let mut blocks = match search.last_run()? {
             Some(blocks) => blocks,
             None => search.leading_run()?,
@@ -83,32 +78,13 @@ impl Kind for SlidingWindowAttention {
         Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
     }
 
-    fn is_sparse(&self) -> bool {
-        true
-    }
-
-    fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         Head::Window(self.window.saturating_add(self.extra_retained_tokens))
     }
 
-    fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
-        let need = self.blocks_for_hit(reach.use_eagle);
+    pub(crate) fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
+        let need = self.tail_len(reach.use_eagle);
         reach.tails(self.block_size, need)
-    }
-
-    fn tail_len(&self, drops_eagle_block: bool) -> usize {
-        self.blocks_for_hit(drops_eagle_block)
-    }
-
-    fn max_admission_blocks(
-        &self,
-        max_in_flight_tokens: usize,
-        max_model_len: usize,
-    ) -> Option<usize> {
-        let retained = (self.window - 1).saturating_add(self.extra_retained_tokens);
-        let held = retained.saturating_add(max_in_flight_tokens);
-        // One more, since the window may start inside a block.
-        Some(held.min(max_model_len).div_ceil(self.block_size) + 1)
     }
 }
 

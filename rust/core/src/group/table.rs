@@ -1,20 +1,24 @@
 //! The joints of a table that grows with its request: a block per `block_size` tokens, whose head
 //! may be given back or passed over.
 
+use std::ops::Range;
+
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
 use super::turn::{Adoption, External, Turn};
 use crate::block::BlockId;
 use crate::request::{GroupBlocks, GroupState};
 
-/// How many new blocks a request needs, and which blocks of the hit it adopts.
+/// Returns how many new blocks a request needs for `num_tokens`, and which blocks of the hit it
+/// attaches.
 #[inline]
 pub fn demand<'a>(
     data: &GroupData,
     state: Option<&GroupState>,
+    num_tokens: usize,
     demand: &BlockDemand<'a>,
 ) -> GroupDemand<'a> {
-    let mut required = demand.num_tokens.div_ceil(data.block_size);
+    let mut required = num_tokens.div_ceil(data.block_size);
     if let (true, Some(cap)) = (demand.apply_admission_cap, data.max_admission_blocks) {
         required = required.min(cap);
     }
@@ -83,18 +87,11 @@ pub fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed:
     before
 }
 
-/// Gives back the blocks that no token after `num_computed_tokens` attends to; how many.
+/// Releases the blocks at positions of a table, the last one first, down to one that was released
+/// before, and returns how many.
 #[inline]
-pub fn give_back(data: &GroupData, turn: &mut Turn<'_>, num_computed_tokens: usize) -> usize {
-    let skipped = data.num_skipped_blocks(num_computed_tokens);
-    give_back_range(turn, 0, skipped)
-}
-
-/// Gives back the blocks `first..end` of a table, the last one first, down to one that was given
-/// back before.
-#[inline]
-pub fn give_back_range(turn: &mut Turn<'_>, first: usize, end: usize) -> usize {
-    let dropped = turn.state.blocks.release_range(first, end);
+pub fn give_back(turn: &mut Turn<'_>, positions: Range<usize>) -> usize {
+    let dropped = turn.state.blocks.release_range(positions.start, positions.end);
     let num_dropped = dropped.len();
     if num_dropped > 0 {
         turn.pool.release(&dropped);

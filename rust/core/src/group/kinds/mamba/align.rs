@@ -5,68 +5,64 @@ use hashbrown::HashSet;
 
 use super::ahead::RowAhead;
 use super::caching::Caching as StateCaching;
-use super::checkpoint::{Chunk, last_boundary};
-use super::hit;
+use super::checkpoint::{Checkpoint, Chunk, last_boundary};
 use super::none::num_speculative_blocks;
 use super::row::{Row, RowShape, Rows};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::cache_rules::CacheRules;
 use crate::group::data::GroupData;
-use crate::group::declaration::{Caching, Declaration, Sharding, Support};
+use crate::group::declaration::{Declaration, PartialHits, Sharding};
 use crate::group::demand::{BlockDemand, GroupDemand};
-use crate::group::growing;
-use crate::group::kind::{Asked, Checkpoint, Kind, StepAhead};
-use crate::group::orders::{Offload, WorkOrders};
+use crate::group::kinds::full::FULL;
+use crate::group::mask::CacheRules;
+use crate::group::orders::Offload;
 use crate::group::partial_hits::SharedTail;
-use crate::group::query::{GroupHit, HitQuery};
-use crate::group::retention::{Reach, ReachableBlocks};
 use crate::group::spec::{GroupSpec, Size};
-use crate::group::turn::{Adoption, External, Slots, Turn};
-use crate::request::{GroupBlocks, RequestId, RequestView};
+use crate::group::table;
+use crate::group::turn::{Adoption, Asked, External, Slots, StepAhead, Turn};
+use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 /// Mamba with `mamba_cache_mode="align"`.
-pub static MAMBA: Declaration = Declaration {
+pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
     name: "mamba",
     event_name: "mamba",
     short_name: "mamba",
     vllm_classes: ("MambaSpec", "MambaManager"),
     vllm_attributes: &[("mamba_cache_mode", "align")],
-    required: &[],
     optional: &[
         Size::NumSpeculativeBlocks,
         Size::NumPrefillCheckpointBlocks,
         Size::PrefillCheckpointAlignment,
     ],
-    caching: Caching::Always,
     sharding: Sharding::Whole,
-    support: Support {
-        hit_needs: "its last state",
-        gives_back: "states before the last",
-        is_sparse: true,
-        is_pinned_by_drop: false,
-        supports_eagle: true,
-        mixes_block_sizes: true,
-    },
-    build: AlignedStates::build,
+    partial_hits: PartialHits::Wanted,
+    hit_needs: "its last state",
+    gives_back: "states before the last",
+    is_sparse: true,
+    is_prefix_closed: false,
+    is_state: true,
+    covers_tokens: false,
+    needs_zeroing: false,
+    refuses_hit_first: false,
+    has_usual_table: false,
+    ..FULL
 };
 
 type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 
 /// Rows of states.
 #[derive(Debug)]
-struct AlignedStates {
-    shape: RowShape,
+pub struct AlignedStates {
+    pub(crate) shape: RowShape,
     /// What the states inside a chunk are aligned to, where the worker can export them.
     checkpoint_alignment: Option<usize>,
-    rules: Option<CacheRules>,
     rows: Rows,
     /// States that are there only when the step has run.
     cached_this_step: Hashes,
 }
 
 impl AlignedStates {
-    fn build(spec: &GroupSpec) -> Result<Box<dyn Kind>> {
+    pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         let has_checkpoints = spec.size(Size::NumPrefillCheckpointBlocks).unwrap_or(0) > 0;
         let alignment = spec.size(Size::PrefillCheckpointAlignment);
         if alignment == Some(0) {
@@ -74,21 +70,21 @@ impl AlignedStates {
                 "prefill_checkpoint_alignment is 0; give at least 1 token".into(),
             ));
         }
-        Ok(Box::new(Self {
+        Ok(Self {
             shape: RowShape {
                 block_size: spec.block_size,
                 num_speculative_blocks: num_speculative_blocks(spec)?,
             },
             checkpoint_alignment: alignment.filter(|_| has_checkpoints),
-            rules: None,
             rows: Rows::default(),
             cached_this_step: Hashes::default(),
-        }))
+        })
     }
 
     /// The state inside the chunk that a demand is about, if one is to be kept.
     fn checkpoint_ahead(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Option<Checkpoint> {
-        let rules = self.rules.as_ref().filter(|_| self.checkpoint_alignment.is_some())?;
+        self.checkpoint_alignment?;
+        let rules = asked.rules;
         let chunk =
             Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
         let prefill_end = match rules.retention_interval {
@@ -136,54 +132,115 @@ impl AlignedStates {
             self.cached_this_step.insert(key.hash);
         }
     }
-}
 
-impl Kind for AlignedStates {
-    fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
-        hit::longest(query)
+    pub(crate) fn check_step(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+        step: &StepAhead<'_>,
+    ) -> Result<bool> {
+        let checkpoint = self.checkpoint_ahead(asked, demand);
+        let row = Row { checkpoint, ..self.rows.get(asked.request) };
+        let caching = step.num_tokens_to_cache.map(|num_tokens| {
+            (StateCaching { data, rules: asked.rules, request: step.request }, num_tokens)
+        });
+        if let Some((caching, _)) = &caching {
+            caching.check_checkpoint(&row)?;
+        }
+        let num_held = asked.state.map_or(0, |state| state.blocks.len());
+        let num_hit =
+            demand.new_computed_blocks.get(usize::from(data.id)).map_or(0, GroupBlocks::len);
+        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
+        let is_longer = len < num_held + num_hit;
+        let Some(state) = asked.state else { return Ok(is_longer) };
+        let ahead = RowAhead {
+            row,
+            state,
+            num_speculative: self.shape.num_speculative_blocks,
+            num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
+            moved: self.shape.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
+        };
+        ahead
+            .check(asked.pool)
+            .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
+        if let Some((caching, num_tokens)) = caching.filter(|_| !step.adopts) {
+            let block_at = |position| ahead.block(position);
+            let num_cached = ahead.num_cached_blocks();
+            caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)?;
+        }
+        Ok(is_longer)
     }
 
-    fn is_sparse(&self) -> bool {
-        true
+    pub(crate) fn num_blocks_beyond_demand(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        demand: &BlockDemand<'_>,
+    ) -> isize {
+        let row = self.rows.get(asked.request);
+        let checkpoint = usize::from(row.checkpoint.is_some());
+        let hit = demand.new_computed_blocks.get(usize::from(data.id));
+        let num_hit = hit.map_or(0, GroupBlocks::len);
+        let total = demand.total_computed_tokens;
+        let skipped = total.saturating_sub(1) / data.block_size;
+        let adopted = skipped.max(num_hit);
+        let filled = total.div_ceil(data.block_size).max(adopted);
+        let (running, len) = self.shape.positions(demand.num_tokens_main_model);
+        let advanced = if filled < running { running - checkpoint } else { filled };
+        let taken = filled - adopted + len.saturating_sub(advanced);
+        let most = 1 + checkpoint + self.shape.num_speculative_blocks;
+        let asked_for = (len as isize - num_hit as isize).min(most as isize);
+        // A state below what the connector brings is passed over, though it was asked for.
+        let is_passed_over = |block: &&BlockId| num_hit <= skipped && asked.pool.is_free(**block);
+        let passed_over = hit.map_or(0, |hit| hit.tail().iter().filter(is_passed_over).count());
+        taken as isize - asked_for - passed_over as isize
     }
 
-    fn is_state(&self) -> bool {
-        true
+    pub(crate) fn check_cache(
+        &self,
+        data: &GroupData,
+        asked: &Asked<'_>,
+        request: &RequestView<'_>,
+        num_tokens: usize,
+    ) -> Result<()> {
+        let Some(state) = asked.state else { return Ok(()) };
+        let caching = StateCaching { data, rules: asked.rules, request };
+        caching.check(asked.pool, state, &self.rows.get(request.id), num_tokens)
     }
 
-    fn supports_partial_hits(&self) -> bool {
-        true
+    pub(crate) fn finalize_partial_tail(
+        &mut self,
+        request: &RequestView<'_>,
+    ) -> Option<(BlockId, usize)> {
+        let tail = self.rows.known(request.id)?.producer_tail.take()?;
+        let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
+        is_last.then_some(tail)
     }
 
-    fn asks_for_partial_hits(&self) -> bool {
-        true
+    pub(crate) fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
+        self.rows.get(request).checkpoint
     }
 
-    fn tail_len(&self, _drops_eagle_block: bool) -> usize {
-        1
+    #[inline(never)]
+    pub(crate) fn end(&mut self, request: RequestId) {
+        self.rows.remove(request);
     }
 
-    fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
-        hit::reachable(reach, self.shape.block_size)
+    #[inline(never)]
+    pub(crate) fn step_starts(&mut self) {
+        self.cached_this_step.clear();
     }
 
-    fn num_blocks_at_end(&self, block_size: usize, num_tokens: usize) -> usize {
-        num_tokens.div_ceil(block_size).min(1) + self.shape.num_speculative_blocks
+    pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
+        self.rows.digest(put);
+        let mut hashes: Vec<_> = self.cached_this_step.iter().collect();
+        hashes.sort_unstable();
+        hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
     }
 
-    fn is_zeroed(&self) -> bool {
-        false
-    }
-
-    fn learn(&mut self, rules: &CacheRules) {
-        self.rules = Some(rules.clone());
-    }
-
-    fn has_own_joints(&self) -> bool {
-        true
-    }
-
-    fn demand<'a>(
+    #[inline(never)]
+    pub(crate) fn demand<'a>(
         &mut self,
         data: &GroupData,
         asked: &Asked<'_>,
@@ -218,86 +275,34 @@ impl Kind for AlignedStates {
         GroupDemand { new, adopted: hit.map_or(&[], |hit| hit.tail()) }
     }
 
-    fn check_step(
-        &self,
-        data: &GroupData,
-        asked: &Asked<'_>,
-        demand: &BlockDemand<'_>,
-        step: &StepAhead<'_>,
-    ) -> Result<bool> {
-        let checkpoint = self.checkpoint_ahead(asked, demand);
-        let row = Row { checkpoint, ..self.rows.get(asked.request) };
-        let caching = self.rules.as_ref().zip(step.num_tokens_to_cache);
-        let caching = caching.map(|(rules, num_tokens)| {
-            (StateCaching { data, rules, request: step.request }, num_tokens)
-        });
-        if let Some((caching, _)) = &caching {
-            caching.check_checkpoint(&row)?;
-        }
-        let num_held = asked.state.map_or(0, |state| state.blocks.len());
-        let num_hit =
-            demand.new_computed_blocks.get(usize::from(data.id)).map_or(0, GroupBlocks::len);
-        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
-        let is_longer = len < num_held + num_hit;
-        let Some(state) = asked.state else { return Ok(is_longer) };
-        let ahead = RowAhead {
-            row,
-            state,
-            num_speculative: self.shape.num_speculative_blocks,
-            num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
-            moved: self.shape.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
-        };
-        ahead
-            .check(asked.pool)
-            .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
-        if let Some((caching, num_tokens)) = caching.filter(|_| !step.adopts) {
-            let block_at = |position| ahead.block(position);
-            let num_cached = ahead.num_cached_blocks();
-            caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)?;
-        }
-        Ok(is_longer)
-    }
-
-    fn num_blocks_beyond_demand(
-        &self,
-        data: &GroupData,
-        asked: &Asked<'_>,
-        demand: &BlockDemand<'_>,
-    ) -> isize {
-        let row = self.rows.get(asked.request);
-        let checkpoint = usize::from(row.checkpoint.is_some());
-        let hit = demand.new_computed_blocks.get(usize::from(data.id));
-        let num_hit = hit.map_or(0, GroupBlocks::len);
-        let total = demand.total_computed_tokens;
-        let skipped = total.saturating_sub(1) / data.block_size;
-        let adopted = skipped.max(num_hit);
-        let filled = total.div_ceil(data.block_size).max(adopted);
-        let (running, len) = self.shape.positions(demand.num_tokens_main_model);
-        let advanced = if filled < running { running - checkpoint } else { filled };
-        let taken = filled - adopted + len.saturating_sub(advanced);
-        let most = 1 + checkpoint + self.shape.num_speculative_blocks;
-        let asked_for = (len as isize - num_hit as isize).min(most as isize);
-        // A state below what the connector brings is passed over, though it was asked for.
-        let is_passed_over = |block: &&BlockId| num_hit <= skipped && asked.pool.is_free(**block);
-        let passed_over = hit.map_or(0, |hit| hit.tail().iter().filter(is_passed_over).count());
-        taken as isize - asked_for - passed_over as isize
-    }
-
-    fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+    #[inline(never)]
+    pub(crate) fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
         let skipped = adoption.total_computed_tokens.saturating_sub(1) / data.block_size;
-        growing::adopt_behind(turn, adoption.hit, skipped);
+        table::adopt_behind(turn, adoption.hit, skipped);
         if let Some(tail) = SharedTail::of_adopted(data, turn, adoption, skipped) {
             self.rows.of(turn.request).shared_tail = Some(tail);
         }
     }
 
-    fn fill_external(&mut self, data: &GroupData, turn: &mut Turn<'_>, external: &External) {
+    #[inline(never)]
+    pub(crate) fn fill_external(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        external: &External,
+    ) {
         if external.num_tokens > 0 && external.total_computed_tokens > 0 {
-            growing::grow(data, turn, external.total_computed_tokens, false);
+            table::grow(data, turn, external.total_computed_tokens, false);
         }
     }
 
-    fn extend(&mut self, data: &GroupData, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+    #[inline(never)]
+    pub(crate) fn extend(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        slots: &Slots,
+    ) -> Vec<BlockId> {
         let num_tokens = slots.num_tokens_main_model;
         let row = self.rows.get(turn.request);
         let before = turn.state.blocks.len();
@@ -337,13 +342,13 @@ impl Kind for AlignedStates {
         new
     }
 
-    fn give_back(
+    #[inline(never)]
+    pub(crate) fn give_back(
         &mut self,
         data: &GroupData,
         turn: &mut Turn<'_>,
         num_computed_tokens: usize,
-        _: Option<usize>,
-    ) -> usize {
+    ) {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
         let row = self.rows.of(turn.request);
         let blocks = &mut turn.state.blocks;
@@ -358,11 +363,10 @@ impl Kind for AlignedStates {
             let released = blocks.release_held(position, position + 1);
             turn.pool.release(&released);
         }
-        // What a prompt leaves behind is no window that moves on: none of it is pinned.
-        0
     }
 
-    fn cache(
+    #[inline(never)]
+    pub(crate) fn cache(
         &mut self,
         data: &GroupData,
         turn: &mut Turn<'_>,
@@ -377,63 +381,22 @@ impl Kind for AlignedStates {
         });
     }
 
-    fn check_cache(
-        &self,
-        data: &GroupData,
-        asked: &Asked<'_>,
-        rules: &CacheRules,
-        request: &RequestView<'_>,
-        num_tokens: usize,
-    ) -> Result<()> {
-        let Some(state) = asked.state else { return Ok(()) };
-        let caching = StateCaching { data, rules, request };
-        caching.check(asked.pool, state, &self.rows.get(request.id), num_tokens)
-    }
-
-    fn finalize_partial_tail(&mut self, request: &RequestView<'_>) -> Option<(BlockId, usize)> {
-        let tail = self.rows.known(request.id)?.producer_tail.take()?;
-        let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
-        is_last.then_some(tail)
-    }
-
-    fn is_given_back(
+    pub(crate) fn is_given_back(
         &self,
         data: &GroupData,
         request: RequestId,
         position: usize,
         num_computed_tokens: usize,
-        _: Option<usize>,
     ) -> bool {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
         self.rows.get(request).is_given_back(position, skipped)
     }
 
-    fn refuses_hits_first(&self) -> bool {
-        false
-    }
-
-    fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
-        self.rows.get(request).checkpoint
-    }
-
-    fn end(&mut self, data: &GroupData, request: RequestId, orders: &mut WorkOrders) {
-        self.rows.remove(request);
-        orders.withdraw(data.id, request);
-    }
-
-    fn step_starts(&mut self) {
-        self.cached_this_step.clear();
-    }
-
-    fn digest(&self, put: &mut dyn FnMut(u64)) {
-        self.rows.digest(put);
-        let mut hashes: Vec<_> = self.cached_this_step.iter().collect();
-        hashes.sort_unstable();
-        hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
-    }
-
-    fn check(&self, _: &GroupData, asked: &Asked<'_>) -> std::result::Result<(), String> {
-        let Some(state) = asked.state else { return Ok(()) };
-        self.rows.get(asked.request).check(state, self.shape.num_speculative_blocks)
+    pub(crate) fn check(
+        &self,
+        request: RequestId,
+        state: &GroupState,
+    ) -> std::result::Result<(), String> {
+        self.rows.get(request).check(state, self.shape.num_speculative_blocks)
     }
 }

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
+use super::checkpoint::Checkpoint;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::group::kind::Checkpoint;
 use crate::group::partial_hits::SharedTail;
 use crate::request::{GroupBlocks, GroupState, RequestId};
 

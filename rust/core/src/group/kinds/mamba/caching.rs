@@ -1,19 +1,16 @@
 //! Which states of a request become cached: those where its blocks end, the one inside a chunk,
 //! and the one where its prompt ends.
 
-use super::checkpoint::last_boundary;
+use super::checkpoint::{Checkpoint, last_boundary};
 use super::hit;
 use super::row::Row;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::cache_rules::CacheRules;
-use crate::group::cache_target::CacheTarget;
-use crate::group::caching;
+use crate::group::caching::{self, CacheTarget};
 use crate::group::data::GroupData;
-use crate::group::kind::Checkpoint;
+use crate::group::mask::{CacheRules, Reach, ReachableBlocks};
 use crate::group::orders::Offload;
 use crate::group::partial_hits::SharedTail;
-use crate::group::retention::{Reach, ReachableBlocks};
 use crate::group::turn::Turn;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestView};

@@ -13,5 +13,9 @@ mod hit;
 mod none;
 mod row;
 
-pub use align::MAMBA;
-pub use none::MAMBA_NONE;
+pub use align::AlignedStates;
+pub(super) use align::MAMBA;
+pub use checkpoint::Checkpoint;
+pub(super) use hit::{longest as longest_hit, reachable as reachable_blocks};
+pub(super) use none::MAMBA_NONE;
+pub use none::RunningState;

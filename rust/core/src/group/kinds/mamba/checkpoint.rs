@@ -1,7 +1,16 @@
 //! States inside a chunk of the prompt: the last boundary of the chunk that a later request can
 //! resume at. The worker exports it into the block before the running state.
 
-use crate::group::cache_rules::CacheRules;
+use crate::group::mask::CacheRules;
+
+/// A state inside a chunk of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Tokens that the state stands for.
+    pub num_tokens: usize,
+    /// The state's position in the request's table.
+    pub position: usize,
+}
 
 /// Where a prompt, or a chunk that ends at `num_tokens`, has its last reusable state.
 pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {

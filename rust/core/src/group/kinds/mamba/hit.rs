@@ -1,8 +1,8 @@
 //! What a later request can hit: the last state that is cached, and nothing else.
 
 use crate::error::Result;
+use crate::group::mask::{Reach, ReachableBlocks};
 use crate::group::query::{GroupHit, HitQuery};
-use crate::group::retention::{Reach, ReachableBlocks};
 use crate::request::GroupBlocks;
 
 /// The longest prefix of which a state is cached; null blocks stand before it.

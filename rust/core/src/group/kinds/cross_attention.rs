@@ -1,0 +1,45 @@
+//! Cross attention: the blocks of what an encoder saw, taken when a request is admitted and kept to
+//! its end. What an encoder saw is a request's own, so nothing of it is shared.
+
+use super::full::FULL;
+use crate::error::{Error, Result};
+use crate::group::data::GroupData;
+use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
+use crate::group::demand::GroupDemand;
+use crate::request::GroupState;
+
+/// Cross attention over what an encoder saw.
+pub(super) static CROSS_ATTENTION: Declaration = Declaration {
+    name: "cross_attention",
+    event_name: "cross_attention",
+    short_name: "cross",
+    vllm_classes: ("CrossAttentionSpec", "CrossAttentionManager"),
+    caching: Caching::Never,
+    sharding: Sharding::Replicated,
+    partial_hits: PartialHits::Never,
+    hit_needs: "nothing",
+    is_prefix_closed: false,
+    covers_tokens: false,
+    starts_with_hit: false,
+    has_usual_table: false,
+    ..FULL
+};
+
+/// Returns the demand of a request: a table as long as the encoder's input.
+#[inline(never)]
+pub(crate) fn demand(
+    data: &GroupData,
+    state: Option<&GroupState>,
+    num_encoder_tokens: usize,
+) -> GroupDemand<'static> {
+    let num_held = state.map_or(0, |state| state.blocks.len());
+    let missing = num_encoder_tokens.div_ceil(data.block_size).saturating_sub(num_held);
+    GroupDemand { new: isize::try_from(missing).unwrap_or(isize::MAX), adopted: &[] }
+}
+
+/// Refuses prefix caching.
+pub(crate) fn check_lookup() -> Result<()> {
+    Err(Error::Config(
+        "a group of kind 'cross_attention' cannot be cached; switch caching off".into(),
+    ))
+}

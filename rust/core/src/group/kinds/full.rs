@@ -1,0 +1,134 @@
+//! Full attention: every block of the prefix is needed, so a hit runs from the start up to the
+//! first block that is missing, or into that block as far as a prompt ended there.
+
+use crate::block::BlockId;
+use crate::error::Result;
+use crate::group::data::GroupData;
+use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
+use crate::group::partial_hits::SharedTail;
+use crate::group::query::{GroupHit, HitQuery};
+use crate::group::table;
+use crate::group::turn::{Adoption, Slots, Turn};
+use crate::request::GroupBlocks;
+
+/// Full attention over keys and values.
+pub(super) static FULL: Declaration = Declaration {
+    name: "full_attention",
+    event_name: "full_attention",
+    short_name: "full",
+    vllm_classes: ("FullAttentionSpec", "FullAttentionManager"),
+    vllm_attributes: &[],
+    required: &[],
+    optional: &[],
+    caching: Caching::Always,
+    sharding: Sharding::Shared,
+    partial_hits: PartialHits::Possible,
+    hit_needs: "the whole prefix",
+    gives_back: "",
+    is_sparse: false,
+    is_pinned_by_drop: false,
+    supports_eagle: true,
+    mixes_block_sizes: true,
+    is_prefix_closed: true,
+    is_state: false,
+    covers_tokens: true,
+    starts_with_hit: true,
+    needs_zeroing: true,
+    refuses_hit_first: true,
+    has_usual_table: true,
+};
+
+/// Full attention over a compressed latent.
+pub(super) static MLA: Declaration = Declaration {
+    name: "mla_attention",
+    event_name: "mla_attention",
+    short_name: "mla",
+    vllm_classes: ("MLAAttentionSpec", "FullAttentionManager"),
+    ..FULL
+};
+
+/// Full attention's hidden states, kept to be extracted.
+pub(super) static HIDDEN_STATES: Declaration = Declaration {
+    name: "hidden_states",
+    event_name: "mla_attention",
+    short_name: "hidden",
+    vllm_classes: ("HiddenStateCacheSpec", "FullAttentionManager"),
+    ..FULL
+};
+
+/// Full attention.
+#[derive(Clone, Debug, Default)]
+pub struct FullAttention {
+    /// The shared block of a hit that ends inside it, until the step that comes with the hit.
+    shared_tail: Option<SharedTail>,
+}
+
+impl FullAttention {
+    pub(crate) fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+        table::adopt(data, turn, adoption);
+        if data.has_partial_hits {
+            self.shared_tail = SharedTail::of_adopted(data, turn, adoption, 0);
+        }
+    }
+
+    /// Whether the hit that was just attached ends inside a block.
+    #[inline]
+    pub(crate) fn has_shared_tail(&self) -> bool {
+        self.shared_tail.is_some()
+    }
+
+    /// Gives the request a copy of the block that its hit ends inside, then the blocks of its step.
+    #[cold]
+    pub(crate) fn copy_and_extend(
+        &mut self,
+        data: &GroupData,
+        turn: &mut Turn<'_>,
+        slots: &Slots,
+    ) -> Vec<BlockId> {
+        let mut new = Vec::new();
+        if let Some(tail) = self.shared_tail.take() {
+            turn.pool.take(1, &mut new);
+            tail.replace_by(data, turn, new[0]);
+            // The copy is zeroed first wherever the blocks of any group are.
+            turn.orders.zero(data.id, &new);
+        }
+        new.append(&mut table::extend(data, turn, slots.num_tokens));
+        new
+    }
+}
+
+/// Returns the longest cached prefix, aligned as the query asks.
+pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
+    let mut found = query.cached_prefix()?;
+    let mut length = found[0].len() * query.block_size;
+    if query.is_fine_grained() {
+        length = extend_into_block(query, &mut found)?.unwrap_or(length);
+    }
+    if query.drop_eagle_block && length > 0 {
+        length -= query.alignment.min(query.block_size);
+    }
+    length -= length % query.alignment;
+    let num_blocks = length.div_ceil(query.block_size);
+    let blocks = found.into_iter().map(|mut ids| {
+        ids.truncate(num_blocks);
+        GroupBlocks::new(0, ids)
+    });
+    Ok(GroupHit { length, blocks: blocks.collect() })
+}
+
+/// Adds the block that is cached up to some hash block inside it, the last one that there is: the
+/// length of the hit that ends there.
+fn extend_into_block(query: &HitQuery<'_>, found: &mut [Vec<BlockId>]) -> Result<Option<usize>> {
+    let per_block = query.block_size / query.alignment;
+    let first = found[0].len() * per_block;
+    let last = (first + per_block - 1)
+        .min(query.max_length / query.alignment)
+        .min(query.unit_hashes.len());
+    for num_units in (first + 1..=last).rev() {
+        if let Some(tail) = query.find_unit(num_units)? {
+            found.iter_mut().zip(tail).for_each(|(ids, block)| ids.push(block));
+            return Ok(Some(num_units * query.alignment));
+        }
+    }
+    Ok(None)
+}
