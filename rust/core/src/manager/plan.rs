@@ -180,7 +180,7 @@ pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
     let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
     let mark = |group: &Group| Mark {
         is_tail: is_tail(group),
-        is_watched: group.is_cacheable && (all_are_tails || !is_tail(group)),
+        is_sampleable: group.is_cacheable && (all_are_tails || !is_tail(group)),
         ..Mark::default()
     };
     groups.iter().map(mark).collect()

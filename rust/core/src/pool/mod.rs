@@ -29,11 +29,10 @@ pub use blocks::{Blocks, MAX_REFERENCES, NO_SEGMENT, SegmentId};
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
 pub use eviction::adaptive::{
-    Adaptive, AdaptiveOrder, Claim, Mark, Ordering, Parting, SampleCounts, Standing,
+    Adaptive, AdaptiveOrder, Grade, Mark, Nearness, Ordering, Parting, SampleCounts,
 };
-pub use eviction::nearness::Nearness;
+pub use eviction::priority::{Claim, Standing};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
-pub use eviction::value::Grade;
 pub use index::aliases::AliasKeys;
 pub use index::cursor::PrefixCursor;
 pub use index::removals::{LogPosition, RemovalLog, RemovedKey};

@@ -3,7 +3,8 @@
 use crate::block::BlockId;
 use crate::pool::block_pool::BlockPool;
 use crate::pool::blocks::Blocks;
-use crate::pool::eviction::adaptive::{Adaptive, Claim, Parting, Standing};
+use crate::pool::eviction::adaptive::{Adaptive, Parting};
+use crate::pool::eviction::priority::{Claim, Standing};
 
 impl BlockPool {
     /// The adaptive policy, if it is in force.
@@ -62,7 +63,7 @@ impl BlockPool {
     #[inline]
     pub fn promote_beside(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
         if let Some((adaptive, _)) = self.adaptive_mut() {
-            adaptive.promote_beside(tails, prefix);
+            adaptive.promote_each(tails, prefix);
         }
     }
 
@@ -97,7 +98,7 @@ impl BlockPool {
     #[inline(never)]
     pub fn claim_again(&mut self, ids: impl IntoIterator<Item = BlockId>) {
         if let Some((adaptive, blocks)) = self.adaptive_mut() {
-            adaptive.raise(blocks, ids);
+            adaptive.raise_priorities(blocks, ids);
         }
     }
 

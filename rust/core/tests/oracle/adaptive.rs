@@ -18,8 +18,7 @@
 //! later: it waits beside that block.
 //!
 //! This file has the order; the modules below have the rest. Not modelled, and never reached by the
-//! random traffic: times to live beyond 49 days count as endless, and sampled names that nobody
-//! mentions for 128 epochs are forgotten.
+//! random traffic: sampled keys that are not used for 128 epochs are forgotten.
 
 pub mod block;
 pub mod calls;
@@ -122,7 +121,7 @@ impl Adaptive {
     /// Returns the group of full blocks, in a model that has tails.
     pub fn full_group(&self) -> Option<GroupId> {
         let has_tails = self.marks.iter().any(|mark| mark.is_tail);
-        let full = self.marks.iter().position(|mark| mark.is_watched && !mark.is_tail)?;
+        let full = self.marks.iter().position(|mark| mark.is_sampleable && !mark.is_tail)?;
         has_tails.then_some(full as GroupId)
     }
 

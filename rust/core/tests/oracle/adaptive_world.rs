@@ -48,8 +48,8 @@ struct World {
 
 impl World {
     fn new(num_blocks: usize, are_all_tails: bool) -> Self {
-        let full = Mark { is_tail: are_all_tails, is_watched: true, ..Mark::default() };
-        let tail = Mark { is_tail: true, is_watched: are_all_tails, ..Mark::default() };
+        let full = Mark { is_tail: are_all_tails, is_sampleable: true, ..Mark::default() };
+        let tail = Mark { is_tail: true, is_sampleable: are_all_tails, ..Mark::default() };
         let (marks, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
         let adaptive = AdaptiveOrder { marks: marks.clone(), num_protected: MAX_PROTECTED };
         let engine = BlockPool::with_order(num_blocks, marks.len(), order, true, Some(adaptive));

@@ -165,7 +165,7 @@ impl World {
         let are_all_tails = groups.iter().all(|group| group.window.is_some());
         let marks = groups.iter().map(|group| Mark {
             is_tail: group.window.is_some(),
-            is_watched: are_all_tails || group.window.is_none(),
+            is_sampleable: are_all_tails || group.window.is_none(),
             ..Mark::default()
         });
         let max_protected = (num_blocks - 1) / 4;

@@ -34,8 +34,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn pool() -> BlockPool {
-    let whole = Mark { is_watched: true, ..Mark::default() };
-    let tail = Mark { grade: Grade::new(2), is_tail: true, is_watched: false };
+    let whole = Mark { is_sampleable: true, ..Mark::default() };
+    let tail = Mark { grade: Grade::new(2), is_tail: true, is_sampleable: false };
     let order = AdaptiveOrder { marks: vec![whole, tail], num_protected: 100 };
     BlockPool::with_order(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order))
         .expect("a pool")

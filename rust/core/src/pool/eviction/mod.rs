@@ -7,14 +7,12 @@
 pub(crate) mod by_hand;
 
 pub(crate) mod adaptive;
+pub(crate) mod priority;
 pub(crate) mod queue;
 
-pub(crate) mod nearness;
-pub(crate) mod value;
-
+use adaptive::Grade;
 use adaptive::{Adaptive, AdaptiveOrder};
 use queue::{Queue, RecycleOrder};
-use value::Grade;
 
 use crate::block::{BlockId, CacheKey};
 use crate::pool::blocks::Blocks;

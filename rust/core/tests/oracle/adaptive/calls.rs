@@ -102,7 +102,7 @@ impl Adaptive {
         {
             let behind = cached.num_prompt_tokens.checked_sub(end);
             // What was generated is not watched: in a replay nobody asks for it again.
-            let is_watched = self.marks[usize::from(group)].is_watched && behind.is_some();
+            let is_watched = self.marks[usize::from(group)].is_sampleable && behind.is_some();
             self.start(block, group, is_watched);
             let nearness = behind.filter(|_| self.full_group() == Some(group)).and_then(nearness);
             let state = self.block(block);
@@ -119,7 +119,7 @@ impl Adaptive {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
         if is_new {
-            self.start(block, key.group, self.marks[usize::from(key.group)].is_watched);
+            self.start(block, key.group, self.marks[usize::from(key.group)].is_sampleable);
             self.priorities.computed(&[block]);
             self.end_epochs();
         }
@@ -130,7 +130,7 @@ impl Adaptive {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
         let group = keys[0].group;
-        self.start(to, group, self.marks[usize::from(group)].is_watched);
+        self.start(to, group, self.marks[usize::from(group)].is_sampleable);
         self.priorities.computed(&[to]);
         self.end_epochs();
         *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };

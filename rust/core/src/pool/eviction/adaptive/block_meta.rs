@@ -1,98 +1,113 @@
-//! What the order of eviction knows of a block: four bytes.
+//! What the adaptive policy knows of a block, in 32 bits: how often it was used, its value, flags,
+//! the place where it is while it is free and cached, and the epoch in which it became so.
 
-use crate::pool::eviction::nearness::Nearness;
-use crate::pool::eviction::value::Grade;
+use bytemuck::Zeroable;
+
+use crate::pool::eviction::adaptive::nearness::Nearness;
+use crate::pool::eviction::adaptive::value::Grade;
 
 /// What is known of a block when it becomes cached.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     /// What it is worth.
     pub grade: Grade,
-    /// Whether it is part of a window's tail or a state, which alone can serve a hit's end.
+    /// Whether it is part of a tail, which alone can serve a hit's end.
     pub is_tail: bool,
-    /// Whether the sample may have it.
-    pub is_watched: bool,
+    /// Whether the shadow caches may sample it.
+    pub is_sampleable: bool,
 }
 
 /// Where a free cached block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In use, or in another queue.
+pub(super) enum Place {
+    /// In none of the others: it is in use, or in the free queue.
     Elsewhere,
     /// In one of the ranked lists.
-    Listed,
-    /// In the held tier.
-    Held,
-    /// On a rung of the ladder, for blocks of another priority than the default.
-    Ladder,
+    Ranked,
+    /// Among the protected tails.
+    Protected,
+    /// In the list of its priority.
+    PriorityList,
 }
 
-pub(crate) mod bit {
+pub(super) mod bit {
     pub const USES: u32 = 0xf;
-    pub const GRADE_SHIFT: u32 = 4;
-    pub const GRADE: u32 = 0x7 << GRADE_SHIFT;
-    /// Grades beyond those worth holding have one of these.
-    pub const POOR: u32 = 0x6 << GRADE_SHIFT;
+    pub const VALUE_SHIFT: u32 = 4;
+    pub const VALUE: u32 = 0x7 << VALUE_SHIFT;
+    /// Values below those that tails are protected for have one of these.
+    pub const LOW_VALUE: u32 = 0x6 << VALUE_SHIFT;
     pub const TAIL: u32 = 1 << 7;
-    pub const WATCHED_SHIFT: u32 = 8;
-    pub const WATCHED: u32 = 1 << WATCHED_SHIFT;
-    pub const LISTED: u32 = 1 << 9;
-    pub const HELD: u32 = 1 << 10;
+    pub const SAMPLEABLE_SHIFT: u32 = 8;
+    pub const SAMPLEABLE: u32 = 1 << SAMPLEABLE_SHIFT;
+    pub const RANKED: u32 = 1 << 9;
+    pub const PROTECTED: u32 = 1 << 10;
     pub const SAMPLED: u32 = 1 << 11;
-    pub const CLAIMED: u32 = 1 << 12;
-    pub const LADDER: u32 = 1 << 13;
-    pub const HIT: u32 = 1 << 14;
-    pub const LASTS: u32 = 1 << 15;
-    /// What lets a tail wait on.
-    pub const WAITS_ON: u32 = HIT | LASTS;
+    pub const HAS_PRIORITY: u32 = 1 << 12;
+    pub const PRIORITY_LIST: u32 = 1 << 13;
+    pub const RESUMED: u32 = 1 << 14;
+    pub const LASTING: u32 = 1 << 15;
+    /// What earns a tail a second chance.
+    pub const SECOND_CHANCE: u32 = RESUMED | LASTING;
     pub const NEARNESS_SHIFT: u32 = 16;
     pub const EPOCH_SHIFT: u32 = 18;
     pub const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
-    pub const PLACE: u32 = LISTED | HELD | LADDER;
-    /// What decides where a block waits.
-    pub const WAITING: u32 = USES | GRADE | TAIL | CLAIMED;
+    pub const PLACE: u32 = RANKED | PROTECTED | PRIORITY_LIST;
+    /// What decides in which list a free block is.
+    pub const LIST_KEY: u32 = USES | VALUE | TAIL | HAS_PRIORITY;
 }
 
 /// What is known of one block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tag(pub(crate) u32);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
+#[repr(transparent)]
+pub(super) struct BlockMeta(pub u32);
 
-impl Tag {
-    pub fn waiting(self) -> Waiting {
-        Waiting(self.0 & bit::WAITING)
+impl BlockMeta {
+    /// A block that becomes cached is used for the first time.
+    pub fn first(class: Mark) -> Self {
+        let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
+        let flags = flag(class.is_tail, bit::TAIL)
+            | flag(class.is_sampleable, bit::SAMPLEABLE)
+            | flag(class.grade.lasts(), bit::LASTING);
+        Self(1 | (class.grade.halvings() as u32) << bit::VALUE_SHIFT | flags)
+    }
+
+    pub fn list_key(self) -> ListKey {
+        ListKey(self.0 & bit::LIST_KEY)
     }
 
     pub fn is_sampled(self) -> bool {
         self.0 & bit::SAMPLED != 0
     }
 
-    pub fn uses(self) -> Uses {
-        Uses(self.0 & bit::USES)
+    pub fn has_priority(self) -> bool {
+        self.0 & bit::HAS_PRIORITY != 0
     }
 
-    /// Whether a request claimed another priority for it.
-    pub fn is_claimed(self) -> bool {
-        self.0 & bit::CLAIMED != 0
-    }
-
-    /// 1 if it is watched, else 0.
+    /// Returns 1 if the shadow caches may sample the block, else 0.
     #[inline]
-    pub fn num_watched(self) -> usize {
-        (self.0 >> bit::WATCHED_SHIFT) as usize & 1
+    pub fn num_sampleable(self) -> usize {
+        (self.0 >> bit::SAMPLEABLE_SHIFT) as usize & 1
     }
 
-    /// Whether it is part of a window's tail or a state that is held while its request runs.
+    /// Whether the block gets a second chance when it is due for eviction, if its prefix was used
+    /// since. It is a tail of some value, and a request resumed there since its last second chance,
+    /// or its value lasts. Where no request resumed although the prefix was used, longer prompts go
+    /// on from there, and hits end elsewhere.
     #[inline]
-    pub fn is_held_tail(self) -> bool {
-        self.waiting().is_held_tail()
+    pub fn has_second_chance(self) -> bool {
+        self.list_key().is_protectable() && self.0 & bit::SECOND_CHANCE != 0
     }
 
-    /// Whether it is such a tail, and a request resumed there since it last waited on, or it lasts.
-    /// Another that none resumed at although its prefix was used is inside of longer prompts by now,
-    /// where hits end elsewhere.
+    /// Returns bits for which neither this block has a second chance nor any other block with the
+    /// same ones.
     #[inline]
-    pub fn may_wait_on(self) -> bool {
-        self.is_held_tail() && self.0 & bit::WAITS_ON != 0
+    pub fn bits_against_second_chance(self) -> Option<u32> {
+        match self.0 {
+            meta if meta & bit::TAIL == 0 => Some(bit::TAIL),
+            meta if meta & bit::SECOND_CHANCE == 0 => Some(bit::SECOND_CHANCE),
+            meta if meta & bit::LOW_VALUE != 0 => Some(bit::LOW_VALUE),
+            _ => None,
+        }
     }
 
     /// How near the end of its prompt a full block lies.
@@ -105,42 +120,91 @@ impl Tag {
         Epoch(self.0 >> bit::EPOCH_SHIFT)
     }
 
-    /// The bits for which neither this block may wait on nor any other that has them alike.
-    #[inline]
-    pub fn why_it_leaves(self) -> Option<u32> {
-        match self.0 {
-            tag if tag & bit::TAIL == 0 => Some(bit::TAIL),
-            tag if tag & bit::WAITS_ON == 0 => Some(bit::WAITS_ON),
-            tag if tag & bit::POOR != 0 => Some(bit::POOR),
-            _ => None,
-        }
-    }
-
-    /// A block that becomes cached is used for the first time.
-    pub fn first(mark: Mark) -> Self {
-        let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
-        let flags = flag(mark.is_tail, bit::TAIL)
-            | flag(mark.is_watched, bit::WATCHED)
-            | flag(mark.grade.lasts(), bit::LASTS);
-        Self(1 | (mark.grade.halvings() as u32) << bit::GRADE_SHIFT | flags)
-    }
-
     pub fn place(self) -> Place {
-        if self.0 & bit::LISTED != 0 {
-            Place::Listed
-        } else if self.0 & bit::HELD != 0 {
-            Place::Held
-        } else if self.0 & bit::LADDER != 0 {
-            Place::Ladder
+        if self.0 & bit::RANKED != 0 {
+            Place::Ranked
+        } else if self.0 & bit::PROTECTED != 0 {
+            Place::Protected
+        } else if self.0 & bit::PRIORITY_LIST != 0 {
+            Place::PriorityList
         } else {
             Place::Elsewhere
         }
     }
 }
 
+/// What a block's metadata becomes.
+impl BlockMeta {
+    /// A hit uses the block once more. A tail that serves a hit has the value of the full blocks
+    /// that it goes with.
+    #[inline]
+    pub fn hit(self) -> Self {
+        let next = self.0.wrapping_add(1);
+        let uses = if next & bit::USES == 0 { self.0 } else { next };
+        Self(uses & !bit::VALUE | bit::RESUMED)
+    }
+
+    /// The block leaves the place where it is.
+    #[inline]
+    pub fn removed(self) -> Self {
+        Self(self.0 & !bit::PLACE)
+    }
+
+    /// The block enters a list that [`TargetList::accepts`] it.
+    #[inline]
+    pub fn entered(self, list: TargetList) -> Self {
+        Self(self.0 & !(bit::PLACE | bit::EPOCH) | list.place)
+    }
+
+    /// The block enters the list of its priority.
+    pub fn entered_priority_list(self, epoch: Epoch) -> Self {
+        Self(self.0 & !(bit::PLACE | bit::EPOCH) | bit::PRIORITY_LIST | epoch.bits())
+    }
+
+    /// The block joins the protected tails.
+    pub fn protected(self) -> Self {
+        Self(self.0 & !bit::PLACE | bit::PROTECTED)
+    }
+
+    pub fn with_value(self, value: Grade) -> Self {
+        Self(self.0 & !bit::VALUE | (value.halvings() as u32) << bit::VALUE_SHIFT)
+    }
+
+    /// The block has been used at least as often as another.
+    #[inline]
+    pub fn with_uses_of(self, other: Self) -> Self {
+        let uses = (self.0 & bit::USES).max(other.0 & bit::USES);
+        Self(self.0 & !bit::USES | uses)
+    }
+
+    /// A sequence ends at a tail, which has been used as often as a block of its prefix.
+    #[inline]
+    pub fn end_of_sequence(self, prefix: Self) -> Self {
+        Self(self.with_uses_of(prefix).0 & !bit::VALUE)
+    }
+
+    /// A full block that has just become cached lies near the end of its prompt.
+    #[inline]
+    pub fn with_nearness(self, nearness: Nearness) -> Self {
+        Self(self.0 | nearness.bits() << bit::NEARNESS_SHIFT)
+    }
+
+    /// The block had its second chance, and gets another only if a request resumes there again.
+    pub fn used_second_chance(self) -> Self {
+        Self(self.0 & !bit::RESUMED)
+    }
+
+    pub fn with_priority(self, has_priority: bool) -> Self {
+        match has_priority {
+            true => Self(self.0 | bit::HAS_PRIORITY),
+            false => Self(self.0 & !bit::HAS_PRIORITY),
+        }
+    }
+}
+
 /// An epoch, modulo 2^14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(u32);
+pub(super) struct Epoch(u32);
 
 impl Epoch {
     const MASK: u32 = bit::EPOCH >> bit::EPOCH_SHIFT;
@@ -150,134 +214,27 @@ impl Epoch {
         Self(n as u32 & Self::MASK)
     }
 
-    /// How many ended since an earlier one.
+    /// Returns how many epochs have ended since an earlier one.
     pub fn age(self, earlier: Self) -> usize {
         (self.0.wrapping_sub(earlier.0) & Self::MASK) as usize
     }
 
-    /// The one so many before.
+    /// Returns the epoch that ended so many before this one.
     pub fn before(self, age: usize) -> Self {
         Self::new((self.0 as usize).wrapping_sub(age))
     }
 
-    pub(crate) fn bits(self) -> u32 {
+    fn bits(self) -> u32 {
         self.0 << bit::EPOCH_SHIFT
     }
 }
 
-/// How blocks of one list wait: what they have in common, and what becomes of their tags.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp {
-    pub(crate) mask: u32,
-    pub(crate) waiting: u32,
-    pub(crate) place: u32,
-}
-
-impl Stamp {
-    /// As no block waits.
-    pub const NONE: Self = Self { mask: 0, waiting: u32::MAX, place: 0 };
-
-    /// For blocks of one list in an epoch; tails are kept apart if some of them may be held.
-    pub fn new(waiting: Waiting, epoch: Epoch, are_tails_apart: bool) -> Self {
-        let mask = if are_tails_apart { bit::WAITING } else { bit::WAITING & !bit::TAIL };
-        let place = bit::LISTED | epoch.bits();
-        Self { mask, waiting: waiting.0 & mask, place }
-    }
-
-    /// The class of the blocks.
-    pub fn class(self) -> usize {
-        Waiting(self.waiting).class()
-    }
-}
-
-/// How often a block has been used, as far as it is counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Uses(pub(crate) u32);
-
-/// The tags of blocks in a row, in the order of their ids, which have some bits alike.
-pub(crate) struct TagRow<'a> {
-    tags: &'a mut [u32],
-    /// Where any of them differs from the first.
-    differing: u32,
-}
-
-impl<'a> TagRow<'a> {
-    /// None if not all have these bits of a mask.
-    #[inline]
-    pub fn of(tags: &'a mut [u32], mask: u32, bits: u32) -> Option<Self> {
-        let [first, .., last] = *tags else { return None };
-        if (first & mask ^ bits) | (last & mask ^ bits) != 0 {
-            return None;
-        }
-        let (parts, rest) = tags.as_chunks::<PART>();
-        let differing = parts
-            .iter()
-            .fold(0, |any, part| any | part.iter().fold(0, |any, tag| any | tag ^ first));
-        let differing = rest.iter().fold(differing, |any, tag| any | tag ^ first);
-        (differing & mask == 0).then_some(Self { tags, differing })
-    }
-
-    /// As [`super::block_metas::Tags::wait_alike`], of each; how many are watched.
-    #[inline]
-    pub fn wait(&mut self, stamp: Stamp) -> usize {
-        let fields = bit::PLACE | bit::EPOCH;
-        self.change(fields, |tag| tag & !fields | stamp.place);
-        self.num_watched()
-    }
-
-    /// As [`super::block_metas::Tags::hit`], of each, which leaves the list that it is in; how many are
-    /// watched.
-    #[inline]
-    pub fn hit(&mut self) -> usize {
-        self.change(bit::USES | bit::GRADE | bit::PLACE | bit::HIT, |tag| used(tag) & !bit::PLACE);
-        self.num_watched()
-    }
-
-    /// As [`super::block_metas::Tags::leave`], of each; how many are watched.
-    #[inline]
-    pub fn leave(&mut self) -> usize {
-        self.change(bit::PLACE, |tag| tag & !bit::PLACE);
-        self.num_watched()
-    }
-
-    /// Changes fields of all in a way that depends on nothing but these fields.
-    #[inline]
-    fn change(&mut self, fields: u32, change: impl Fn(u32) -> u32) {
-        if self.differing & fields != 0 {
-            return self.tags.iter_mut().for_each(|tag| *tag = change(*tag));
-        }
-        // Each field has one value in all, so that nothing is carried over to the next.
-        let difference = change(self.tags[0]).wrapping_sub(self.tags[0]);
-        let (parts, rest) = self.tags.as_chunks_mut::<PART>();
-        let tags = parts.iter_mut().flatten().chain(rest);
-        tags.for_each(|tag| *tag = tag.wrapping_add(difference));
-    }
-
-    fn num_watched(&self) -> usize {
-        let is_watched = |tag: u32| (tag >> bit::WATCHED_SHIFT & 1) as usize;
-        match self.differing & bit::WATCHED {
-            0 => is_watched(self.tags[0]) * self.tags.len(),
-            _ => self.tags.iter().map(|&tag| is_watched(tag)).sum(),
-        }
-    }
-}
-
-/// Tags that are looked at side by side.
-const PART: usize = 32;
-
-/// The bits of a block that is hit: one more use, the best grade.
-#[inline]
-pub(crate) fn used(was: u32) -> u32 {
-    let next = was.wrapping_add(1);
-    let uses = if next & bit::USES == 0 { was } else { next };
-    uses & !bit::GRADE | bit::HIT
-}
-
-/// How a free block waits.
+/// What decides in which list a free block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting(u32);
+pub(super) struct ListKey(u32);
 
-impl Waiting {
+impl ListKey {
+    /// The frequency class.
     pub fn class(self) -> usize {
         match self.0 & bit::USES {
             0 | 1 => 0,
@@ -287,21 +244,51 @@ impl Waiting {
         }
     }
 
-    pub fn grade(self) -> Grade {
-        Grade::new(((self.0 & bit::GRADE) >> bit::GRADE_SHIFT) as usize)
+    pub fn value(self) -> Grade {
+        Grade::new(((self.0 & bit::VALUE) >> bit::VALUE_SHIFT) as usize)
     }
 
-    /// Whether it is part of a window's tail or a state.
-    pub fn is_tail(self) -> bool {
-        self.0 & bit::TAIL != 0
+    /// Whether the block is a tail that is not worth protection.
+    pub fn is_tail_of_low_value(self) -> bool {
+        self.0 & bit::TAIL != 0 && self.0 & bit::LOW_VALUE != 0
     }
 
-    /// Whether it is a tail that is held while its request runs: see [`Grade::is_worth_holding`].
+    /// Whether the block is a tail that is protected while its request runs: see
+    /// [`Grade::is_worth_holding`].
     #[inline]
-    pub fn is_held_tail(self) -> bool {
-        self.0 & (bit::TAIL | bit::POOR) == bit::TAIL
+    pub fn is_protectable(self) -> bool {
+        self.0 & (bit::TAIL | bit::LOW_VALUE) == bit::TAIL
     }
 }
 
-/// Classes of blocks by the uses of their prefix: 1, 2 to 3, 4 to 7, 8 and more.
-pub(crate) const CLASSES: usize = 4;
+/// The ranked list that blocks enter which are released one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TargetList {
+    /// The bits that the list's blocks have in common.
+    pub mask: u32,
+    pub key: u32,
+    /// The place and the epoch of the list's blocks.
+    place: u32,
+}
+
+impl TargetList {
+    /// A list that accepts no block.
+    pub const NONE: Self = Self { mask: 0, key: u32::MAX, place: 0 };
+
+    /// The list of a key and an epoch. Tails enter it together with full blocks unless
+    /// `are_tails_apart`, since some of them may have to be protected.
+    pub fn new(key: ListKey, epoch: Epoch, are_tails_apart: bool) -> Self {
+        let mask = if are_tails_apart { bit::LIST_KEY } else { bit::LIST_KEY & !bit::TAIL };
+        Self { mask, key: key.0 & mask, place: bit::RANKED | epoch.bits() }
+    }
+
+    #[inline]
+    pub fn accepts(self, meta: BlockMeta) -> bool {
+        meta.0 & self.mask == self.key
+    }
+
+    /// The frequency class of the list.
+    pub fn class(self) -> usize {
+        ListKey(self.key).class()
+    }
+}

@@ -1,188 +1,211 @@
-//! The tags of all blocks.
+//! The metadata of all blocks, and of many of them at once.
 
-use super::block_meta::{Epoch, Place, Stamp, Tag, TagRow, bit, used};
-use super::meta_writer::TagWriter;
+use std::ops::Index;
+
+use super::block_meta::{BlockMeta, TargetList, bit};
 use super::sampled::Sampled;
-use crate::block::BlockId;
+use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::prefault;
 use crate::pool::blocks::run::IdRun;
-use crate::pool::eviction::nearness::Nearness;
-use crate::pool::eviction::value::Grade;
 
-/// The tags of all blocks.
+/// The metadata of all blocks.
 #[derive(Debug)]
-pub(crate) struct Tags {
-    tags: Vec<u32>,
-    /// Those whose tags say so.
+pub(super) struct BlockMetas {
+    metas: Vec<BlockMeta>,
+    /// The blocks whose metadata says that they are sampled.
     sampled: Sampled,
 }
 
-impl Tags {
+impl Index<BlockId> for BlockMetas {
+    type Output = BlockMeta;
+
+    fn index(&self, block: BlockId) -> &BlockMeta {
+        &self.metas[block as usize]
+    }
+}
+
+impl BlockMetas {
     pub fn new(num_blocks: usize) -> Self {
-        Self { tags: prefault::zeros(num_blocks), sampled: Sampled::new(num_blocks) }
+        Self { metas: prefault::zeros(num_blocks), sampled: Sampled::new(num_blocks) }
     }
 
-    fn get(&self, block: BlockId) -> u32 {
-        self.tags[block as usize]
-    }
-
-    pub fn of(&self, block: BlockId) -> Tag {
-        Tag(self.get(block))
-    }
-
-    fn get_mut(&mut self, block: BlockId) -> &mut u32 {
-        &mut self.tags[block as usize]
-    }
-
-    /// To change the tags of many blocks.
+    /// The metadata of every block, for loops. Whether a block is sampled must not be changed.
     #[inline]
-    pub fn writer(&mut self) -> TagWriter<'_> {
-        TagWriter::new(&mut self.tags, &mut self.sampled)
+    pub fn all_mut(&mut self) -> &mut [BlockMeta] {
+        &mut self.metas
     }
 
-    /// To change the tags of blocks in a row that wait alike; none if they do not, or the null
-    /// block is among them.
+    /// Changes the metadata of a block, but not whether it is sampled. Returns what it was.
     #[inline]
-    pub fn row_alike(&mut self, row: IdRun, stamp: Stamp) -> Option<TagRow<'_>> {
-        TagRow::of(row.slice_mut(&mut self.tags)?, stamp.mask, stamp.waiting)
+    pub fn update(
+        &mut self,
+        block: BlockId,
+        change: impl FnOnce(BlockMeta) -> BlockMeta,
+    ) -> BlockMeta {
+        let meta = &mut self.metas[block as usize];
+        let was = *meta;
+        *meta = change(was);
+        was
     }
 
-    /// To change the tags of blocks in a row that are all in a list, or all in none, and of which no
-    /// request claimed any; none if it is not so, or the null block is among them.
+    /// Lets a block enter a list if the list accepts it. Returns what its metadata was then.
     #[inline]
-    pub fn row_of_plain(&mut self, row: IdRun, are_listed: bool) -> Option<TagRow<'_>> {
-        let place = if are_listed { bit::LISTED } else { 0 };
-        TagRow::of(row.slice_mut(&mut self.tags)?, bit::PLACE | bit::CLAIMED, place)
+    pub fn enter(&mut self, block: BlockId, list: TargetList) -> Option<BlockMeta> {
+        let meta = &mut self.metas[block as usize];
+        let was = *meta;
+        list.accepts(was).then(|| {
+            *meta = was.entered(list);
+            was
+        })
     }
 
-    /// To change the tags of blocks in a row, none of which may wait on; none if some may, they are
-    /// few, or the null block is among them.
-    #[inline]
-    pub fn row_that_leaves(&mut self, row: IdRun) -> Option<TagRow<'_>> {
-        if row.len() < IdRun::MIN_LEN {
-            return None;
-        }
-        let first = self.of(row.first);
-        let mask = first.why_it_leaves()?;
-        TagRow::of(row.slice_mut(&mut self.tags)?, mask, first.0 & mask)
+    /// Blocks become cached. Null blocks are passed over. Returns how many others there are.
+    pub fn start_each(&mut self, ids: &[BlockId], first: BlockMeta) -> usize {
+        let Self { metas, sampled } = self;
+        let cached = ids.iter().filter(|&&block| block != NULL_BLOCK);
+        let start = |&block: &BlockId| {
+            let meta = &mut metas[block as usize];
+            let was = meta.0;
+            *meta = BlockMeta(was & bit::PLACE | first.0);
+            if (was ^ first.0) & bit::SAMPLED != 0 {
+                sampled.toggle(block);
+            }
+        };
+        cached.map(start).count()
     }
 
-    /// Blocks in a row become cached, if none of them is in a place yet; whether it is so.
+    /// Blocks of a run become cached, unless one of them is in a place. Returns whether they do.
     #[inline]
-    pub fn start_row(&mut self, row: IdRun, first: Tag) -> bool {
-        let Some(tags) = row.slice_mut(&mut self.tags) else { return false };
-        if tags.iter().fold(0, |any, tag| any | tag) & bit::PLACE != 0 {
+    pub fn start_run(&mut self, run: IdRun, first: BlockMeta) -> bool {
+        let Some(metas) = run.slice_mut(&mut self.metas) else { return false };
+        if metas.iter().fold(0, |any, meta| any | meta.0) & bit::PLACE != 0 {
             return false;
         }
-        tags.fill(first.0);
-        self.sampled.remove_row(row);
+        metas.fill(first);
+        self.sampled.remove_row(run);
         true
     }
 
-    /// A block that was not of the sample is from now on.
+    /// Copies all but the place.
+    pub fn copy(&mut self, from: BlockId, to: BlockId) {
+        self.start_each(&[to], self[from].removed());
+    }
+
+    /// A block that was not sampled is so from now on.
     #[inline]
     pub fn add_to_sample(&mut self, block: BlockId) {
-        *self.get_mut(block) |= bit::SAMPLED;
+        self.metas[block as usize].0 |= bit::SAMPLED;
         self.sampled.toggle(block);
     }
 
-    /// The blocks of the sample.
     pub fn sampled(&self) -> &Sampled {
         &self.sampled
     }
 
-    /// What is wrong with the blocks of the sample.
+    /// Says which block is wrongly in the set of sampled ones, or missing there.
     pub fn check(&self) -> Result<(), String> {
-        let is_wrong = |block: &BlockId| self.of(*block).is_sampled() != self.sampled.has(*block);
-        match (0..self.tags.len() as u32).find(is_wrong) {
+        let is_wrong = |block: &BlockId| self[*block].is_sampled() != self.sampled.has(*block);
+        match (0..self.metas.len() as u32).find(is_wrong) {
             Some(block) => Err(format!("block {block} is listed wrongly in the sample")),
             None => Ok(()),
         }
     }
+}
 
-    /// All but the place.
-    pub fn copy(&mut self, from: BlockId, to: BlockId) {
-        let tag = Tag(self.get(from) & !bit::PLACE);
-        self.writer().start(to, tag);
+/// Runs whose blocks are to be changed alike. None if they are not alike, or the null block is among
+/// them.
+impl BlockMetas {
+    /// A run whose blocks all enter a list.
+    #[inline]
+    pub fn run_accepted(&mut self, run: IdRun, list: TargetList) -> Option<MetaRun<'_>> {
+        MetaRun::of(run.slice_mut(&mut self.metas)?, list.mask, list.key)
     }
 
-    /// A hit: a tail that serves one is worth as much as the full blocks that it goes with. One
-    /// that is free leaves its place; what it was.
+    /// A run without priorities whose blocks are all in ranked lists, or all in no place.
     #[inline]
-    pub fn hit(&mut self, block: BlockId, is_free: bool) -> Tag {
-        let tag = self.get_mut(block);
-        let was = *tag;
-        *tag = used(was) & !if is_free { bit::PLACE } else { 0 };
-        Tag(was)
+    pub fn run_without_priority(&mut self, run: IdRun, are_ranked: bool) -> Option<MetaRun<'_>> {
+        let place = if are_ranked { bit::RANKED } else { 0 };
+        MetaRun::of(run.slice_mut(&mut self.metas)?, bit::PLACE | bit::HAS_PRIORITY, place)
     }
 
-    /// A block waits in a list from an epoch on, if it waits as others do; what it was.
+    /// A run of which no block has a second chance. None if there are few blocks.
     #[inline]
-    pub fn wait_alike(&mut self, block: BlockId, stamp: Stamp) -> Option<Tag> {
-        let tag = self.get_mut(block);
-        let was = *tag;
-        if was & stamp.mask != stamp.waiting {
+    pub fn run_without_second_chance(&mut self, run: IdRun) -> Option<MetaRun<'_>> {
+        if run.len() < IdRun::MIN_LEN {
             return None;
         }
-        *tag = was & !(bit::PLACE | bit::EPOCH) | stamp.place;
-        Some(Tag(was))
+        let first = self[run.first];
+        let mask = first.bits_against_second_chance()?;
+        MetaRun::of(run.slice_mut(&mut self.metas)?, mask, first.0 & mask)
     }
+}
 
-    /// A block leaves its place; what it was.
+/// The metadata of blocks in a run, in the order of their ids, which have some bits alike.
+pub(super) struct MetaRun<'a> {
+    metas: &'a mut [BlockMeta],
+    /// The bits in which any of them differs from the first.
+    differing: u32,
+}
+
+/// Blocks that are looked at side by side.
+const PART: usize = 32;
+
+impl<'a> MetaRun<'a> {
+    /// Returns none if not all have these bits of a mask.
     #[inline]
-    pub fn leave(&mut self, block: BlockId) -> Tag {
-        let tag = self.get_mut(block);
-        let was = *tag;
-        *tag &= !bit::PLACE;
-        Tag(was)
+    fn of(metas: &'a mut [BlockMeta], mask: u32, bits: u32) -> Option<Self> {
+        let [first, .., last] = *metas else { return None };
+        if (first.0 & mask ^ bits) | (last.0 & mask ^ bits) != 0 {
+            return None;
+        }
+        let (parts, rest) = metas.as_chunks::<PART>();
+        let differing = parts
+            .iter()
+            .fold(0, |any, part| any | part.iter().fold(0, |any, meta| any | meta.0 ^ first.0));
+        let differing = rest.iter().fold(differing, |any, meta| any | meta.0 ^ first.0);
+        (differing & mask == 0).then_some(Self { metas, differing })
     }
 
-    /// A block has been used at least as often as another.
+    /// The blocks enter a list. Returns how many may be sampled.
     #[inline]
-    pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
-        let from = self.get(from) & bit::USES;
-        let tag = self.get_mut(block);
-        *tag = *tag & !bit::USES | from.max(*tag & bit::USES);
+    pub fn enter(&mut self, list: TargetList) -> usize {
+        self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
+        self.num_sampleable()
     }
 
+    /// A hit uses the blocks, which leave their lists. Returns how many may be sampled.
     #[inline]
-    pub fn set_grade(&mut self, block: BlockId, grade: Grade) {
-        let tag = self.get_mut(block);
-        *tag = *tag & !bit::GRADE | (grade.halvings() as u32) << bit::GRADE_SHIFT;
+    pub fn hit(&mut self) -> usize {
+        let fields = bit::USES | bit::VALUE | bit::PLACE | bit::RESUMED;
+        self.change(fields, |meta| meta.hit().removed());
+        self.num_sampleable()
     }
 
-    /// A full block that has just become cached lies near the end of its prompt.
+    /// The blocks leave their lists. Returns how many may be sampled.
     #[inline]
-    pub fn set_nearness(&mut self, block: BlockId, nearness: Nearness) {
-        *self.get_mut(block) |= nearness.bits() << bit::NEARNESS_SHIFT;
+    pub fn remove(&mut self) -> usize {
+        self.change(bit::PLACE, BlockMeta::removed);
+        self.num_sampleable()
     }
 
-    /// A tail waits on because a request resumed there: it does so once more only if another does.
-    pub fn forget_hit(&mut self, block: BlockId) {
-        *self.get_mut(block) &= !bit::HIT;
+    /// Changes fields of all in a way that depends on nothing but these fields.
+    #[inline]
+    fn change(&mut self, fields: u32, change: impl Fn(BlockMeta) -> BlockMeta) {
+        if self.differing & fields != 0 {
+            return self.metas.iter_mut().for_each(|meta| *meta = change(*meta));
+        }
+        // Each field has one value in all, so that nothing is carried over to the next.
+        let difference = change(self.metas[0]).0.wrapping_sub(self.metas[0].0);
+        let (parts, rest) = self.metas.as_chunks_mut::<PART>();
+        let metas = parts.iter_mut().flatten().chain(rest);
+        metas.for_each(|meta| meta.0 = meta.0.wrapping_add(difference));
     }
 
-    pub fn set_claimed(&mut self, block: BlockId, on: bool) {
-        let tag = self.get_mut(block);
-        *tag = if on { *tag | bit::CLAIMED } else { *tag & !bit::CLAIMED };
-    }
-
-    /// A block waits on the ladder from an epoch on.
-    pub fn wait_on_ladder(&mut self, block: BlockId, epoch: Epoch) {
-        let tag = self.get_mut(block);
-        let place = bit::LADDER | epoch.bits();
-        *tag = *tag & !(bit::PLACE | bit::EPOCH) | place;
-    }
-
-    pub fn set_place(&mut self, block: BlockId, place: Place) {
-        let tag = self.get_mut(block);
-        *tag &= !bit::PLACE;
-        *tag |= match place {
-            Place::Elsewhere => 0,
-            Place::Listed => bit::LISTED,
-            Place::Held => bit::HELD,
-            Place::Ladder => bit::LADDER,
-        };
+    fn num_sampleable(&self) -> usize {
+        match self.differing & bit::SAMPLEABLE {
+            0 => self.metas[0].num_sampleable() * self.metas.len(),
+            _ => self.metas.iter().map(|meta| meta.num_sampleable()).sum(),
+        }
     }
 }
 
@@ -192,206 +215,219 @@ mod tests {
 
     use super::*;
     use crate::pool::eviction::adaptive::Mark;
+    use crate::pool::eviction::adaptive::block_meta::{Epoch, Place};
+    use crate::pool::eviction::adaptive::nearness::Nearness;
+    use crate::pool::eviction::adaptive::value::Grade;
 
     const BLOCK: BlockId = 3;
 
-    fn tags(mark: Mark) -> Tags {
-        let mut tags = Tags::new(8);
-        tags.writer().start(BLOCK, Tag::first(mark));
-        tags
+    fn metas(class: Mark) -> BlockMetas {
+        let mut metas = BlockMetas::new(8);
+        metas.start_each(&[BLOCK], BlockMeta::first(class));
+        metas
     }
 
-    fn class(tags: &Tags, block: BlockId) -> usize {
-        tags.of(block).waiting().class()
+    fn hit(metas: &mut BlockMetas) {
+        metas.update(BLOCK, BlockMeta::hit);
     }
 
-    fn grade(tags: &Tags, block: BlockId) -> Grade {
-        tags.of(block).waiting().grade()
+    fn class(metas: &BlockMetas, block: BlockId) -> usize {
+        metas[block].list_key().class()
+    }
+
+    fn value(metas: &BlockMetas, block: BlockId) -> Grade {
+        metas[block].list_key().value()
+    }
+
+    fn enter(metas: &mut BlockMetas, epoch: usize) -> Option<BlockMeta> {
+        let list = TargetList::new(metas[BLOCK].list_key(), Epoch::new(epoch), true);
+        metas.enter(BLOCK, list)
     }
 
     #[test]
-    fn a_hit_leaves_a_place_only_if_the_block_was_free() {
-        let mut tags = tags(Mark::default());
-        tags.set_place(BLOCK, Place::Listed);
-        assert_eq!(tags.hit(BLOCK, false).place(), Place::Listed);
-        assert_eq!(tags.hit(BLOCK, true).place(), Place::Listed);
-        assert_eq!(tags.of(BLOCK).place(), Place::Elsewhere);
-    }
-
-    #[test]
-    fn a_tail_waits_on_once_for_each_resume_and_always_if_it_lasts() {
+    fn a_tail_gets_a_second_chance_for_each_resume_and_always_if_its_value_lasts() {
         for lasts in [false, true] {
             let grade = if lasts { Grade::BEST.lasting() } else { Grade::BEST };
-            let mut tags = tags(Mark { grade, is_tail: true, is_watched: false });
-            let may_wait_on = |tags: &Tags| tags.of(BLOCK).may_wait_on();
-            assert_eq!(may_wait_on(&tags), lasts);
+            let mut metas = metas(Mark { grade, is_tail: true, is_sampleable: false });
+            let has_second_chance = |metas: &BlockMetas| metas[BLOCK].has_second_chance();
+            assert_eq!(has_second_chance(&metas), lasts);
             for _ in 0..2 {
-                tags.hit(BLOCK, false);
-                assert!(may_wait_on(&tags));
-                tags.forget_hit(BLOCK);
-                assert_eq!(may_wait_on(&tags), lasts);
+                hit(&mut metas);
+                assert!(has_second_chance(&metas));
+                metas.update(BLOCK, BlockMeta::used_second_chance);
+                assert_eq!(has_second_chance(&metas), lasts);
             }
         }
     }
 
     #[test]
     fn how_near_the_end_of_its_prompt_a_block_lies_stays_known() {
-        let mut tags = tags(Mark { is_watched: true, ..Mark::default() });
+        let mut metas = metas(Mark { is_sampleable: true, ..Mark::default() });
         for (block, tokens) in [(BLOCK, 100), (5, 0)] {
-            tags.set_nearness(block, Nearness::of(tokens));
+            metas.update(block, |meta| meta.with_nearness(Nearness::of(tokens)));
         }
-        let waiting = tags.of(BLOCK).waiting();
-        tags.hit(BLOCK, false);
-        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(1), true)).is_none());
-        let waiting = tags.of(BLOCK).waiting();
-        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(0x7fff), true)).is_some());
-        let nearness = [BLOCK, 5, 6].map(|block| tags.of(block).nearness());
+        let list = TargetList::new(metas[BLOCK].list_key(), Epoch::new(1), true);
+        hit(&mut metas);
+        assert!(metas.enter(BLOCK, list).is_none());
+        assert!(enter(&mut metas, 0x7fff).is_some());
+        let nearness = [BLOCK, 5, 6].map(|block| metas[block].nearness());
         assert_eq!(nearness, [100, 0, 512].map(Nearness::of));
-        assert_eq!(tags.of(BLOCK).epoch(), Epoch::new(0x3fff));
+        assert_eq!(metas[BLOCK].epoch(), Epoch::new(0x3fff));
     }
 
     #[test]
-    fn what_leaves_in_a_row_does_not_wait_on() {
+    fn a_run_without_second_chance_has_none() {
         let bits = |i: u32| {
             let flag = |n: u32, bit: u32| (i >> n & 1) * bit;
-            let flags = flag(0, bit::TAIL) | flag(1, bit::HIT) | flag(2, bit::LASTS);
-            Tag(flags | (i >> 3) << bit::GRADE_SHIFT)
+            let flags = flag(0, bit::TAIL) | flag(1, bit::RESUMED) | flag(2, bit::LASTING);
+            BlockMeta(flags | (i >> 3) << bit::VALUE_SHIFT)
         };
         let all: Vec<_> = (0..1 << 6).map(bits).collect();
         for first in &all {
-            assert_eq!(first.why_it_leaves().is_none(), first.may_wait_on());
-            let Some(mask) = first.why_it_leaves() else { continue };
+            let mask = first.bits_against_second_chance();
+            assert_eq!(mask.is_none(), first.has_second_chance());
+            let Some(mask) = mask else { continue };
             let alike = all.iter().filter(|other| (other.0 ^ first.0) & mask == 0);
-            assert_eq!(alike.filter(|other| other.may_wait_on()).count(), 0, "{first:?}");
+            assert_eq!(alike.filter(|other| other.has_second_chance()).count(), 0, "{first:?}");
         }
-        assert!(all.iter().any(|tag| tag.may_wait_on()));
+        assert!(all.iter().any(|meta| meta.has_second_chance()));
     }
 
     #[test]
     fn classes_are_by_doublings_of_uses() {
-        let mut tags = tags(Mark::default());
+        let mut metas = metas(Mark::default());
         let classes: Vec<_> = (1..=20)
             .map(|_| {
-                let class = class(&tags, BLOCK);
-                tags.hit(BLOCK, false);
+                let class = class(&metas, BLOCK);
+                hit(&mut metas);
                 class
             })
             .collect();
         assert_eq!(classes[..8], [0, 1, 1, 2, 2, 2, 2, 3]);
         assert!(classes[8..].iter().all(|&class| class == 3));
-        assert_eq!(grade(&tags, BLOCK), Grade::BEST, "uses stay in their bits");
+        assert_eq!(value(&metas, BLOCK), Grade::BEST, "uses stay in their bits");
     }
 
     #[test]
-    fn a_hit_is_the_best_grade() {
-        let mut tags = tags(Mark { grade: Grade::WORST, is_tail: true, is_watched: false });
-        assert_eq!(grade(&tags, BLOCK), Grade::WORST);
-        tags.hit(BLOCK, false);
-        assert_eq!(grade(&tags, BLOCK), Grade::BEST);
-        assert!(tags.of(BLOCK).waiting().is_tail() && tags.of(BLOCK).num_watched() == 0);
+    fn a_tail_that_is_hit_has_the_best_value() {
+        let class = Mark { grade: Grade::WORST, is_tail: true, is_sampleable: false };
+        let mut metas = metas(class);
+        assert_eq!(value(&metas, BLOCK), Grade::WORST);
+        hit(&mut metas);
+        assert_eq!(value(&metas, BLOCK), Grade::BEST);
+        assert!(metas[BLOCK].list_key().is_protectable());
+        assert_eq!(metas[BLOCK].num_sampleable(), 0);
     }
 
     #[test]
-    fn a_tag_moves_without_its_place() {
-        let mut tags = tags(Mark { grade: Grade::new(2), is_tail: true, is_watched: true });
-        let waiting = tags.of(BLOCK).waiting();
-        assert!(tags.wait_alike(BLOCK, Stamp::new(waiting, Epoch::new(0xabcd), true)).is_some());
-        assert!(tags.wait_alike(BLOCK, Stamp::NONE).is_none());
-        tags.set_place(5, Place::Held);
-        tags.copy(BLOCK, 5);
-        assert_eq!((tags.of(BLOCK).place(), tags.of(5).place()), (Place::Listed, Place::Held));
-        assert_eq!((grade(&tags, 5), tags.of(5).epoch()), (Grade::new(2), Epoch::new(0xabcd)));
-        assert!(tags.of(5).waiting().is_tail() && tags.of(5).num_watched() == 1);
+    fn all_but_the_place_is_copied() {
+        let mut metas = metas(Mark { grade: Grade::new(2), is_tail: true, is_sampleable: true });
+        assert!(enter(&mut metas, 0xabcd).is_some());
+        assert!(metas.enter(BLOCK, TargetList::NONE).is_none());
+        metas.update(5, BlockMeta::protected);
+        metas.copy(BLOCK, 5);
+        let places = [BLOCK, 5].map(|block| metas[block].place());
+        assert_eq!(places, [Place::Ranked, Place::Protected]);
+        assert_eq!((value(&metas, 5), metas[5].epoch()), (Grade::new(2), Epoch::new(0xabcd)));
+        assert!(metas[5].list_key().is_tail_of_low_value() && metas[5].num_sampleable() == 1);
     }
 
     #[test]
     fn the_more_uses_are_inherited() {
-        let mut tags = tags(Mark::default());
-        (0..4).for_each(|_| _ = tags.hit(BLOCK, false));
-        tags.inherit_uses(5, BLOCK);
-        assert_eq!(class(&tags, 5), 2);
-        tags.inherit_uses(BLOCK, 6);
-        assert_eq!(class(&tags, BLOCK), 2);
+        let mut metas = metas(Mark::default());
+        (0..4).for_each(|_| hit(&mut metas));
+        let [used, unused] = [metas[BLOCK], metas[6]];
+        metas.update(5, |meta| meta.with_uses_of(used));
+        metas.update(BLOCK, |meta| meta.with_uses_of(unused));
+        assert_eq!([5, BLOCK].map(|block| class(&metas, block)), [2, 2]);
     }
 
     #[test]
-    fn tails_are_held_whose_grade_is_worth_it() {
+    fn tails_are_protected_whose_value_is_worth_it() {
         for halvings in 0..Grade::COUNT {
             let grade = Grade::new(halvings);
-            let is_held =
-                |is_tail| tags(Mark { grade, is_tail, is_watched: true }).of(BLOCK).is_held_tail();
-            assert_eq!((is_held(true), is_held(false)), (grade.is_worth_holding(), false));
+            let is_protectable = |is_tail| {
+                let class = Mark { grade, is_tail, is_sampleable: true };
+                BlockMeta::first(class).list_key().is_protectable()
+            };
+            let expected = (grade.is_worth_holding(), false);
+            assert_eq!((is_protectable(true), is_protectable(false)), expected);
         }
     }
 
     #[test]
     fn a_block_that_is_listed_wrongly_in_the_sample_is_found() {
-        let mut tags = tags(Mark::default());
-        tags.writer().start(5, Tag::first(Mark::default()));
-        tags.add_to_sample(5);
-        tags.copy(5, 6);
-        tags.copy(BLOCK, 5);
-        assert_eq!(tags.check(), Ok(()));
-        assert!(!tags.sampled().has(5) && tags.sampled().has(6));
-        tags.sampled.toggle(5);
-        assert_eq!(tags.check(), Err("block 5 is listed wrongly in the sample".into()));
+        let mut metas = metas(Mark::default());
+        metas.start_each(&[5], BlockMeta::first(Mark::default()));
+        metas.add_to_sample(5);
+        metas.copy(5, 6);
+        metas.copy(BLOCK, 5);
+        assert_eq!(metas.check(), Ok(()));
+        assert!(!metas.sampled().has(5) && metas.sampled().has(6));
+        metas.sampled.toggle(5);
+        assert_eq!(metas.check(), Err("block 5 is listed wrongly in the sample".into()));
     }
 
-    /// Tags of 100 blocks that differ in few bits, and the null block's.
-    fn some_tags() -> impl Strategy<Value = Tags> {
+    fn unsampled(metas: Vec<BlockMeta>) -> BlockMetas {
+        let sampled = Sampled::new(metas.len());
+        BlockMetas { metas, sampled }
+    }
+
+    /// 100 blocks that differ in few bits, and the null block.
+    fn some_metas() -> impl Strategy<Value = Vec<BlockMeta>> {
         let bits = prop::collection::vec(any::<u32>(), 101);
         (any::<u32>(), any::<u32>(), any::<u32>(), bits).prop_map(|(all, a, b, bits)| {
-            let all = all & !(bit::PLACE | bit::CLAIMED);
-            let others = a & b & !(bit::HELD | bit::LADDER | bit::CLAIMED);
-            let tags = bits.into_iter().map(|bits| all ^ bits & others).collect();
-            Tags { tags, sampled: Sampled::new(101) }
+            let all = all & !(bit::PLACE | bit::HAS_PRIORITY);
+            let others = a & b & !(bit::PROTECTED | bit::PRIORITY_LIST | bit::HAS_PRIORITY);
+            bits.into_iter().map(|bits| BlockMeta(all ^ bits & others)).collect()
         })
     }
 
     proptest! {
         #[test]
-        fn blocks_in_a_row_are_hit_as_one_by_one(tags in some_tags(), row in some_row()) {
-            let (mut tags, mut others) = (tags.tags.clone(), tags);
-            let is_listed = |tag: u32| tag & bit::PLACE == bit::LISTED;
-            let (low, high) = row.bounds();
-            let blocks = low..high + 1;
-            for are_listed in [false, true] {
-                let are_plain = blocks.clone().all(|i| is_listed(tags[i as usize]) == are_listed);
-                let hit = others.row_of_plain(row, are_listed).map(|mut row| row.hit());
-                prop_assert_eq!(hit.is_some(), are_plain);
-                if let Some(num_watched) = hit {
-                    let mut one_by_one = Tags { tags, sampled: Sampled::new(101) };
-                    let watched = blocks.clone().map(|i| one_by_one.hit(i, true).num_watched());
-                    prop_assert_eq!(num_watched, watched.sum());
-                    tags = one_by_one.tags;
+        fn a_run_is_hit_as_its_blocks_one_by_one(metas in some_metas(), run in some_run()) {
+            let mut metas = unsampled(metas);
+            let mut expected = metas.metas.clone();
+            let (low, high) = run.bounds();
+            for are_ranked in [false, true] {
+                let blocks = &mut expected[low as usize..=high as usize];
+                let is_alike =
+                    |meta: &BlockMeta| (meta.0 & bit::PLACE == bit::RANKED) == are_ranked;
+                let are_alike = blocks.iter().all(is_alike);
+                let hit = metas.run_without_priority(run, are_ranked).map(|mut run| run.hit());
+                prop_assert_eq!(hit.is_some(), are_alike);
+                if let Some(num_sampleable) = hit {
+                    let each = blocks.iter().map(|meta| meta.num_sampleable());
+                    prop_assert_eq!(num_sampleable, each.sum());
+                    blocks.iter_mut().for_each(|meta| *meta = meta.hit().removed());
                 }
-                prop_assert_eq!(&tags, &others.tags);
+                prop_assert_eq!(&expected, &metas.metas);
             }
         }
 
         #[test]
-        fn blocks_in_a_row_wait_as_one_by_one(
-            tags in some_tags(),
-            row in some_row(),
+        fn a_run_enters_a_list_as_its_blocks_one_by_one(
+            metas in some_metas(),
+            run in some_run(),
             are_tails_apart: bool,
         ) {
-            let mut others = Tags { tags: tags.tags.clone(), sampled: Sampled::new(101) };
-            let mut tags = tags;
-            let stamp = Stamp::new(tags.of(row.first).waiting(), Epoch::new(77), are_tails_apart);
-            let (low, high) = row.bounds();
+            let [mut metas, mut expected] = [metas.clone(), metas].map(unsampled);
+            let key = metas[run.first].list_key();
+            let list = TargetList::new(key, Epoch::new(77), are_tails_apart);
+            let (low, high) = run.bounds();
             let blocks = low..high + 1;
-            let num_watched = others.row_alike(row, stamp).map(|mut row| row.wait(stamp));
-            let is_alike = |block| tags.get(block) & stamp.mask == stamp.waiting;
-            prop_assert_eq!(num_watched.is_some(), blocks.clone().all(is_alike));
-            if num_watched.is_some() {
-                let tags = blocks.map(|block| tags.wait_alike(block, stamp));
-                prop_assert_eq!(num_watched, tags.map(|tag| tag.map(Tag::num_watched)).sum());
+            let num_sampleable = metas.run_accepted(run, list).map(|mut run| run.enter(list));
+            let are_alike = blocks.clone().all(|block| list.accepts(expected[block]));
+            prop_assert_eq!(num_sampleable.is_some(), are_alike);
+            if num_sampleable.is_some() {
+                let each = blocks.map(|block| expected.enter(block, list));
+                prop_assert_eq!(num_sampleable, each.map(|was| was.map(BlockMeta::num_sampleable)).sum());
             }
-            prop_assert_eq!(tags.tags, others.tags);
+            prop_assert_eq!(metas.metas, expected.metas);
         }
     }
 
-    fn some_row() -> impl Strategy<Value = IdRun> {
+    fn some_run() -> impl Strategy<Value = IdRun> {
         (1_u32..101, 1_u32..101)
             .prop_filter("two blocks", |(first, last)| first != last)
             .prop_map(|(first, last)| IdRun { first, last })

@@ -1,165 +1,173 @@
-//! Blocks become cached, and what else is found out about cached blocks in use.
+//! Blocks become cached, and more becomes known of cached blocks in use.
 
 use super::Adaptive;
-use super::block_meta::{Mark, Place, Tag, Uses};
+use super::block_meta::{BlockMeta, Mark, Place};
 use super::shadow::Use;
-use super::shadow::access_log::Event;
-use super::shadow::table::Name;
+use super::shadow::access_log::Access;
+use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::blocks::fingerprint::Fingerprint;
 use crate::pool::blocks::full_blocks::FullBlocks;
 use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::EvictionHints;
-use crate::pool::eviction::nearness::Nearness;
-use crate::pool::eviction::value::Grade;
+use crate::pool::eviction::adaptive::nearness::Nearness;
+use crate::pool::eviction::adaptive::value::Grade;
 
 impl Adaptive {
     /// Full blocks have become cached.
     #[cold]
     #[inline(never)]
-    pub fn cached(&mut self, states: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
+    pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
         let EvictionHints { grade, num_prompt_tokens } = hints;
-        let prompt = Mark { grade, ..self.mark_of(batch.group) };
-        let generated = Mark { is_watched: false, ..prompt };
+        let prompt = Mark { grade, ..self.class_of(batch.group) };
+        let generated = Mark { is_sampleable: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
-        self.mark(states, in_prompt, prompt);
-        if self.whole_group == Some(batch.group)
+        self.start(blocks, in_prompt, prompt);
+        if self.full_group == Some(batch.group)
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
             let num_behind = num_prompt_tokens - batch.num_tokens(last);
-            self.mark_near_end(in_prompt, batch.block_size, num_behind);
+            self.note_nearness(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {
-            self.mark(states, behind, generated);
+            self.start(blocks, behind, generated);
         }
-        if self.has_claims_to_mark() {
-            self.claim_marked(states, batch.blocks);
+        if self.has_priorities_for_cached() {
+            self.prioritize_cached(blocks, batch.blocks);
         }
-        self.tick(states);
+        self.end_due_epochs(blocks);
     }
 
     /// A block has become cached by itself.
-    pub fn cached_alone(&mut self, states: &mut Blocks, block: BlockId, group: GroupId) {
-        self.mark(states, &[block], self.mark_of(group));
-        self.claim_marked(states, &[block]);
-        self.tick(states);
+    pub fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, group: GroupId) {
+        self.start(blocks, &[block], self.class_of(group));
+        self.prioritize_cached(blocks, &[block]);
+        self.end_due_epochs(blocks);
     }
 
-    /// Full blocks have just become cached, the last of which lies so many tokens before the end of
-    /// its prompt.
+    fn class_of(&self, group: GroupId) -> Mark {
+        self.classes[usize::from(group)]
+    }
+
+    /// Notes how near the end of its prompt each full block lies. `num_behind` tokens follow the
+    /// last block.
     #[inline]
-    fn mark_near_end(&mut self, blocks: &[BlockId], block_size: usize, num_behind: usize) {
-        for (block, num_behind) in blocks.iter().rev().zip((num_behind..).step_by(block_size)) {
+    fn note_nearness(&mut self, ids: &[BlockId], block_size: usize, num_behind: usize) {
+        for (&block, num_behind) in ids.iter().rev().zip((num_behind..).step_by(block_size)) {
             match Nearness::of(num_behind) {
                 Nearness::FAR => break,
-                nearness => self.tags.set_nearness(*block, nearness),
+                nearness => _ = self.metas.update(block, |meta| meta.with_nearness(nearness)),
             }
         }
     }
 
-    /// Blocks have become cached under the keys that they have now. Null blocks are passed over.
-    pub fn mark(&mut self, states: &Blocks, blocks: &[BlockId], mark: Mark) {
-        let first = Tag::first(mark);
-        let row = IdRun::detect(blocks).filter(|&row| self.tags.start_row(row, first));
-        let mut num_marked = blocks.len();
-        if row.is_none() {
-            let mut tags = self.tags.writer();
-            let known = blocks.iter().filter(|&&block| block != NULL_BLOCK);
-            num_marked = known.map(|&block| tags.start(block, first)).count();
-        }
-        if mark.is_watched {
-            match row {
-                Some(row) => self.sample_row(states, row),
-                None => blocks.iter().for_each(|&block| self.sample_one(states, block)),
+    /// Starts to count the uses of blocks that have become cached. Null blocks are passed over.
+    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: Mark) {
+        let first = BlockMeta::first(class);
+        let run = IdRun::detect(ids).filter(|&run| self.metas.start_run(run, first));
+        let num_cached = match run {
+            Some(_) => ids.len(),
+            None => self.metas.start_each(ids, first),
+        };
+        if class.is_sampleable {
+            match run {
+                Some(run) => self.sample_run(blocks, run),
+                None => ids.iter().for_each(|&block| self.sample_one(blocks, block)),
             }
-            self.sightings.tell(&mut self.sample);
-            self.clock.num_cached += num_marked;
+            self.log.flush(&mut self.shadow);
+            self.clock.num_cached += num_cached;
         }
     }
 
-    /// Those of blocks in a row, which have become cached, that are of the sample from now on.
-    fn sample_row(&mut self, states: &Blocks, row: IdRun) {
-        const FEW: usize = 8;
-        let Some(fingerprints) = row.slice(states.fingerprints()) else { return };
-        let limit = self.sample.limit();
+    /// Samples those blocks of a run that have become cached whose fingerprints say so.
+    fn sample_run(&mut self, blocks: &Blocks, run: IdRun) {
+        const PART: usize = 8;
+        let Some(fingerprints) = run.slice(blocks.fingerprints()) else { return };
+        let limit = self.shadow.sample_limit();
         let is_sampled = |own: &Fingerprint| own.0 < limit;
-        for (few, first) in fingerprints.chunks(FEW).zip((row.bounds().0..).step_by(FEW)) {
+        for (part, first) in fingerprints.chunks(PART).zip((run.bounds().0..).step_by(PART)) {
             // Mostly none, and looked at side by side.
-            if few.iter().fold(false, |any, own| any | is_sampled(own)) {
-                let sampled = few.iter().zip(first..).filter(|(own, _)| is_sampled(own));
-                sampled.for_each(|(_, block)| self.tags.add_to_sample(block));
+            if part.iter().fold(false, |any, own| any | is_sampled(own)) {
+                let sampled = part.iter().zip(first..).filter(|(own, _)| is_sampled(own));
+                sampled.for_each(|(_, block)| self.metas.add_to_sample(block));
             }
         }
-        self.note_row(states, row, Event::Used(Use::Computed));
+        self.log_run(blocks, run, Access::Used(Use::Computed));
     }
 
-    fn sample_one(&mut self, states: &Blocks, block: BlockId) {
-        let fingerprint = states.fingerprint(block);
-        if fingerprint.0 < self.sample.limit() && block != NULL_BLOCK {
-            self.tags.add_to_sample(block);
-            let name = Name::of(fingerprint);
-            self.sightings.note(&mut self.sample, Event::Used(Use::Computed), name);
+    fn sample_one(&mut self, blocks: &Blocks, block: BlockId) {
+        let fingerprint = blocks.fingerprint(block);
+        if fingerprint.0 < self.shadow.sample_limit() && block != NULL_BLOCK {
+            self.metas.add_to_sample(block);
+            let key = ShadowKey::of(fingerprint);
+            self.log.record(&mut self.shadow, Access::Used(Use::Computed), key);
         }
     }
 
-    /// The same became of blocks in a row: the sample has to know of those that it has.
+    /// Logs the same access to the sampled blocks of a run.
     #[inline]
-    pub(super) fn note_row(&mut self, states: &Blocks, row: IdRun, event: Event) {
-        let Self { tags, sightings, sample, .. } = self;
-        sightings.start(sample, event);
-        let name = |block| Name::of(states.fingerprint(block));
-        match row.is_ascending() {
-            true => sightings.add_each(sample, tags.sampled().upwards(row).map(name)),
-            false => sightings.add_each(sample, tags.sampled().downwards(row).map(name)),
+    pub(super) fn log_run(&mut self, blocks: &Blocks, run: IdRun, access: Access) {
+        let Self { metas, log, shadow, .. } = self;
+        log.begin(shadow, access);
+        let key = |block| ShadowKey::of(blocks.fingerprint(block));
+        match run.is_ascending() {
+            true => log.push_each(shadow, metas.sampled().upwards(run).map(key)),
+            false => log.push_each(shadow, metas.sampled().downwards(run).map(key)),
         }
     }
 
     /// The keys of a block have gone to another, and what is known of the block with them.
-    pub fn moved(&mut self, states: &Blocks, from: BlockId, to: BlockId) {
-        self.tags.copy(from, to);
-        self.move_claim(states, from, to);
+    pub fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
+        self.metas.copy(from, to);
+        self.move_priority(blocks, from, to);
     }
 
-    /// A tail goes with another block of its prefix: it has been used as often.
-    pub fn inherit_uses(&mut self, block: BlockId, from: BlockId) {
-        self.tags.inherit_uses(block, from);
+    /// Lets a tail count as used as often as another block of its prefix.
+    pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
+        let from = self.metas[from];
+        self.metas.update(tail, |meta| meta.with_uses_of(from));
     }
 
-    /// A sequence ends at tails in use: they are worth as much as full blocks from now on, and have
-    /// been used as often as the block of their prefix that they go with.
+    /// A sequence ends at tails in use. They are worth as much as full blocks from now on, and count
+    /// as used as often as `prefix`, the block of their prefix that they go with. Null blocks are
+    /// passed over.
     #[inline]
     pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
-        let uses = prefix.map_or(Uses::default(), |prefix| self.tags.of(prefix).uses());
-        let mut tags = self.tags.writer();
+        let prefix = prefix.map_or(BlockMeta::default(), |prefix| self.metas[prefix]);
+        let metas = self.metas.all_mut();
         for &tail in tails.iter().filter(|&&tail| tail != NULL_BLOCK) {
-            tags.promote(tail, uses);
+            let meta = &mut metas[tail as usize];
+            *meta = meta.end_of_sequence(prefix);
         }
     }
 
-    /// As [`Self::promote`], of tails and the blocks of their prefix one by one.
+    /// Does what [`Self::promote`] does for each tail with the block of its prefix beside it.
     #[inline]
-    pub fn promote_beside(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
-        let mut tags = self.tags.writer();
+    pub fn promote_each(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
+        let metas = self.metas.all_mut();
         for (&tail, &prefix) in tails.iter().zip(prefix).filter(|&(&tail, _)| tail != NULL_BLOCK) {
             // The null block is never used.
-            tags.promote(tail, tags.uses(prefix));
+            metas[tail as usize] = metas[tail as usize].end_of_sequence(metas[prefix as usize]);
         }
     }
 
-    /// A block whose content another has that is in use is evicted before all others if it is free.
+    /// A block in use has the content of this one, which is evicted before all others if it is free.
     #[cold]
     #[inline(never)]
-    pub fn replaced(&mut self, states: &mut Blocks, block: BlockId, by: BlockId) {
-        self.inherit_claim(block, by);
-        let was = self.tags.of(block);
-        if was.place() == Place::Listed {
-            self.tags.set_grade(block, Grade::WORST);
-            states.unlink(block);
-            self.list_aged(states, block, 0);
-        } else if self.remove(states, block) {
-            self.tags.set_grade(block, Grade::WORST);
-            self.file_one(states, block);
+    pub fn replaced(&mut self, blocks: &mut Blocks, block: BlockId, by: BlockId) {
+        self.pass_priority_on(block, by);
+        let is_ranked = self.metas[block].place() == Place::Ranked;
+        if !is_ranked && !self.remove(blocks, block) {
+            return;
+        }
+        self.metas.update(block, |meta| meta.with_value(Grade::WORST));
+        match is_ranked {
+            true => {
+                blocks.unlink(block);
+                self.rank(blocks, block, 0);
+            }
+            false => self.enqueue(blocks, block),
         }
     }
 }

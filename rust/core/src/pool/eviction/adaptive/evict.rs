@@ -1,4 +1,4 @@
-//! Free cached blocks are evicted: they leave the lists for the free queue.
+//! Free cached blocks are evicted: they leave their lists for the free queue.
 
 use super::Adaptive;
 use crate::block::{BlockHash, BlockId, CacheKey};
@@ -8,7 +8,7 @@ use crate::pool::blocks::list_span::ListSpan;
 use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::Find;
 
-/// The block of full attention that a hash finds, if any.
+/// The block of full attention that serves a hash, if any.
 #[derive(Clone, Copy)]
 struct Prefix {
     hash: BlockHash,
@@ -17,140 +17,142 @@ struct Prefix {
 
 impl Adaptive {
     /// Takes the `n` free blocks that are allocated next to the end of `out`.
-    pub fn evict(&mut self, states: &mut Blocks, n: usize, find: Find<'_>, out: &mut Vec<BlockId>) {
+    pub fn evict(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>, out: &mut Vec<BlockId>) {
         if n > self.queue.free.len() {
-            self.refill_queue(states, n - self.queue.free.len(), find);
+            self.refill_queue(blocks, n - self.queue.free.len(), find);
         }
-        self.queue.evict(states, n, out);
+        self.queue.evict(blocks, n, out);
     }
 
     /// Puts every free block into the free queue, since the cache is about to be emptied.
-    pub fn clear(&mut self, states: &mut Blocks, find: Find<'_>) {
-        self.refill_queue(states, self.num_blocks(), find);
-        self.sample.forget_all();
+    pub fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
+        self.refill_queue(blocks, self.num_blocks(), find);
+        self.shadow.forget_all();
     }
 
-    /// Moves the `n` blocks that are to be evicted first to the end of the free queue.
+    /// Moves the `n` free cached blocks that are evicted first to the end of the free queue.
     #[cold]
     #[inline(never)]
-    fn refill_queue(&mut self, states: &mut Blocks, n: usize, find: Find<'_>) {
+    fn refill_queue(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>) {
         let (mut num_left, mut last) = (n, None);
         while num_left > 0 {
-            let num_moved = self.pop_run(states, num_left);
+            let num_moved = self.pop_many(blocks, num_left);
             num_left -= num_moved;
             if num_moved == 0 {
-                let Some(block) = self.pop_unless_used(states, find, &mut last) else { return };
-                self.queue.free.push_back(states, block);
+                let Some(block) = self.pop_one(blocks, find, &mut last) else { return };
+                self.queue.free.push_back(blocks, block);
                 num_left -= 1;
             }
         }
     }
 
-    /// Takes the block out of its list that is to be evicted first, and gives tails before it their
+    /// Moves the blocks that are evicted first to the end of the free queue, up to `n` and up to a
+    /// tail with a second chance. Returns how many.
+    fn pop_many(&mut self, blocks: &mut Blocks, n: usize) -> usize {
+        if self.priority_lists.has_low() {
+            return self.pop_low_priorities(blocks, n);
+        }
+        let Some(list) = self.lists.first(blocks) else { return 0 };
+        let (span, num_sampleable) = match self.pop_run(blocks, list, n) {
+            Some(popped) => popped,
+            None => self.pop_each(blocks.ring(list).take(n)),
+        };
+        self.num_ranked -= span.len();
+        self.num_sampleable -= num_sampleable;
+        blocks.unlink_run(&span);
+        self.queue.free.push_run(blocks, &span);
+        span.len()
+    }
+
+    /// Pops the first blocks of a list, at most `n`, if they are a run and none has a second chance.
+    /// Returns them and how many of them may be sampled.
+    #[inline]
+    fn pop_run(&mut self, blocks: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
+        let first = blocks.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
+        let run = run_from(blocks.links(), first, n);
+        let num_sampleable = self.metas.run_without_second_chance(run)?.remove();
+        Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampleable))
+    }
+
+    /// Pops neighbours in a list up to one that has a second chance. Returns what
+    /// [`Self::pop_run`] does.
+    fn pop_each(&mut self, ids: impl Iterator<Item = BlockId>) -> (ListSpan, usize) {
+        let (mut span, mut num_sampleable) = (ListSpan::default(), 0);
+        let metas = self.metas.all_mut();
+        for block in ids {
+            let meta = &mut metas[block as usize];
+            if meta.has_second_chance() {
+                break;
+            }
+            num_sampleable += meta.num_sampleable();
+            *meta = meta.removed();
+            span.push(block);
+        }
+        (span, num_sampleable)
+    }
+
+    /// Takes the block that is evicted first out of its list, after all tails before it got their
     /// second chances.
-    fn pop_unless_used(
+    fn pop_one(
         &mut self,
-        states: &mut Blocks,
+        blocks: &mut Blocks,
         find: Find<'_>,
         last: &mut Option<Prefix>,
     ) -> Option<BlockId> {
         loop {
-            let block = self.pop(states)?;
-            let prefix = self.prefix_of_tail(states, block, find, last);
-            if !prefix.is_some_and(|prefix| self.rejoin(states, block, prefix)) {
+            let block = self.first(blocks)?;
+            self.remove(blocks, block);
+            let prefix = self.prefix_of_tail(blocks, block, find, last);
+            if !prefix.is_some_and(|prefix| self.give_second_chance(blocks, block, prefix)) {
                 return Some(block);
             }
         }
     }
 
-    /// Returns the block of full attention that ends where a tail does, if the tail may get a second
-    /// chance. Tails of several groups that end there come one after the other.
+    /// The block that is evicted first.
+    fn first(&mut self, blocks: &Blocks) -> Option<BlockId> {
+        let ranked = self.lists.first(blocks).and_then(|list| blocks.first_of_ring(list));
+        let others = || self.priority_lists.first_high(blocks).or(self.protected.first(blocks));
+        ranked.or_else(others)
+    }
+
+    /// Returns the block of full attention that ends where a tail with a second chance does. Tails
+    /// of several groups that end there come one after the other.
     fn prefix_of_tail(
         &self,
-        states: &Blocks,
+        blocks: &Blocks,
         tail: BlockId,
         find: Find<'_>,
         last: &mut Option<Prefix>,
     ) -> Option<BlockId> {
-        if !self.tags.of(tail).may_wait_on() {
+        if !self.metas[tail].has_second_chance() {
             return None;
         }
-        let hash = states.last_key(tail).hash;
+        let hash = blocks.last_key(tail).hash;
         match *last {
             Some(Prefix { hash: same, block }) if same == hash => block,
             _ => {
-                let block = find(states, &CacheKey { hash, group: self.whole_group? });
+                let block = find(blocks, &CacheKey { hash, group: self.full_group? });
                 *last = Some(Prefix { hash, block });
                 block
             }
         }
     }
 
-    /// Takes the block out of its list that is to be evicted first.
-    fn pop(&mut self, states: &mut Blocks) -> Option<BlockId> {
-        let listed = self.lists.first(states).and_then(|list| states.first_of_ring(list));
-        let kept = || self.ladder.first_high(states).or_else(|| self.held.first(states));
-        let block = listed.or_else(kept)?;
-        self.remove(states, block);
-        Some(block)
-    }
-
-    /// Moves blocks that are to be evicted first to the end of the free queue, up to `n` and up to a tail
-    /// that may have a chance still: how many.
-    fn pop_run(&mut self, states: &mut Blocks, n: usize) -> usize {
-        if self.ladder.has_low() {
-            return self.pop_low(states, n);
-        }
-        let Some(list) = self.lists.first(states) else { return 0 };
-        let (run, num_watched) = match self.leave_in_row(states, list, n) {
-            Some(left) => left,
-            None => self.leave_one_by_one(states.ring(list).take(n)),
-        };
-        self.num_listed -= run.len();
-        self.num_watched -= num_watched;
-        states.unlink_run(&run);
-        self.queue.free.push_run(states, &run);
-        run.len()
-    }
-
-    /// The first blocks of a list leave it if they are in a row and no tails that may have a chance
-    /// still: those, up to `n`, and how many of them are watched.
-    #[inline]
-    fn leave_in_row(&mut self, states: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
-        let first = states.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
-        let row = run_from(states.links(), first, n);
-        let num_watched = self.tags.row_that_leaves(row)?.leave();
-        Some((ListSpan { front: row.first, back: row.last, len: row.len() }, num_watched))
-    }
-
-    /// As [`Self::leave_in_row`], of blocks that stand side by side, up to a tail that may have a
-    /// chance still.
-    fn leave_one_by_one(&mut self, blocks: impl Iterator<Item = BlockId>) -> (ListSpan, usize) {
-        let (mut run, mut num_watched) = (ListSpan::default(), 0);
-        let mut tags = self.tags.writer();
-        for block in blocks {
-            let Some(was) = tags.leave_unless_waiting_on(block) else { break };
-            num_watched += was.num_watched();
-            run.push(block);
-        }
-        (run, num_watched)
-    }
-
-    /// Whether a tail that is to be evicted may have a chance: one that goes with `prefix`, the
-    /// block of its prefix that ends where it does, waits on beside that block if that was used
-    /// since.
-    fn rejoin(&mut self, states: &mut Blocks, tail: BlockId, prefix: BlockId) -> bool {
+    /// Ranks a tail anew, as old as the block of its prefix that ends where it does, if that was used
+    /// since. Returns whether it was.
+    fn give_second_chance(&mut self, blocks: &mut Blocks, tail: BlockId, prefix: BlockId) -> bool {
         let now = self.lists.epoch();
-        let age = |block| now.age(self.tags.of(block).epoch());
-        let prefix_age = if states.ref_count(prefix) == 0 { age(prefix) } else { 0 };
+        let age = |block| now.age(self.metas[block].epoch());
+        let prefix_age = if blocks.ref_count(prefix) == 0 { age(prefix) } else { 0 };
         if prefix_age >= age(tail) {
             return false;
         }
-        self.tags.inherit_uses(tail, prefix);
-        self.tags.forget_hit(tail);
-        self.list_aged(states, tail, prefix_age);
-        self.num_listed += 1;
-        self.num_watched += self.tags.of(tail).num_watched();
+        let prefix = self.metas[prefix];
+        self.metas.update(tail, |meta| meta.with_uses_of(prefix).used_second_chance());
+        self.rank(blocks, tail, prefix_age);
+        self.num_ranked += 1;
+        self.num_sampleable += self.metas[tail].num_sampleable();
         true
     }
 }

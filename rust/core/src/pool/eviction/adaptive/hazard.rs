@@ -1,71 +1,68 @@
-//! How often free blocks are used again, by class and age, and what that says of each.
+//! How likely a free block is used again, by class and age, and the score that follows from it.
 
-use super::ages::{AGES, Values};
-use super::block_meta::CLASSES;
-use super::ones::add_ones;
+use super::fading_sum::add_repeatedly;
+use super::scoring::Scores;
+use super::tuning::{TUNING, Tuning};
 
-/// What was seen of sampled blocks. Old observations fade.
+const AGES: usize = Tuning::AGES;
+const NOTHING: Scores = [[0.0; AGES]; Tuning::CLASSES];
+
+/// What was observed of sampled blocks. Old observations fade.
 #[derive(Debug)]
-pub(crate) struct Profile {
-    reused: Values,
-    exposed: Values,
+pub(super) struct HazardEstimate {
+    reused: Scores,
+    /// Blocks that were free at an age, and could have been used again.
+    exposed: Scores,
     /// Blocks that are free now.
-    waiting: Values,
+    free: Scores,
 }
 
-/// What is left of an observation after an epoch: half of it after 8 pools were taken.
-const FADE: f32 = 0.9946;
-/// Blocks that the average of all classes counts for, beside those of a class.
-const PRIOR: f32 = 32.0;
-
-impl Profile {
+impl HazardEstimate {
     pub fn new() -> Self {
-        let nothing = [[0.0; AGES]; CLASSES];
-        Self { reused: nothing, exposed: nothing, waiting: nothing }
+        Self { reused: NOTHING, exposed: NOTHING, free: NOTHING }
     }
 
     /// Blocks of a class become free.
     #[inline]
     pub fn note_free(&mut self, class: usize, num: u32) {
-        self.waiting[class][0] += num as f32;
+        self.free[class][0] += num as f32;
     }
 
     /// Blocks of a class are used again at an age.
     #[inline]
     pub fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
-        self.waiting[class][age] -= num as f32;
-        add_ones(&mut self.reused[class][age], num);
-        add_ones(&mut self.exposed[class][age], num);
+        self.free[class][age] -= num as f32;
+        add_repeatedly(&mut self.reused[class][age], num);
+        add_repeatedly(&mut self.exposed[class][age], num);
     }
 
-    /// An epoch ends: what is free was so at its age, and is a step older from now on. Of the oldest
-    /// nothing is known any more.
+    /// An epoch ends. Free blocks were exposed at their age, and are an epoch older from now on;
+    /// those of the last age are forgotten.
     pub fn end_epoch(&mut self) {
-        for (exposed, waiting) in self.exposed.iter_mut().zip(&mut self.waiting) {
-            exposed.iter_mut().zip(&*waiting).for_each(|(exposed, free)| *exposed += free);
-            waiting.rotate_right(1);
-            waiting[0] = 0.0;
+        for (exposed, free) in self.exposed.iter_mut().zip(&mut self.free) {
+            exposed.iter_mut().zip(&*free).for_each(|(exposed, free)| *exposed += free);
+            free.rotate_right(1);
+            free[0] = 0.0;
         }
         let all = self.reused.iter_mut().chain(&mut self.exposed);
-        all.flatten().for_each(|value| *value *= FADE);
+        all.flatten().for_each(|sum| *sum *= TUNING.reuse_fade);
     }
 
-    /// Nothing is free.
-    pub fn forget_waiting(&mut self) {
-        self.waiting = [[0.0; AGES]; CLASSES];
+    /// No block is free any more.
+    pub fn forget_free(&mut self) {
+        self.free = NOTHING;
     }
 
-    /// Gittins' index of each class and age: of the ratios of expected hits to expected time in the
-    /// pool that waiting for any time offers, the best.
-    pub fn indices(&self) -> Values {
-        let mut indices = [[0.0; AGES]; CLASSES];
-        self.learn(&mut indices, true);
+    /// Returns Gittins' index of each class and age: the best ratio of expected hits to expected
+    /// time in the pool that keeping a block for any time offers.
+    pub fn indices(&self) -> Scores {
+        let mut indices = NOTHING;
+        self.update(&mut indices, true);
         indices
     }
 
-    /// Brings the indices up to date: of classes of which nothing has been seen yet only if
-    /// `are_all`.
-    pub fn learn(&self, indices: &mut Values, are_all: bool) {
+    /// Brings the indices up to date, those of classes without observations only if `are_all`.
+    pub fn update(&self, indices: &mut Scores, are_all: bool) {
         let average = self.average_hazards();
         let mut of_average = None;
         for (class, indices) in indices.iter_mut().enumerate() {
@@ -77,26 +74,28 @@ impl Profile {
         }
     }
 
-    /// How likely a free block of any class is used again within an epoch, by age.
+    /// How likely a free block of any class is used again within an epoch of each age.
     fn average_hazards(&self) -> [f32; AGES] {
         let [reused, exposed] = [&self.reused, &self.exposed].map(sums);
         let total = |sums: &[f32; AGES]| sums.iter().sum::<f32>();
         let overall = (total(&reused) + 1.0) / (total(&exposed) + AGES as f32);
         std::array::from_fn(|age| {
             // Before anything was seen, reuse becomes rarer as time goes by.
-            let prior = overall * 4.0 / (1.0 + age as f32 / 4.0);
-            (reused[age] + PRIOR * prior) / (exposed[age] + PRIOR)
+            let prior = overall * TUNING.prior_start / (1.0 + age as f32 / TUNING.prior_decay);
+            (reused[age] + WEIGHT * prior) / (exposed[age] + WEIGHT)
         })
     }
 
     fn hazards(&self, class: usize, average: &[f32; AGES]) -> [f32; AGES] {
         let [reused, exposed] = [&self.reused[class], &self.exposed[class]].map(near_sums);
-        std::array::from_fn(|age| (reused[age] + PRIOR * average[age]) / (exposed[age] + PRIOR))
+        std::array::from_fn(|age| (reused[age] + WEIGHT * average[age]) / (exposed[age] + WEIGHT))
     }
 }
 
+const WEIGHT: f32 = TUNING.average_weight;
+
 /// The sums of all classes.
-fn sums(values: &Values) -> [f32; AGES] {
+fn sums(values: &Scores) -> [f32; AGES] {
     let mut sums = [0.0; AGES];
     for of_class in values {
         sums.iter_mut().zip(of_class).for_each(|(sum, value)| *sum += value);
@@ -104,9 +103,9 @@ fn sums(values: &Values) -> [f32; AGES] {
     sums
 }
 
-/// The sums of each age and its neighbours, which are alike, the more so the older.
+/// The sums of each age and its neighbours, the more of them the older, since old ages are alike.
 fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
-    const ALIKE: usize = 16;
+    const ALIKE: usize = Tuning::EPOCHS_PER_NEIGHBOUR;
     const REACH: usize = (AGES - 1) / ALIKE;
     let mut padded = [0.0; AGES + REACH];
     padded[..AGES].copy_from_slice(values);
@@ -120,11 +119,11 @@ fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
     sums
 }
 
-/// For each age the steepest slope from it to a later one, where hits rise over time in the pool:
-/// along the upper hull of what lies behind it.
+/// Returns for each age the steepest slope from it to a later one of the curve of hits over time in
+/// the pool. It is along the upper hull of the curve behind the age.
 fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
     let points = hits_over_time(hazards);
-    // The hull from an age on, the first point last, each with the slope to the one behind it.
+    // The hull from an age on, the first point last, each with the slope to the next.
     let mut hull = [Corner { at: points[AGES], slope: f32::NEG_INFINITY }; AGES + 1];
     let mut len = 1;
     let mut best = [0.0; AGES];
@@ -170,7 +169,7 @@ fn hits_over_time(hazards: &[f32; AGES]) -> [Point; AGES + 1] {
     for (point, hazard) in points[1..].iter_mut().zip(hazards) {
         last = Point { time: last.time + alive, hits: last.hits + alive * hazard };
         *point = last;
-        // A chance below which nothing can be told apart.
+        // Smaller chances make no difference.
         let rest = alive * (1.0 - hazard);
         alive = if rest > 1e-6 { rest } else { 1e-6 };
     }
@@ -200,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn who_is_used_again_at_an_age_is_worth_most_just_before() {
-        let mut profile = Profile::new();
-        profile.note_free(0, 1000);
-        (0..41).for_each(|_| profile.end_epoch());
-        profile.note_reuse(0, 41, 900);
-        let [once, ..] = profile.indices();
+    fn a_block_that_is_used_again_at_an_age_is_worth_most_just_before() {
+        let mut hazard = HazardEstimate::new();
+        hazard.note_free(0, 1000);
+        (0..41).for_each(|_| hazard.end_epoch());
+        hazard.note_reuse(0, 41, 900);
+        let [once, ..] = hazard.indices();
         assert!(once[41] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }
 
     #[test]
     fn before_anything_was_seen_the_youngest_of_any_class_are_worth_most() {
-        let indices = Profile::new().indices();
+        let indices = HazardEstimate::new().indices();
         assert!(indices[0].is_sorted_by(|young, old| young >= old));
         assert!(indices[0][0] > indices[0][AGES - 1]);
         assert!(indices.iter().all(|class| *class == indices[0]));
@@ -219,13 +218,13 @@ mod tests {
 
     #[test]
     fn what_waits_is_exposed_at_every_age_and_forgotten_after_the_last() {
-        let mut profile = Profile::new();
-        profile.note_free(2, 3);
-        (0..2 * AGES).for_each(|_| profile.end_epoch());
-        let exposed = &profile.exposed[2];
+        let mut hazard = HazardEstimate::new();
+        hazard.note_free(2, 3);
+        (0..2 * AGES).for_each(|_| hazard.end_epoch());
+        let exposed = &hazard.exposed[2];
         assert!(exposed.iter().all(|&exposed| exposed > 1.0), "{exposed:?}");
         assert!(exposed.is_sorted(), "the later the less has faded");
-        assert_eq!(profile.waiting, [[0.0; AGES]; CLASSES]);
+        assert_eq!(hazard.free, NOTHING);
     }
 
     /// As the definition has it.
@@ -241,13 +240,13 @@ mod tests {
 
     #[test]
     fn what_was_seen_fades() {
-        let mut profile = Profile::new();
-        profile.note_free(1, 1);
-        (0..3).for_each(|_| profile.end_epoch());
-        profile.note_reuse(1, 3, 1);
-        (0..128).for_each(|_| profile.end_epoch());
-        assert!((0.49..0.51).contains(&profile.reused[1][3]));
-        assert_eq!(profile.exposed[1][3], profile.reused[1][3]);
-        assert_eq!(profile.waiting, [[0.0; AGES]; CLASSES]);
+        let mut hazard = HazardEstimate::new();
+        hazard.note_free(1, 1);
+        (0..3).for_each(|_| hazard.end_epoch());
+        hazard.note_reuse(1, 3, 1);
+        (0..128).for_each(|_| hazard.end_epoch());
+        assert!((0.49..0.51).contains(&hazard.reused[1][3]));
+        assert_eq!(hazard.exposed[1][3], hazard.reused[1][3]);
+        assert_eq!(hazard.free, NOTHING);
     }
 }

@@ -1,154 +1,149 @@
-//! Hits: blocks are used again, and free ones leave the order of eviction.
+//! Blocks are hit, and free ones leave their lists.
 
-use super::block_meta::Place;
+use super::Adaptive;
+use super::block_meta::{Place, bit};
 use super::shadow::Use;
-use super::shadow::access_log::Event;
-use super::shadow::table::Name;
+use super::shadow::access_log::Access;
+use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::blocks::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::blocks::records::Records;
 use crate::pool::blocks::run::{IdRun, Ids, Runs};
-use crate::pool::eviction::adaptive::Adaptive;
 
 impl Adaptive {
     /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
     #[cold]
     #[inline(never)]
-    pub fn hit(&mut self, states: &mut Blocks, blocks: &[BlockId]) {
-        if blocks.is_empty() {
+    pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        if ids.is_empty() {
             return;
         }
-        if blocks.len() < IdRun::MIN_LEN || are_scattered_tails(states, blocks) {
-            self.hit_scattered(states, blocks);
+        if ids.len() < IdRun::MIN_LEN || are_scattered_tails(blocks, ids) {
+            self.hit_scattered(blocks, ids);
         } else {
-            for piece in Runs::of(blocks, IdRun::MIN_LEN) {
-                let (Ids::Run(part) | Ids::Scattered(part)) = piece;
-                let is_row = matches!(piece, Ids::Run(_));
-                if !is_row || !self.hit_row(states, IdRun::of(part)) {
-                    self.hit_scattered(states, part);
+            for part in Runs::of(ids, IdRun::MIN_LEN) {
+                match part {
+                    Ids::Run(ids) if self.hit_run(blocks, IdRun::of(ids)) => {}
+                    Ids::Run(ids) | Ids::Scattered(ids) => self.hit_scattered(blocks, ids),
                 }
             }
         }
-        self.sightings.tell(&mut self.sample);
-        if self.is_claiming() {
-            self.raise(states, blocks.iter().copied());
-        }
+        self.log.flush(&mut self.shadow);
+        self.raise_priorities(blocks, ids.iter().copied());
     }
 
-    fn hit_scattered(&mut self, states: &mut Blocks, mut blocks: &[BlockId]) {
+    /// Hits the blocks of a run if none has a priority, and all are in use, or all are neighbours in
+    /// a ranked list. Returns whether it did.
+    fn hit_run(&mut self, blocks: &mut Blocks, run: IdRun) -> bool {
+        let are_ranked = blocks.ref_count(run.first) == 0;
+        let Some(mut metas) = self.metas.run_without_priority(run, are_ranked) else {
+            return false;
+        };
+        let touch = if are_ranked { Records::touch_free_row } else { Records::touch_row };
+        let Some(span) = touch(blocks.records_mut(), run) else { return false };
+        let num_sampleable = metas.hit();
+        if are_ranked {
+            blocks.unlink_run(&span);
+            self.num_ranked -= span.len();
+            self.num_sampleable -= num_sampleable;
+        }
+        self.log_run(blocks, run, Access::Used(Use::Hit));
+        true
+    }
+
+    fn hit_scattered(&mut self, blocks: &mut Blocks, mut ids: &[BlockId]) {
         loop {
-            let num_hit = self.hit_listed(states, blocks);
-            let Some((&block, behind)) = blocks[num_hit..].split_first() else { break };
-            self.hit_one(states, block);
-            blocks = behind;
+            // Tails of several groups are listed together and are hit group by group, so that hardly
+            // any is a neighbour of the one before it; full blocks mostly are.
+            let num_hit = match blocks.starts_beside(ids) {
+                true => self.hit_ranked::<Beside>(blocks, ids),
+                false => self.hit_ranked::<Alone>(blocks, ids),
+            };
+            let Some((&block, behind)) = ids[num_hit..].split_first() else { break };
+            self.hit_one(blocks, block);
+            ids = behind;
         }
     }
 
-    /// A hit is the first to use blocks that wait in the lists, and that no request claimed: how many
-    /// there are before the first of which that is not so.
+    /// Hits blocks up to one that is not in a ranked list or has a priority. Returns how many.
     #[inline]
-    fn hit_listed(&mut self, states: &mut Blocks, blocks: &[BlockId]) -> usize {
-        // Tails of several groups wait together and are hit group by group, so that hardly any
-        // stands beside the one before it; full blocks mostly do.
-        match states.starts_beside(blocks) {
-            true => self.hit_each::<Beside>(states, blocks),
-            false => self.hit_each::<Alone>(states, blocks),
-        }
-    }
-
-    #[inline]
-    fn hit_each<U: Unlinking>(&mut self, states: &mut Blocks, blocks: &[BlockId]) -> usize {
+    fn hit_ranked<U: Unlinking>(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
         let (mut unlinking, mut num_hit) = (U::default(), 0);
-        self.sightings.start(&mut self.sample, Event::Used(Use::Hit));
+        self.log.begin(&mut self.shadow, Access::Used(Use::Hit));
         loop {
-            let left = &blocks[num_hit..];
-            let (num, is_sampled) = self.hit_up_to_sampled(states, left, &mut unlinking);
+            let (num, is_sampled) = self.hit_up_to_sampled(blocks, &ids[num_hit..], &mut unlinking);
             num_hit += num;
             if !is_sampled {
-                unlinking.finish(&mut states.writer_of_first(0));
+                unlinking.finish(&mut blocks.writer_of_first(0));
                 return num_hit;
             }
-            let name = Name::of(states.fingerprint(blocks[num_hit - 1]));
-            self.sightings.add(&mut self.sample, name);
+            let key = ShadowKey::of(blocks.fingerprint(ids[num_hit - 1]));
+            self.log.push(&mut self.shadow, key);
         }
     }
 
-    /// As [`Self::hit_listed`], up to a block of the sample: how many blocks with that one, and
-    /// whether there is one. Calls nothing, so that the loop keeps all it needs in registers.
+    /// Does what [`Self::hit_ranked`] does up to a sampled block. Returns how many blocks, and whether
+    /// the last is sampled. Calls nothing, so that the loop keeps all it needs in registers.
     #[inline]
     fn hit_up_to_sampled<U: Unlinking>(
         &mut self,
-        states: &mut Blocks,
-        blocks: &[BlockId],
+        blocks: &mut Blocks,
+        ids: &[BlockId],
         unlinking: &mut U,
     ) -> (usize, bool) {
-        let (mut tags, mut num_watched, mut is_sampled) = (self.tags.writer(), 0, false);
-        let mut records = states.writer_of_first(tags.len());
+        let metas = self.metas.all_mut();
+        let (mut num_sampleable, mut is_sampled) = (0, false);
+        let mut records = blocks.writer_of_first(metas.len());
         let mut own = *unlinking;
-        let stop = blocks.iter().position(|&block| {
-            let Some(was) = tags.hit_listed(block) else { return true };
+        let stop = ids.iter().position(|&block| {
+            let meta = &mut metas[block as usize];
+            let was = *meta;
+            // No block in use is in a list.
+            if was.0 & (bit::PLACE | bit::HAS_PRIORITY) != bit::RANKED {
+                return true;
+            }
+            *meta = was.hit().removed();
             records.add_reference(block);
             own.unlink(&mut records, block);
-            num_watched += was.num_watched();
+            num_sampleable += was.num_sampleable();
             is_sampled = was.is_sampled();
             is_sampled
         });
         *unlinking = own;
-        let num_hit = stop.map_or(blocks.len(), |stop| stop + usize::from(is_sampled));
-        self.num_listed -= num_hit;
-        self.num_watched -= num_watched;
+        let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
+        self.num_ranked -= num_hit;
+        self.num_sampleable -= num_sampleable;
         (num_hit, is_sampled)
     }
 
-    /// A hit uses blocks in a row, if all are in use, or all wait in the lists and stand in a row
-    /// there too, and no request claimed any; whether it is so.
-    fn hit_row(&mut self, states: &mut Blocks, row: IdRun) -> bool {
-        let are_listed = states.ref_count(row.first) == 0;
-        let Some(mut tags) = self.tags.row_of_plain(row, are_listed) else { return false };
-        let touch = if are_listed { Records::touch_free_row } else { Records::touch_row };
-        let Some(run) = touch(states.records_mut(), row) else { return false };
-        let num_watched = tags.hit();
-        if are_listed {
-            states.unlink_run(&run);
-            self.num_listed -= run.len();
-            self.num_watched -= num_watched;
-        }
-        self.note_row(states, row, Event::Used(Use::Hit));
-        true
-    }
-
-    fn hit_one(&mut self, states: &mut Blocks, block: BlockId) {
+    fn hit_one(&mut self, blocks: &mut Blocks, block: BlockId) {
         if block == NULL_BLOCK {
             return;
         }
-        let is_free = states.add_reference(block) == 1;
-        let was = self.tags.hit(block, is_free);
+        let is_free = blocks.add_reference(block) == 1;
+        let was = self
+            .metas
+            .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
         if was.is_sampled() {
-            let name = Name::of(states.fingerprint(block));
-            self.sightings.note(&mut self.sample, Event::Used(Use::Hit), name);
+            let key = ShadowKey::of(blocks.fingerprint(block));
+            self.log.record(&mut self.shadow, Access::Used(Use::Hit), key);
         }
-        if was.is_claimed() {
-            self.note_hit_of_claimed(block);
+        if was.has_priority() {
+            self.end_low_priority(block);
         }
         if !is_free {
             return;
         }
         match was.place() {
-            Place::Elsewhere => self.queue.free.remove(states, block),
-            Place::Held => self.held.remove(states, block),
-            Place::Ladder => self.leave_ladder(states, block),
-            Place::Listed => {
-                states.unlink(block);
-                self.num_listed -= 1;
-                self.num_watched -= was.num_watched();
-            }
+            Place::Elsewhere => self.queue.free.remove(blocks, block),
+            _ => self.unlink(blocks, block, was),
         }
     }
 }
 
-/// Whether a few blocks hardly stand in rows in their lists, as tails do, of which several groups'
-/// wait together.
-fn are_scattered_tails(states: &Blocks, blocks: &[BlockId]) -> bool {
-    blocks.len() < 4 * IdRun::MIN_LEN && !states.starts_beside(blocks)
+/// Whether a few blocks hardly are neighbours in their lists, as tails, of which those of several
+/// groups are listed together.
+fn are_scattered_tails(blocks: &Blocks, ids: &[BlockId]) -> bool {
+    ids.len() < 4 * IdRun::MIN_LEN && !blocks.starts_beside(ids)
 }

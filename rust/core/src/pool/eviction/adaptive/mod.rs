@@ -1,52 +1,72 @@
-//! The order in which free cached blocks are evicted under [`crate::Retention::Adaptive`].
+//! kvoxide's own eviction policy, [`crate::Retention::Adaptive`].
 //!
-//! Free cached blocks wait in lists by the uses of their prefix, the epoch in which they became
-//! free, and their grade. An [`Ordering`] is a rank of those lists, made anew once an
-//! epoch; eviction takes the head of the lowest ranked list that has one. A sample of the blocks,
-//! by name alone, shows how often blocks of an age are used again, and which of the orderings
-//! would have hit most: that one is in force ([`Sample`]). Window tails of requests that run are
-//! *held*: they are recycled last. Blocks for which a request claims another priority than the
-//! default wait on the rungs of a [`Ladder`] instead.
+//! Free cached blocks are in ranked lists, one for each frequency class, value level and epoch. The
+//! *frequency class* says how often the block's prefix was used, the *value level* how much less a
+//! tail is worth than a full block of the same size, and the *epoch* when the block became free:
+//! time is counted in blocks that become cached, sixteen epochs to a pool. Once an epoch a *scoring
+//! function* gives each list a score from class, age and value. Eviction takes the oldest block of
+//! the list with the lowest score ([`lists`], [`ranks`]).
+//!
+//! There are three scoring functions ([`scoring`]), and which is best depends on the traffic. So one
+//! in 16 to 64 blocks is *sampled* by its fingerprint, and for each function a *shadow cache*
+//! simulates on hashes alone which of the sampled blocks the pool would still have. The function
+//! whose shadow cache hits most is in force: set dueling ([`shadow`]). The sampled blocks also show
+//! how likely a block of a class is used again at each age; the third function ranks by this
+//! *hazard* ([`hazard`]).
+//!
+//! Around this order there are three exceptions. Tails are *protected* while their request runs, and
+//! go last. A tail that is due for eviction although its prefix is still used gets a *second chance*
+//! where a request resumed at it ([`evict`]). Blocks with a retention *priority* go before or after
+//! all others ([`prioritize`]).
+//!
+//! Uncached blocks are in the free queue, which is emptied first. `tests/oracle/adaptive.rs` in this
+//! crate is the same policy, naive and one block at a time.
 //!
 //! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are
-//! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015) and set duelling.
+//! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015), set dueling is DIP's (ISCA
+//! 2007).
 
-mod ages;
-mod block_meta;
-mod block_metas;
 mod cached;
 mod evict;
-mod hazard;
 mod hits;
-mod lists;
-mod meta_writer;
-mod ones;
-mod priorities;
-mod priority;
-mod priority_lists;
-mod ranks;
+mod prioritize;
 mod release;
-mod requests;
-mod sampled;
-mod scoring;
+
+mod lists;
 mod shadow;
 
+mod ranks;
+
+mod scoring;
+
+mod hazard;
+
+mod block_metas;
+
+mod block_meta;
+mod fading_sum;
+mod nearness;
+mod sampled;
+mod value;
+
+mod tuning;
+
 pub use block_meta::Mark;
-pub use priority::{Claim, Standing};
+pub use nearness::Nearness;
 pub use release::Parting;
 pub use scoring::Ordering;
 pub use shadow::SampleCounts;
+pub use value::Grade;
 
-use block_meta::{Place, Stamp};
-use block_metas::Tags;
-use lists::Lists;
-use priority_lists::Ladder;
-use requests::Claims;
-use shadow::Sample;
-use shadow::access_log::Sightings;
-use shadow::table::Name;
+use block_meta::{BlockMeta, Place, TargetList};
+use block_metas::BlockMetas;
+use lists::RankedLists;
+use prioritize::PriorityContext;
+use shadow::ShadowCaches;
+use shadow::access_log::AccessLog;
+use tuning::TUNING;
 
-use super::nearness::Nearness;
+use super::priority::PriorityLists;
 use super::queue::Queue;
 use crate::block::{BlockId, GroupId};
 use crate::pool::blocks::Blocks;
@@ -57,74 +77,70 @@ use crate::pool::blocks::list::BlockList;
 pub struct AdaptiveOrder {
     /// What a block of each group is by default.
     pub marks: Vec<Mark>,
-    /// Free blocks that are kept for their priority, at most.
+    /// The most free blocks above the default priority.
     pub num_protected: usize,
 }
 
-/// Free cached blocks in lists that are ranked, and the free queue.
+/// The policy, and all free blocks in its order.
 #[derive(Debug)]
 pub struct Adaptive {
+    /// Uncached blocks, and those that are allocated next.
     queue: Queue,
-    tags: Tags,
-    lists: Lists,
-    held: BlockList,
-    ladder: Ladder,
-    claims: Claims,
-    sample: Sample,
-    sightings: Sightings,
+    metas: BlockMetas,
+    lists: RankedLists,
+    num_ranked: usize,
+    /// Ranked blocks that the shadow caches may sample.
+    num_sampleable: usize,
+    /// Tails of requests that run.
+    protected: BlockList,
+    /// Tails that became protected since [`Adaptive::start_holding`], until they are asked for.
+    newly_protected: Option<Vec<BlockId>>,
+    priority_lists: PriorityLists,
+    context: PriorityContext,
+    shadow: ShadowCaches,
+    log: AccessLog,
+    clock: EpochClock,
     /// What a block of each group is by default.
-    marks: Vec<Mark>,
-    /// A group of which a hit needs every block, where it needs tails too.
-    whole_group: Option<GroupId>,
-    num_listed: usize,
-    num_watched: usize,
-    clock: Clock,
-    /// Tails that became held since somebody wants to know.
-    newly_held: Option<Vec<BlockId>>,
+    classes: Vec<Mark>,
+    /// A group of which a hit needs every block, where others have tails.
+    full_group: Option<GroupId>,
 }
 
-/// Counts blocks that become cached and are watched, until an epoch ends.
+/// Counts sampleable blocks that become cached, until an epoch ends.
 #[derive(Clone, Copy, Debug)]
-struct Clock {
+struct EpochClock {
     epoch_len: usize,
     num_cached: usize,
 }
 
-impl Clock {
-    /// Epochs in which as many blocks become cached as a pool has.
-    const PER_POOL: usize = 16;
-    /// Blocks; shorter epochs of small pools say nothing.
-    const MIN_LEN: usize = 16;
-}
-
 impl Adaptive {
-    /// Records that the lists need in [`Blocks`] beside those of the blocks.
-    pub const NUM_SENTINELS: usize = Lists::NUM_LISTS + 1 + Ladder::NUM_RUNGS;
+    /// Records that the lists need in [`Blocks`] beside those of the queue.
+    pub const NUM_SENTINELS: usize = RankedLists::NUM_LISTS + 1 + PriorityLists::NUM_LISTS;
 
-    /// No free cached block yet. `states` has [`Self::NUM_SENTINELS`] records behind those of
-    /// `queue` for the lists.
-    pub(crate) fn new(states: &mut Blocks, queue: Queue, order: AdaptiveOrder) -> Self {
-        let AdaptiveOrder { marks, num_protected } = order;
-        let first_sentinel = states.len() as u32 + 1;
-        let num_blocks = states.len();
-        let epoch_len = (num_blocks / Clock::PER_POOL).max(Clock::MIN_LEN);
-        let sample = Sample::new(num_blocks);
-        let held_sentinel = first_sentinel + Lists::NUM_LISTS as u32;
+    /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
+    /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
+    pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveOrder) -> Self {
+        let AdaptiveOrder { marks: classes, num_protected } = order;
+        let num_blocks = blocks.len();
+        let epoch_len = (num_blocks / TUNING.epochs_per_pool).max(TUNING.min_epoch_len);
+        let shadow = ShadowCaches::new(num_blocks);
+        let first_sentinel = num_blocks as u32 + 1;
+        let protected_sentinel = first_sentinel + RankedLists::NUM_LISTS as u32;
         Self {
             queue,
-            tags: Tags::new(num_blocks),
-            lists: Lists::new(states, first_sentinel, sample.values()),
-            held: states.empty_list(held_sentinel),
-            ladder: Ladder::new(states, held_sentinel + 1, num_protected),
-            claims: Claims::default(),
-            sample,
-            sightings: Sightings::new(),
-            whole_group: whole_group(&marks),
-            marks,
-            num_listed: 0,
-            num_watched: 0,
-            clock: Clock { epoch_len, num_cached: 0 },
-            newly_held: None,
+            metas: BlockMetas::new(num_blocks),
+            lists: RankedLists::new(blocks, first_sentinel, shadow.scores()),
+            num_ranked: 0,
+            num_sampleable: 0,
+            protected: blocks.empty_list(protected_sentinel),
+            newly_protected: None,
+            priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, num_protected),
+            context: PriorityContext::default(),
+            shadow,
+            log: AccessLog::new(),
+            clock: EpochClock { epoch_len, num_cached: 0 },
+            full_group: full_group(&classes),
+            classes,
         }
     }
 
@@ -136,127 +152,129 @@ impl Adaptive {
         &mut self.queue
     }
 
-    /// Blocks in the lists, on the ladder and in the held tier.
+    /// Number of free cached blocks, without those in the queue.
     pub fn num_blocks(&self) -> usize {
-        self.num_listed + self.held.len() + self.ladder.len()
+        self.num_ranked + self.protected.len() + self.priority_lists.len()
     }
 
-    /// The blocks of the held tier, the oldest first.
-    pub fn held<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
-        self.held.iter(states)
+    /// The protected tails, the oldest first.
+    pub fn held<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        self.protected.iter(blocks)
     }
 
-    /// Blocks in the held tier.
+    /// Number of protected tails.
     pub fn num_held(&self) -> usize {
-        self.held.len()
+        self.protected.len()
     }
 
-    /// The ordering in force.
+    /// The scoring function in force.
     pub fn ordering(&self) -> Ordering {
-        self.sample.ordering()
+        self.shadow.in_force()
     }
 
-    /// What the sample counted.
+    /// What the shadow caches counted.
     pub fn sample_counts(&self) -> &SampleCounts {
-        self.sample.counts()
+        self.shadow.counts()
     }
 
-    /// A group of which a hit needs every block, where it needs tails too.
+    /// A group of which a hit needs every block, where others have tails.
     pub fn whole_group(&self) -> Option<GroupId> {
-        self.whole_group
+        self.full_group
     }
 
-    /// How near the end of the prompt it was computed for a block of [`Self::whole_group`] lies.
+    /// How near the end of its prompt a block of [`Self::whole_group`] lies.
     pub fn nearness(&self, block: BlockId) -> Nearness {
-        self.tags.of(block).nearness()
+        self.metas[block].nearness()
     }
 
-    /// What a block of a group is by default.
-    pub fn mark_of(&self, group: GroupId) -> Mark {
-        self.marks[usize::from(group)]
-    }
-
-    /// Whether a block is in the lists, on the ladder or in the held tier.
+    /// Whether a block is free and cached, and not in the queue.
     pub fn has(&self, block: BlockId) -> bool {
-        self.tags.of(block).place() != Place::Elsewhere
+        self.metas[block].place() != Place::Elsewhere
     }
 
-    /// From now on until [`Self::end_holding`], tails that are given back are held.
-    pub fn start_holding(&mut self) {
-        self.newly_held = Some(Vec::new());
+    /// Protects tails that are released until [`Self::end_holding`].
+    pub(crate) fn start_holding(&mut self) {
+        self.newly_protected = Some(Vec::new());
     }
 
-    /// The tails that became held since [`Self::start_holding`].
-    pub fn end_holding(&mut self) -> Vec<BlockId> {
-        self.newly_held.take().unwrap_or_default()
+    /// Returns the tails that became protected since [`Self::start_holding`].
+    pub(crate) fn end_holding(&mut self) -> Vec<BlockId> {
+        self.newly_protected.take().unwrap_or_default()
     }
 
-    /// Whether a block is in the held tier.
-    pub fn is_held(&self, block: BlockId) -> bool {
-        self.tags.of(block).place() == Place::Held
+    /// Whether a block is a protected tail.
+    pub(crate) fn is_held(&self, block: BlockId) -> bool {
+        self.metas[block].place() == Place::Protected
     }
 
     /// A block lost its keys. A free one goes to the free queue.
-    pub(crate) fn uncached(&mut self, states: &mut Blocks, block: BlockId) {
-        if self.remove(states, block) {
-            self.queue.enqueue(states, block);
+    pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if self.remove(blocks, block) {
+            self.queue.enqueue(blocks, block);
         }
     }
 
-    /// Takes a block out of the ranked list, protected tier or ladder that it is in. Returns whether
-    /// it was in one.
-    pub fn remove(&mut self, states: &mut Blocks, block: BlockId) -> bool {
-        let was = self.tags.leave(block);
-        self.disclaim(was, block);
+    /// Takes a block out of the list that it is in, and its priority away. Returns whether it was in
+    /// a list, other than the queue.
+    pub(super) fn remove(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
+        let was = self.metas.update(block, |meta| meta.removed().with_priority(false));
+        if was.place() != Place::Elsewhere {
+            self.unlink(blocks, block, was);
+        }
+        was.place() != Place::Elsewhere
+    }
+
+    /// Takes a block out of the list that its metadata named.
+    fn unlink(&mut self, blocks: &mut Blocks, block: BlockId, was: BlockMeta) {
         match was.place() {
-            Place::Elsewhere => return false,
-            Place::Held => self.held.remove(states, block),
-            Place::Ladder => self.leave_ladder(states, block),
-            Place::Listed => {
-                states.unlink(block);
-                self.num_listed -= 1;
-                self.num_watched -= was.num_watched();
+            Place::Elsewhere => {}
+            Place::Protected => self.protected.remove(blocks, block),
+            Place::PriorityList => self.priority_lists.remove(blocks, block),
+            Place::Ranked => {
+                blocks.unlink(block);
+                self.num_ranked -= 1;
+                self.num_sampleable -= was.num_sampleable();
             }
         }
-        true
     }
 
-    /// A block waits beside those that became free `age` epochs ago. That there is one more, or one
-    /// that was counted moved, is the caller's to know.
-    fn list_aged(&mut self, states: &mut Blocks, block: BlockId, age: usize) {
-        let waiting = self.tags.of(block).waiting();
-        self.tags.wait_alike(block, Stamp::new(waiting, self.lists.epoch().before(age), true));
-        self.lists.push_aged(states, waiting.class(), waiting.grade(), age, block);
+    /// Puts a block into the ranked list of blocks that became free `age` epochs ago. The caller
+    /// counts it.
+    fn rank(&mut self, blocks: &mut Blocks, block: BlockId, age: usize) {
+        let key = self.metas[block].list_key();
+        let target = TargetList::new(key, self.lists.epoch().before(age), true);
+        self.metas.enter(block, target);
+        self.lists.push_aged(blocks, key.class(), key.value(), age, block);
     }
 
-    /// Every so often an epoch ends.
-    pub fn tick(&mut self, states: &mut Blocks) {
+    /// Ends the epochs in which enough blocks have become cached.
+    fn end_due_epochs(&mut self, blocks: &mut Blocks) {
         while self.clock.num_cached >= self.clock.epoch_len {
             self.clock.num_cached -= self.clock.epoch_len;
-            self.sample.end_epoch();
-            self.lists.end_epoch(states, self.sample.values());
+            self.shadow.end_epoch();
+            self.lists.end_epoch(blocks, self.shadow.scores());
         }
     }
 
-    /// Returns the blocks of the ladder, the lists and the held tier in the order of their eviction, if
-    /// no tail waits on.
-    pub fn eviction_order(&self, states: &Blocks) -> Vec<BlockId> {
-        let by_priority: Vec<_> = self.ladder.blocks(states).collect();
-        let num_high = self.ladder.num_high();
-        let (low, high) = by_priority.split_at(by_priority.len() - num_high);
-        let mut order = [low, &self.lists.in_order(states), high].concat();
-        order.extend(self.held.iter(states));
+    /// Returns the free cached blocks in the order of their eviction if no tail got a second chance.
+    pub(crate) fn eviction_order(&self, blocks: &Blocks) -> Vec<BlockId> {
+        let by_priority: Vec<_> = self.priority_lists.iter(blocks).collect();
+        let num_low = by_priority.len() - self.priority_lists.num_high();
+        let (low, high) = by_priority.split_at(num_low);
+        let mut order = [low, &self.lists.in_order(blocks), high].concat();
+        order.extend(self.protected.iter(blocks));
         order
     }
 
-    /// The blocks of the ladder, the lists and the held tier, in no particular order.
-    pub fn blocks<'a>(&'a self, states: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
-        self.ladder.blocks(states).chain(self.lists.blocks(states)).chain(self.held.iter(states))
+    /// The free cached blocks, in no particular order.
+    pub(crate) fn blocks<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        let ranked = self.priority_lists.iter(blocks).chain(self.lists.iter(blocks));
+        ranked.chain(self.protected.iter(blocks))
     }
 }
 
-fn whole_group(marks: &[Mark]) -> Option<GroupId> {
-    let has_tails = marks.iter().any(|mark| mark.is_tail);
-    let whole = marks.iter().position(|mark| mark.is_watched && !mark.is_tail);
-    Some(whole.filter(|_| has_tails)? as GroupId)
+fn full_group(classes: &[Mark]) -> Option<GroupId> {
+    let has_tails = classes.iter().any(|class| class.is_tail);
+    let full = classes.iter().position(|class| class.is_sampleable && !class.is_tail);
+    Some(full.filter(|_| has_tails)? as GroupId)
 }

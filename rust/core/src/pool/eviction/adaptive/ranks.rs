@@ -1,155 +1,157 @@
-//! Which of the lists goes first: of those that may have blocks, the one whose blocks are worth
-//! least. Lists are told apart by class, grade and age; only what changes is looked at again.
+//! Finds the list that is evicted first: of those that may have blocks, the one with the lowest score,
+//! and of equals the older. Only what changes is looked at again.
 
-use super::ages::{AGES, Values};
-use super::block_meta::CLASSES;
+use super::scoring::Scores;
+use super::tuning::Tuning;
 
-/// The lists of all classes, of so many grades, at all ages.
+const AGES: usize = Tuning::AGES;
+
+/// The lists of all classes, of some value levels, at all ages.
 #[derive(Clone, Debug)]
-pub(crate) struct Ranks {
-    /// What a block of each grade is worth, of the best one's.
-    scales: &'static [f32],
-    /// Worth by class and age.
-    values: Box<Values>,
-    kinds: Vec<Kind>,
-    /// A bit for each kind of which a list may have blocks.
+pub(super) struct Ranks {
+    /// The share of a full block's score at each value level.
+    value_shares: &'static [f32],
+    /// The score of a full block by class and age.
+    scores: Box<Scores>,
+    rows: Vec<Row>,
+    /// A bit for each row of which a list may have blocks.
     filled: u32,
-    /// The kind of the list that goes first.
+    /// The row of the list that is evicted first.
     first: usize,
 }
 
-/// The lists of a class and a grade.
+/// The lists of a class and a value level, one for each age.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct Row {
     /// A bit for each age whose list may have blocks.
     filled: u64,
-    /// The age of those whose blocks are worth least.
+    /// The age of the list with the lowest score.
     age: u32,
-    /// What they are worth; more than anything if there is no list.
-    worth: f32,
+    /// That score; infinite if no list has blocks.
+    score: f32,
 }
 
-impl Kind {
-    const EMPTY: Self = Self { filled: 0, age: 0, worth: f32::INFINITY };
+impl Row {
+    const EMPTY: Self = Self { filled: 0, age: 0, score: f32::INFINITY };
 
     fn goes_before(&self, other: &Self) -> bool {
-        self.worth < other.worth || self.worth == other.worth && self.age > other.age
+        self.score < other.score || self.score == other.score && self.age > other.age
     }
 }
 
-/// A list: of a class and a grade, as `class * num_grades + grade`, and of an age.
+/// A list, by its row, `class * number of value levels + value level`, and its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ranked {
-    pub kind: usize,
+pub(super) struct ListId {
+    pub row: usize,
     pub age: usize,
 }
 
 impl Ranks {
     /// Lists without blocks.
-    pub fn new(scales: &'static [f32], values: &Values) -> Self {
-        let kinds = vec![Kind::EMPTY; CLASSES * scales.len()];
-        debug_assert!(kinds.len() <= u32::BITS as usize);
-        Self { scales, values: Box::new(*values), kinds, filled: 0, first: 0 }
+    pub fn new(value_shares: &'static [f32], scores: &Scores) -> Self {
+        let rows = vec![Row::EMPTY; Tuning::CLASSES * value_shares.len()];
+        debug_assert!(rows.len() <= u32::BITS as usize);
+        Self { value_shares, scores: Box::new(*scores), rows, filled: 0, first: 0 }
     }
 
-    /// Worth by class and age.
-    pub fn values(&self) -> &Values {
-        &self.values
+    /// The score of a full block by class and age.
+    pub fn scores(&self) -> &Scores {
+        &self.scores
     }
 
-    /// To change what blocks are worth from the end of the epoch on.
-    pub fn values_mut(&mut self) -> &mut Values {
-        &mut self.values
+    /// The scores, to change those that are in force from the end of the epoch on.
+    pub fn scores_mut(&mut self) -> &mut Scores {
+        &mut self.scores
     }
 
     /// A list got a block.
     #[inline]
-    pub fn fill(&mut self, list: Ranked) {
-        if self.kinds[list.kind].filled >> list.age & 1 == 0 {
+    pub fn fill(&mut self, list: ListId) {
+        if self.rows[list.row].filled >> list.age & 1 == 0 {
             self.start_to_fill(list);
         }
     }
 
     #[inline(never)]
-    fn start_to_fill(&mut self, Ranked { kind: index, age }: Ranked) {
-        let filled = self.kinds[index].filled | 1 << age;
-        let kind = Kind { filled, age: age as u32, worth: self.worth(index, age) };
-        if kind.goes_before(&self.kinds[index]) {
-            self.kinds[index] = kind;
+    fn start_to_fill(&mut self, ListId { row: index, age }: ListId) {
+        let filled = self.rows[index].filled | 1 << age;
+        let row = Row { filled, age: age as u32, score: self.score(index, age) };
+        if row.goes_before(&self.rows[index]) {
+            self.rows[index] = row;
         }
-        self.kinds[index].filled = filled;
+        self.rows[index].filled = filled;
         self.filled |= 1 << index;
-        if kind.goes_before(&self.kinds[self.first]) {
+        if row.goes_before(&self.rows[self.first]) {
             self.first = index;
         }
     }
 
-    fn worth(&self, kind: usize, age: usize) -> f32 {
-        let num_grades = self.scales.len();
-        self.values[kind / num_grades][age] * self.scales[kind % num_grades]
+    fn score(&self, row: usize, age: usize) -> f32 {
+        let num_levels = self.value_shares.len();
+        self.scores[row / num_levels][age] * self.value_shares[row % num_levels]
     }
 
-    /// The list that goes first of those that may have a block: of equals the older.
+    /// The list that is evicted first of those that may have a block.
     #[inline]
-    pub fn first(&self) -> Option<Ranked> {
-        let kind = &self.kinds[self.first];
-        (kind.filled != 0).then_some(Ranked { kind: self.first, age: kind.age as usize })
+    pub fn first(&self) -> Option<ListId> {
+        let row = &self.rows[self.first];
+        (row.filled != 0).then_some(ListId { row: self.first, age: row.age as usize })
     }
 
-    /// The list that goes first has no block.
+    /// The first list turned out to have no block.
     pub fn empty_first(&mut self) {
-        let kind = &mut self.kinds[self.first];
-        kind.filled &= !(1 << kind.age);
-        self.find_least(self.first);
+        let row = &mut self.rows[self.first];
+        row.filled &= !(1 << row.age);
+        self.find_lowest(self.first);
         self.find_first();
     }
 
-    /// An epoch ends: every list is a step older, and the oldest join the next.
+    /// An epoch ends. Every list becomes an epoch older, and the oldest ones join the next.
     pub fn end_epoch(&mut self) {
-        for kind in bits(self.filled) {
-            let filled = self.kinds[kind].filled;
-            self.kinds[kind].filled = filled << 1 | filled & 1 << (AGES - 1);
-            self.find_least(kind);
+        for row in bits(self.filled) {
+            let filled = self.rows[row].filled;
+            self.rows[row].filled = filled << 1 | filled & 1 << (AGES - 1);
+            self.find_lowest(row);
         }
         self.find_first();
     }
 
     /// No list has a block.
     pub fn clear(&mut self) {
-        self.kinds.fill(Kind::EMPTY);
+        self.rows.fill(Row::EMPTY);
         self.filled = 0;
     }
 
-    /// The kinds whose oldest list may have blocks.
+    /// The rows whose oldest list may have blocks.
     pub fn oldest(&self) -> impl Iterator<Item = usize> + '_ {
-        bits(self.filled).filter(|&kind| self.kinds[kind].filled >> (AGES - 1) != 0)
+        bits(self.filled).filter(|&row| self.rows[row].filled >> (AGES - 1) != 0)
     }
 
-    fn find_least(&mut self, index: usize) {
-        let (class, grade) = (index / self.scales.len(), index % self.scales.len());
-        let (values, scale) = (&self.values[class], self.scales[grade]);
-        let kind = &mut self.kinds[index];
-        let mut least = Kind { filled: kind.filled, ..Kind::EMPTY };
-        let mut rest = kind.filled;
+    fn find_lowest(&mut self, index: usize) {
+        let (class, level) = (index / self.value_shares.len(), index % self.value_shares.len());
+        let (scores, share) = (&self.scores[class], self.value_shares[level]);
+        let row = &mut self.rows[index];
+        let mut lowest = Row { filled: row.filled, ..Row::EMPTY };
+        let mut rest = row.filled;
         while rest != 0 {
             let age = rest.ilog2();
             rest ^= 1 << age;
-            let worth = values[age as usize] * scale;
-            if worth < least.worth {
-                (least.age, least.worth) = (age, worth);
+            let score = scores[age as usize] * share;
+            if score < lowest.score {
+                (lowest.age, lowest.score) = (age, score);
             }
         }
-        *kind = least;
+        *row = lowest;
     }
 
     fn find_first(&mut self) {
-        let mut first = Kind::EMPTY;
-        for kind in bits(self.filled) {
-            let of = self.kinds[kind];
-            if of.filled == 0 {
-                self.filled ^= 1 << kind;
-            } else if of.goes_before(&first) {
-                (first, self.first) = (of, kind);
+        let mut first = Row::EMPTY;
+        for index in bits(self.filled) {
+            let row = self.rows[index];
+            if row.filled == 0 {
+                self.filled ^= 1 << index;
+            } else if row.goes_before(&first) {
+                (first, self.first) = (row, index);
             }
         }
     }
@@ -168,40 +170,40 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    const SCALES: [f32; 2] = [1.0, 0.0];
+    const SHARES: [f32; 2] = [1.0, 0.0];
 
-    /// Worth 3, 2 and 1 at the ages 0, 1 and 2, and 0.5 beyond; 10 times as much in the last class.
+    /// Scores of 3, 2 and 1 at the ages 0, 1 and 2, and of 0.5 beyond; 10 times as much in the last class.
     fn ranks() -> Ranks {
         let of = |most: f32| std::array::from_fn(|age| (most - age as f32).max(most / 6.0));
-        let mut values = [of(3.0); CLASSES];
-        values[CLASSES - 1] = of(3.0).map(|worth| worth * 10.0);
-        Ranks::new(&SCALES, &values)
+        let mut scores = [of(3.0); Tuning::CLASSES];
+        scores[Tuning::CLASSES - 1] = of(3.0).map(|score| score * 10.0);
+        Ranks::new(&SHARES, &scores)
     }
 
-    fn kind(class: usize, grade: usize) -> usize {
-        class * SCALES.len() + grade
+    fn row(class: usize, level: usize) -> usize {
+        class * SHARES.len() + level
     }
 
     fn popped(ranks: &mut Ranks) -> Vec<(usize, usize)> {
         let pop = || {
             let first = ranks.first();
             ranks.empty_first();
-            first.map(|Ranked { kind, age }| (kind, age))
+            first.map(|ListId { row, age }| (row, age))
         };
         std::iter::from_fn(pop).collect()
     }
 
     #[test]
-    fn what_is_worth_least_goes_first_and_of_equals_the_older() {
+    fn the_lowest_score_goes_first_and_of_equals_the_older() {
         let mut ranks = ranks();
         assert_eq!(ranks.first(), None);
         ranks.empty_first();
-        let [best, worst, last] = [kind(0, 0), kind(1, 1), kind(CLASSES - 1, 0)];
+        let [best, worst, last] = [row(0, 0), row(1, 1), row(Tuning::CLASSES - 1, 0)];
         let lists =
             [(last, 2), (best, 0), (best, 63), (worst, 0), (best, 1), (worst, 7), (best, 5)];
-        for (kind, age) in lists {
-            ranks.fill(Ranked { kind, age });
-            ranks.fill(Ranked { kind, age });
+        for (row, age) in lists {
+            ranks.fill(ListId { row, age });
+            ranks.fill(ListId { row, age });
         }
         let expected =
             [(worst, 7), (worst, 0), (best, 63), (best, 5), (best, 1), (best, 0), (last, 2)];
@@ -213,10 +215,10 @@ mod tests {
     #[test]
     fn an_emptied_list_can_be_filled_again() {
         let mut ranks = ranks();
-        ranks.fill(Ranked { kind: 0, age: 1 });
+        ranks.fill(ListId { row: 0, age: 1 });
         ranks.empty_first();
-        ranks.fill(Ranked { kind: 0, age: 0 });
-        ranks.fill(Ranked { kind: 0, age: 1 });
+        ranks.fill(ListId { row: 0, age: 0 });
+        ranks.fill(ListId { row: 0, age: 1 });
         assert_eq!(popped(&mut ranks), [(0, 1), (0, 0)]);
     }
 
@@ -224,12 +226,12 @@ mod tests {
     fn an_epoch_makes_all_older_and_joins_the_oldest() {
         let mut ranks = ranks();
         for age in [0, 1, 62, 63] {
-            ranks.fill(Ranked { kind: 0, age });
+            ranks.fill(ListId { row: 0, age });
         }
         assert_eq!(ranks.oldest().collect::<Vec<_>>(), [0]);
         ranks.end_epoch();
         assert_eq!(popped(&mut ranks.clone()), [(0, 63), (0, 2), (0, 1)]);
-        let of_class = &mut ranks.values_mut()[0];
+        let of_class = &mut ranks.scores_mut()[0];
         (of_class[1], of_class[2]) = (0.25, 0.125);
         ranks.end_epoch();
         assert_eq!(popped(&mut ranks), [(0, 2), (0, 63), (0, 3)]);

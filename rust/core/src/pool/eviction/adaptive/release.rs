@@ -1,116 +1,39 @@
-//! Blocks that nobody uses any more are put into the lists, those that wait alike one after the
-//! other.
+//! Blocks are released: cached ones enter their lists, those of one list together.
 
-use super::block_meta::{Place, Stamp, Tag, Waiting};
-use super::shadow::access_log::Event;
-use super::shadow::table::Name;
+use super::Adaptive;
+use super::block_meta::{BlockMeta, ListKey, TargetList};
+use super::shadow::access_log::Access;
+use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::list::{BackRun, FrontRun};
 use crate::pool::blocks::records::Ends;
 use crate::pool::blocks::run::{IdRun, Ids, Runs};
 use crate::pool::blocks::{Blocks, Dropped};
-use crate::pool::eviction::adaptive::Adaptive;
 
-/// Blocks that are being put into one list, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Filing {
-    stamp: Stamp,
-    sentinel: u32,
-    last: u32,
-    num_listed: usize,
-    num_watched: usize,
-}
-
-impl Default for Filing {
-    fn default() -> Self {
-        Self { stamp: Stamp::NONE, sentinel: 0, last: 0, num_listed: 0, num_watched: 0 }
-    }
-}
-
-/// Blocks are being given back.
+/// Blocks that are being released, one after the other.
 #[derive(Debug)]
 pub struct Parting<'a> {
-    states: &'a mut Blocks,
+    blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
-    /// Those that are not cached.
-    front: FrontRun,
-    /// Those that are.
-    filing: Filing,
+    /// Uncached blocks, for the front of the free queue.
+    uncached: FrontRun,
+    open: OpenList,
 }
 
-impl Parting<'_> {
-    /// Drops a reference to a block.
-    #[inline(always)]
-    pub fn give_back(&mut self, block: BlockId) {
-        self.give_one_back(block);
-    }
+/// The ranked list that the last blocks entered. They are linked to it, and it to them as soon as it
+/// is closed.
+#[derive(Clone, Copy, Debug)]
+struct OpenList {
+    target: TargetList,
+    sentinel: u32,
+    last: u32,
+    num_ranked: usize,
+    num_sampleable: usize,
+}
 
-    /// As [`Self::give_back`]: `None` if somebody holds the block still, else whether it is cached.
-    #[inline(always)]
-    fn give_one_back(&mut self, block: BlockId) -> Option<bool> {
-        if block == NULL_BLOCK {
-            return None;
-        }
-        let is_cached = match self.states.drop_reference(block) {
-            Dropped::Held => return None,
-            Dropped::Cached => true,
-            Dropped::Uncached => false,
-            Dropped::Other => self.states.is_cached(block),
-        };
-        match is_cached {
-            true => self.adaptive.file(self.states, block, &mut self.filing),
-            false => {
-                self.adaptive.queue.free.push_to_front_run(self.states, &mut self.front, block);
-            }
-        }
-        Some(is_cached)
-    }
-
-    /// Drops a reference to blocks, the last of them first.
-    pub fn give_all_back(&mut self, blocks: &[BlockId]) {
-        if blocks.len() < IdRun::MIN_LEN {
-            return self.give_each_back(blocks);
-        }
-        let mut pieces = Vec::with_capacity(2 * blocks.len() / IdRun::MIN_LEN + 1);
-        pieces.extend(Runs::of(blocks, IdRun::MIN_LEN));
-        for piece in pieces.into_iter().rev() {
-            match piece {
-                Ids::Run(row) => self.give_row_back(row),
-                Ids::Scattered(blocks) => self.give_each_back(blocks),
-            }
-        }
-    }
-
-    /// As [`Self::give_all_back`], of blocks whose ids are hardly in a row.
-    pub fn give_each_back(&mut self, mut blocks: &[BlockId]) {
-        while let Some((&block, before)) = blocks.split_last() {
-            blocks = match self.give_one_back(block) {
-                None => before,
-                Some(true) => self.adaptive.file_alike(self.states, before, &mut self.filing),
-                Some(false) => {
-                    let free = &mut self.adaptive.queue.free;
-                    &before[..free.drop_to_front_run(self.states, &mut self.front, before)]
-                }
-            };
-        }
-    }
-
-    /// The first block given back may wait in another list than those before it, as do the others
-    /// then.
-    fn give_row_back(&mut self, row: &[BlockId]) {
-        let [others @ .., first] = row else { return };
-        let turned = |blocks| IdRun::of(blocks).reversed();
-        if !self.adaptive.file_row(self.states, turned(row), &mut self.filing) {
-            self.give_one_back(*first);
-            if !self.adaptive.file_row(self.states, turned(others), &mut self.filing) {
-                self.give_each_back(others);
-            }
-        }
-    }
-
-    /// A tail is not held any more.
-    pub fn let_go(&mut self, tail: BlockId) {
-        self.adaptive.let_go(self.states, tail, &mut self.filing);
+impl Default for OpenList {
+    fn default() -> Self {
+        Self { target: TargetList::NONE, sentinel: 0, last: 0, num_ranked: 0, num_sampleable: 0 }
     }
 }
 
@@ -118,161 +41,221 @@ impl Adaptive {
     /// Drops a reference to each block. Null blocks are passed over.
     #[cold]
     #[inline(never)]
-    pub fn release(&mut self, states: &mut Blocks, blocks: impl IntoIterator<Item = BlockId>) {
-        if self.is_claiming() {
-            let blocks: Vec<_> = blocks.into_iter().collect();
-            self.raise(states, blocks.iter().copied());
-            return self.part_with(states, |parting| {
-                blocks.into_iter().for_each(|block| parting.give_back(block));
-            });
+    pub fn release(&mut self, blocks: &mut Blocks, ids: impl Iterator<Item = BlockId> + Clone) {
+        self.raise_priorities(blocks, ids.clone());
+        self.part_with(blocks, |release| ids.for_each(|block| release.give_back(block)));
+    }
+
+    /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
+    #[inline]
+    pub fn part_with(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Parting<'_>)) {
+        let uncached = self.queue.free.front_run(blocks);
+        let mut open = Parting { blocks, adaptive: self, uncached, open: OpenList::default() };
+        release(&mut open);
+        open.close();
+    }
+
+    /// Puts a free cached block into its list.
+    pub(super) fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
+        self.part_with(blocks, |release| release.enqueue(block));
+    }
+}
+
+impl Parting<'_> {
+    /// Drops a reference to a block.
+    #[inline(always)]
+    pub fn give_back(&mut self, block: BlockId) {
+        self.release_one(block);
+    }
+
+    /// Does what [`Self::give_back`] does. Returns whether the block is cached if it is free now.
+    #[inline(always)]
+    fn release_one(&mut self, block: BlockId) -> Option<bool> {
+        if block == NULL_BLOCK {
+            return None;
         }
-        self.part_with(states, |parting| {
-            blocks.into_iter().for_each(|block| parting.give_back(block));
-        });
-    }
-
-    /// Blocks are given back, and held ones let go, in the order in which it is done.
-    #[inline]
-    pub fn part_with(&mut self, states: &mut Blocks, give_back: impl FnOnce(&mut Parting<'_>)) {
-        let (front, filing) = (self.queue.free.front_run(states), Filing::default());
-        let mut parting = Parting { states, adaptive: self, front, filing };
-        give_back(&mut parting);
-        let Parting { states, adaptive, front, mut filing } = parting;
-        adaptive.close(states, &mut filing);
-        adaptive.queue.free.close_runs(states, front, BackRun::default());
-    }
-
-    /// Cached blocks lose their last holder, the last of them first, and wait as those before them
-    /// do: what is left of them from the first on of which that is not so. The first of all is always
-    /// left.
-    #[inline]
-    pub fn file_alike<'b>(
-        &mut self,
-        states: &mut Blocks,
-        blocks: &'b [BlockId],
-        filing: &mut Filing,
-    ) -> &'b [BlockId] {
-        let (mut last, mut num_watched) = (filing.last, 0);
-        let (stamp, mut tags) = (filing.stamp, self.tags.writer());
-        self.sightings.start(&mut self.sample, Event::Freed(stamp.class() as u8));
-        let mut records = states.writer_of_first(tags.len());
-        let stop = blocks.windows(2).rposition(|pair| {
-            // As if the next one were filed too: its own link is written then, or by who is.
-            let (block, next) = (pair[1], pair[0]);
-            let is_last = || records.drop_between(last, block, next);
-            let Some(tag) = tags.wait_alike_if(block, stamp, is_last) else { return true };
-            last = block;
-            num_watched += tag.num_watched();
-            if tag.is_sampled() {
-                let name = Name::of(records.fingerprint(block));
-                self.sightings.add(&mut self.sample, name);
+        let is_cached = match self.blocks.drop_reference(block) {
+            Dropped::Held => return None,
+            Dropped::Cached => true,
+            Dropped::Uncached => false,
+            Dropped::Other => self.blocks.is_cached(block),
+        };
+        match is_cached {
+            true => self.enqueue(block),
+            false => {
+                let free = &mut self.adaptive.queue.free;
+                free.push_to_front_run(self.blocks, &mut self.uncached, block);
             }
-            false
-        });
-        let num_left = stop.map_or(1, |pair| pair + 2).min(blocks.len());
-        let num_filed = blocks.len() - num_left;
-        if num_filed > 0 {
-            states.append(filing.last, blocks[blocks.len() - 1]);
-            filing.last = last;
-            filing.num_listed += num_filed;
-            filing.num_watched += num_watched;
         }
-        &blocks[..num_left]
+        Some(is_cached)
     }
 
-    /// Drops a reference to each of some blocks in a row, if all are in use still, or all are
-    /// cached, have no other holder and wait as those before them do; whether it is so.
-    pub fn file_row(&mut self, states: &mut Blocks, row: IdRun, filing: &mut Filing) -> bool {
-        let stamp = filing.stamp;
-        let Some(mut tags) = self.tags.row_alike(row, stamp) else { return false };
-        let mut ends = Ends { front: 0, is_front_open: false, back: filing.last, num_free: 0 };
-        if !states.records_mut().drop_row_to_ends(row, &mut ends) {
+    /// Drops a reference to each block, the last of them first.
+    pub fn give_all_back(&mut self, ids: &[BlockId]) {
+        if ids.len() < IdRun::MIN_LEN {
+            return self.give_each_back(ids);
+        }
+        let mut parts = Vec::with_capacity(2 * ids.len() / IdRun::MIN_LEN + 1);
+        parts.extend(Runs::of(ids, IdRun::MIN_LEN));
+        for part in parts.into_iter().rev() {
+            match part {
+                Ids::Run(run) => self.release_run(run),
+                Ids::Scattered(ids) => self.give_each_back(ids),
+            }
+        }
+    }
+
+    /// Does what [`Self::give_all_back`] does, for blocks of which hardly any are a run.
+    pub fn give_each_back(&mut self, mut ids: &[BlockId]) {
+        while let Some((&block, before)) = ids.split_last() {
+            let num_left = match self.release_one(block) {
+                None => before.len(),
+                Some(true) => self.release_to_open(before),
+                Some(false) => {
+                    let free = &mut self.adaptive.queue.free;
+                    free.drop_to_front_run(self.blocks, &mut self.uncached, before)
+                }
+            };
+            ids = &before[..num_left];
+        }
+    }
+
+    /// Releases a run at once, or after the first block that is released, since that may open the
+    /// list for the others.
+    fn release_run(&mut self, ids: &[BlockId]) {
+        let [others @ .., first] = ids else { return };
+        if !self.release_run_to_open(IdRun::of(ids).reversed()) {
+            self.release_one(*first);
+            if !self.release_run_to_open(IdRun::of(others).reversed()) {
+                self.give_each_back(others);
+            }
+        }
+    }
+
+    /// Drops a reference to each block of a run if all are in use still, or all become free and enter
+    /// the open list. Returns whether it did.
+    fn release_run_to_open(&mut self, run: IdRun) -> bool {
+        let target = self.open.target;
+        let Some(mut metas) = self.adaptive.metas.run_accepted(run, target) else { return false };
+        let mut ends = Ends { front: 0, is_front_open: false, back: self.open.last, num_free: 0 };
+        if !self.blocks.records_mut().drop_row_to_ends(run, &mut ends) {
             return false;
         }
         if ends.num_free > 0 {
-            filing.num_watched += tags.wait(stamp);
-            filing.num_listed += ends.num_free;
-            filing.last = ends.back;
-            self.note_row(states, row, Event::Freed(stamp.class() as u8));
+            self.open.num_sampleable += metas.enter(target);
+            self.open.num_ranked += ends.num_free;
+            self.open.last = ends.back;
+            self.adaptive.log_run(self.blocks, run, Access::Freed(target.class() as u8));
         }
         true
     }
 
-    /// A cached block lost its last holder. Until [`Self::close`], nothing else may touch the lists.
+    /// Drops a reference to each block, the last of them first, up to one that does not become free
+    /// and enter the open list. Returns how many are left, always the first of all.
     #[inline]
-    pub fn file(&mut self, states: &mut Blocks, block: BlockId, filing: &mut Filing) {
-        let alike = self.tags.wait_alike(block, filing.stamp);
-        let Some(tag) = alike.or_else(|| self.start_filing(states, block, filing)) else { return };
-        states.append(filing.last, block);
-        filing.last = block;
-        filing.num_listed += 1;
-        filing.num_watched += tag.num_watched();
-        if tag.is_sampled() {
-            let name = Name::of(states.fingerprint(block));
-            let event = Event::Freed(filing.stamp.class() as u8);
-            self.sightings.note(&mut self.sample, event, name);
+    fn release_to_open(&mut self, ids: &[BlockId]) -> usize {
+        let (target, mut last, mut num_sampleable) = (self.open.target, self.open.last, 0);
+        let Adaptive { metas, log, shadow, .. } = &mut *self.adaptive;
+        let metas = metas.all_mut();
+        log.begin(shadow, Access::Freed(target.class() as u8));
+        let mut records = self.blocks.writer_of_first(metas.len());
+        let stop = ids.windows(2).rposition(|pair| {
+            // Its link to the next is written as if that entered too, and is mended if it does not.
+            let (block, next) = (pair[1], pair[0]);
+            let meta = &mut metas[block as usize];
+            let was = *meta;
+            if !target.accepts(was) || !records.drop_between(last, block, next) {
+                return true;
+            }
+            *meta = was.entered(target);
+            last = block;
+            num_sampleable += was.num_sampleable();
+            if was.is_sampled() {
+                log.push(shadow, ShadowKey::of(records.fingerprint(block)));
+            }
+            false
+        });
+        let num_left = stop.map_or(1, |pair| pair + 2).min(ids.len());
+        let num_ranked = ids.len() - num_left;
+        if num_ranked > 0 {
+            self.blocks.append(self.open.last, ids[ids.len() - 1]);
+            self.open.last = last;
+            self.open.num_ranked += num_ranked;
+            self.open.num_sampleable += num_sampleable;
+        }
+        num_left
+    }
+
+    /// A tail is not protected any more.
+    #[inline(never)]
+    pub fn let_go(&mut self, tail: BlockId) {
+        self.adaptive.protected.remove(self.blocks, tail);
+        self.enqueue(tail);
+    }
+
+    /// Puts a free cached block into its list. Until [`Self::close`], nothing else may touch the
+    /// ranked lists.
+    #[inline]
+    fn enqueue(&mut self, block: BlockId) {
+        let entered = self.adaptive.metas.enter(block, self.open.target);
+        let Some(was) = entered.or_else(|| self.open_list_for(block)) else { return };
+        self.blocks.append(self.open.last, block);
+        self.open.last = block;
+        self.open.num_ranked += 1;
+        self.open.num_sampleable += was.num_sampleable();
+        if was.is_sampled() {
+            let Adaptive { log, shadow, .. } = &mut *self.adaptive;
+            let access = Access::Freed(self.open.target.class() as u8);
+            log.record(shadow, access, ShadowKey::of(self.blocks.fingerprint(block)));
         }
     }
 
-    /// A block waits in another list than those before it, from now on; `None` if it is held.
+    /// Opens the ranked list that a block enters. Returns none if the block enters the list of its
+    /// priority, or is protected.
     #[inline(never)]
-    fn start_filing(
-        &mut self,
-        states: &mut Blocks,
-        block: BlockId,
-        filing: &mut Filing,
-    ) -> Option<Tag> {
-        self.close_list(states, filing);
-        if self.tags.of(block).is_claimed() && self.wait_on_ladder(states, block) {
+    fn open_list_for(&mut self, block: BlockId) -> Option<BlockMeta> {
+        self.close_list();
+        let Self { blocks, adaptive, .. } = self;
+        if adaptive.metas[block].has_priority() && adaptive.enter_priority_list(blocks, block) {
             return None;
         }
-        let waiting = self.tags.of(block).waiting();
-        if waiting.is_held_tail()
-            && let Some(newly_held) = &mut self.newly_held
+        let key = adaptive.metas[block].list_key();
+        if key.is_protectable()
+            && let Some(newly_protected) = &mut adaptive.newly_protected
         {
-            newly_held.push(block);
-            self.tags.set_place(block, Place::Held);
-            self.held.push_back(states, block);
+            newly_protected.push(block);
+            adaptive.metas.update(block, BlockMeta::protected);
+            adaptive.protected.push_back(blocks, block);
             return None;
         }
-        *filing = self.open(states, waiting);
-        self.tags.wait_alike(block, filing.stamp)
+        self.open = adaptive.open_list(blocks, key);
+        adaptive.metas.enter(block, self.open.target)
     }
 
-    fn open(&mut self, states: &Blocks, waiting: Waiting) -> Filing {
-        let sentinel = self.lists.open(waiting.class(), waiting.grade());
-        let stamp = Stamp::new(waiting, self.lists.epoch(), self.newly_held.is_some());
-        let last = states.last_of_ring(sentinel);
-        Filing { stamp, sentinel, last, ..Filing::default() }
+    fn close(mut self) {
+        self.close_list();
+        let Self { blocks, adaptive, uncached, .. } = self;
+        adaptive.log.flush(&mut adaptive.shadow);
+        adaptive.shadow.fit(adaptive.num_sampleable);
+        adaptive.queue.free.close_runs(blocks, uncached, BackRun::default());
     }
 
-    /// The blocks that were filed are in their list, and none will be for now.
-    pub fn close(&mut self, states: &mut Blocks, filing: &mut Filing) {
-        self.close_list(states, filing);
-        self.sightings.tell(&mut self.sample);
-        self.sample.fit(self.num_watched);
-    }
-
-    fn close_list(&mut self, states: &mut Blocks, filing: &mut Filing) {
-        let filed = std::mem::take(filing);
-        if filed.num_listed > 0 {
-            states.append(filed.last, filed.sentinel);
-            self.num_listed += filed.num_listed;
-            self.num_watched += filed.num_watched;
+    fn close_list(&mut self) {
+        let closed = std::mem::take(&mut self.open);
+        if closed.num_ranked > 0 {
+            self.blocks.append(closed.last, closed.sentinel);
+            self.adaptive.num_ranked += closed.num_ranked;
+            self.adaptive.num_sampleable += closed.num_sampleable;
         }
     }
+}
 
-    /// A block that nobody uses waits, by itself.
-    pub(crate) fn file_one(&mut self, states: &mut Blocks, block: BlockId) {
-        let mut filing = self.open(states, self.tags.of(block).waiting());
-        self.file(states, block, &mut filing);
-        self.close(states, &mut filing);
-    }
-
-    /// A held block waits in the lists from now on.
-    #[inline(never)]
-    pub fn let_go(&mut self, states: &mut Blocks, block: BlockId, filing: &mut Filing) {
-        self.held.remove(states, block);
-        self.file(states, block, filing);
+impl Adaptive {
+    fn open_list(&mut self, blocks: &Blocks, key: ListKey) -> OpenList {
+        let sentinel = self.lists.open(key.class(), key.value());
+        let are_tails_apart = self.newly_protected.is_some();
+        let target = TargetList::new(key, self.lists.epoch(), are_tails_apart);
+        let last = blocks.last_of_ring(sentinel);
+        OpenList { target, sentinel, last, ..OpenList::default() }
     }
 }

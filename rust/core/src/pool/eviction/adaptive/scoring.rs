@@ -1,19 +1,21 @@
-//! The orderings that compete: what a free block is worth by the uses of its prefix and by how long
-//! it has been free.
+//! Scoring functions: what a free cached block is worth by its frequency class and by how long it has
+//! been free. Lists with the lowest score are evicted first.
 
-use super::ages::{AGES, Values};
-use super::block_meta::CLASSES;
-use super::hazard::Profile;
+use super::hazard::HazardEstimate;
+use super::tuning::{TUNING, Tuning};
 
-/// A rank of free cached blocks.
+/// The score of a full block of each class and age.
+pub(super) type Scores = [[f32; Tuning::AGES]; Tuning::CLASSES];
+
+/// A scoring function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Ordering {
-    /// The longest unused goes first.
+    /// 1 / age: the longest unused is evicted first.
     Recency,
-    /// The least uses per time since the last goes first.
+    /// Uses / age.
     Frequency,
-    /// The least expected hits per expected time in the pool goes first.
+    /// Expected hits per expected time in the pool.
     Hazard,
 }
 
@@ -30,25 +32,22 @@ impl Ordering {
         }
     }
 
-    /// Whether what blocks are worth changes with what is seen of them.
-    pub(crate) fn learns(self) -> bool {
+    /// Whether scores change with what is observed.
+    pub(super) fn learns(self) -> bool {
         self == Self::Hazard
     }
 
-    /// Worth by class and age.
-    pub(crate) fn values(self, profile: &Profile) -> Values {
-        /// The middle of each class's uses.
-        const USES: [f32; CLASSES] = [1.0, 2.4, 5.3, 12.0];
+    pub(super) fn scores(self, hazard: &HazardEstimate) -> Scores {
         let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + typical(age)) as f32);
         match self {
-            Self::Recency => [by_age(1.0); CLASSES],
-            Self::Frequency => USES.map(by_age),
-            Self::Hazard => profile.indices(),
+            Self::Recency => [by_age(1.0); Tuning::CLASSES],
+            Self::Frequency => TUNING.class_uses.map(by_age),
+            Self::Hazard => hazard.indices(),
         }
     }
 }
 
-/// The age of blocks as far as ages are told apart: the last one stands for all beyond it too.
+/// The typical age of blocks of an age. The last one stands for all ages beyond it too.
 fn typical(age: usize) -> usize {
-    if age == AGES - 1 { 2 * age } else { age }
+    if age == Tuning::AGES - 1 { TUNING.oldest_age_factor * age } else { age }
 }

@@ -1,91 +1,91 @@
-//! Sampled blocks that were seen and of which the sample is still to be told: of many at once, so
-//! that the waits for memory overlap.
+//! Accesses to sampled blocks that the shadow caches have not seen yet. They get many of them at once,
+//! so that the waits for memory overlap.
 
-use super::table::Name;
-use crate::pool::eviction::adaptive::shadow::{Sample, Use};
+use super::table::ShadowKey;
+use super::{ShadowCaches, Use};
 
-/// What was seen last, as often as nothing else was.
+/// Accesses of the same kind, in order.
 #[derive(Debug)]
-pub(crate) struct Sightings {
-    event: Event,
-    /// In order; room for so many.
-    names: Box<[Name]>,
-    num: usize,
+pub(in super::super) struct AccessLog {
+    access: Access,
+    /// The blocks, with room for [`Self::CAPACITY`].
+    keys: Box<[ShadowKey]>,
+    len: usize,
 }
 
-/// What became of a sampled block.
+/// An access to a sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// It is used: hit, or computed anew.
+pub(in super::super) enum Access {
+    /// The block is used: hit, or computed.
     Used(Use),
-    /// It becomes free, of a class.
+    /// The block becomes free, in a class.
     Freed(u8),
 }
 
-impl Sightings {
-    /// So many are kept at most.
-    const MAX: usize = 512;
+impl AccessLog {
+    const CAPACITY: usize = 512;
 
-    /// Nothing was seen yet.
     pub fn new() -> Self {
-        let names = vec![Name::GONE; Self::MAX].into_boxed_slice();
-        Self { event: Event::Used(Use::Hit), names, num: 0 }
+        let keys = vec![ShadowKey::NONE; Self::CAPACITY].into_boxed_slice();
+        Self { access: Access::Used(Use::Hit), keys, len: 0 }
     }
 
-    /// Something became of a block.
+    /// Logs an access.
     #[inline(never)]
-    pub fn note(&mut self, sample: &mut Sample, event: Event, name: Name) {
-        self.start(sample, event);
-        self.add(sample, name);
+    pub fn record(&mut self, shadow: &mut ShadowCaches, access: Access, key: ShadowKey) {
+        self.begin(shadow, access);
+        self.push(shadow, key);
     }
 
-    /// The same becomes of blocks that are added.
+    /// Sets the access of the keys that follow.
     #[inline]
-    pub fn start(&mut self, sample: &mut Sample, event: Event) {
-        if self.event != event {
-            self.tell(sample);
-            self.event = event;
+    pub fn begin(&mut self, shadow: &mut ShadowCaches, access: Access) {
+        if self.access != access {
+            self.flush(shadow);
+            self.access = access;
         }
     }
 
-    /// Adds a block.
     #[inline]
-    pub fn add(&mut self, sample: &mut Sample, name: Name) {
-        if self.num == Self::MAX {
-            self.tell_all(sample);
+    pub fn push(&mut self, shadow: &mut ShadowCaches, key: ShadowKey) {
+        if self.len == Self::CAPACITY {
+            self.flush_all(shadow);
         }
-        self.names[self.num] = name;
-        self.num += 1;
+        self.keys[self.len] = key;
+        self.len += 1;
     }
 
-    /// Adds blocks.
     #[inline]
-    pub fn add_each(&mut self, sample: &mut Sample, mut names: impl Iterator<Item = Name>) {
+    pub fn push_each(
+        &mut self,
+        shadow: &mut ShadowCaches,
+        mut keys: impl Iterator<Item = ShadowKey>,
+    ) {
         loop {
-            let room = self.names[self.num..].iter_mut();
-            self.num += room.zip(names.by_ref()).map(|(place, name)| *place = name).count();
-            if self.num < Self::MAX {
+            let room = self.keys[self.len..].iter_mut();
+            self.len += room.zip(keys.by_ref()).map(|(place, key)| *place = key).count();
+            if self.len < Self::CAPACITY {
                 return;
             }
-            self.tell_all(sample);
+            self.flush_all(shadow);
         }
     }
 
-    /// Tells the sample of all.
+    /// Shows the shadow caches all accesses.
     #[inline]
-    pub fn tell(&mut self, sample: &mut Sample) {
-        if self.num > 0 {
-            self.tell_all(sample);
+    pub fn flush(&mut self, shadow: &mut ShadowCaches) {
+        if self.len > 0 {
+            self.flush_all(shadow);
         }
     }
 
     #[inline(never)]
-    fn tell_all(&mut self, sample: &mut Sample) {
-        let names = &self.names[..self.num];
-        match self.event {
-            Event::Used(how) => sample.used(names, how),
-            Event::Freed(class) => sample.freed(names, usize::from(class)),
+    fn flush_all(&mut self, shadow: &mut ShadowCaches) {
+        let keys = &self.keys[..self.len];
+        match self.access {
+            Access::Used(how) => shadow.used(keys, how),
+            Access::Freed(class) => shadow.freed(keys, usize::from(class)),
         }
-        self.num = 0;
+        self.len = 0;
     }
 }

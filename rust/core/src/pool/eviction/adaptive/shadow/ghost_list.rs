@@ -1,137 +1,135 @@
-//! Free names of the sample of one class and epoch, in the order in which they became free.
+//! A ghost list: keys of free sampled blocks of one class and epoch, in the order in which the blocks
+//! became free.
 
-use super::table::Name;
-use crate::pool::eviction::adaptive::scoring::Ordering;
+use super::FUNCTIONS;
+use super::table::ShadowKey;
 
-/// Orderings that compete.
-pub(crate) const ORDERINGS: usize = Ordering::ALL.len();
-
-/// The names, and how many of them each ordering has evicted.
+/// The keys, and how many of them each scoring function has evicted.
 #[derive(Debug, Default)]
-pub(crate) struct Bucket {
-    /// [`Name::GONE`] where somebody uses the name again.
-    names: Vec<Name>,
+pub(super) struct GhostList {
+    /// [`ShadowKey::NONE`] where a request uses the block again.
+    keys: Vec<ShadowKey>,
     num_free: usize,
-    /// How many from the front each ordering has evicted.
-    evicted: [u32; ORDERINGS],
+    /// The first position that each function has not evicted.
+    evicted: [u32; FUNCTIONS],
 }
 
-impl Bucket {
-    /// Gaps that do not matter.
+impl GhostList {
+    /// A list with fewer gaps is not packed.
     const MIN_GAPS: usize = 64;
 
-    /// To add names, up to so many.
+    /// Starts to append keys, at most `most`.
     #[inline]
-    pub fn adding(&mut self, most: usize) -> Adding<'_> {
-        let first = self.names.len();
-        self.names.resize(first + most, Name::GONE);
-        Adding { bucket: self, first, len: first }
+    pub fn append(&mut self, most: usize) -> Append<'_> {
+        let first = self.keys.len();
+        self.keys.resize(first + most, ShadowKey::NONE);
+        Append { list: self, first, len: first }
     }
 
-    /// To take names out.
+    /// Starts to remove keys.
     #[inline]
-    pub fn taking(&mut self) -> Taking<'_> {
-        let Self { names, num_free, evicted } = self;
-        Taking {
-            names,
+    pub fn remove(&mut self) -> Remove<'_> {
+        let Self { keys, num_free, evicted } = self;
+        Remove {
+            keys,
             num_free,
             evicted: *evicted,
-            is_any_evicted: *evicted != [0; ORDERINGS],
-            num_taken: 0,
-            num_evicted: [0; ORDERINGS],
+            is_any_evicted: *evicted != [0; FUNCTIONS],
+            num_removed: 0,
+            num_evicted: [0; FUNCTIONS],
         }
     }
 
-    /// An ordering evicts up to so many names: how many it did.
-    pub fn evict(&mut self, ordering: usize, most: usize) -> usize {
-        let evicted = &mut self.evicted[ordering];
+    /// Lets a function evict up to `most` keys. Returns how many it did.
+    pub fn evict(&mut self, function: usize, most: usize) -> usize {
+        let evicted = &mut self.evicted[function];
         let mut num_evicted = 0;
-        for &name in &self.names[*evicted as usize..] {
+        for &key in &self.keys[*evicted as usize..] {
             if num_evicted == most {
                 break;
             }
-            num_evicted += usize::from(name != Name::GONE);
+            num_evicted += usize::from(key != ShadowKey::NONE);
             *evicted += 1;
         }
         num_evicted
     }
 
-    /// Whether an ordering has evicted every name.
-    pub fn is_evicted(&self, ordering: usize) -> bool {
-        self.evicted[ordering] as usize == self.names.len()
+    /// Whether a function has evicted every key.
+    pub fn is_evicted(&self, function: usize) -> bool {
+        self.evicted[function] as usize == self.keys.len()
     }
 
-    /// Whether most of its places are gaps.
+    /// Whether most positions are gaps.
     #[inline]
     pub fn is_sparse(&self) -> bool {
-        self.names.len() > 2 * self.num_free + Self::MIN_GAPS
+        self.keys.len() > 2 * self.num_free + Self::MIN_GAPS
     }
 
-    /// Closes the gaps: the names and their new positions.
-    pub fn pack(&mut self) -> impl Iterator<Item = (u32, Name)> + '_ {
+    /// Closes the gaps. Returns the keys with their new positions.
+    pub fn pack(&mut self) -> impl Iterator<Item = (u32, ShadowKey)> + '_ {
         for evicted in &mut self.evicted {
-            let there = self.names[..*evicted as usize].iter();
-            *evicted = there.filter(|&&name| name != Name::GONE).count() as u32;
+            let there = self.keys[..*evicted as usize].iter();
+            *evicted = there.filter(|&&key| key != ShadowKey::NONE).count() as u32;
         }
-        self.names.retain(|&name| name != Name::GONE);
-        (0..).zip(self.names.iter().copied())
+        self.keys.retain(|&key| key != ShadowKey::NONE);
+        (0..).zip(self.keys.iter().copied())
     }
 
-    /// The names, and whether each ordering would still have them.
-    pub fn names(&self) -> impl Iterator<Item = (Name, [bool; ORDERINGS])> + '_ {
-        let is_there = |position: u32| self.evicted.map(|evicted| position >= evicted);
-        let there = (0..).zip(&self.names).filter(|&(_, &name)| name != Name::GONE);
-        there.map(move |(position, &name)| (name, is_there(position)))
+    /// The keys, and whether each function would still have them.
+    pub fn keys(&self) -> impl Iterator<Item = (ShadowKey, [bool; FUNCTIONS])> + '_ {
+        let is_kept = |position: u32| self.evicted.map(|evicted| position >= evicted);
+        let there = (0..).zip(&self.keys).filter(|&(_, &key)| key != ShadowKey::NONE);
+        there.map(move |(position, &key)| (key, is_kept(position)))
     }
 
-    /// Names and gaps.
+    /// ShadowTable and gaps.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.names.len()
+        self.keys.len()
     }
 }
 
-/// Adds names to a bucket.
-pub(crate) struct Adding<'a> {
-    bucket: &'a mut Bucket,
+/// Appends keys to a ghost list.
+pub(super) struct Append<'a> {
+    list: &'a mut GhostList,
     first: usize,
     len: usize,
 }
 
-impl Adding<'_> {
-    /// Adds a name: its position.
+impl Append<'_> {
+    /// Appends a key and returns its position.
     #[inline]
-    pub fn add(&mut self, name: Name) -> u32 {
+    pub fn push(&mut self, key: ShadowKey) -> u32 {
         let position = self.len;
-        self.bucket.names[position] = name;
+        self.list.keys[position] = key;
         self.len += 1;
         position as u32
     }
 
-    /// All are added: how many.
-    pub fn close(self) -> usize {
-        let Self { bucket, first, len } = self;
-        bucket.names.truncate(len);
-        bucket.num_free += len - first;
+    /// Ends the append. Returns how many keys were appended.
+    pub fn finish(self) -> usize {
+        let Self { list, first, len } = self;
+        list.keys.truncate(len);
+        list.num_free += len - first;
         len - first
     }
 }
 
-/// Takes names out of a bucket.
-pub(crate) struct Taking<'a> {
-    names: &'a mut [Name],
+/// Removes keys from a ghost list.
+pub(super) struct Remove<'a> {
+    keys: &'a mut [ShadowKey],
     num_free: &'a mut usize,
-    evicted: [u32; ORDERINGS],
+    evicted: [u32; FUNCTIONS],
     is_any_evicted: bool,
-    num_taken: u32,
-    num_evicted: [u32; ORDERINGS],
+    num_removed: u32,
+    num_evicted: [u32; FUNCTIONS],
 }
 
-impl Taking<'_> {
+impl Remove<'_> {
     #[inline]
-    pub fn take(&mut self, position: u32) {
-        self.names[position as usize] = Name::GONE;
-        self.num_taken += 1;
+    pub fn at(&mut self, position: u32) {
+        self.keys[position as usize] = ShadowKey::NONE;
+        self.num_removed += 1;
         if self.is_any_evicted {
             for (num, evicted) in self.num_evicted.iter_mut().zip(self.evicted) {
                 *num += u32::from(position < evicted);
@@ -139,10 +137,11 @@ impl Taking<'_> {
         }
     }
 
-    /// All are taken: how many, and how many of them each ordering would still have.
-    pub fn close(self) -> (usize, [u32; ORDERINGS]) {
-        let Self { num_free, num_taken, num_evicted, .. } = self;
-        *num_free -= num_taken as usize;
-        (num_taken as usize, num_evicted.map(|num_evicted| num_taken - num_evicted))
+    /// Ends the removal. Returns how many keys were removed, and how many of them each function
+    /// would still have.
+    pub fn finish(self) -> (usize, [u32; FUNCTIONS]) {
+        let Self { num_free, num_removed, num_evicted, .. } = self;
+        *num_free -= num_removed as usize;
+        (num_removed as usize, num_evicted.map(|num_evicted| num_removed - num_evicted))
     }
 }

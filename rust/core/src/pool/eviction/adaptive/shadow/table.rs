@@ -1,65 +1,66 @@
-//! What is known of each name of the sample: a hash table of a fixed size, which never grows in the
-//! middle of serving, with linear probing.
+//! What is known of each sampled block: a hash table with linear probing, of a fixed size so that it
+//! never grows in the middle of serving.
 
 use bytemuck::Zeroable;
 
 use crate::pool::blocks::fingerprint::Fingerprint;
 use crate::pool::blocks::prefault;
 
-/// The name of a block in the sample: its fingerprint, of the prefix that it stands for in its
-/// group. That two blocks have one is rare, and moves the counts of two.
+/// The fingerprint of a sampled block. That two blocks have the same one is rare, and mixes up their
+/// uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
-pub(crate) struct Name(u32);
+pub(in super::super) struct ShadowKey(u32);
 
-impl Name {
-    /// No name.
-    pub const GONE: Self = Self(0);
+impl ShadowKey {
+    /// No block.
+    pub const NONE: Self = Self(0);
 
     pub fn of(fingerprint: Fingerprint) -> Self {
         Self(fingerprint.0.max(1))
     }
 }
 
-/// Where a name is.
+/// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
-pub(crate) struct Entry {
-    pub name: Name,
-    /// In its bucket.
+pub(super) struct Entry {
+    key: ShadowKey,
+    /// Its position in its ghost list.
     pub position: u32,
-    pub bucket: u16,
-    /// Of its last use, in epochs; wraps.
+    /// The index of its ghost list.
+    pub list: u16,
+    /// The epoch of its last use, modulo 2^16.
     pub epoch: u16,
 }
 
 impl Entry {
-    /// The bucket of a name that somebody uses.
+    /// The list of a block that is in use.
     pub const IN_USE: u16 = u16::MAX;
-    /// The bucket of a name that has just been entered.
+    /// The list of a key that has just been entered.
     pub const NEW: u16 = u16::MAX - 1;
-    const EMPTY: Self = Self::new(Name::GONE);
+    const EMPTY: Self = Self::new(ShadowKey::NONE);
 
-    const fn new(name: Name) -> Self {
-        Self { name, position: 0, bucket: Self::NEW, epoch: 0 }
+    const fn new(key: ShadowKey) -> Self {
+        Self { key, position: 0, list: Self::NEW, epoch: 0 }
     }
 
     fn is_empty(&self) -> bool {
-        self.name == Name::GONE
+        self.key == ShadowKey::NONE
     }
 }
 
-/// The entries of all names.
+/// The entries of all keys.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(super) struct ShadowTable {
     slots: Vec<Entry>,
     len: usize,
     max_len: usize,
 }
 
-impl Names {
-    /// Entries of a table that mostly is in a cache near by: less than 400 kB.
+impl ShadowTable {
+    /// Entries of a table that mostly is in the processor's cache: less than 400 kB.
     const MAX_IN_CACHE: usize = 1 << 15;
 
-    /// At most so many names.
+    /// A table for at most `max_len` keys.
     pub fn new(max_len: usize) -> Self {
         Self { slots: prefault::zeros(max_len * 3 / 2 + 2), len: 0, max_len }
     }
@@ -69,9 +70,9 @@ impl Names {
         self.len
     }
 
-    /// Where a name is looked for first. Names are alike in some bits.
+    /// The slot where a key is looked for first. Keys are alike in some bits.
     #[inline]
-    fn home(&self, Name(bits): Name) -> usize {
+    fn home(&self, ShadowKey(bits): ShadowKey) -> usize {
         /// 2^32 / the golden ratio.
         const SPREAD: u32 = 0x9e37_79b9;
         ((u64::from(bits.wrapping_mul(SPREAD)) * self.slots.len() as u64) >> 32) as usize
@@ -81,62 +82,62 @@ impl Names {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
-    /// Where a name is, if it is anywhere, or else the empty slot in which it would be entered.
+    /// Returns the slot of a key, or else the empty slot in which it would be entered.
     #[inline]
-    fn find(&self, name: Name) -> Result<usize, usize> {
-        let mut slot = self.home(name);
+    fn find(&self, key: ShadowKey) -> Result<usize, usize> {
+        let mut slot = self.home(key);
         loop {
-            match self.slots[slot].name {
-                Name::GONE => return Err(slot),
-                other if other == name => return Ok(slot),
+            match self.slots[slot].key {
+                ShadowKey::NONE => return Err(slot),
+                other if other == key => return Ok(slot),
                 _ => slot = self.next(slot),
             }
         }
     }
 
-    /// The entry of a name, if it has one.
+    /// The entry of a key, if it has one.
     #[inline]
-    pub fn get_mut(&mut self, name: Name) -> Option<&mut Entry> {
-        self.find(name).ok().map(|slot| &mut self.slots[slot])
+    pub fn get_mut(&mut self, key: ShadowKey) -> Option<&mut Entry> {
+        self.find(key).ok().map(|slot| &mut self.slots[slot])
     }
 
-    /// The entry of a name, which may be new; `None` where there is no place for it.
+    /// The entry of a key, which may be new; `None` if the table is full.
     #[inline]
-    pub fn enter(&mut self, name: Name) -> Option<&mut Entry> {
-        let slot = match self.find(name) {
+    pub fn enter(&mut self, key: ShadowKey) -> Option<&mut Entry> {
+        let slot = match self.find(key) {
             Ok(slot) => slot,
             Err(_) if self.len == self.max_len => return None,
             Err(slot) => {
                 self.len += 1;
-                self.slots[slot] = Entry::new(name);
+                self.slots[slot] = Entry::new(key);
                 slot
             }
         };
         Some(&mut self.slots[slot])
     }
 
-    /// Reads the entries of names, so that the waits for memory overlap, if there are any.
-    pub fn prefetch(&self, names: &[Name]) {
+    /// Reads the entries of keys, so that the waits for memory overlap, if there are any.
+    pub fn prefetch(&self, keys: &[ShadowKey]) {
         if self.slots.len() <= Self::MAX_IN_CACHE {
             return;
         }
-        let read = |&name: &Name| self.slots[self.home(name)].position;
-        std::hint::black_box(names.iter().fold(0, |seen, name| seen ^ read(name)));
+        let read = |&key: &ShadowKey| self.slots[self.home(key)].position;
+        std::hint::black_box(keys.iter().fold(0, |seen, key| seen ^ read(key)));
     }
 
-    /// Forgets a name.
-    pub fn remove(&mut self, name: Name) {
-        if let Ok(slot) = self.find(name) {
+    /// Forgets a key.
+    pub fn remove(&mut self, key: ShadowKey) {
+        if let Ok(slot) = self.find(key) {
             self.empty(slot);
         }
     }
 
-    /// Empties a slot, and moves there what could not be there before.
+    /// Empties a slot, and moves an entry there that belongs nearer to its home.
     fn empty(&mut self, slot: usize) {
         self.len -= 1;
         let (mut hole, mut next) = (slot, self.next(slot));
         while !self.slots[next].is_empty() {
-            let home = self.home(self.slots[next].name);
+            let home = self.home(self.slots[next].key);
             if self.distance(home, hole) < self.distance(home, next) {
                 self.slots[hole] = self.slots[next];
                 hole = next;
@@ -150,7 +151,7 @@ impl Names {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
-    /// Forgets names of a part of the table, of so many parts, that are not to be kept.
+    /// Forgets the keys of a part of the table, of `num_parts` parts, that are not to be kept.
     pub fn sweep(&mut self, part: usize, num_parts: usize, keeps: impl Fn(&Entry) -> bool) {
         let start = |part| self.slots.len() * part / num_parts;
         let (mut slot, end) = (start(part), start(part + 1));
@@ -164,7 +165,7 @@ impl Names {
         }
     }
 
-    /// Forgets every name.
+    /// Forgets every key.
     pub fn clear(&mut self) {
         self.slots.fill(Entry::EMPTY);
         self.len = 0;
@@ -176,52 +177,52 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn name(n: u32) -> Name {
-        Name::of(Fingerprint(n))
+    fn key(n: u32) -> ShadowKey {
+        ShadowKey::of(Fingerprint(n))
     }
 
-    /// Beside a map that does the same, in a table so full that names stand far from home.
+    /// Beside a map that does the same, in a table so full that keys stand far from home.
     #[test]
-    fn names_are_found_until_they_are_removed() {
-        let mut names = Names::new(40);
+    fn keys_are_found_until_they_are_removed() {
+        let mut table = ShadowTable::new(40);
         let mut expected = HashMap::new();
         let mut state = 1_u32;
         for step in 0..20_000 {
             state = state.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
             let n = 1 + (state >> 16) % 64;
             if state >> 12 & 1 == 0 {
-                names.remove(name(n));
+                table.remove(key(n));
                 expected.remove(&n);
             } else {
-                match names.enter(name(n)) {
+                match table.enter(key(n)) {
                     Some(entry) => {
-                        assert_eq!(entry.bucket == Entry::NEW, !expected.contains_key(&n));
-                        (entry.bucket, entry.position) = (1, step);
+                        assert_eq!(entry.list == Entry::NEW, !expected.contains_key(&n));
+                        (entry.list, entry.position) = (1, step);
                         expected.insert(n, step);
                     }
                     None => assert_eq!((expected.len(), expected.get(&n)), (40, None)),
                 }
             }
-            assert_eq!(names.len(), expected.len());
+            assert_eq!(table.len(), expected.len());
         }
         for n in 1..=64 {
-            let position = names.get_mut(name(n)).map(|entry| entry.position);
+            let position = table.get_mut(key(n)).map(|entry| entry.position);
             assert_eq!(position, expected.get(&n).copied());
         }
     }
 
     #[test]
     fn a_sweep_of_all_parts_keeps_what_is_to_be_kept() {
-        let mut names = Names::new(1000);
+        let mut table = ShadowTable::new(1000);
         for n in 1..=1000 {
-            names.enter(name(n)).expect("a place").epoch = n as u16;
+            table.enter(key(n)).expect("a place").epoch = n as u16;
         }
-        (0..7).for_each(|part| names.sweep(part, 7, |entry| entry.epoch % 2 == 0));
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch % 2 == 0));
         // What moved behind the part that was swept is found in the next round.
-        (0..7).for_each(|part| names.sweep(part, 7, |entry| entry.epoch % 2 == 0));
-        assert_eq!(names.len(), 500);
-        assert!((1..=1000).all(|n| names.get_mut(name(n)).is_some() == (n % 2 == 0)));
-        names.clear();
-        assert_eq!((names.len(), names.get_mut(name(2))), (0, None));
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch % 2 == 0));
+        assert_eq!(table.len(), 500);
+        assert!((1..=1000).all(|n| table.get_mut(key(n)).is_some() == (n % 2 == 0)));
+        table.clear();
+        assert_eq!((table.len(), table.get_mut(key(2))), (0, None));
     }
 }

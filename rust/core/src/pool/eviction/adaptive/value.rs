@@ -1,7 +1,8 @@
-//! What blocks are worth.
+//! What a tail is worth per unit of the pool, against a full block.
 
-/// How much less a unit of the pool that a window tail or a state takes is worth than one that a
-/// full block takes, in halvings; and whether it is worth that for good. See
+use super::tuning::Tuning;
+
+/// The value of a block: how often that of a full block is halved, and whether the value lasts. See
 /// [`crate::group::Worth`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grade {
@@ -10,36 +11,36 @@ pub struct Grade {
 }
 
 impl Grade {
-    /// Grades that there are.
-    pub const COUNT: usize = 8;
-    /// Worth as much as a full block.
+    /// Number of levels.
+    pub const COUNT: usize = Tuning::VALUE_LEVELS;
+    /// The value of a full block.
     pub const BEST: Self = Self { halvings: 0, lasts: false };
-    /// Worth nothing that anybody knows of: recycled before all others.
+    /// No known value. Such blocks are evicted before all others.
     pub const WORST: Self = Self { halvings: Self::COUNT as u8 - 1, lasts: false };
 
-    /// So many halvings; at most those of [`Self::WORST`].
+    /// A full block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
         Self { halvings: halvings.min(Self::COUNT - 1) as u8, lasts: false }
     }
 
-    /// The same, whether or not requests resume there, as long as the prefix is used.
+    /// The same value, for as long as the prefix is used, whether or not requests resume there.
     pub fn lasting(self) -> Self {
         Self { lasts: true, ..self }
     }
 
-    /// Halvings, from 0 for the best.
+    /// How often a full block's value is halved.
     pub fn halvings(self) -> usize {
         usize::from(self.halvings)
     }
 
-    /// Whether it is worth that as long as the prefix is used.
+    /// Whether the value lasts as long as the prefix is used.
     pub fn lasts(self) -> bool {
         self.lasts
     }
 
-    /// Whether a tail is held while its request runs: from half the worth of a full block on.
+    /// Whether a tail of this value is protected while its request runs.
     pub fn is_worth_holding(self) -> bool {
-        self.halvings <= 1
+        self.halvings() <= Tuning::LOWEST_PROTECTED_VALUE
     }
 }
 

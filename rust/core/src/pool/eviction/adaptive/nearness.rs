@@ -1,4 +1,6 @@
-//! How near the end of its prompt a block lies.
+//! How near the end of its prompt a position lies.
+
+use super::tuning::{TUNING, Tuning};
 
 /// How near the end of its prompt a block or a boundary lies, in steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,25 +9,24 @@ pub struct Nearness(u8);
 impl Nearness {
     /// Anywhere else.
     pub const FAR: Self = Self(0);
-    /// Steps that are told apart, [`Self::FAR`] left out.
+    /// Number of steps, without [`Self::FAR`].
     pub const NUM_STEPS: usize = Self::BOUNDS.len();
     /// Tokens before the end of a prompt from which on all is far.
     pub const REACH: usize = Self::BOUNDS[0];
     /// Fewer tokens than these lie between a block of each step and the end.
-    const BOUNDS: [usize; 3] = [512, 256, 64];
+    const BOUNDS: [usize; Tuning::NEAR_END_STEPS] = TUNING.near_end_bounds;
 
-    /// Of what lies so many tokens before the end.
+    /// The nearness of a position so many tokens before the end.
     pub fn of(num_tokens: usize) -> Self {
         Self(Self::BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
     }
 
-    /// As two bits.
-    pub(crate) fn bits(self) -> u32 {
+    /// Two bits for [`Self::from_bits`].
+    pub(super) fn bits(self) -> u32 {
         u32::from(self.0)
     }
 
-    /// What [`Self::bits`] gave.
-    pub(crate) fn from_bits(bits: u32) -> Self {
+    pub(super) fn from_bits(bits: u32) -> Self {
         Self(bits as u8 & 3)
     }
 
@@ -34,7 +35,7 @@ impl Nearness {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// Tokens that a step has, of [`Self::REACH`].
+    /// Number of tokens of a step, of [`Self::REACH`] in all.
     pub fn num_tokens(step: usize) -> usize {
         Self::BOUNDS[step] - Self::BOUNDS.get(step + 1).unwrap_or(&0)
     }

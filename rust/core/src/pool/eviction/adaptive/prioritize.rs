@@ -1,0 +1,321 @@
+//! Retention priorities in the adaptive policy: which blocks get them, and when they lose them.
+
+use super::Adaptive;
+use super::shadow::access_log::Access;
+use super::shadow::table::ShadowKey;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::Blocks;
+use crate::pool::eviction::priority::{Claim, Standing};
+
+/// The request that uses blocks, and when.
+#[derive(Debug, Default)]
+pub(super) struct PriorityContext {
+    /// The priority that the request asks for, unless it is the default.
+    requested: Option<Claim>,
+    /// Milliseconds, of a clock that the caller has.
+    now: u64,
+    keeps_time: bool,
+    /// The priorities of replaced blocks, for the blocks that replace them as soon as these are
+    /// cached.
+    inherited: Vec<(BlockId, Standing)>,
+}
+
+impl Adaptive {
+    /// Until [`Self::end_claiming`], blocks are used by a request that asks for this priority.
+    pub fn start_claiming(&mut self, priority: Claim) {
+        self.context.keeps_time |= priority.has_end();
+        self.context.requested = Some(priority).filter(|priority| !priority.is_default());
+    }
+
+    /// From now on blocks are used by requests that ask for no priority.
+    pub fn end_claiming(&mut self) {
+        self.context.requested = None;
+    }
+
+    /// Whether blocks are used by a request that asks for a priority.
+    pub fn is_claiming(&self) -> bool {
+        self.context.requested.is_some()
+    }
+
+    /// Whether [`Self::set_now`] has to be called, because some priority ends by itself.
+    pub fn keeps_time(&self) -> bool {
+        self.context.keeps_time
+    }
+
+    /// Sets the time in milliseconds, which does not go backwards, and ends the priorities that end
+    /// by then.
+    pub fn set_now(&mut self, blocks: &mut Blocks, now: u64) {
+        self.context.now = self.context.now.max(now);
+        while let Some(block) = self.priority_lists.ended(self.context.now) {
+            self.end_listed_priority(blocks, block);
+        }
+        self.log.flush(&mut self.shadow);
+        self.shadow.fit(self.num_sampleable);
+    }
+
+    /// Number of free blocks above the default priority.
+    pub fn num_protected(&self) -> usize {
+        self.priority_lists.num_high()
+    }
+
+    /// The priority of a block, if it has another than the default.
+    pub fn standing(&self, block: BlockId) -> Option<Standing> {
+        self.metas[block].has_priority().then(|| self.priority_lists.of(block))
+    }
+
+    /// Says what is wrong with the lists of priorities, or with the set of sampled blocks.
+    pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        self.metas.check()?;
+        let has_priority = |block: BlockId| self.metas[block].has_priority();
+        if let Some(block) = self.priority_lists.iter(blocks).find(|&block| !has_priority(block)) {
+            return Err(format!("block {block} is in the list of a priority without one"));
+        }
+        if let Some(block) = self.lists.iter(blocks).find(|&block| has_priority(block)) {
+            return Err(format!("block {block} is in a ranked list with a priority"));
+        }
+        self.priority_lists.check(blocks, self.context.now)
+    }
+
+    /// Gives blocks that have just been cached the priority of the request that computed them, and
+    /// the priorities of the blocks that they replace.
+    pub(super) fn prioritize_cached(&mut self, blocks: &Blocks, ids: &[BlockId]) {
+        if let Some(requested) = self.context.requested {
+            let priority = requested.from(self.context.now);
+            for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
+                self.set_priority(blocks, block, priority);
+            }
+        }
+        for (block, priority) in std::mem::take(&mut self.context.inherited) {
+            self.raise_priority(blocks, block, priority);
+        }
+    }
+
+    /// Whether [`Self::prioritize_cached`] has anything to do.
+    #[inline]
+    pub(super) fn has_priorities_for_cached(&self) -> bool {
+        self.context.requested.is_some() || !self.context.inherited.is_empty()
+    }
+
+    /// The request uses or releases blocks. Those that are cached get its priority, unless they have
+    /// a higher one.
+    #[inline]
+    pub fn raise_priorities(&mut self, blocks: &Blocks, ids: impl IntoIterator<Item = BlockId>) {
+        if let Some(requested) = self.context.requested {
+            let priority = requested.from(self.context.now);
+            self.raise_each(blocks, ids, priority);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise_each(
+        &mut self,
+        blocks: &Blocks,
+        ids: impl IntoIterator<Item = BlockId>,
+        priority: Standing,
+    ) {
+        for block in ids.into_iter().filter(|&block| block != NULL_BLOCK) {
+            if blocks.is_cached(block) {
+                self.raise_priority(blocks, block, priority);
+            }
+        }
+    }
+
+    fn raise_priority(&mut self, blocks: &Blocks, block: BlockId, requested: Standing) {
+        let own = self.standing(block);
+        if let Some(own) = own.filter(|own| own.priority == requested.priority) {
+            let until = own.until.max(requested.until);
+            return self.set_priority(blocks, block, Standing { until, ..requested });
+        }
+        let live = own.filter(|own| own.is_live(self.context.now));
+        if requested.priority > live.map_or(Claim::DEFAULT_PRIORITY, |own| own.priority) {
+            self.set_priority(blocks, block, requested);
+        }
+    }
+
+    fn set_priority(&mut self, blocks: &Blocks, block: BlockId, priority: Standing) {
+        self.priority_lists.set(blocks.len(), block, priority);
+        self.metas.update(block, |meta| meta.with_priority(true));
+    }
+
+    fn end_priority(&mut self, block: BlockId) {
+        self.metas.update(block, |meta| meta.with_priority(false));
+    }
+
+    /// A hit uses a block that has a priority. A low one ends if the request asks for none, which is
+    /// more.
+    #[cold]
+    pub(super) fn end_low_priority(&mut self, block: BlockId) {
+        if self.context.requested.is_none() && self.priority_lists.of(block).is_low() {
+            self.end_priority(block);
+        }
+    }
+
+    /// Lists a free block by its priority. Returns `false` if the priority has ended, or is high and
+    /// the block is a tail of low value, which loses it, or one that is to be protected.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn enter_priority_list(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
+        let own = self.priority_lists.of(block);
+        let key = self.metas[block].list_key();
+        if !own.is_live(self.context.now) || !own.is_low() && key.is_tail_of_low_value() {
+            self.end_priority(block);
+            return false;
+        }
+        if !own.is_low() && self.newly_protected.is_some() && key.is_protectable() {
+            return false;
+        }
+        let epoch = self.lists.epoch();
+        self.metas.update(block, |meta| meta.entered_priority_list(epoch));
+        self.priority_lists.push(blocks, block);
+        while let Some(excess) = self.priority_lists.excess(blocks) {
+            self.end_listed_priority(blocks, excess);
+        }
+        true
+    }
+
+    /// Ranks a listed block from now on, by how long it has been free.
+    fn end_listed_priority(&mut self, blocks: &mut Blocks, block: BlockId) {
+        self.priority_lists.remove(blocks, block);
+        self.end_priority(block);
+        let meta = self.metas[block];
+        self.rank(blocks, block, self.lists.epoch().age(meta.epoch()));
+        self.num_ranked += 1;
+        self.num_sampleable += meta.num_sampleable();
+        if meta.is_sampled() {
+            let key = ShadowKey::of(blocks.fingerprint(block));
+            let access = Access::Freed(meta.list_key().class() as u8);
+            self.log.record(&mut self.shadow, access, key);
+        }
+    }
+
+    /// Moves blocks below the default priority to the end of the free queue, at most `n`. Returns
+    /// how many.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pop_low_priorities(&mut self, blocks: &mut Blocks, n: usize) -> usize {
+        let mut num_moved = 0;
+        while num_moved < n
+            && let Some(block) = self.priority_lists.first_low(blocks)
+        {
+            self.remove(blocks, block);
+            self.queue.free.push_back(blocks, block);
+            num_moved += 1;
+        }
+        num_moved
+    }
+
+    /// Keeps the priority of a block for the one that replaces it.
+    pub(super) fn pass_priority_on(&mut self, from: BlockId, to: BlockId) {
+        if let Some(priority) = self.standing(from) {
+            self.context.inherited.push((to, priority));
+        }
+    }
+
+    /// Copies the priority of a block whose keys went to another.
+    pub(super) fn move_priority(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
+        if let Some(priority) = self.standing(from) {
+            self.set_priority(blocks, to, priority);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockHash;
+    use crate::pool::NO_SEGMENT;
+    use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
+    use crate::pool::eviction::adaptive::block_meta::Epoch;
+    use crate::pool::eviction::adaptive::block_meta::Place;
+    use crate::pool::eviction::adaptive::value::Grade;
+    use crate::pool::eviction::adaptive::{AdaptiveOrder, Mark};
+    use crate::pool::eviction::queue::{Queue, RecycleOrder};
+
+    const BLOCK: BlockId = 3;
+
+    /// A cached block that is sampled and has no holder.
+    fn world(capacity: usize) -> (Blocks, Adaptive) {
+        let (layout, num_sentinels) = (KeyLayout::new(1), Adaptive::NUM_SENTINELS);
+        let mut blocks = Blocks::with_sentinels(400, layout, num_sentinels);
+        let mark = Mark { is_sampleable: true, ..Mark::default() };
+        let queue = Queue::new(&mut blocks, RecycleOrder::default());
+        let order = AdaptiveOrder { marks: vec![mark], num_protected: capacity };
+        let mut adaptive = Adaptive::new(&mut blocks, queue, order);
+        blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
+        adaptive.start(&blocks, &[BLOCK], mark);
+        (blocks, adaptive)
+    }
+
+    fn is_listed(adaptive: &Adaptive) -> bool {
+        adaptive.metas[BLOCK].place() == Place::PriorityList
+    }
+
+    fn enqueue(blocks: &mut Blocks, adaptive: &mut Adaptive, priority: i64) {
+        adaptive.start_claiming(Claim::new(priority, Some(1.0)).expect("a claim"));
+        adaptive.prioritize_cached(blocks, &[BLOCK]);
+        adaptive.enqueue(blocks, BLOCK);
+        adaptive.end_claiming();
+    }
+
+    #[test]
+    fn a_block_that_is_listed_by_priority_is_not_free_for_the_shadow_caches() {
+        for priority in [0, 100] {
+            let (mut blocks, mut adaptive) = world(10);
+            enqueue(&mut blocks, &mut adaptive, priority);
+            assert!(is_listed(&adaptive));
+            assert_eq!((adaptive.num_sampleable, adaptive.shadow.num_kept()), (0, [0; 3]));
+            adaptive.set_now(&mut blocks, 1_000);
+            assert!(!is_listed(&adaptive));
+            // It is sampled, but no shadow cache of so small a pool has room for it.
+            assert_eq!((adaptive.num_sampleable, adaptive.num_ranked), (1, 1));
+        }
+    }
+
+    #[test]
+    fn beyond_the_share_a_block_is_as_old_as_it_is() {
+        let (mut blocks, mut adaptive) = world(1);
+        enqueue(&mut blocks, &mut adaptive, 100);
+        adaptive.clock.num_cached = 3 * adaptive.clock.epoch_len;
+        adaptive.end_due_epochs(&mut blocks);
+        assert_eq!(adaptive.lists.epoch(), Epoch::new(3));
+        assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));
+        adaptive.set_now(&mut blocks, 1_000);
+        assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));
+        assert_eq!(adaptive.check(&blocks), Ok(()));
+        let class = adaptive.metas[BLOCK].list_key().class();
+        adaptive.lists.push_aged(&mut blocks, class, Grade::BEST, 0, BLOCK + 1);
+        let first = adaptive.lists.first(&blocks).and_then(|list| blocks.first_of_ring(list));
+        assert_eq!(first, Some(BLOCK), "the older goes first");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_lists_is_found() {
+        type Plant = fn(&mut Blocks, &mut Adaptive);
+        let plants: [(&str, Plant); 6] = [
+            ("without one", |_, adaptive| adaptive.end_priority(BLOCK)),
+            ("is in list 100", |blocks, adaptive| {
+                adaptive.set_priority(blocks, BLOCK, Standing { priority: 60, until: 1_000 });
+            }),
+            ("noted wrongly", |blocks, adaptive| {
+                adaptive.set_priority(blocks, BLOCK, Standing { priority: 100, until: 7 });
+            }),
+            ("has ended", |_, adaptive| adaptive.context.now = 1_000),
+            ("are counted", |blocks, _| blocks.unlink(BLOCK)),
+            ("with a priority", |_, adaptive| {
+                adaptive.metas.update(BLOCK, |meta| meta.with_priority(true));
+            }),
+        ];
+        for (what, plant) in plants {
+            let (mut blocks, mut adaptive) = world(10);
+            enqueue(&mut blocks, &mut adaptive, 100);
+            if what == "with a priority" {
+                adaptive.set_now(&mut blocks, 1_000);
+            }
+            assert_eq!(adaptive.check(&blocks), Ok(()));
+            plant(&mut blocks, &mut adaptive);
+            let found = adaptive.check(&blocks).expect_err(what);
+            assert!(found.contains(what) || what == "are counted", "{found} instead of {what}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Accesses to sampled blocks change the shadow caches, many of them at once.
+
+use super::table::{Entry, ShadowKey};
+use super::{AGES, FUNCTIONS, ShadowCaches, Use};
+use crate::pool::eviction::adaptive::fading_sum::add_repeatedly;
+
+impl ShadowCaches {
+    /// Blocks are used.
+    pub(super) fn used(&mut self, keys: &[ShadowKey], how: Use) {
+        self.counts.asked += keys.len() as u64;
+        self.counts.hit += if how == Use::Hit { keys.len() as u64 } else { 0 };
+        self.table.prefetch(keys);
+        let mut left = keys;
+        while let [key, others @ ..] = left {
+            let Some(entry) = self.table.enter(*key) else {
+                left = others;
+                continue;
+            };
+            match entry.list {
+                Entry::NEW => left = others,
+                Entry::IN_USE => {
+                    self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
+                    left = others;
+                }
+                index => {
+                    left = self.remove_from_list(usize::from(index), left);
+                    continue;
+                }
+            }
+            (entry.list, entry.epoch) = (Entry::IN_USE, self.epoch as u16);
+        }
+    }
+
+    /// Removes the keys of blocks that are used from a ghost list, up to the first that is not in
+    /// it. Returns the others.
+    #[inline(never)]
+    fn remove_from_list<'a>(&mut self, index: usize, keys: &'a [ShadowKey]) -> &'a [ShadowKey] {
+        let epoch = self.epoch as u16;
+        let mut remove = self.ghost_lists[index].remove();
+        for &key in keys {
+            match self.table.get_mut(key) {
+                Some(entry) if usize::from(entry.list) == index => {
+                    (entry.list, entry.epoch) = (Entry::IN_USE, epoch);
+                    remove.at(entry.position);
+                }
+                _ => break,
+            }
+        }
+        let (num, num_kept) = remove.finish();
+        self.count_removed(index, num, num_kept);
+        &keys[num..]
+    }
+
+    /// Counts a hit of each shadow cache that would still have a key that left a ghost list.
+    fn count_removed(&mut self, index: usize, num: usize, num_kept: [u32; FUNCTIONS]) {
+        self.num_free -= num;
+        for (i, cache) in self.caches.iter_mut().enumerate() {
+            add_repeatedly(&mut cache.hits, num_kept[i]);
+            self.counts.kept[i] += u64::from(num_kept[i]);
+            cache.num_evicted -= num - num_kept[i] as usize;
+        }
+        let age = (self.epoch + AGES - index % AGES) % AGES;
+        self.hazard.note_reuse(index / AGES, age, num as u32);
+    }
+
+    /// Blocks of a class become free. [`Self::fit`] evicts what the caches have no room for then.
+    pub(super) fn freed(&mut self, keys: &[ShadowKey], class: usize) {
+        self.table.prefetch(keys);
+        let index = Self::list_index(class, self.epoch);
+        let list = &mut self.ghost_lists[index];
+        let mut append = list.append(keys.len());
+        for &key in keys {
+            if let Some(entry) = self.table.get_mut(key)
+                && entry.list == Entry::IN_USE
+            {
+                (entry.list, entry.position) = (index as u16, append.push(key));
+            }
+        }
+        let num = append.finish();
+        if num > 0 {
+            self.num_free += num;
+            self.hazard.note_free(class, num as u32);
+            self.just_freed |= 1 << class;
+            if list.is_sparse() {
+                self.pack(index);
+            }
+        }
+    }
+
+    /// Closes the gaps of a ghost list whose keys come and go.
+    #[cold]
+    fn pack(&mut self, index: usize) {
+        for (position, key) in self.ghost_lists[index].pack() {
+            if let Some(entry) = self.table.get_mut(key) {
+                entry.position = position;
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Every constant of the adaptive policy. What a constant is worth was measured by changing it alone;
+//! `docs/lab/retention.md` has the tables, in % of prompt tokens that hit.
+
+/// The constants. `TUNING` has those in force.
+pub(crate) struct Tuning {
+    /// Epochs in which as many blocks become cached as a pool has. With 8, a scan hits up to 2.7
+    /// less and all else within 0.9; with 32, most hit 0.2 less.
+    pub epochs_per_pool: usize,
+    /// Blocks that become cached in an epoch, at least: fewer show nothing. Not measured.
+    pub min_epoch_len: usize,
+    /// Uses of a block of each frequency class: the middle of the class. Uses by age are those of
+    /// hyperbolic caching (ATC 2017). Weighted by the reuse that the sample saw, hits move by -0.4 to
+    /// +0.2.
+    pub class_uses: [f32; Tuning::CLASSES],
+    /// Blocks of the oldest age count as so many times as old, since that age has no end. Counted
+    /// once, full attention hits 0.06 less, and all else within 0.02.
+    pub oldest_age_factor: usize,
+    /// The share of a full block's value at each value level. Half or twice the value inside a prompt
+    /// moves hits by less than 0.1.
+    pub value_shares: [f32; Tuning::VALUE_LEVELS],
+
+    /// One block in two to this power is sampled in a small pool, as in SHARDS (FAST 2015).
+    pub sample_bits: u32,
+    /// Pools of so many blocks are sampled half as densely, and half of that, since a request's
+    /// blocks are used together. Half as densely everywhere, hits move by -0.6 to +0.4.
+    pub sparser_samples: [usize; 2],
+    /// The scoring function in force at first, as an index: frequency. It alone hits 1.7 less where it
+    /// is worst.
+    pub first_function: usize,
+    /// Hits per hit of the function in force that another needs to take over. With 1.01,
+    /// hits move by -0.1 to +0.4.
+    pub takeover_ratio: f32,
+    /// What is left of a hit of a shadow cache after an epoch: half after 4 pools.
+    /// Not measured alone.
+    pub hit_fade: f32,
+
+    /// What is left of an observed reuse after an epoch: half after 8 pools. Fading is LHD's (NSDI
+    /// 2018). Not measured alone.
+    pub reuse_fade: f32,
+    /// Observations for which the average of all classes counts in the hazard of a class. Not
+    /// measured alone.
+    pub average_weight: f32,
+    /// Before anything was seen, blocks just freed are so many times as likely to be used again as
+    /// an average block, and half as likely after `prior_decay` epochs.
+    pub prior_start: f32,
+    /// See `prior_start`.
+    pub prior_decay: f32,
+    /// A class without observations gets the average of all classes every so many epochs.
+    pub epochs_of_unseen: usize,
+
+    /// Boundaries near the end of a prompt are told apart by these distances, in tokens. With 256 or
+    /// 1,024 for the farthest, hits move by -3 to +0.2.
+    pub near_end_bounds: [usize; Tuning::NEAR_END_STEPS],
+}
+
+impl Tuning {
+    /// Ages that are told apart, in epochs: four pools' worth.
+    pub const AGES: usize = 64;
+    /// Frequency classes: 1 use, 2 to 3, 4 to 7, 8 and more.
+    pub const CLASSES: usize = 4;
+    /// Levels of value, each half of the one before; the last stands for nothing.
+    pub const VALUE_LEVELS: usize = 8;
+    /// The value level up to which tails are protected and get second chances: half of a full
+    /// block's value. A quarter moves hits by 0.1.
+    pub const LOWEST_PROTECTED_VALUE: usize = 1;
+    /// The hazard of an age is averaged over one neighbour on each side for each so many epochs.
+    pub const EPOCHS_PER_NEIGHBOUR: usize = 16;
+    /// Distances from the end of a prompt that are told apart.
+    pub const NEAR_END_STEPS: usize = 3;
+}
+
+/// The constants in force.
+pub(crate) const TUNING: Tuning = Tuning {
+    epochs_per_pool: 16,
+    min_epoch_len: 16,
+    class_uses: [1.0, 2.4, 5.3, 12.0],
+    oldest_age_factor: 2,
+    value_shares: [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0],
+
+    sample_bits: 4,
+    sparser_samples: [1 << 17, 1 << 21],
+    first_function: 1,
+    takeover_ratio: 1.02,
+    hit_fade: 0.9892,
+
+    reuse_fade: 0.9946,
+    average_weight: 32.0,
+    prior_start: 4.0,
+    prior_decay: 4.0,
+    epochs_of_unseen: 4,
+
+    near_end_bounds: [512, 256, 64],
+};

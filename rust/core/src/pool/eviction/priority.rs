@@ -1,0 +1,300 @@
+//! Retention priorities and times to live: what a request asks for, what a block has, and the lists
+//! of free blocks by priority. Blocks below the default priority are evicted before all others,
+//! those above it after all others, as long as they do not exceed the protected share. Both are those
+//! of TensorRT-LLM's `KvCacheRetentionConfig`.
+
+use std::collections::BTreeSet;
+
+use crate::block::BlockId;
+use crate::error::{Error, Result};
+use crate::pool::blocks::Blocks;
+
+/// A retention priority that a request asks for, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Claim {
+    priority: u8,
+    lifetime: Option<u64>,
+}
+
+impl Claim {
+    /// The priority of blocks for which no request asks for another.
+    pub const DEFAULT_PRIORITY: u8 = 50;
+    /// The highest.
+    pub const MAX_PRIORITY: u8 = 100;
+
+    /// A priority from 0 to 100, and the seconds after a block's last use until it counts as 50
+    /// again; `None` for no end.
+    pub fn new(priority: i64, seconds: Option<f64>) -> Result<Self> {
+        let is_priority = |&priority: &u8| priority <= Self::MAX_PRIORITY;
+        let Some(priority) = u8::try_from(priority).ok().filter(is_priority) else {
+            return Err(Error::Request(format!(
+                "a retention priority is {priority}; it can be 0 to {}, and {} is that of who asks \
+                 for none",
+                Self::MAX_PRIORITY,
+                Self::DEFAULT_PRIORITY
+            )));
+        };
+        match seconds {
+            Some(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
+                Err(Error::Request(format!(
+                    "a time to live is {seconds}; it must be more than 0 seconds, or left out for \
+                     one without an end"
+                )))
+            }
+            _ => Ok(Self { priority, lifetime: seconds.map(milliseconds) }),
+        }
+    }
+
+    /// From 0 to 100.
+    pub fn priority(self) -> u8 {
+        self.priority
+    }
+
+    /// Whether it is the default priority.
+    pub fn is_default(self) -> bool {
+        self.priority == Self::DEFAULT_PRIORITY
+    }
+
+    /// Whether it ends by itself, for which the time has to be known.
+    pub fn has_end(self) -> bool {
+        self.lifetime.is_some() && !self.is_default()
+    }
+
+    /// The priority of a block that is used now.
+    pub(super) fn from(self, now: u64) -> Standing {
+        let until = self.lifetime.map_or(Standing::NO_END, |lifetime| now.saturating_add(lifetime));
+        Standing { priority: self.priority, until }
+    }
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).ceil() as u64
+}
+
+/// The priority of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// From 0 to 100, but not 50.
+    pub priority: u8,
+    /// The time of its end, in milliseconds.
+    pub until: u64,
+}
+
+impl Standing {
+    /// The end of a priority without one.
+    pub const NO_END: u64 = u64::MAX;
+
+    pub(super) fn is_live(self, now: u64) -> bool {
+        self.until > now
+    }
+
+    /// Whether it is below the default priority.
+    pub(super) fn is_low(self) -> bool {
+        self.priority < Claim::DEFAULT_PRIORITY
+    }
+}
+
+/// The priorities of blocks, and lists of those free blocks that have one.
+#[derive(Debug)]
+pub(super) struct PriorityLists {
+    /// Of each block the priority that it had last. Empty until a request asks for one.
+    priorities: Vec<u8>,
+    /// Of each block the end of that priority. Empty until one has an end.
+    priority_ends: Vec<u64>,
+    /// The list of priority 0; those of the others follow.
+    first_sentinel: u32,
+    /// A bit for each list that has a block.
+    filled: u128,
+    num_low: usize,
+    num_high: usize,
+    /// The most free blocks above the default priority.
+    max_high: usize,
+    /// The listed blocks whose priority ends, by when it does.
+    ends: BTreeSet<(u64, BlockId)>,
+}
+
+const LOW: u128 = (1 << Claim::DEFAULT_PRIORITY) - 1;
+
+impl PriorityLists {
+    pub const NUM_LISTS: usize = Claim::MAX_PRIORITY as usize + 1;
+
+    /// Empty lists, whose sentinels are the records from `first_sentinel` on.
+    pub fn new(blocks: &mut Blocks, first_sentinel: u32, max_high: usize) -> Self {
+        (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
+        Self {
+            priorities: Vec::new(),
+            priority_ends: Vec::new(),
+            first_sentinel,
+            filled: 0,
+            num_low: 0,
+            num_high: 0,
+            max_high,
+            ends: BTreeSet::new(),
+        }
+    }
+
+    /// Number of listed blocks.
+    pub fn len(&self) -> usize {
+        self.num_low + self.num_high
+    }
+
+    /// Number of listed blocks above the default priority.
+    pub fn num_high(&self) -> usize {
+        self.num_high
+    }
+
+    fn sentinel(&self, priority: u8) -> u32 {
+        self.first_sentinel + u32::from(priority)
+    }
+
+    /// The priority that a block had last.
+    pub fn of(&self, block: BlockId) -> Standing {
+        let block = block as usize;
+        Standing {
+            priority: self.priorities.get(block).copied().unwrap_or(Claim::DEFAULT_PRIORITY),
+            until: self.priority_ends.get(block).copied().unwrap_or(Standing::NO_END),
+        }
+    }
+
+    /// Sets the priority of one of `num_blocks` blocks, which is not listed.
+    pub fn set(&mut self, num_blocks: usize, block: BlockId, priority: Standing) {
+        if self.priorities.is_empty() {
+            self.priorities = vec![Claim::DEFAULT_PRIORITY; num_blocks];
+        }
+        if self.priority_ends.is_empty() && priority.until != Standing::NO_END {
+            self.priority_ends = vec![Standing::NO_END; num_blocks];
+        }
+        self.priorities[block as usize] = priority.priority;
+        if let Some(end) = self.priority_ends.get_mut(block as usize) {
+            *end = priority.until;
+        }
+    }
+
+    /// Puts a block at the end of the list of its priority.
+    pub fn push(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let of_block = self.of(block);
+        blocks.push_to_ring(self.sentinel(of_block.priority), block);
+        self.filled |= 1 << of_block.priority;
+        *self.counter(of_block) += 1;
+        if of_block.until != Standing::NO_END {
+            self.ends.insert((of_block.until, block));
+        }
+    }
+
+    /// Takes a block out of the list of its priority.
+    pub fn remove(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let of_block = self.of(block);
+        blocks.unlink(block);
+        *self.counter(of_block) -= 1;
+        if blocks.first_of_ring(self.sentinel(of_block.priority)).is_none() {
+            self.filled &= !(1 << of_block.priority);
+        }
+        if of_block.until != Standing::NO_END {
+            self.ends.remove(&(of_block.until, block));
+        }
+    }
+
+    fn counter(&mut self, priority: Standing) -> &mut usize {
+        if priority.is_low() { &mut self.num_low } else { &mut self.num_high }
+    }
+
+    /// Whether any listed block is below the default priority.
+    pub fn has_low(&self) -> bool {
+        self.num_low > 0
+    }
+
+    /// The block that is evicted first of those below the default priority.
+    pub fn first_low(&self, blocks: &Blocks) -> Option<BlockId> {
+        self.first_of(blocks, self.filled & LOW)
+    }
+
+    /// The block that is evicted first of those above the default priority.
+    pub fn first_high(&self, blocks: &Blocks) -> Option<BlockId> {
+        self.first_of(blocks, self.filled & !LOW)
+    }
+
+    fn first_of(&self, blocks: &Blocks, lists: u128) -> Option<BlockId> {
+        let list = Some(lists.trailing_zeros()).filter(|_| lists != 0)?;
+        blocks.first_of_ring(self.first_sentinel + list)
+    }
+
+    /// Returns a block beyond the protected share: of the lowest priority above the default, the
+    /// one that was listed first.
+    pub fn excess(&self, blocks: &Blocks) -> Option<BlockId> {
+        self.first_high(blocks).filter(|_| self.num_high > self.max_high)
+    }
+
+    /// A listed block whose priority has ended.
+    pub fn ended(&self, now: u64) -> Option<BlockId> {
+        self.ends.first().filter(|&&(until, _)| until <= now).map(|&(_, block)| block)
+    }
+
+    /// Every listed block, the lowest priority first.
+    pub fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        (0..Self::NUM_LISTS as u32).flat_map(|list| blocks.ring(self.first_sentinel + list))
+    }
+
+    /// Says what is wrong with the lists at a time.
+    pub fn check(&self, blocks: &Blocks, now: u64) -> std::result::Result<(), String> {
+        let mut counts = [0, 0];
+        let mut ends = BTreeSet::new();
+        for priority in 0..Self::NUM_LISTS as u8 {
+            let sentinel = self.sentinel(priority);
+            for block in blocks.ring(sentinel).take(blocks.len()) {
+                let of_block = self.of(block);
+                if of_block.priority != priority {
+                    return Err(format!("block {block} is in list {priority}: {of_block:?}"));
+                }
+                counts[usize::from(!of_block.is_low())] += 1;
+                if of_block.until != Standing::NO_END {
+                    ends.insert((of_block.until, block));
+                }
+            }
+            let is_filled = blocks.first_of_ring(sentinel).is_some();
+            if is_filled != (self.filled >> priority & 1 != 0) {
+                return Err(format!("whether list {priority} has blocks is noted wrongly"));
+            }
+        }
+        if counts != [self.num_low, self.num_high] {
+            let counted = [self.num_low, self.num_high];
+            return Err(format!("priorities have {counts:?} blocks, {counted:?} are counted"));
+        }
+        if self.num_high > self.max_high {
+            return Err(format!("{} blocks are protected, of {}", self.num_high, self.max_high));
+        }
+        if self.ended(now).is_some() {
+            return Err("the priority of a listed block has ended".into());
+        }
+        match ends == self.ends {
+            true => Ok(()),
+            false => Err("the ends of priorities are noted wrongly".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_priority_or_no_time_is_refused() {
+        for (priority, seconds) in
+            [(-1, None), (101, None), (300, None), (60, Some(0.0)), (60, Some(-1.0))]
+        {
+            assert!(Claim::new(priority, seconds).is_err(), "{priority} {seconds:?}");
+        }
+        for seconds in [f64::NAN, f64::INFINITY] {
+            assert!(Claim::new(60, Some(seconds)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_time_to_live_ends_after_its_seconds_and_no_sooner() {
+        let claim = Claim::new(60, Some(0.0005)).expect("half a millisecond");
+        assert!(claim.has_end() && claim.from(7).is_live(7) && !claim.from(7).is_live(8));
+        let endless = Claim::new(60, None).expect("a priority");
+        assert!(!endless.has_end() && endless.from(7).is_live(u64::MAX - 1));
+        assert!(Claim::new(50, Some(1e300)).is_ok_and(|claim| claim.is_default()));
+    }
+}
