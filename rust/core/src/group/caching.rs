@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::context::StepContext;
 use super::data::GroupData;
-use super::mask::{CacheRules, Reach, ReachableBlocks};
-use super::turn::Turn;
+use super::mask::{CacheRules, MaskQuery, RetentionMask};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
@@ -13,34 +13,34 @@ use crate::pool::{
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
-/// Caches what of a request is computed up to `num_tokens`: its full blocks as far as they are
-/// `reachable`, and the end of its prompt where the kind wants that.
+/// Caches the blocks of a request that are computed up to `num_tokens`: full ones that the mask does
+/// not leave out, and the one in which the prompt ends, if the kind caches that.
 #[inline]
 pub fn cache(
     data: &GroupData,
-    turn: &mut Turn<'_>,
+    context: &mut StepContext<'_>,
     rules: &CacheRules,
     request: &RequestView<'_>,
     num_tokens: usize,
-    reachable: impl FnOnce(&Reach<'_>) -> ReachableBlocks,
+    mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
 ) {
-    let start = turn.state.num_cached_blocks.unwrap_or(0);
+    let start = context.state.num_cached_blocks.unwrap_or(0);
     let end = rules.num_full_blocks(data, request, num_tokens);
     if start < end {
-        let reachable = rules.reachable_blocks(data, request, (start, end), reachable);
-        let target = CacheTarget::new(data, rules.hash_block_size, request, &turn.state.blocks);
-        target.cache_full_blocks(turn.pool, start, end, reachable);
-        turn.state.num_cached_blocks = Some(end);
+        let mask = rules.retention_mask(data, request, (start, end), mask);
+        let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
+        target.cache_full_blocks(context.pool, start, end, mask);
+        context.state.num_cached_blocks = Some(end);
     }
     if data.block_size != rules.hash_block_size && data.is_prefix_closed {
-        cache_partial_tail(data, turn, rules, request, num_tokens);
+        cache_partial_tail(data, context, rules, request, num_tokens);
     }
 }
 
 /// Caches the end of the prompt inside a block that is larger than a hash block.
 fn cache_partial_tail(
     data: &GroupData,
-    turn: &mut Turn<'_>,
+    context: &mut StepContext<'_>,
     rules: &CacheRules,
     request: &RequestView<'_>,
     num_tokens: usize,
@@ -53,12 +53,12 @@ fn cache_partial_tail(
     if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
         return;
     }
-    let table = &turn.state.blocks;
+    let table = &context.state.blocks;
     match table.get(boundary / data.block_size) {
         None | Some(NULL_BLOCK) => {}
         Some(block) => {
             let target = CacheTarget::new(data, hash_block_size, request, table);
-            target.cache_partial_block(turn.pool, block, boundary);
+            target.cache_partial_block(context.pool, block, boundary);
         }
     }
 }
@@ -111,25 +111,24 @@ impl CacheTarget<'_> {
         CacheKey { hash, group: self.group }
     }
 
-    /// Caches the full blocks `start..end` as far as they are reachable. Null blocks are passed
-    /// over.
+    /// Caches the full blocks `start..end` that the mask does not leave out. Null blocks are skipped.
     pub fn cache_full_blocks(
         &self,
         pool: &mut BlockPool,
         start: usize,
         end: usize,
-        reachable: ReachableBlocks,
+        mask: RetentionMask,
     ) {
         let hashes = self.hashes();
         let mut stored =
             pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
         let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
-        match reachable {
-            ReachableBlocks::All => cache(start..end, Grade::BEST),
-            ReachableBlocks::Runs(runs) => {
+        match mask {
+            RetentionMask::All => cache(start..end, Grade::BEST),
+            RetentionMask::Runs(runs) => {
                 runs.into_iter().for_each(|run| cache(run, Grade::BEST));
             }
-            ReachableBlocks::Graded(runs) => {
+            RetentionMask::Graded(runs) => {
                 runs.into_iter().for_each(|(run, grade)| cache(run, grade));
             }
         }

@@ -8,7 +8,7 @@ use crate::request::GroupBlocks;
 pub struct BlockDemand<'a> {
     /// Tokens that need a slot, those that have one included.
     pub num_tokens: usize,
-    /// The blocks of a hit to adopt, per group; empty for none.
+    /// The blocks of a hit to attach, per group; empty for none.
     pub new_computed_blocks: &'a [GroupBlocks],
     /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
@@ -24,8 +24,8 @@ pub struct BlockDemand<'a> {
     /// Whether kinds that give blocks back ask only for what they hold at once: the demand is about
     /// the whole request.
     pub apply_admission_cap: bool,
-    /// Whether the demand is only a question, after which no kind remembers anything.
-    pub is_question: bool,
+    /// Whether nothing is remembered of the demand.
+    pub is_dry_run: bool,
 }
 
 /// What a group asks for.
@@ -33,6 +33,6 @@ pub struct BlockDemand<'a> {
 pub struct GroupDemand<'a> {
     /// New blocks; below zero where a table is longer than the request needs and its kind says so.
     pub new: isize,
-    /// The blocks of the hit that it adopts; those of them that are free leave the free ones too.
-    pub adopted: &'a [BlockId],
+    /// The blocks of the hit that the request attaches. Those that are free leave the free blocks.
+    pub attached: &'a [BlockId],
 }

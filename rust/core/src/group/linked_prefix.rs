@@ -22,7 +22,7 @@ impl HitQuery<'_> {
         Ok(len)
     }
 
-    /// All that is asked for, or what lies between the last power of two that is linked and the
+    /// Returns all that is asked for, or what lies between the last power of two that is linked and the
     /// first that is not.
     fn longest_linked(&self, limit: usize) -> Result<(usize, Vec<TriePath>)> {
         if let Some(paths) = self.paths_of(limit)? {

@@ -1,7 +1,7 @@
 //! Which blocks of a sparse group are worth keeping: those at the end of a prefix that a later
 //! request can resume at.
 //!
-//! Sources: the reachable-block mask is vLLM PR 42258, the retention interval vLLM PR 43447, and
+//! Sources: the mask is vLLM PR 42258, the retention interval vLLM PR 43447, and
 //! the shared-prefix junction the checkpoint rule of Marconi (MLSys 2025).
 
 use std::ops::Range;
@@ -44,18 +44,18 @@ pub struct CacheRules {
 }
 
 impl CacheRules {
-    /// Which blocks of a range are worth caching; `reachable` is what their kind answers.
-    pub fn reachable_blocks(
+    /// Which blocks of a range are worth caching; `mask` is that of their kind.
+    pub fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
-        reachable: impl FnOnce(&Reach<'_>) -> ReachableBlocks,
-    ) -> ReachableBlocks {
+        mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
+    ) -> RetentionMask {
         if !self.masks_unreachable {
-            return ReachableBlocks::All;
+            return RetentionMask::All;
         }
-        reachable(&Reach {
+        mask(&MaskQuery {
             range,
             alignment: self.alignment,
             use_eagle: data.drops_eagle_block,
@@ -104,7 +104,7 @@ impl CacheRules {
 
 /// What decides whether a block can be reached by a later hit.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach<'a> {
+pub struct MaskQuery<'a> {
     /// The blocks in question.
     pub range: (usize, usize),
     /// Hits are multiples of this many tokens.
@@ -123,7 +123,7 @@ pub struct Reach<'a> {
 
 /// The blocks of a range that are worth caching.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReachableBlocks {
+pub enum RetentionMask {
     /// All of them, of the best grade.
     All,
     /// These, in ascending order and apart from each other.
@@ -132,7 +132,7 @@ pub enum ReachableBlocks {
     Graded(Vec<(Range<usize>, Grade)>),
 }
 
-impl ReachableBlocks {
+impl RetentionMask {
     /// The blocks of `start..end` that are worth caching.
     pub fn runs(self, start: usize, end: usize) -> Vec<Range<usize>> {
         match self {
@@ -143,20 +143,20 @@ impl ReachableBlocks {
     }
 }
 
-impl Reach<'_> {
+impl MaskQuery<'_> {
     /// The tails of `need` blocks before each boundary at which a hit can end.
-    pub fn tails(&self, block_size: usize, need: usize) -> ReachableBlocks {
+    pub fn tails(&self, block_size: usize, need: usize) -> RetentionMask {
         if !self.alignment.is_multiple_of(block_size) {
-            return ReachableBlocks::All;
+            return RetentionMask::All;
         }
         // EAGLE matches one block past the boundary.
         let shift = usize::from(self.use_eagle);
         if let Some(worth) = self.tail_worth(block_size, need, shift) {
             let range = self.range.0..self.range.1;
             return match worth.of_end(&range) {
-                Some(runs) if runs.is_empty() => ReachableBlocks::All,
-                Some(runs) => ReachableBlocks::Graded(runs),
-                None => ReachableBlocks::Graded(worth.of_window(range, self.boundaries)),
+                Some(runs) if runs.is_empty() => RetentionMask::All,
+                Some(runs) => RetentionMask::Graded(runs),
+                None => RetentionMask::Graded(worth.of_window(range, self.boundaries)),
             };
         }
         let segment = match self.retention_interval {
@@ -165,7 +165,7 @@ impl Reach<'_> {
             Some(interval) => Some(interval / block_size),
         };
         if segment.is_some_and(|segment| need >= segment) {
-            return ReachableBlocks::All;
+            return RetentionMask::All;
         }
         let mut runs = Vec::new();
         if let Some(segment) = segment.filter(|_| need > 0) {
@@ -174,7 +174,7 @@ impl Reach<'_> {
         if self.retention_interval.is_some() {
             runs.extend(self.boundary_tails(block_size, need, shift));
         }
-        ReachableBlocks::Runs(merge(runs))
+        RetentionMask::Runs(merge(runs))
     }
 
     /// By which tails are graded, if they are.
@@ -259,8 +259,8 @@ pub fn replay_boundaries(
 mod tests {
     use super::*;
 
-    fn reach(range: (usize, usize), alignment: usize) -> Reach<'static> {
-        Reach {
+    fn query(range: (usize, usize), alignment: usize) -> MaskQuery<'static> {
+        MaskQuery {
             range,
             alignment,
             use_eagle: false,
@@ -271,41 +271,41 @@ mod tests {
         }
     }
 
-    fn blocks(reachable: ReachableBlocks, range: (usize, usize)) -> Vec<usize> {
-        reachable.runs(range.0, range.1).into_iter().flatten().collect()
+    fn blocks(mask: RetentionMask, range: (usize, usize)) -> Vec<usize> {
+        mask.runs(range.0, range.1).into_iter().flatten().collect()
     }
 
     #[test]
     fn block_8_window_8_beside_full_32_keeps_blocks_3_and_7() {
-        let reachable = reach((0, 8), 32).tails(8, 1);
-        assert_eq!(blocks(reachable, (0, 8)), [3, 7]);
+        let mask = query((0, 8), 32).tails(8, 1);
+        assert_eq!(blocks(mask, (0, 8)), [3, 7]);
     }
 
     #[test]
     fn block_16_window_32_beside_full_32_keeps_every_block() {
         // The seventh block stays out because caching stops at the aligned boundary.
-        let reachable = reach((0, 6), 32).tails(16, 2);
-        assert_eq!(blocks(reachable, (0, 6)), [0, 1, 2, 3, 4, 5]);
+        let mask = query((0, 6), 32).tails(16, 2);
+        assert_eq!(blocks(mask, (0, 6)), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
     fn interval_zero_keeps_the_tails_of_the_boundaries_alone() {
-        let reach =
-            Reach { retention_interval: Some(0), boundaries: &[99, 40], ..reach((0, 24), 32) };
-        assert_eq!(blocks(reach.tails(4, 2), (0, 24)), [6, 7, 22, 23]);
+        let query =
+            MaskQuery { retention_interval: Some(0), boundaries: &[99, 40], ..query((0, 24), 32) };
+        assert_eq!(blocks(query.tails(4, 2), (0, 24)), [6, 7, 22, 23]);
     }
 
     #[test]
     fn an_interval_keeps_a_tail_per_segment_and_the_boundaries() {
-        let reach =
-            Reach { retention_interval: Some(64), boundaries: &[99], ..reach((10, 32), 32) };
-        assert_eq!(blocks(reach.tails(4, 2), (10, 32)), [14, 15, 22, 23, 30, 31]);
+        let query =
+            MaskQuery { retention_interval: Some(64), boundaries: &[99], ..query((10, 32), 32) };
+        assert_eq!(blocks(query.tails(4, 2), (10, 32)), [14, 15, 22, 23, 30, 31]);
     }
 
     #[test]
     fn eagle_shifts_each_tail_by_the_block_it_drops() {
-        let reach = Reach { use_eagle: true, ..reach((0, 18), 32) };
-        assert_eq!(blocks(reach.tails(4, 3), (0, 18)), [6, 7, 8, 14, 15, 16]);
+        let query = MaskQuery { use_eagle: true, ..query((0, 18), 32) };
+        assert_eq!(blocks(query.tails(4, 3), (0, 18)), [6, 7, 8, 14, 15, 16]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod table;
 mod caching;
 mod partial_hits;
 
-mod turn;
+mod context;
 
 mod mask;
 mod worth;
@@ -18,7 +18,7 @@ mod worth;
 mod near_end;
 
 mod demand;
-mod orders;
+mod worker_commands;
 
 mod linked_prefix;
 mod query;
@@ -28,17 +28,17 @@ mod declaration;
 mod spec;
 
 pub use caching::CacheTarget;
+pub use context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
 pub use data::{GroupData, Head};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::{BlockDemand, GroupDemand};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
-pub use mask::{CacheRules, Reach, ReachableBlocks, replay_boundaries};
+pub use mask::{CacheRules, MaskQuery, RetentionMask, replay_boundaries};
 pub use near_end::{NearEnd, Resumes};
-pub use orders::{Offload, WorkOrders};
 pub use partial_hits::SharedTail;
 pub use query::{GroupHit, HitQuery, KnownPrefix};
 pub use spec::{GroupSpec, Size, Sizes};
-pub use turn::{Adoption, Asked, External, Slots, StepAhead, Turn};
+pub use worker_commands::{Offload, WorkerCommands};
 pub use worth::Worth;
 
 use kinds::{AlignedStates, Rswa, circular_buffer, cross_attention};
@@ -88,82 +88,94 @@ impl Group {
     #[inline(always)]
     pub(crate) fn demand<'a>(
         &mut self,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'a>,
     ) -> GroupDemand<'a> {
         let num_tokens = match &mut self.kind {
-            Kind::CircularBuffer => return circular_buffer::demand(asked.state),
-            Kind::Mamba(states) => return states.demand(&self.data, asked, demand),
+            Kind::CircularBuffer => return circular_buffer::demand(context.state),
+            Kind::Mamba(states) => return states.demand(&self.data, context, demand),
             Kind::MambaNone(state) => state.with_drafts(&self.data, demand.num_tokens),
             Kind::CrossAttention => {
-                return cross_attention::demand(&self.data, asked.state, demand.num_encoder_tokens);
+                return cross_attention::demand(
+                    &self.data,
+                    context.state,
+                    demand.num_encoder_tokens,
+                );
             }
             _ => demand.num_tokens,
         };
-        table::demand(&self.data, asked.state, num_tokens, demand)
+        table::demand(&self.data, context.state, num_tokens, demand)
     }
 
     /// Begins a request's table with the blocks of its hit.
-    pub(crate) fn adopt(&mut self, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
+    pub(crate) fn attach_hit(
+        &mut self,
+        context: &mut StepContext<'_>,
+        attachment: &Attachment<'_>,
+    ) {
         match &mut self.kind {
             Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) => {
-                full.adopt(&self.data, turn, adoption);
+                full.attach_hit(&self.data, context, attachment);
             }
-            Kind::Mamba(states) => states.adopt(&self.data, turn, adoption),
+            Kind::Mamba(states) => states.attach_hit(&self.data, context, attachment),
             Kind::CircularBuffer | Kind::CrossAttention => {}
-            _ => table::adopt(&self.data, turn, adoption),
+            _ => table::attach_hit(&self.data, context, attachment),
         }
     }
 
     /// Allocates blocks for the tokens that a connector brings.
-    pub(crate) fn fill_external(&mut self, turn: &mut Turn<'_>, external: &External) {
+    pub(crate) fn allocate_external(&mut self, context: &mut StepContext<'_>, external: &External) {
         match &mut self.kind {
-            Kind::CircularBuffer => _ = circular_buffer::allocate(turn),
-            Kind::Mamba(states) => states.fill_external(&self.data, turn, external),
+            Kind::CircularBuffer => _ = circular_buffer::allocate(context),
+            Kind::Mamba(states) => states.allocate_external(&self.data, context, external),
             Kind::CrossAttention => {}
-            _ => table::fill_external(&self.data, turn, external),
+            _ => table::allocate_external(&self.data, context, external),
         }
     }
 
     /// Allocates the blocks of a step, and returns those that the table gained.
     #[inline(always)]
-    pub(crate) fn extend(&mut self, turn: &mut Turn<'_>, slots: &Slots) -> Vec<BlockId> {
+    pub(crate) fn allocate(
+        &mut self,
+        context: &mut StepContext<'_>,
+        slots: &Slots,
+    ) -> Vec<BlockId> {
         let num_tokens = match &mut self.kind {
             Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) if full.has_shared_tail() => {
-                return full.copy_and_extend(&self.data, turn, slots);
+                return full.copy_and_allocate(&self.data, context, slots);
             }
-            Kind::CircularBuffer => return circular_buffer::allocate(turn),
-            Kind::Mamba(states) => return states.extend(&self.data, turn, slots),
+            Kind::CircularBuffer => return circular_buffer::allocate(context),
+            Kind::Mamba(states) => return states.allocate(&self.data, context, slots),
             Kind::MambaNone(state) => state.with_drafts(&self.data, slots.num_tokens),
             Kind::CrossAttention => slots.num_encoder_tokens,
             _ => slots.num_tokens,
         };
-        table::extend(&self.data, turn, num_tokens)
+        table::allocate(&self.data, context, num_tokens)
     }
 
     /// Releases the blocks that no token after `num_computed_tokens` attends to, and returns how
     /// many of them count for the pinned tier.
     #[inline(always)]
-    pub(crate) fn give_back(
+    pub(crate) fn release_skipped(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) -> usize {
         let released = match &mut self.kind {
             Kind::Rswa(rswa) => rswa.gap(&self.data, num_computed_tokens, num_prompt_tokens),
             Kind::Mamba(states) => {
-                states.give_back(&self.data, turn, num_computed_tokens);
+                states.release_skipped(&self.data, context, num_computed_tokens);
                 // A prompt leaves states behind, not a window that moves on.
                 return 0;
             }
             _ => 0..self.data.num_skipped_blocks(num_computed_tokens),
         };
-        table::give_back(turn, released)
+        table::release_skipped(context, released)
     }
 
-    /// Whether [`Self::give_back`] would release what stands at a position of a request's table.
-    pub(crate) fn is_given_back(
+    /// Whether [`Self::release_skipped`] would release what stands at a position of a request's table.
+    pub(crate) fn is_skipped(
         &self,
         request: RequestId,
         position: usize,
@@ -175,7 +187,7 @@ impl Group {
                 rswa.gap(&self.data, num_computed_tokens, num_prompt_tokens).contains(&position)
             }
             Kind::Mamba(states) => {
-                states.is_given_back(&self.data, request, position, num_computed_tokens)
+                states.is_skipped(&self.data, request, position, num_computed_tokens)
             }
             _ => position < self.data.num_skipped_blocks(num_computed_tokens),
         }
@@ -185,16 +197,16 @@ impl Group {
     #[inline(always)]
     pub(crate) fn cache(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         rules: &CacheRules,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
         let Self { data, kind } = self;
         match kind {
-            Kind::Mamba(states) => states.cache(data, turn, rules, request, num_tokens),
-            _ => caching::cache(data, turn, rules, request, num_tokens, |reach| {
-                kind.reachable_blocks(reach)
+            Kind::Mamba(states) => states.cache(data, context, rules, request, num_tokens),
+            _ => caching::cache(data, context, rules, request, num_tokens, |query| {
+                kind.retention_mask(query)
             }),
         }
     }
@@ -233,11 +245,11 @@ impl Group {
     /// Returns whether the table is longer than the demand, which is below zero then.
     pub(crate) fn check_step(
         &self,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'_>,
-        step: &StepAhead<'_>,
+        step: &PlannedStep<'_>,
     ) -> Result<bool> {
-        let check = |states: &AlignedStates| states.check_step(&self.data, asked, demand, step);
+        let check = |states: &AlignedStates| states.check_step(&self.data, context, demand, step);
         self.states().map_or(Ok(false), check)
     }
 
@@ -245,22 +257,23 @@ impl Group {
     /// take fewer.
     pub(crate) fn num_blocks_beyond_demand(
         &self,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'_>,
     ) -> isize {
-        self.states().map_or(0, |states| states.num_blocks_beyond_demand(&self.data, asked, demand))
+        self.states()
+            .map_or(0, |states| states.num_blocks_beyond_demand(&self.data, context, demand))
     }
 
     /// Checks that the blocks of a request that are computed up to `num_tokens` can be cached, as
     /// far as more than their number decides it.
     pub(crate) fn check_cache(
         &self,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) -> Result<()> {
         self.states()
-            .map_or(Ok(()), |states| states.check_cache(&self.data, asked, request, num_tokens))
+            .map_or(Ok(()), |states| states.check_cache(&self.data, context, request, num_tokens))
     }
 
     /// Takes the block whose state stands for all computed tokens of a request that ends. Returns
@@ -279,11 +292,11 @@ impl Group {
 
     /// Forgets a request. The caller releases the blocks.
     #[inline(always)]
-    pub(crate) fn end(&mut self, request: RequestId, orders: &mut WorkOrders) {
+    pub(crate) fn end(&mut self, request: RequestId, commands: &mut WorkerCommands) {
         let id = self.data.id;
         if let Some(states) = self.states_mut() {
             states.end(request);
-            orders.withdraw(id, request);
+            commands.withdraw(id, request);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Hits that end inside a block. The block belongs to the prefix that was hit, and the request
 //! writes on in the rest of it: a copy becomes the request's own before it does (copy on write).
 
+use super::context::{Attachment, StepContext};
 use super::data::GroupData;
-use super::turn::{Adoption, Turn};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::request::GroupBlocks;
@@ -17,30 +17,30 @@ pub struct SharedTail {
 }
 
 impl SharedTail {
-    /// The block in which a hit that was just adopted ends, if it ends inside one. It counts as
+    /// The block in which a hit that was just attached ends, if it ends inside one. It counts as
     /// not cached yet, since its copy will be.
-    pub fn of_adopted(
+    pub fn of_attached(
         data: &GroupData,
-        turn: &mut Turn<'_>,
-        adoption: &Adoption<'_>,
+        context: &mut StepContext<'_>,
+        attachment: &Attachment<'_>,
         num_skipped_blocks: usize,
     ) -> Option<Self> {
-        let hit = adoption.hit.filter(|hit| hit.len() > num_skipped_blocks)?;
-        let num_tokens = adoption.num_local_computed_tokens;
+        let hit = attachment.hit.filter(|hit| hit.len() > num_skipped_blocks)?;
+        let num_tokens = attachment.num_local_computed_tokens;
         if num_tokens.is_multiple_of(data.block_size) {
             return None;
         }
         let position = num_tokens / data.block_size;
-        turn.state.num_cached_blocks = Some(position);
+        context.state.num_cached_blocks = Some(position);
         Some(Self { position, block: *hit.tail().last()? })
     }
 
     /// Gives the request a copy in place of the block. Both stay referenced until the copy is done.
-    pub fn replace_by(self, data: &GroupData, turn: &mut Turn<'_>, copy: BlockId) {
-        let replaced = turn.state.blocks.replace(self.position, copy);
+    pub fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
+        let replaced = context.state.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
-        turn.orders.copy(data.id, self.block, copy);
-        turn.pool.hold(copy);
+        context.commands.copy(data.id, self.block, copy);
+        context.pool.hold(copy);
     }
 
     /// Checks that a hit that ends inside a block has that block last.

@@ -153,7 +153,7 @@ impl HitQuery<'_> {
     }
 
     /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
-    /// group lacks. How many blocks at its start are linked, as far as that was asked.
+    /// group lacks. How many blocks at its start are linked, as far as that was looked up.
     pub fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
         let linked = match found[0].is_empty() {
             true => self.read_linked_prefix(limit, found)?,

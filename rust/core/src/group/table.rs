@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
+use super::context::{Attachment, External, StepContext};
 use super::data::GroupData;
 use super::demand::{BlockDemand, GroupDemand};
-use super::turn::{Adoption, External, Turn};
 use crate::block::BlockId;
 use crate::request::{GroupBlocks, GroupState};
 
@@ -24,29 +24,33 @@ pub fn demand<'a>(
     }
     let num_held = state.map_or(0, |state| state.blocks.len());
     if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
-        return GroupDemand { new: required.saturating_sub(num_held) as isize, adopted: &[] };
+        return GroupDemand { new: required.saturating_sub(num_held) as isize, attached: &[] };
     }
     let skipped = data.num_skipped_blocks(demand.total_computed_tokens);
     let new = |num_local: usize| required.saturating_sub(skipped.max(num_local)) as isize;
     let hit = demand.new_computed_blocks.get(usize::from(data.id));
     let Some(hit) = hit.filter(|hit| !hit.is_empty()) else {
-        return GroupDemand { new: new(num_held), adopted: &[] };
+        return GroupDemand { new: new(num_held), attached: &[] };
     };
     let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
     GroupDemand {
         new: new(num_held + hit.len()) + isize::from(ends_inside),
-        adopted: hit.tail_from(skipped.saturating_sub(num_held)).1,
+        attached: hit.tail_from(skipped.saturating_sub(num_held)).1,
     }
 }
 
 /// Makes the blocks of a hit the request's own, behind null blocks for what it skips.
-pub fn adopt(data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
-    adopt_behind(turn, adoption.hit, data.num_skipped_blocks(adoption.total_computed_tokens));
+pub fn attach_hit(data: &GroupData, context: &mut StepContext<'_>, attachment: &Attachment<'_>) {
+    attach_hit_after(
+        context,
+        attachment.hit,
+        data.num_skipped_blocks(attachment.total_computed_tokens),
+    );
 }
 
 /// Makes the blocks of a hit the request's own, those behind the first `skipped`.
-pub fn adopt_behind(turn: &mut Turn<'_>, hit: Option<&GroupBlocks>, skipped: usize) {
-    let Turn { state, pool, .. } = turn;
+pub fn attach_hit_after(context: &mut StepContext<'_>, hit: Option<&GroupBlocks>, skipped: usize) {
+    let StepContext { state, pool, .. } = context;
     state.blocks.push_nulls(skipped);
     if let Some(hit) = hit {
         pool.touch_null(hit.null_head().saturating_sub(skipped));
@@ -57,31 +61,40 @@ pub fn adopt_behind(turn: &mut Turn<'_>, hit: Option<&GroupBlocks>, skipped: usi
 }
 
 /// Takes blocks for what a connector brings, unless all of it is skipped.
-pub fn fill_external(data: &GroupData, turn: &mut Turn<'_>, external: &External) {
+pub fn allocate_external(data: &GroupData, context: &mut StepContext<'_>, external: &External) {
     let total = external.total_computed_tokens;
     let skipped = data.head.num_skipped_tokens(total);
     if external.num_tokens.min(total.saturating_sub(skipped)) > 0 {
-        grow(data, turn, total, external.is_zeroed);
+        grow(data, context, total, external.is_zeroed);
     }
 }
 
 /// Gives the request slots for `num_tokens`: the blocks that its table gained.
 #[inline]
-pub fn extend(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize) -> Vec<BlockId> {
-    let before = grow(data, turn, num_tokens, true);
-    turn.state.blocks.tail()[before..].to_vec()
+pub fn allocate(
+    data: &GroupData,
+    context: &mut StepContext<'_>,
+    num_tokens: usize,
+) -> Vec<BlockId> {
+    let before = grow(data, context, num_tokens, true);
+    context.state.blocks.tail()[before..].to_vec()
 }
 
 /// Lengthens a table until it has slots for `num_tokens`; returns how many blocks its tail had.
 #[inline]
-pub fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed: bool) -> usize {
-    let table = &mut turn.state.blocks;
+pub fn grow(
+    data: &GroupData,
+    context: &mut StepContext<'_>,
+    num_tokens: usize,
+    is_zeroed: bool,
+) -> usize {
+    let table = &mut context.state.blocks;
     let before = table.tail().len();
     let required = num_tokens.div_ceil(data.block_size);
     if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
-        turn.pool.take(missing, table.ids_mut());
+        context.pool.take(missing, table.ids_mut());
         if data.is_zeroed && is_zeroed {
-            turn.orders.zero(data.id, &table.tail()[before..]);
+            context.commands.zero(data.id, &table.tail()[before..]);
         }
     }
     before
@@ -90,11 +103,11 @@ pub fn grow(data: &GroupData, turn: &mut Turn<'_>, num_tokens: usize, is_zeroed:
 /// Releases the blocks at positions of a table, the last one first, down to one that was released
 /// before, and returns how many.
 #[inline]
-pub fn give_back(turn: &mut Turn<'_>, positions: Range<usize>) -> usize {
-    let dropped = turn.state.blocks.release_range(positions.start, positions.end);
+pub fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
+    let dropped = context.state.blocks.release_range(positions.start, positions.end);
     let num_dropped = dropped.len();
     if num_dropped > 0 {
-        turn.pool.release(&dropped);
+        context.pool.release(&dropped);
     }
     num_dropped
 }

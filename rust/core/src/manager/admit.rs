@@ -7,7 +7,8 @@ use super::context::RequestContext;
 use crate::block::{BlockId, CacheKey};
 use crate::error::{Error, Result};
 use crate::group::{
-    Adoption, Asked, BlockDemand, CacheRules, External, Group, Head, Resumes, SharedTail, StepAhead,
+    Attachment, BlockDemand, CacheRules, External, Group, Head, PlannedStep, ReadContext, Resumes,
+    SharedTail,
 };
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
@@ -61,7 +62,7 @@ impl Manager {
             context.attach(args, &allocation.step);
         }
         let slots = allocation.slots();
-        let new_blocks = context.each(|group, turn| group.extend(turn, &slots)).collect();
+        let new_blocks = context.each(|group, context| group.allocate(context, &slots)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
             context.cache(plan, request, num_tokens);
         }
@@ -149,17 +150,21 @@ impl Manager {
         let is_hybrid = self.groups.len() > 1;
         self.groups.iter().enumerate().try_fold(false, |has_negative, (i, group)| {
             let state = held.map(|held| &held.groups[i]);
-            let asked =
-                Asked { request: request.id, state, pool: &self.pool, rules: &self.plan.rules };
-            let step = StepAhead {
+            let read = ReadContext {
+                request: request.id,
+                state,
+                pool: &self.pool,
+                rules: &self.plan.rules,
+            };
+            let step = PlannedStep {
                 request,
                 num_processed_tokens: allocation.num_processed(),
-                adopts: args.attaches(),
+                attaches: args.attaches(),
                 num_tokens_to_cache: num_tokens_to_cache
                     .filter(|_| group.is_cacheable)
                     .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
             };
-            Ok(group.check_step(&asked, demand, &step)? || has_negative)
+            Ok(group.check_step(&read, demand, &step)? || has_negative)
         })
     }
 
@@ -249,20 +254,20 @@ impl RequestContext<'_> {
         if self.held.is_running() {
             return;
         }
-        self.each(|group, turn| {
+        self.each(|group, context| {
             let hit = args.new_computed_blocks.get(usize::from(group.id));
-            let adoption = Adoption { hit, num_local_computed_tokens, total_computed_tokens };
-            group.adopt(turn, &adoption);
+            let attachment = Attachment { hit, num_local_computed_tokens, total_computed_tokens };
+            group.attach_hit(context, &attachment);
         })
         .for_each(drop);
         if args.num_external_computed_tokens > 0 {
-            self.each(|group, turn| {
+            self.each(|group, context| {
                 let external = External {
                     num_tokens: args.num_external_computed_tokens,
                     total_computed_tokens,
                     is_zeroed: !args.skip_zeroing_group_ids.contains(&usize::from(group.id)),
                 };
-                group.fill_external(turn, &external);
+                group.allocate_external(context, &external);
             })
             .for_each(drop);
         }

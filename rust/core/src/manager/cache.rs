@@ -4,7 +4,7 @@ use super::Manager;
 use super::context::RequestContext;
 use super::plan::Plan;
 use crate::error::{Error, Result};
-use crate::group::{Asked, Group, Reach, ReachableBlocks};
+use crate::group::{Group, MaskQuery, ReadContext, RetentionMask};
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 impl Manager {
@@ -30,10 +30,10 @@ impl Manager {
                 is_hybrid,
                 num_computed_tokens,
             )?;
-            let asked =
-                Asked { request: request.id, state: state(group), pool, rules: &plan.rules };
+            let read =
+                ReadContext { request: request.id, state: state(group), pool, rules: &plan.rules };
             let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
-            group.check_cache(&asked, request, num_tokens)?;
+            group.check_cache(&read, request, num_tokens)?;
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };
@@ -107,10 +107,10 @@ impl RequestContext<'_> {
     pub fn cache(&mut self, plan: &Plan, request: &RequestView<'_>, num_computed_tokens: usize) {
         let is_hybrid = self.groups.len() > 1;
         self.pool.keep_hash_cache(plan.shares_hashes);
-        self.each(|group, turn| {
+        self.each(|group, context| {
             if group.is_cacheable {
                 let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
-                group.cache(turn, &plan.rules, request, num_tokens);
+                group.cache(context, &plan.rules, request, num_tokens);
             }
         })
         .for_each(drop);
@@ -140,10 +140,10 @@ impl Plan {
             group.id
         );
         let range = (start, end);
-        let reachable = |reach: &Reach<'_>| group.kind().reachable_blocks(reach);
-        Err(match self.rules.reachable_blocks(group, request, range, reachable) {
-            ReachableBlocks::All => Error::OutOfRange(message),
-            ReachableBlocks::Runs(_) | ReachableBlocks::Graded(_) => Error::Precondition(message),
+        let reachable = |reach: &MaskQuery<'_>| group.kind().retention_mask(reach);
+        Err(match self.rules.retention_mask(group, request, range, reachable) {
+            RetentionMask::All => Error::OutOfRange(message),
+            RetentionMask::Runs(_) | RetentionMask::Graded(_) => Error::Precondition(message),
         })
     }
 

@@ -4,7 +4,7 @@ use super::Manager;
 use super::args::Allocation;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::{Asked, BlockDemand, Group, GroupDemand};
+use crate::group::{BlockDemand, Group, GroupDemand, ReadContext};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
 
@@ -47,7 +47,7 @@ impl Manager {
         if !self.has_capacity_for_whole(allocation, &mut counts) {
             return false;
         }
-        let step = BlockDemand { is_question: true, ..allocation.step };
+        let step = BlockDemand { is_dry_run: true, ..allocation.step };
         let needed = self.num_needed(allocation.request.id, &step);
         let needed = needed.saturating_sub(self.num_to_release(allocation));
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
@@ -85,16 +85,16 @@ impl Manager {
         let num_free_blocks = self.pool.num_free_blocks();
         let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
         fits(self.sum_demands(request, demand, |_, _, needed| {
-            needed.new + needed.adopted.len() as isize
+            needed.new + needed.attached.len() as isize
         })) || fits(self.sum_demands(request, demand, |pool, group, needed| {
-            needed.new + counts.num_free(group, needed.adopted, pool)
+            needed.new + counts.num_free(group, needed.attached, pool)
         }))
     }
 
     /// Returns how many blocks leave the free ones when a demand is met.
     fn num_needed(&mut self, request: RequestId, demand: &BlockDemand<'_>) -> isize {
         self.sum_demands(request, demand, |pool, _, needed| {
-            needed.new + num_free(needed.adopted, pool)
+            needed.new + num_free(needed.attached, pool)
         })
     }
 
@@ -108,7 +108,7 @@ impl Manager {
         let (pool, rules) = (&self.pool, &self.plan.rules);
         let counts = self.groups.iter_mut().enumerate().map(|(i, group)| {
             let state = held.map(|held| &held.groups[i]);
-            count(pool, i, group.demand(&Asked { request, state, pool, rules }, demand))
+            count(pool, i, group.demand(&ReadContext { request, state, pool, rules }, demand))
         });
         counts.fold(0, isize::saturating_add)
     }
@@ -117,9 +117,9 @@ impl Manager {
     /// that needs a negative number, hides that they are not.
     #[cold]
     pub(super) fn check_free_for_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
-        let step = BlockDemand { is_question: true, ..allocation.step };
+        let step = BlockDemand { is_dry_run: true, ..allocation.step };
         let taken = self.sum_demands(allocation.request.id, &step, |pool, _, needed| {
-            needed.new.max(0).saturating_add(num_free(needed.adopted, pool))
+            needed.new.max(0).saturating_add(num_free(needed.attached, pool))
         });
         match taken <= self.pool.num_free_blocks() {
             true => Ok(()),
@@ -145,7 +145,7 @@ impl Manager {
             num_tokens: step.num_tokens,
             num_tokens_main_model: step.num_tokens_main_model,
             num_encoder_tokens: step.num_encoder_tokens,
-            is_question: true,
+            is_dry_run: true,
             ..BlockDemand::default()
         };
         let needed = self.num_needed(request.id, &unskipped);
@@ -165,8 +165,8 @@ impl Manager {
         }
         let beyond = |(i, group): (usize, &Group)| {
             let state = held.map(|held| &held.groups[i]);
-            let asked = Asked { request, state, pool: &self.pool, rules: &self.plan.rules };
-            group.num_blocks_beyond_demand(&asked, demand)
+            let read = ReadContext { request, state, pool: &self.pool, rules: &self.plan.rules };
+            group.num_blocks_beyond_demand(&read, demand)
         };
         let beyond: isize = self.groups.iter().enumerate().map(beyond).sum();
         if beyond <= 0 {
@@ -191,7 +191,7 @@ impl Manager {
             let blocks = state.blocks.iter().enumerate();
             blocks.filter(move |&(position, block)| {
                 block != NULL_BLOCK
-                    && group.is_given_back(id, position, num_processed, num_prompt_tokens)
+                    && group.is_skipped(id, position, num_processed, num_prompt_tokens)
                     && self.pool.blocks().ref_count(block) == 1
             })
         });

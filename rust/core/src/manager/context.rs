@@ -1,6 +1,6 @@
 //! The context of a call about one request: its blocks, and what the groups change for it.
 
-use crate::group::{Group, Turn, WorkOrders};
+use crate::group::{Group, StepContext, WorkerCommands};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
 
@@ -9,7 +9,7 @@ pub(super) struct RequestContext<'a> {
     pub groups: &'a mut [Group],
     pub held: &'a mut RequestBlocks,
     pub pool: &'a mut BlockPool,
-    pub commands: &'a mut WorkOrders,
+    pub commands: &'a mut WorkerCommands,
 }
 
 impl RequestContext<'_> {
@@ -17,11 +17,11 @@ impl RequestContext<'_> {
     #[inline]
     pub fn each<T>(
         &mut self,
-        mut call: impl FnMut(&mut Group, &mut Turn<'_>) -> T,
+        mut call: impl FnMut(&mut Group, &mut StepContext<'_>) -> T,
     ) -> impl Iterator<Item = T> {
         let Self { id: request, groups, held, pool, commands } = self;
         groups.iter_mut().zip(&mut held.groups).map(move |(group, state)| {
-            call(group, &mut Turn { request: *request, state, pool, orders: commands })
+            call(group, &mut StepContext { request: *request, state, pool, commands })
         })
     }
 }

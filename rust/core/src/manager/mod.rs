@@ -34,7 +34,7 @@ use direct_writes::DirectWrites;
 use plan::Plan;
 
 use crate::error::{Error, Result};
-use crate::group::{Group, Resumes, WorkOrders};
+use crate::group::{Group, Resumes, WorkerCommands};
 use crate::lookup::LookupMemos;
 use crate::pool::{AdaptiveOrder, BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
@@ -49,7 +49,7 @@ pub struct Manager {
     pub(crate) groups: Vec<Group>,
     pub(crate) pool: BlockPool,
     pub(crate) requests: RequestMap,
-    pub(crate) commands: WorkOrders,
+    pub(crate) commands: WorkerCommands,
     pub(crate) direct_writes: DirectWrites,
     memos: LookupMemos,
     admitted: Admitted,
@@ -82,7 +82,7 @@ impl Manager {
             pool.count_evictions_by_group();
         }
         Ok(Self {
-            commands: WorkOrders::new(groups.len()),
+            commands: WorkerCommands::new(groups.len()),
             pool,
             requests: RequestMap::default(),
             direct_writes: DirectWrites::default(),

@@ -3,7 +3,7 @@
 use super::{Manager, release_order, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::{Group, Turn};
+use crate::group::{Group, StepContext};
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
@@ -41,10 +41,11 @@ impl Manager {
             }
         };
         for (group, state) in groups.iter_mut().zip(&mut held.groups) {
-            let mut turn = Turn { request, state, pool, orders: commands };
-            let num_released = group.give_back(&mut turn, num_computed_tokens, num_prompt_tokens);
+            let mut context = StepContext { request, state, pool, commands };
+            let num_released =
+                group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
             if num_released >= min_drop {
-                turn.pool.pin(turn.state.blocks.iter_held_back());
+                context.pool.pin(context.state.blocks.iter_held_back());
             }
         }
         if is_adaptive {
@@ -197,7 +198,7 @@ impl Skipped {
         let &Self { request, num_computed_tokens, num_prompt_tokens } = self;
         let is_skipped = |&(i, _): &(usize, &BlockId)| {
             let position = table.null_head() + i;
-            group.is_given_back(request, position, num_computed_tokens, num_prompt_tokens)
+            group.is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
         };
         let skipped = table.tail().iter().enumerate().take_while(is_skipped);
         skipped.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK).collect()

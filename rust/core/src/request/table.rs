@@ -108,7 +108,7 @@ impl GroupBlocks {
 
     /// Replaces the held blocks at positions `first..end` by null blocks, going over null blocks
     /// between them. Returns the blocks, last first.
-    pub fn release_held(&mut self, first: usize, end: usize) -> Vec<BlockId> {
+    pub fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
             return Vec::new();

@@ -124,7 +124,7 @@ fn a_state_is_cached_once_its_block_is_there() {
     // Two for the states; a question about the whole request leaves nothing behind.
     let before = digest(&manager);
     let whole = BlockDemand { apply_admission_cap: true, ..demand };
-    let question = BlockDemand { is_question: true, ..demand };
+    let question = BlockDemand { is_dry_run: true, ..demand };
     for asked in [whole, question] {
         assert_eq!(manager.get_num_blocks_to_allocate(1, &asked), Ok(2));
         assert_eq!(digest(&manager), before);

@@ -15,7 +15,7 @@ use proptest::sample::Index;
 use crate::Part;
 use crate::adaptive::Adaptive;
 use crate::adaptive::calls::Cached;
-use crate::adaptive::priority::{Asked, DEFAULT};
+use crate::adaptive::priority::{DEFAULT, ReadContext};
 use crate::adaptive::value::Value;
 use crate::pool::Pool;
 use steps::{Release, Step, Tails, step};
@@ -280,7 +280,7 @@ impl World {
         let claim = Claim::new(i64::from(priority), seconds).expect("a claim");
         self.engine.start_claiming(claim);
         let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
-        let asked = Asked { priority, time_to_live };
+        let asked = ReadContext { priority, time_to_live };
         self.model.priorities.asked = Some(asked).filter(|asked| asked.priority != DEFAULT);
     }
 

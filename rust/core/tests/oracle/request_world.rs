@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::adaptive::Adaptive;
-use crate::adaptive::priority::Asked;
+use crate::adaptive::priority::ReadContext;
 use crate::adaptive::requests::{Group, Manager as Model, Step as ModelStep};
 use crate::adaptive_world::compare;
 use crate::pool::Pool;
@@ -136,10 +136,10 @@ impl Request {
         Some(Claim::new(i64::from(priority), seconds).expect("a claim"))
     }
 
-    fn asked(&self) -> Option<Asked> {
+    fn asked(&self) -> Option<ReadContext> {
         let (priority, half_seconds) = self.asked?;
         let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
-        Some(Asked { priority, time_to_live }).filter(|asked| asked.priority != 50)
+        Some(ReadContext { priority, time_to_live }).filter(|asked| asked.priority != 50)
     }
 }
 

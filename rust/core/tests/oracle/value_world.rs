@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
-use kvoxide_core::group::{Kind, NearEnd, Reach, ReachableBlocks, Resumes, Worth};
+use kvoxide_core::group::{Kind, MaskQuery, NearEnd, Resumes, RetentionMask, Worth};
 use kvoxide_core::pool::{Grade, Nearness};
 use proptest::prelude::*;
 
@@ -106,7 +106,7 @@ impl Case {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),
         };
-        let reachable = Kind::new(&spec).expect("a kind").reachable_blocks(&Reach {
+        let reachable = Kind::new(&spec).expect("a kind").retention_mask(&MaskQuery {
             range: (self.blocks.start, self.blocks.end),
             alignment,
             use_eagle: self.use_eagle,
@@ -136,14 +136,14 @@ impl Case {
     }
 }
 
-fn value_of(reachable: &ReachableBlocks, block: usize) -> Option<Value> {
+fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
     let value = |grade: &Grade| Value { penalty: grade.halvings(), lasts: grade.lasts() };
     match reachable {
-        ReachableBlocks::Graded(runs) => {
+        RetentionMask::Graded(runs) => {
             runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, grade)| value(grade))
         }
-        ReachableBlocks::All => Some(value(&Grade::BEST)),
-        ReachableBlocks::Runs(_) => panic!("adaptive retention has no interval"),
+        RetentionMask::All => Some(value(&Grade::BEST)),
+        RetentionMask::Runs(_) => panic!("adaptive retention has no interval"),
     }
 }
 

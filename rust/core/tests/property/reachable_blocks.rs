@@ -1,10 +1,10 @@
 //! The reachable-block mask against its definition, block by block.
 
-use kvoxide_core::group::Reach;
+use kvoxide_core::group::MaskQuery;
 use proptest::prelude::*;
 
 /// Whether one block is reachable, by the definition of vLLM PR 42258 and PR 43447.
-fn is_reachable(reach: &Reach<'_>, block_size: usize, need: usize, block: usize) -> bool {
+fn is_reachable(reach: &MaskQuery<'_>, block_size: usize, need: usize, block: usize) -> bool {
     let shift = usize::from(reach.use_eagle);
     let segment = match reach.retention_interval {
         None => Some(reach.alignment / block_size),
@@ -40,7 +40,7 @@ proptest! {
     ) {
         let alignment = block_size * per_alignment;
         let end = start + len;
-        let reach = Reach {
+        let reach = MaskQuery {
             range: (start, end),
             alignment,
             use_eagle,

@@ -295,7 +295,7 @@ impl Traffic {
             num_encoder_tokens: self.num_encoder_tokens(),
             prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
-            is_question: false,
+            is_dry_run: false,
         };
         self.answer = (self.manager.get_num_blocks_to_allocate(request.id, &demand)?, 0);
         Ok(())

@@ -3,10 +3,10 @@
 
 use super::full::FULL;
 use crate::block::BlockId;
+use crate::group::context::StepContext;
 use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
 use crate::group::demand::GroupDemand;
-use crate::group::turn::Turn;
 use crate::request::GroupState;
 
 /// Circular buffers, as vLLM has them from 0.32 on.
@@ -30,17 +30,17 @@ pub(super) static CIRCULAR_BUFFER: Declaration = Declaration {
 #[inline(never)]
 pub(crate) fn demand(state: Option<&GroupState>) -> GroupDemand<'static> {
     let has_block = state.is_some_and(|state| !state.blocks.is_empty());
-    GroupDemand { new: isize::from(!has_block), adopted: &[] }
+    GroupDemand { new: isize::from(!has_block), attached: &[] }
 }
 
 /// Allocates the request's block, unless the request has it, and returns it.
 #[inline(never)]
-pub(crate) fn allocate(turn: &mut Turn<'_>) -> Vec<BlockId> {
-    let table = &mut turn.state.blocks;
+pub(crate) fn allocate(context: &mut StepContext<'_>) -> Vec<BlockId> {
+    let table = &mut context.state.blocks;
     if !table.is_empty() {
         return Vec::new();
     }
-    turn.pool.take(1, table.ids_mut());
+    context.pool.take(1, table.ids_mut());
     table.tail().to_vec()
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn demand(
 ) -> GroupDemand<'static> {
     let num_held = state.map_or(0, |state| state.blocks.len());
     let missing = num_encoder_tokens.div_ceil(data.block_size).saturating_sub(num_held);
-    GroupDemand { new: isize::try_from(missing).unwrap_or(isize::MAX), adopted: &[] }
+    GroupDemand { new: isize::try_from(missing).unwrap_or(isize::MAX), attached: &[] }
 }
 
 /// Refuses prefix caching.

@@ -3,12 +3,12 @@
 
 use crate::block::BlockId;
 use crate::error::Result;
+use crate::group::context::{Attachment, Slots, StepContext};
 use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
 use crate::group::partial_hits::SharedTail;
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::table;
-use crate::group::turn::{Adoption, Slots, Turn};
 use crate::request::GroupBlocks;
 
 /// Full attention over keys and values.
@@ -64,10 +64,15 @@ pub struct FullAttention {
 }
 
 impl FullAttention {
-    pub(crate) fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
-        table::adopt(data, turn, adoption);
+    pub(crate) fn attach_hit(
+        &mut self,
+        data: &GroupData,
+        context: &mut StepContext<'_>,
+        attachment: &Attachment<'_>,
+    ) {
+        table::attach_hit(data, context, attachment);
         if data.has_partial_hits {
-            self.shared_tail = SharedTail::of_adopted(data, turn, adoption, 0);
+            self.shared_tail = SharedTail::of_attached(data, context, attachment, 0);
         }
     }
 
@@ -79,20 +84,20 @@ impl FullAttention {
 
     /// Gives the request a copy of the block that its hit ends inside, then the blocks of its step.
     #[cold]
-    pub(crate) fn copy_and_extend(
+    pub(crate) fn copy_and_allocate(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         slots: &Slots,
     ) -> Vec<BlockId> {
         let mut new = Vec::new();
         if let Some(tail) = self.shared_tail.take() {
-            turn.pool.take(1, &mut new);
-            tail.replace_by(data, turn, new[0]);
+            context.pool.take(1, &mut new);
+            tail.replace_by(data, context, new[0]);
             // The copy is zeroed first wherever the blocks of any group are.
-            turn.orders.zero(data.id, &new);
+            context.commands.zero(data.id, &new);
         }
-        new.append(&mut table::extend(data, turn, slots.num_tokens));
+        new.append(&mut table::allocate(data, context, slots.num_tokens));
         new
     }
 }

@@ -22,7 +22,7 @@ use sliding_window::{SLIDING_WINDOW, SLIDING_WINDOW_MLA, SlidingWindow};
 
 use super::data::Head;
 use super::declaration::Declaration;
-use super::mask::{Reach, ReachableBlocks};
+use super::mask::{MaskQuery, RetentionMask};
 use super::query::{GroupHit, HitQuery};
 use super::spec::GroupSpec;
 use crate::error::{Error, Result};
@@ -148,11 +148,11 @@ impl Kind {
 
     /// Returns which blocks of a range are worth caching.
     #[inline(never)]
-    pub fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
+    pub fn retention_mask(&self, query: &MaskQuery<'_>) -> RetentionMask {
         match self {
-            Self::SlidingWindow(window) => window.reachable_blocks(reach),
-            Self::Mamba(states) => mamba::reachable_blocks(reach, states.shape.block_size),
-            _ => ReachableBlocks::All,
+            Self::SlidingWindow(window) => window.retention_mask(query),
+            Self::Mamba(states) => mamba::retention_mask(query, states.shape.block_size),
+            _ => RetentionMask::All,
         }
     }
 }

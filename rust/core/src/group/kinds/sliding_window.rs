@@ -5,7 +5,7 @@ use super::full::FULL;
 use crate::error::Result;
 use crate::group::data::Head;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
-use crate::group::mask::{Reach, ReachableBlocks};
+use crate::group::mask::{MaskQuery, RetentionMask};
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::spec::{GroupSpec, Size};
 use crate::request::GroupBlocks;
@@ -82,9 +82,9 @@ impl SlidingWindow {
         Head::Window(self.window.saturating_add(self.extra_retained_tokens))
     }
 
-    pub(crate) fn reachable_blocks(&self, reach: &Reach<'_>) -> ReachableBlocks {
-        let need = self.tail_len(reach.use_eagle);
-        reach.tails(self.block_size, need)
+    pub(crate) fn retention_mask(&self, query: &MaskQuery<'_>) -> RetentionMask {
+        let need = self.tail_len(query.use_eagle);
+        query.tails(self.block_size, need)
     }
 }
 

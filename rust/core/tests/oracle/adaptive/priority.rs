@@ -18,7 +18,7 @@ pub const DEFAULT: u8 = 50;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct ReadContext {
     pub priority: u8,
     /// Milliseconds from the last use on; `None` for no end.
     pub time_to_live: Option<u64>,
@@ -30,7 +30,7 @@ pub struct Priorities {
     max_protected: usize,
     pub now: u64,
     /// What the request asks for that uses blocks now; `None` for the default.
-    pub asked: Option<Asked>,
+    pub asked: Option<ReadContext>,
     /// The priorities of blocks, in use or free, and until when they hold.
     of_blocks: HashMap<BlockId, Standing>,
     /// The free blocks of each priority; the first is evicted first.
@@ -61,7 +61,7 @@ impl Priorities {
 
     /// Returns what the request that uses blocks now gives them, if it asked for anything.
     fn given(&self) -> Option<Standing> {
-        let Asked { priority, time_to_live } = self.asked?;
+        let ReadContext { priority, time_to_live } = self.asked?;
         let until = time_to_live.map_or(Standing::NO_END, |time| self.now + time);
         Some(Standing { priority, until })
     }

@@ -10,7 +10,7 @@ use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 
 use super::Adaptive;
 use super::calls::Cached;
-use super::priority::Asked;
+use super::priority::ReadContext;
 use super::value::{Prompt, ResumeHistogram, Value};
 
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,11 @@ impl Manager {
     }
 
     /// Makes a call on behalf of a request with a priority.
-    pub fn asking<R>(&mut self, asked: Option<Asked>, call: impl FnOnce(&mut Self) -> R) -> R {
+    pub fn asking<R>(
+        &mut self,
+        asked: Option<ReadContext>,
+        call: impl FnOnce(&mut Self) -> R,
+    ) -> R {
         self.policy.priorities.asked = asked;
         let result = call(self);
         self.policy.priorities.asked = None;

@@ -214,7 +214,7 @@ impl PyManager {
                 num_local_computed_tokens,
             )?,
             apply_admission_cap,
-            is_question: false,
+            is_dry_run: false,
         };
         self.cell.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;

@@ -39,7 +39,7 @@ impl VllmManager {
             num_encoder_tokens,
             prefill_end,
             apply_admission_cap,
-            is_question: false,
+            is_dry_run: false,
         };
         self.engine.cell.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |known| known.id);

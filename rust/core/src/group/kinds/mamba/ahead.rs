@@ -8,7 +8,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::BlockPool;
 use crate::request::GroupState;
 
-/// A row with the changes of a step that adopts nothing.
+/// A row with the changes of a step that attaches nothing.
 #[derive(Debug)]
 pub struct RowAhead<'a> {
     /// The row as it is now.
@@ -49,7 +49,7 @@ impl RowAhead<'_> {
     }
 
     fn is_kept(&self, position: usize) -> bool {
-        !self.row.is_given_back(position, self.num_skipped)
+        !self.row.is_skipped(position, self.num_skipped)
     }
 
     fn keeps_shared_tail(&self) -> bool {

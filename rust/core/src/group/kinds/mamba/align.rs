@@ -10,16 +10,16 @@ use super::none::num_speculative_blocks;
 use super::row::{Row, RowShape, Rows};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::group::context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
 use crate::group::data::GroupData;
 use crate::group::declaration::{Declaration, PartialHits, Sharding};
 use crate::group::demand::{BlockDemand, GroupDemand};
 use crate::group::kinds::full::FULL;
 use crate::group::mask::CacheRules;
-use crate::group::orders::Offload;
 use crate::group::partial_hits::SharedTail;
 use crate::group::spec::{GroupSpec, Size};
 use crate::group::table;
-use crate::group::turn::{Adoption, Asked, External, Slots, StepAhead, Turn};
+use crate::group::worker_commands::Offload;
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 /// Mamba with `mamba_cache_mode="align"`.
@@ -82,9 +82,13 @@ impl AlignedStates {
     }
 
     /// The state inside the chunk that a demand is about, if one is to be kept.
-    fn checkpoint_ahead(&self, asked: &Asked<'_>, demand: &BlockDemand<'_>) -> Option<Checkpoint> {
+    fn checkpoint_ahead(
+        &self,
+        context: &ReadContext<'_>,
+        demand: &BlockDemand<'_>,
+    ) -> Option<Checkpoint> {
         self.checkpoint_alignment?;
-        let rules = asked.rules;
+        let rules = context.rules;
         let chunk =
             Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
         let prefill_end = match rules.retention_interval {
@@ -99,8 +103,8 @@ impl AlignedStates {
             return None;
         }
         let position = chunk.end.div_ceil(size).checked_sub(2)?;
-        let row = self.rows.get(asked.request);
-        let is_vacant = asked.state.is_none_or(|state| {
+        let row = self.rows.get(context.request);
+        let is_vacant = context.state.is_none_or(|state| {
             let blocks = &state.blocks;
             blocks.get(position).is_none_or(|block| block == NULL_BLOCK)
                 || row.is_allocated && position + self.shape.num_speculative_blocks >= blocks.len()
@@ -113,22 +117,22 @@ impl AlignedStates {
     fn move_tail(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         tail: SharedTail,
         copy: BlockId,
     ) {
-        turn.pool.move_keys(tail.block, copy);
-        turn.orders.copy(data.id, tail.block, copy);
-        turn.pool.hold(tail.block);
-        if let Some((_, num_tokens)) = self.rows.of(turn.request).producer_tail.take() {
-            turn.orders.offer(Offload {
-                request: turn.request,
+        context.pool.move_keys(tail.block, copy);
+        context.commands.copy(data.id, tail.block, copy);
+        context.pool.hold(tail.block);
+        if let Some((_, num_tokens)) = self.rows.of(context.request).producer_tail.take() {
+            context.commands.offer(Offload {
+                request: context.request,
                 group: data.id,
                 block: copy,
                 num_tokens,
             });
         }
-        if let Some(key) = turn.pool.blocks().key(copy) {
+        if let Some(key) = context.pool.blocks().key(copy) {
             self.cached_this_step.insert(key.hash);
         }
     }
@@ -136,24 +140,24 @@ impl AlignedStates {
     pub(crate) fn check_step(
         &self,
         data: &GroupData,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'_>,
-        step: &StepAhead<'_>,
+        step: &PlannedStep<'_>,
     ) -> Result<bool> {
-        let checkpoint = self.checkpoint_ahead(asked, demand);
-        let row = Row { checkpoint, ..self.rows.get(asked.request) };
+        let checkpoint = self.checkpoint_ahead(context, demand);
+        let row = Row { checkpoint, ..self.rows.get(context.request) };
         let caching = step.num_tokens_to_cache.map(|num_tokens| {
-            (StateCaching { data, rules: asked.rules, request: step.request }, num_tokens)
+            (StateCaching { data, rules: context.rules, request: step.request }, num_tokens)
         });
         if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&row)?;
         }
-        let num_held = asked.state.map_or(0, |state| state.blocks.len());
+        let num_held = context.state.map_or(0, |state| state.blocks.len());
         let num_hit =
             demand.new_computed_blocks.get(usize::from(data.id)).map_or(0, GroupBlocks::len);
         let (_, len) = self.shape.positions(demand.num_tokens_main_model);
         let is_longer = len < num_held + num_hit;
-        let Some(state) = asked.state else { return Ok(is_longer) };
+        let Some(state) = context.state else { return Ok(is_longer) };
         let ahead = RowAhead {
             row,
             state,
@@ -162,12 +166,12 @@ impl AlignedStates {
             moved: self.shape.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
         };
         ahead
-            .check(asked.pool)
+            .check(context.pool)
             .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
-        if let Some((caching, num_tokens)) = caching.filter(|_| !step.adopts) {
+        if let Some((caching, num_tokens)) = caching.filter(|_| !step.attaches) {
             let block_at = |position| ahead.block(position);
             let num_cached = ahead.num_cached_blocks();
-            caching.check_full_blocks(asked.pool, num_cached, num_tokens, block_at)?;
+            caching.check_full_blocks(context.pool, num_cached, num_tokens, block_at)?;
         }
         Ok(is_longer)
     }
@@ -175,24 +179,24 @@ impl AlignedStates {
     pub(crate) fn num_blocks_beyond_demand(
         &self,
         data: &GroupData,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'_>,
     ) -> isize {
-        let row = self.rows.get(asked.request);
+        let row = self.rows.get(context.request);
         let checkpoint = usize::from(row.checkpoint.is_some());
         let hit = demand.new_computed_blocks.get(usize::from(data.id));
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let total = demand.total_computed_tokens;
         let skipped = total.saturating_sub(1) / data.block_size;
-        let adopted = skipped.max(num_hit);
-        let filled = total.div_ceil(data.block_size).max(adopted);
+        let attached = skipped.max(num_hit);
+        let filled = total.div_ceil(data.block_size).max(attached);
         let (running, len) = self.shape.positions(demand.num_tokens_main_model);
         let advanced = if filled < running { running - checkpoint } else { filled };
-        let taken = filled - adopted + len.saturating_sub(advanced);
+        let taken = filled - attached + len.saturating_sub(advanced);
         let most = 1 + checkpoint + self.shape.num_speculative_blocks;
         let asked_for = (len as isize - num_hit as isize).min(most as isize);
-        // A state below what the connector brings is passed over, though it was asked for.
-        let is_passed_over = |block: &&BlockId| num_hit <= skipped && asked.pool.is_free(**block);
+        // A state below what the connector brings is skipped, but the demand has it.
+        let is_passed_over = |block: &&BlockId| num_hit <= skipped && context.pool.is_free(**block);
         let passed_over = hit.map_or(0, |hit| hit.tail().iter().filter(is_passed_over).count());
         taken as isize - asked_for - passed_over as isize
     }
@@ -200,13 +204,13 @@ impl AlignedStates {
     pub(crate) fn check_cache(
         &self,
         data: &GroupData,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) -> Result<()> {
-        let Some(state) = asked.state else { return Ok(()) };
-        let caching = StateCaching { data, rules: asked.rules, request };
-        caching.check(asked.pool, state, &self.rows.get(request.id), num_tokens)
+        let Some(state) = context.state else { return Ok(()) };
+        let caching = StateCaching { data, rules: context.rules, request };
+        caching.check(context.pool, state, &self.rows.get(request.id), num_tokens)
     }
 
     pub(crate) fn finalize_partial_tail(
@@ -243,23 +247,23 @@ impl AlignedStates {
     pub(crate) fn demand<'a>(
         &mut self,
         data: &GroupData,
-        asked: &Asked<'_>,
+        context: &ReadContext<'_>,
         demand: &BlockDemand<'a>,
     ) -> GroupDemand<'a> {
         let hit = demand.new_computed_blocks.get(usize::from(data.id));
         let hit_state = hit.and_then(|hit| hit.tail().last()).filter(|&&block| block != NULL_BLOCK);
-        let key = hit_state.and_then(|&block| asked.pool.blocks().key(block));
+        let key = hit_state.and_then(|&block| context.pool.blocks().key(block));
         if key.is_some_and(|key| self.cached_this_step.contains(&key.hash)) {
             // The state is there when the step has run: more blocks than there are make it wait.
-            return GroupDemand { new: asked.pool.num_blocks() as isize + 1, adopted: &[] };
+            return GroupDemand { new: context.pool.num_blocks() as isize + 1, attached: &[] };
         }
-        let checkpoint = self.checkpoint_ahead(asked, demand);
-        if !demand.apply_admission_cap && !demand.is_question {
-            self.rows.of(asked.request).checkpoint = checkpoint;
+        let checkpoint = self.checkpoint_ahead(context, demand);
+        if !demand.apply_admission_cap && !demand.is_dry_run {
+            self.rows.of(context.request).checkpoint = checkpoint;
         }
-        let row = self.rows.get(asked.request);
+        let row = self.rows.get(context.request);
         let num_hit = hit.map_or(0, GroupBlocks::len);
-        let num_held = asked.state.map_or(0, |state| state.blocks.len());
+        let num_held = context.state.map_or(0, |state| state.blocks.len());
         let (_, len) = self.shape.positions(demand.num_tokens_main_model);
         let mut new = len as isize - num_hit as isize - num_held as isize;
         let ends_inside =
@@ -272,70 +276,75 @@ impl AlignedStates {
             let drafts = if row.is_allocated { 0 } else { self.shape.num_speculative_blocks };
             new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
         }
-        GroupDemand { new, adopted: hit.map_or(&[], |hit| hit.tail()) }
+        GroupDemand { new, attached: hit.map_or(&[], |hit| hit.tail()) }
     }
 
     #[inline(never)]
-    pub(crate) fn adopt(&mut self, data: &GroupData, turn: &mut Turn<'_>, adoption: &Adoption<'_>) {
-        let skipped = adoption.total_computed_tokens.saturating_sub(1) / data.block_size;
-        table::adopt_behind(turn, adoption.hit, skipped);
-        if let Some(tail) = SharedTail::of_adopted(data, turn, adoption, skipped) {
-            self.rows.of(turn.request).shared_tail = Some(tail);
+    pub(crate) fn attach_hit(
+        &mut self,
+        data: &GroupData,
+        context: &mut StepContext<'_>,
+        attachment: &Attachment<'_>,
+    ) {
+        let skipped = attachment.total_computed_tokens.saturating_sub(1) / data.block_size;
+        table::attach_hit_after(context, attachment.hit, skipped);
+        if let Some(tail) = SharedTail::of_attached(data, context, attachment, skipped) {
+            self.rows.of(context.request).shared_tail = Some(tail);
         }
     }
 
     #[inline(never)]
-    pub(crate) fn fill_external(
+    pub(crate) fn allocate_external(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         external: &External,
     ) {
         if external.num_tokens > 0 && external.total_computed_tokens > 0 {
-            table::grow(data, turn, external.total_computed_tokens, false);
+            table::grow(data, context, external.total_computed_tokens, false);
         }
     }
 
     #[inline(never)]
-    pub(crate) fn extend(
+    pub(crate) fn allocate(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         slots: &Slots,
     ) -> Vec<BlockId> {
         let num_tokens = slots.num_tokens_main_model;
-        let row = self.rows.get(turn.request);
-        let before = turn.state.blocks.len();
+        let row = self.rows.get(context.request);
+        let before = context.state.blocks.len();
         let (_, len) = self.shape.positions(num_tokens);
         if len <= before && row.shared_tail.is_none() && row.checkpoint.is_none() {
-            self.rows.of(turn.request).is_allocated = true;
+            self.rows.of(context.request).is_allocated = true;
             return Vec::new();
         }
         let last_state = match row.is_allocated {
             true => before.checked_sub(1 + self.shape.num_speculative_blocks),
             false => before.checked_sub(1),
         };
-        self.shape.advance(&row, &mut turn.state.blocks, num_tokens);
+        self.shape.advance(&row, &mut context.state.blocks, num_tokens);
         let mut taken = Vec::new();
-        let missing = len.saturating_sub(turn.state.blocks.len());
+        let missing = len.saturating_sub(context.state.blocks.len());
         let num_taken = missing + usize::from(row.shared_tail.is_some());
         if num_taken > 0 {
-            turn.pool.take(num_taken, &mut taken);
+            context.pool.take(num_taken, &mut taken);
         }
         let mut new = Vec::new();
         if let Some(tail) = row.shared_tail {
             let copy = taken.remove(0);
             match row.is_allocated {
-                true => self.move_tail(data, turn, tail, copy),
+                true => self.move_tail(data, context, tail, copy),
                 false => {
-                    tail.replace_by(data, turn, copy);
+                    tail.replace_by(data, context, copy);
                     new.push(copy);
                 }
             }
         }
-        taken.into_iter().for_each(|block| turn.state.blocks.push(block));
-        new.append(&mut turn.state.blocks.since(before));
-        let row = self.rows.of(turn.request);
+        taken.into_iter().for_each(|block| context.state.blocks.push(block));
+        new.append(&mut context.state.blocks.since(before));
+        let row = self.rows.of(context.request);
         row.is_allocated = true;
         row.shared_tail = None;
         row.last_state = last_state.or(row.last_state);
@@ -343,25 +352,25 @@ impl AlignedStates {
     }
 
     #[inline(never)]
-    pub(crate) fn give_back(
+    pub(crate) fn release_skipped(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         num_computed_tokens: usize,
     ) {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
-        let row = self.rows.of(turn.request);
-        let blocks = &mut turn.state.blocks;
+        let row = self.rows.of(context.request);
+        let blocks = &mut context.state.blocks;
         let end = skipped.min(blocks.len());
         if row.num_retired < end {
-            let released = blocks.release_held(row.num_retired, end);
+            let released = blocks.release_all_in_range(row.num_retired, end);
             row.num_retired = end;
-            turn.pool.release(&released);
+            context.pool.release(&released);
         }
         // The state before the last was copied on; a gap may lie between the two.
         if let Some(position) = row.last_state.filter(|&position| position < skipped) {
-            let released = blocks.release_held(position, position + 1);
-            turn.pool.release(&released);
+            let released = blocks.release_all_in_range(position, position + 1);
+            context.pool.release(&released);
         }
     }
 
@@ -369,19 +378,19 @@ impl AlignedStates {
     pub(crate) fn cache(
         &mut self,
         data: &GroupData,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         rules: &CacheRules,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
         let row = self.rows.of(request.id);
         let caching = StateCaching { data, rules, request };
-        caching.cache(turn, row, num_tokens, &mut |hash| {
+        caching.cache(context, row, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);
         });
     }
 
-    pub(crate) fn is_given_back(
+    pub(crate) fn is_skipped(
         &self,
         data: &GroupData,
         request: RequestId,
@@ -389,7 +398,7 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) -> bool {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
-        self.rows.get(request).is_given_back(position, skipped)
+        self.rows.get(request).is_skipped(position, skipped)
     }
 
     pub(crate) fn check(

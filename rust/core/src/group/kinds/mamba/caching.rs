@@ -7,11 +7,11 @@ use super::row::Row;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::caching::{self, CacheTarget};
+use crate::group::context::StepContext;
 use crate::group::data::GroupData;
-use crate::group::mask::{CacheRules, Reach, ReachableBlocks};
-use crate::group::orders::Offload;
+use crate::group::mask::{CacheRules, MaskQuery, RetentionMask};
 use crate::group::partial_hits::SharedTail;
-use crate::group::turn::Turn;
+use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestView};
 
@@ -31,19 +31,19 @@ impl Caching<'_> {
     /// only when the step has run.
     pub fn cache(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         row: &mut Row,
         num_tokens: usize,
         is_new: &mut dyn FnMut(BlockHash),
     ) {
-        let first = turn.state.num_cached_blocks.unwrap_or(0);
-        caching::cache(self.data, turn, self.rules, self.request, num_tokens, |reach| {
-            hit::reachable(reach, self.data.block_size)
+        let first = context.state.num_cached_blocks.unwrap_or(0);
+        caching::cache(self.data, context, self.rules, self.request, num_tokens, |query| {
+            hit::mask(query, self.data.block_size)
         });
-        let end = turn.state.num_cached_blocks.unwrap_or(0);
-        self.cache_tail(turn, row, num_tokens).into_iter().for_each(&mut *is_new);
+        let end = context.state.num_cached_blocks.unwrap_or(0);
+        self.cache_tail(context, row, num_tokens).into_iter().for_each(&mut *is_new);
         for position in first..end {
-            self.offer(turn, position, is_new);
+            self.offer(context, position, is_new);
         }
     }
 
@@ -84,13 +84,13 @@ impl Caching<'_> {
         if range.0 >= range.1 {
             return Ok(());
         }
-        let reachable = rules
-            .reachable_blocks(data, request, range, |reach| hit::reachable(reach, data.block_size));
+        let mask =
+            rules.retention_mask(data, request, range, |query| hit::mask(query, data.block_size));
         let covers = |position: usize| {
             let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
         };
-        let mut positions = reachable.runs(range.0, range.1).into_iter().flatten();
+        let mut positions = mask.runs(range.0, range.1).into_iter().flatten();
         match positions.find(|&position| covers(position)) {
             None => Ok(()),
             Some(position) => {
@@ -118,48 +118,57 @@ impl Caching<'_> {
     }
 
     /// Offers a state that was cached at a block's end to a connector.
-    fn offer(&self, turn: &mut Turn<'_>, position: usize, is_new: &mut dyn FnMut(BlockHash)) {
-        let Some(block) = turn.state.blocks.get(position) else { return };
-        let states = turn.pool.blocks();
+    fn offer(
+        &self,
+        context: &mut StepContext<'_>,
+        position: usize,
+        is_new: &mut dyn FnMut(BlockHash),
+    ) {
+        let Some(block) = context.state.blocks.get(position) else { return };
+        let states = context.pool.blocks();
         if let (Some(key), Some(num_tokens)) = (states.key(block), states.hash_num_tokens(block)) {
             is_new(key.hash);
-            let (request, group) = (turn.request, self.data.id);
-            turn.orders.offer(Offload { request, group, block, num_tokens });
+            let (request, group) = (context.request, self.data.id);
+            context.commands.offer(Offload { request, group, block, num_tokens });
         }
     }
 
     fn cache_tail(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         row: &mut Row,
         num_tokens: usize,
     ) -> Option<BlockHash> {
         match row.checkpoint {
-            Some(checkpoint) => self.cache_checkpoint(turn, checkpoint),
-            None => self.cache_prompt_end(turn, row, num_tokens),
+            Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
+            None => self.cache_prompt_end(context, row, num_tokens),
         }
     }
 
     /// The block before the running state holds that of a boundary inside the chunk: it is found
     /// there from now on, or nowhere if nobody will look.
-    fn cache_checkpoint(&self, turn: &mut Turn<'_>, checkpoint: Checkpoint) -> Option<BlockHash> {
+    fn cache_checkpoint(
+        &self,
+        context: &mut StepContext<'_>,
+        checkpoint: Checkpoint,
+    ) -> Option<BlockHash> {
         let Checkpoint { num_tokens, position } = checkpoint;
-        let block = turn.state.blocks.get(position)?;
+        let block = context.state.blocks.get(position)?;
         if !self.keeps_checkpoint(num_tokens) {
             // Observers are told even where the state was given back.
-            turn.pool.evict([block]);
+            context.pool.evict([block]);
             return None;
         }
         if block == NULL_BLOCK {
             return None;
         }
-        let is_known = turn.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
+        let is_known = context.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
         if is_known || !self.has_hash(num_tokens) {
             return None;
         }
         let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &turn.state.blocks);
-        Some(target.cache_replaced_block(turn.pool, block, num_tokens))
+        let target = CacheTarget::new(self.data, size, self.request, &context.state.blocks);
+        Some(target.cache_replaced_block(context.pool, block, num_tokens))
     }
 
     fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
@@ -177,7 +186,7 @@ impl Caching<'_> {
         if !rules.masks_unreachable {
             return true;
         }
-        let reach = Reach {
+        let query = MaskQuery {
             range: (num_blocks - 1, num_blocks),
             alignment: rules.alignment,
             use_eagle: data.drops_eagle_block,
@@ -186,10 +195,10 @@ impl Caching<'_> {
             num_prompt_tokens: self.request.num_prompt_tokens,
             worth: rules.worth.as_ref(),
         };
-        match hit::reachable(&reach, data.block_size) {
-            ReachableBlocks::All => true,
-            ReachableBlocks::Runs(runs) => !runs.is_empty(),
-            ReachableBlocks::Graded(runs) => !runs.is_empty(),
+        match hit::mask(&query, data.block_size) {
+            RetentionMask::All => true,
+            RetentionMask::Runs(runs) => !runs.is_empty(),
+            RetentionMask::Graded(runs) => !runs.is_empty(),
         }
     }
 
@@ -197,7 +206,7 @@ impl Caching<'_> {
     /// the next step writes to that state: it is copied before.
     fn cache_prompt_end(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut StepContext<'_>,
         row: &mut Row,
         num_tokens: usize,
     ) -> Option<BlockHash> {
@@ -205,24 +214,30 @@ impl Caching<'_> {
             return None;
         }
         let position = num_tokens.div_ceil(self.data.block_size) - 1;
-        let block = turn.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
-        let is_known = turn.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
+        let block = context.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
+        let is_known = context.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
         if is_known && !self.rules.recaches_known_tail {
             return None;
         }
         let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &turn.state.blocks);
-        let hash = target.cache_partial_block(turn.pool, block, num_tokens);
+        let target = CacheTarget::new(self.data, size, self.request, &context.state.blocks);
+        let hash = target.cache_partial_block(context.pool, block, num_tokens);
         if !num_tokens.is_multiple_of(self.data.block_size) {
-            self.share_tail(turn, row, SharedTail { position, block }, num_tokens);
+            self.share_tail(context, row, SharedTail { position, block }, num_tokens);
         }
         Some(hash)
     }
 
-    fn share_tail(&self, turn: &mut Turn<'_>, row: &mut Row, tail: SharedTail, num_tokens: usize) {
+    fn share_tail(
+        &self,
+        context: &mut StepContext<'_>,
+        row: &mut Row,
+        tail: SharedTail,
+        num_tokens: usize,
+    ) {
         row.shared_tail = Some(tail);
         row.producer_tail = Some((tail.block, num_tokens));
-        turn.state.num_cached_blocks = Some(tail.position);
+        context.state.num_cached_blocks = Some(tail.position);
     }
 
     fn is_resumed_at(&self, num_tokens: usize) -> bool {

@@ -1,7 +1,7 @@
 //! What a later request can hit: the last state that is cached, and nothing else.
 
 use crate::error::Result;
-use crate::group::mask::{Reach, ReachableBlocks};
+use crate::group::mask::{MaskQuery, RetentionMask};
 use crate::group::query::{GroupHit, HitQuery};
 use crate::request::GroupBlocks;
 
@@ -48,27 +48,27 @@ fn hit(length: usize, position: usize, states: Vec<u32>) -> GroupHit {
 
 /// The states worth keeping: those at the ends of segments, and those that a later request is
 /// known to resume at. One block is enough for a hit, also with EAGLE, whose drafts have no state.
-pub fn reachable(reach: &Reach<'_>, block_size: usize) -> ReachableBlocks {
-    if let Some(worth) = reach.tail_worth(block_size, 1, 0) {
-        let range = reach.range.0..reach.range.1;
-        return ReachableBlocks::Graded(worth.of_states(range, reach.boundaries));
+pub fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
+    if let Some(worth) = query.tail_worth(block_size, 1, 0) {
+        let range = query.range.0..query.range.1;
+        return RetentionMask::Graded(worth.of_states(range, query.boundaries));
     }
-    let Some(interval) = reach.retention_interval else { return ReachableBlocks::All };
-    let (start, end) = reach.range;
+    let Some(interval) = query.retention_interval else { return RetentionMask::All };
+    let (start, end) = query.range;
     let mut kept = Vec::new();
     if interval > 0 {
         let per_segment = interval / block_size;
         if per_segment <= 1 {
-            return ReachableBlocks::All;
+            return RetentionMask::All;
         }
         let first = (start + per_segment) / per_segment * per_segment - 1;
         kept.extend((first..end).step_by(per_segment));
     }
-    let boundaries = reach.boundaries.iter().map(|tokens| tokens / reach.alignment);
-    let ends = boundaries.map(|units| units * reach.alignment / block_size);
+    let boundaries = query.boundaries.iter().map(|tokens| tokens / query.alignment);
+    let ends = boundaries.map(|units| units * query.alignment / block_size);
     kept.extend(ends.filter_map(|end| end.checked_sub(1)));
     kept.retain(|&block| (start..end).contains(&block));
     kept.sort_unstable();
     kept.dedup();
-    ReachableBlocks::Runs(kept.into_iter().map(|block| block..block + 1).collect())
+    RetentionMask::Runs(kept.into_iter().map(|block| block..block + 1).collect())
 }

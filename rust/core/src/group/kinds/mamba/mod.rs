@@ -16,6 +16,6 @@ mod row;
 pub use align::AlignedStates;
 pub(super) use align::MAMBA;
 pub use checkpoint::Checkpoint;
-pub(super) use hit::{longest as longest_hit, reachable as reachable_blocks};
+pub(super) use hit::{longest as longest_hit, mask as retention_mask};
 pub(super) use none::MAMBA_NONE;
 pub use none::RunningState;

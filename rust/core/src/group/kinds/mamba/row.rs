@@ -96,7 +96,7 @@ impl Row {
     }
 
     /// Whether what stands at a position is given back once the first `skipped` are not needed.
-    pub fn is_given_back(&self, position: usize, skipped: usize) -> bool {
+    pub fn is_skipped(&self, position: usize, skipped: usize) -> bool {
         position < skipped && (position >= self.num_retired || self.last_state == Some(position))
     }
 }

@@ -5,7 +5,7 @@ use crate::request::RequestId;
 
 /// Work that calls have ordered and nobody has fetched yet.
 #[derive(Clone, Debug)]
-pub struct WorkOrders {
+pub struct WorkerCommands {
     /// Blocks to zero, group by group.
     to_zero: Vec<Vec<BlockId>>,
     /// Blocks to copy, group by group: from, to. Both have a reference for it that whoever takes
@@ -28,8 +28,8 @@ pub struct Offload {
     pub num_tokens: usize,
 }
 
-impl WorkOrders {
-    /// No orders yet for so many groups.
+impl WorkerCommands {
+    /// No commands, for so many groups.
     pub fn new(num_groups: usize) -> Self {
         Self {
             to_zero: vec![Vec::new(); num_groups],

@@ -1,13 +1,13 @@
 //! What a group gets for a call about a request.
 
 use super::mask::CacheRules;
-use super::orders::WorkOrders;
+use super::worker_commands::WorkerCommands;
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
-/// A request that a group is asked about.
+/// What a group reads of a request, before anything changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ReadContext<'a> {
     /// The request.
     pub request: RequestId,
     /// What the request holds in the group; `None` for a request without blocks in any group.
@@ -18,25 +18,25 @@ pub struct Asked<'a> {
     pub rules: &'a CacheRules,
 }
 
-/// What a group may change for a request.
+/// What a group changes for a request in a step.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct StepContext<'a> {
     /// The request.
     pub request: RequestId,
-    /// What it holds in the group.
+    /// What the request holds in the group.
     pub state: &'a mut GroupState,
     /// The pool.
     pub pool: &'a mut BlockPool,
-    /// What the worker is to do.
-    pub orders: &'a mut WorkOrders,
+    /// Commands to the worker.
+    pub commands: &'a mut WorkerCommands,
 }
 
-/// A hit that becomes the request's own.
+/// A hit that is attached to a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Adoption<'a> {
-    /// The group's blocks of it, if there is any hit.
+pub struct Attachment<'a> {
+    /// The group's blocks of the hit, if there is any hit.
     pub hit: Option<&'a GroupBlocks>,
-    /// Where it ends, in tokens.
+    /// Where the hit ends, in tokens.
     pub num_local_computed_tokens: usize,
     /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
@@ -66,13 +66,13 @@ pub struct External {
 
 /// A step that is about to be served.
 #[derive(Clone, Copy, Debug)]
-pub struct StepAhead<'a> {
+pub struct PlannedStep<'a> {
     /// The request.
     pub request: &'a RequestView<'a>,
     /// Tokens before whose end blocks are released first.
     pub num_processed_tokens: usize,
     /// Whether a hit is attached, or blocks are allocated for what a connector brings.
-    pub adopts: bool,
+    pub attaches: bool,
     /// Tokens of the group that are cached at the end; `None` if nothing is.
     pub num_tokens_to_cache: Option<usize>,
 }
