@@ -619,7 +619,7 @@ class KVCacheManager:
 
     @property
     def mamba_shared_prefix_checkpoint(self) -> bool:
-        """Whether states are kept at shared-prefix junctions inside a block."""
+        """Whether states are kept at shared-prefix boundaries inside a block."""
 
     @property
     def usage(self) -> float:

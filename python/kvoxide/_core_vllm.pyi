@@ -210,7 +210,7 @@ class VllmManager:
         enable_kv_cache_events: bool,
         watermark: float,
         policy: Policy,
-        keep_tail_below_junction: bool,
+        keep_tail_below_boundary: bool,
         counts_null_references: bool,
         observe: bool,
         waiting_states: Sequence[Any],

@@ -14,7 +14,7 @@ pub struct Chunks {
     has_partial_hits: bool,
     /// What the states inside a chunk are aligned to, where the worker can export them.
     checkpoint_alignment: Option<usize>,
-    keeps_junction_states: bool,
+    keeps_boundary_states: bool,
     max_batched_tokens: usize,
 }
 
@@ -30,7 +30,7 @@ impl Chunks {
             hash_block_size: manager.hash_block_size(),
             has_partial_hits: manager.has_partial_hits(),
             checkpoint_alignment: first.size(Size::PrefillCheckpointAlignment).filter(|_| exports),
-            keeps_junction_states: manager.keeps_junction_states(),
+            keeps_boundary_states: manager.keeps_boundary_states(),
             max_batched_tokens,
         })
     }
@@ -86,7 +86,7 @@ impl Chunks {
         let junction = request.shared_prefix_boundary;
         if junction <= start || end <= junction {
             0
-        } else if self.keeps_junction_states && junction <= request.num_prompt_tokens {
+        } else if self.keeps_boundary_states && junction <= request.num_prompt_tokens {
             junction
         } else {
             start + (junction - start) / self.block_size * self.block_size

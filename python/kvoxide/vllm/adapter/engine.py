@@ -55,7 +55,7 @@ def make_engine(
             pin_min_drop_size=pin_min_drop_size,
             protected_share=protected_share,
         ),
-        keep_tail_below_junction=release.keeps_block_below_junction,
+        keep_tail_below_boundary=release.keeps_block_below_junction,
         counts_null_references=release.counts_null_references,
         observe=observe,
         waiting_states=waiting_states,

@@ -1,17 +1,17 @@
-//! Which blocks of a sparse group are worth keeping: those at the end of a prefix that a later
-//! request can resume at.
+//! Which blocks of a group become cached. A sparse group caches those at the ends of prefixes at
+//! which a later request can resume.
 //!
-//! Sources: the mask is vLLM PR 42258, the retention interval vLLM PR 43447, and
-//! the shared-prefix junction the checkpoint rule of Marconi (MLSys 2025).
+//! Sources: the mask is vLLM PR 42258, the retention interval vLLM PR 43447, and the shared-prefix
+//! boundary the checkpoint rule of Marconi (MLSys 2025).
 
 use std::ops::Range;
 
 use super::data::GroupData;
-use super::worth::{TailWorth, Worth};
+use super::value::{TailValue, ValueModel};
 use crate::pool::Grade;
 use crate::request::RequestView;
 
-/// What decides, in every group of a manager, which blocks become cached. Sizes in tokens.
+/// The rules by which all groups of a manager cache blocks. Sizes in tokens.
 #[derive(Clone, Debug)]
 pub struct CacheRules {
     /// Tokens per block hash.
@@ -22,29 +22,29 @@ pub struct CacheRules {
     pub scheduler_block_size: usize,
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
     pub has_partial_hits: bool,
-    /// Whether states are kept one unit below a boundary, where hits that drop a block end.
+    /// Whether states are cached one alignment below a boundary, where hits that drop a block end.
     pub drops_checkpoint_block: bool,
-    /// Tokens behind a block that its hash covers.
+    /// Tokens behind a block that the block's hash covers.
     pub num_hash_lookahead_tokens: usize,
-    /// Whether the state at a shared-prefix junction is kept although it lies inside a block.
-    pub keeps_junction_state: bool,
-    /// Whether a state that is cached where its prompt ends is cached there once more (vLLM before
+    /// Whether the state at a shared-prefix boundary inside a block is cached.
+    pub keeps_boundary_state: bool,
+    /// Whether a state at the end of its prompt is cached again if it is cached already (vLLM before
     /// 0.33.0).
     pub recaches_known_tail: bool,
     /// Whether blocks that can never serve a hit are left out.
     pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
     pub retention_interval: Option<usize>,
-    /// By which window blocks and states are graded instead, if they are.
-    pub worth: Option<Worth>,
+    /// What grades window blocks and states, with adaptive retention only.
+    pub value_model: Option<ValueModel>,
     /// Whether the hits of any group drop their last block.
     pub any_group_drops: bool,
-    /// Whether the tail one block below a shared-prefix junction is kept too.
-    pub keep_tail_below_junction: bool,
+    /// Whether the tail one block below a shared-prefix boundary is cached too.
+    pub keep_tail_below_boundary: bool,
 }
 
 impl CacheRules {
-    /// Which blocks of a range are worth caching; `mask` is that of their kind.
+    /// Returns the mask of a range of blocks. `mask` is that of the group's kind.
     pub fn retention_mask(
         &self,
         data: &GroupData,
@@ -55,21 +55,31 @@ impl CacheRules {
         if !self.masks_unreachable {
             return RetentionMask::All;
         }
-        mask(&MaskQuery {
+        mask(&self.query(data, request, range, &self.resume_boundaries(data, request)))
+    }
+
+    pub(super) fn query<'a>(
+        &'a self,
+        data: &GroupData,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+        boundaries: &'a [usize],
+    ) -> MaskQuery<'a> {
+        MaskQuery {
             range,
             alignment: self.alignment,
             use_eagle: data.drops_eagle_block,
             retention_interval: self.retention_interval,
-            boundaries: &self.resume_boundaries(data, request),
+            boundaries,
             num_prompt_tokens: request.num_prompt_tokens,
-            worth: self.worth.as_ref(),
-        })
+            value_model: self.value_model.as_ref(),
+        }
     }
 
-    /// Token positions at which a later request is known to resume: replays of the prompt and the
-    /// shared-prefix junction.
+    /// Returns the token positions at which a later request is expected to resume: the ends of
+    /// replays of the prompt, and the shared-prefix boundary.
     fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> Vec<usize> {
-        if self.retention_interval.is_none() && self.worth.is_none() {
+        if self.retention_interval.is_none() && self.value_model.is_none() {
             return Vec::new();
         }
         let mut boundaries = replay_boundaries(
@@ -77,19 +87,19 @@ impl CacheRules {
             self.scheduler_block_size,
             self.any_group_drops,
         );
-        let junction = request.shared_prefix_boundary;
-        if junction > 0 {
-            boundaries.push(junction);
-            // A request that leaves the prefix right at the junction lacks the block past it, so
-            // with EAGLE its hit ends one block lower.
-            let lower = junction.checked_sub(data.block_size);
-            let keeps_lower = data.drops_eagle_block && self.keep_tail_below_junction;
+        let shared = request.shared_prefix_boundary;
+        if shared > 0 {
+            boundaries.push(shared);
+            // A request that diverges right there lacks the block past the boundary, so with EAGLE
+            // its hit ends one block lower.
+            let lower = shared.checked_sub(data.block_size);
+            let keeps_lower = data.drops_eagle_block && self.keep_tail_below_boundary;
             boundaries.extend(lower.filter(|_| keeps_lower));
         }
         boundaries
     }
 
-    /// Full blocks of a request below `num_tokens` that have a hash.
+    /// Returns the number of full blocks of a request below `num_tokens` that have a hash.
     #[inline]
     pub fn num_full_blocks(
         &self,
@@ -102,10 +112,10 @@ impl CacheRules {
     }
 }
 
-/// What decides whether a block can be reached by a later hit.
+/// What decides which blocks of a range are cached.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskQuery<'a> {
-    /// The blocks in question.
+    /// The first block and the end of the range.
     pub range: (usize, usize),
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
@@ -113,27 +123,27 @@ pub struct MaskQuery<'a> {
     pub use_eagle: bool,
     /// Tokens between kept tails; `None` for every aligned boundary, 0 for `boundaries` alone.
     pub retention_interval: Option<usize>,
-    /// Token positions that a later request is known to resume at.
+    /// Token positions at which a later request is expected to resume.
     pub boundaries: &'a [usize],
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
-    /// By which blocks are graded instead of kept at an interval.
-    pub worth: Option<&'a Worth>,
+    /// What grades the blocks, in place of an interval.
+    pub value_model: Option<&'a ValueModel>,
 }
 
-/// The blocks of a range that are worth caching.
+/// Which blocks of a range are cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionMask {
     /// All of them, of the best grade.
     All,
-    /// These, in ascending order and apart from each other.
+    /// Runs of blocks in ascending order, none of which touch.
     Runs(Vec<Range<usize>>),
-    /// As before, each run with what its blocks are worth.
+    /// Such runs, each with the grade of its blocks.
     Graded(Vec<(Range<usize>, Grade)>),
 }
 
 impl RetentionMask {
-    /// The blocks of `start..end` that are worth caching.
+    /// Returns the blocks of `start..end` that are cached.
     pub fn runs(self, start: usize, end: usize) -> Vec<Range<usize>> {
         match self {
             Self::All => std::iter::once(start..end).collect(),
@@ -144,19 +154,19 @@ impl RetentionMask {
 }
 
 impl MaskQuery<'_> {
-    /// The tails of `need` blocks before each boundary at which a hit can end.
+    /// Returns the tails of `need` blocks before each boundary at which a hit can end.
     pub fn tails(&self, block_size: usize, need: usize) -> RetentionMask {
         if !self.alignment.is_multiple_of(block_size) {
             return RetentionMask::All;
         }
         // EAGLE matches one block past the boundary.
         let shift = usize::from(self.use_eagle);
-        if let Some(worth) = self.tail_worth(block_size, need, shift) {
+        if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
-            return match worth.of_end(&range) {
+            return match value.grades_of_prompt_end(&range) {
                 Some(runs) if runs.is_empty() => RetentionMask::All,
                 Some(runs) => RetentionMask::Graded(runs),
-                None => RetentionMask::Graded(worth.of_window(range, self.boundaries)),
+                None => RetentionMask::Graded(value.grades_of_window(range, self.boundaries)),
             };
         }
         let segment = match self.retention_interval {
@@ -177,15 +187,15 @@ impl MaskQuery<'_> {
         RetentionMask::Runs(merge(runs))
     }
 
-    /// By which tails are graded, if they are.
-    pub fn tail_worth(
+    /// Returns what grades tails of `need` blocks that end `shift` blocks behind a hit.
+    pub fn tail_value(
         &self,
         block_size: usize,
         need: usize,
         shift: usize,
-    ) -> Option<TailWorth<'_>> {
-        Some(TailWorth {
-            worth: self.worth?,
+    ) -> Option<TailValue<'_>> {
+        Some(TailValue {
+            model: self.value_model?,
             num_prompt_tokens: self.num_prompt_tokens,
             block_size,
             alignment: self.alignment,
@@ -238,8 +248,8 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     merged
 }
 
-/// The token positions at which a later request that repeats or extends a prompt can resume: the
-/// end of the prompt less the token that is always recomputed, and with EAGLE, which drops a
+/// Returns the token positions at which a later request that repeats or extends a prompt can resume:
+/// the end of the prompt less the token that is always recomputed, and with EAGLE, which drops a
 /// block, the aligned boundaries one block below.
 pub fn replay_boundaries(
     num_prompt_tokens: usize,
@@ -267,7 +277,7 @@ mod tests {
             retention_interval: None,
             boundaries: &[],
             num_prompt_tokens: 0,
-            worth: None,
+            value_model: None,
         }
     }
 

@@ -13,9 +13,9 @@ mod partial_hits;
 mod context;
 
 mod mask;
-mod worth;
+mod value;
 
-mod near_end;
+mod resume_histogram;
 
 mod demand;
 mod worker_commands;
@@ -34,12 +34,12 @@ pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::{BlockDemand, GroupDemand};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
 pub use mask::{CacheRules, MaskQuery, RetentionMask, replay_boundaries};
-pub use near_end::{NearEnd, Resumes};
 pub use partial_hits::SharedTail;
 pub use query::{GroupHit, HitQuery, KnownPrefix};
+pub use resume_histogram::{KeptBins, ResumeHistogram};
 pub use spec::{GroupSpec, Size, Sizes};
+pub use value::ValueModel;
 pub use worker_commands::{Offload, WorkerCommands};
-pub use worth::Worth;
 
 use kinds::{AlignedStates, Rswa, circular_buffer, cross_attention};
 

@@ -7,8 +7,8 @@ use super::context::RequestContext;
 use crate::block::{BlockId, CacheKey};
 use crate::error::{Error, Result};
 use crate::group::{
-    Attachment, BlockDemand, CacheRules, External, Group, Head, PlannedStep, ReadContext, Resumes,
-    SharedTail,
+    Attachment, BlockDemand, CacheRules, External, Group, Head, PlannedStep, ReadContext,
+    ResumeHistogram, SharedTail,
 };
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
@@ -288,7 +288,7 @@ fn takes_no_hit() -> Error {
 /// Notes that a request continues earlier prompts where its shared prefix ends, whether or not the
 /// tails there were cached, and updates which tails near the ends of prompts are worth keeping.
 fn note_resume(
-    resumes: &mut Resumes,
+    resumes: &mut ResumeHistogram,
     rules: &mut CacheRules,
     groups: &[Group],
     pool: &BlockPool,
@@ -301,8 +301,10 @@ fn note_resume(
     let Some(whole) = adaptive.whole_group().map(|id| &groups[usize::from(id)]) else { return };
     let last = last_shared_block(whole, rules.hash_block_size, position, pool, request, args);
     let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
-    if let (Some(near_end), Some(worth)) = (resumes.note(position, nearness), &mut rules.worth) {
-        worth.near_end = near_end;
+    if let (Some(kept_bins), Some(model)) =
+        (resumes.record(position, nearness), &mut rules.value_model)
+    {
+        model.kept_bins = kept_bins;
     }
 }
 

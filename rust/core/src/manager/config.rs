@@ -31,7 +31,7 @@ pub struct ManagerConfig {
     pub dcp_world_size: usize,
     /// Tokens behind a block that its hash covers.
     pub num_hash_lookahead_tokens: usize,
-    /// Whether states are kept at shared-prefix junctions inside a block, where hits drop a block.
+    /// Whether states are kept at shared-prefix boundaries inside a block, where hits drop a block.
     pub enable_mamba_shared_prefix_checkpoint: bool,
     /// Whether a state that is cached where its prompt ends is cached there once more (vLLM before
     /// 0.33.0).
@@ -44,9 +44,9 @@ pub struct ManagerConfig {
     pub watermark: f64,
     /// Whether newly allocated blocks are listed for zeroing.
     pub needs_zeroing: bool,
-    /// Whether retention with EAGLE also keeps the tail one block below a shared-prefix junction
+    /// Whether retention with EAGLE also keeps the tail one block below a shared-prefix boundary
     /// (vLLM from 0.33.0 on).
-    pub keep_tail_below_junction: bool,
+    pub keep_tail_below_boundary: bool,
     /// Whether the pool keeps what a metrics collector asks for; see [`crate::pool::Observation`].
     pub observe: bool,
     /// Retention and recycling.
@@ -74,7 +74,7 @@ impl ManagerConfig {
             enable_events: false,
             watermark: 0.0,
             needs_zeroing: false,
-            keep_tail_below_junction: true,
+            keep_tail_below_boundary: true,
             observe: false,
             policy: Policy::default(),
         }

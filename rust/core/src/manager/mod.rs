@@ -34,7 +34,7 @@ use direct_writes::DirectWrites;
 use plan::Plan;
 
 use crate::error::{Error, Result};
-use crate::group::{Group, Resumes, WorkerCommands};
+use crate::group::{Group, ResumeHistogram, WorkerCommands};
 use crate::lookup::LookupMemos;
 use crate::pool::{AdaptiveOrder, BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
@@ -54,7 +54,7 @@ pub struct Manager {
     memos: LookupMemos,
     admitted: Admitted,
     /// Where requests continued earlier prompts; only under adaptive retention.
-    resumes: Option<Resumes>,
+    resumes: Option<ResumeHistogram>,
 }
 
 impl Manager {
@@ -88,7 +88,7 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
-            resumes: is_adaptive.then(|| Resumes::new(plan.rules.alignment)),
+            resumes: is_adaptive.then(|| ResumeHistogram::new(plan.rules.alignment)),
             plan,
             groups,
             config,
@@ -161,8 +161,8 @@ impl Manager {
     }
 
     /// Whether states are kept at shared-prefix boundaries inside a block.
-    pub fn keeps_junction_states(&self) -> bool {
-        self.plan.rules.keeps_junction_state
+    pub fn keeps_boundary_states(&self) -> bool {
+        self.plan.rules.keeps_boundary_state
     }
 
     /// Blocks that stay free when a waiting request is admitted beside running ones.

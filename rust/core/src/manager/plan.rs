@@ -5,7 +5,7 @@ use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
 use crate::group::{
-    CacheRules, Group, GroupData, GroupSpec, Kind, NearEnd, PartialHits, Worth, declaration,
+    CacheRules, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel, declaration,
 };
 use crate::lookup::SpecGroup;
 use crate::pool::Mark;
@@ -52,16 +52,16 @@ impl Plan {
             has_partial_hits,
             drops_checkpoint_block: config.use_eagle,
             num_hash_lookahead_tokens: config.num_hash_lookahead_tokens,
-            keeps_junction_state: config.enable_mamba_shared_prefix_checkpoint
+            keeps_boundary_state: config.enable_mamba_shared_prefix_checkpoint
                 && has_draft(config)
                 && has_partial_hits
                 && num_reprefillable_tokens == 0,
             recaches_known_tail: config.recaches_known_tail,
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
-            worth: worth(config, &groups),
+            value_model: value_model(config, &groups),
             any_group_drops: groups.iter().any(|group| group.drops_eagle_block),
-            keep_tail_below_junction: config.keep_tail_below_junction,
+            keep_tail_below_boundary: config.keep_tail_below_boundary,
         };
         let spec_groups = match config.enable_caching {
             true => SpecGroup::gather(&groups, &rules),
@@ -160,7 +160,7 @@ fn share_hashes(groups: &[Group]) -> bool {
 }
 
 /// What tails cost in a model, where they are graded.
-fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
+fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     if config.policy.retention != Retention::Adaptive {
         return None;
     }
@@ -171,7 +171,7 @@ fn worth(config: &ManagerConfig, groups: &[Group]) -> Option<Worth> {
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
     // Without other groups, tails compete with tails alone: any common measure will do.
     let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
-    Some(Worth { tail_cost: blocks as f64 / per_token, near_end: NearEnd::ALL })
+    Some(ValueModel { tail_cost: blocks as f64 / per_token, kept_bins: KeptBins::ALL })
 }
 
 /// What a block of each group is by default: sampled are those that a hit needs all of.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
-use kvoxide_core::group::{Kind, MaskQuery, NearEnd, Resumes, RetentionMask, Worth};
+use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
 use kvoxide_core::pool::{Grade, Nearness};
 use proptest::prelude::*;
 
@@ -96,10 +96,11 @@ impl Case {
     fn check(&self) {
         let Self { num_tokens, block_size, window, tail_cost, .. } = *self;
         let alignment = block_size * self.blocks_per_alignment;
-        let (mut learnt, mut near_end) = (Resumes::new(alignment), NearEnd::ALL);
+        let (mut learnt, mut kept_bins) = (group::ResumeHistogram::new(alignment), KeptBins::ALL);
         let mut resumes = ResumeHistogram::new(alignment);
         for &(position, before) in &self.resumes {
-            near_end = learnt.note(position * alignment, Nearness::of(before)).unwrap_or(near_end);
+            kept_bins =
+                learnt.record(position * alignment, Nearness::of(before)).unwrap_or(kept_bins);
             resumes.note(position * alignment, nearness(before));
         }
         let spec = match window {
@@ -113,7 +114,7 @@ impl Case {
             retention_interval: None,
             boundaries: &self.branch_points,
             num_prompt_tokens: num_tokens,
-            worth: Some(&Worth { tail_cost, near_end }),
+            value_model: Some(&ValueModel { tail_cost, kept_bins }),
         });
         let num_behind = usize::from(self.use_eagle && window.is_some());
         let prompt = Prompt {

@@ -47,7 +47,7 @@ proptest! {
             retention_interval: segments.map(|n| n * alignment),
             boundaries: &boundaries,
             num_prompt_tokens: 0,
-            worth: None,
+            value_model: None,
         };
         let runs = reach.tails(block_size, need).runs(start, end);
         prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));

@@ -23,7 +23,7 @@ pub struct Config {
     retention_interval: Option<u8>,
     pin_min_drop_size: Option<u8>,
     dcp_world_size: u8,
-    keeps_junction_states: bool,
+    keeps_boundary_states: bool,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -58,12 +58,12 @@ impl Config {
             use_eagle,
             // Most have one rank.
             dcp_world_size: [1, 1, 1, 1, 1, 0, 2, 4][usize::from(self.dcp_world_size % 8)],
-            enable_mamba_shared_prefix_checkpoint: self.keeps_junction_states,
+            enable_mamba_shared_prefix_checkpoint: self.keeps_boundary_states,
             num_prefill_lookahead: usize::from(self.num_prefill_lookahead % 8),
             enable_events,
             watermark: f64::from(self.watermark) / 256.0,
             needs_zeroing,
-            keep_tail_below_junction: keep_tail,
+            keep_tail_below_boundary: keep_tail,
             observe,
             policy: self.policy(),
             ..ManagerConfig::new(num_blocks, groups, usize::from(self.max_model_len % 1024))

@@ -80,7 +80,7 @@ impl PyManager {
             enable_events: enable_kv_cache_events,
             watermark,
             needs_zeroing: kv_cache_config.needs_zeroing,
-            keep_tail_below_junction: true,
+            keep_tail_below_boundary: true,
             observe: false,
             policy: policy.map_or_else(Policy::default, |policy| policy.policy),
         };
@@ -145,7 +145,7 @@ impl PyManager {
 
     #[getter]
     fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.cell.ask(py, Manager::keeps_junction_states)
+        self.cell.ask(py, Manager::keeps_boundary_states)
     }
 
     #[getter]

@@ -61,7 +61,7 @@ impl VllmManager {
         hash_block_size, max_in_flight_tokens, enable_caching, use_eagle, drops_flagged_groups,
         dcp_world_size, num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
-        keep_tail_below_junction, counts_null_references, observe, waiting_states,
+        keep_tail_below_boundary, counts_null_references, observe, waiting_states,
         num_tokens=None, check_every=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
@@ -82,7 +82,7 @@ impl VllmManager {
         enable_kv_cache_events: bool,
         watermark: f64,
         policy: PyPolicy,
-        keep_tail_below_junction: bool,
+        keep_tail_below_boundary: bool,
         counts_null_references: bool,
         observe: bool,
         waiting_states: Vec<Py<PyAny>>,
@@ -107,7 +107,7 @@ impl VllmManager {
             enable_events: enable_kv_cache_events,
             watermark,
             needs_zeroing: kv_cache_config.needs_zeroing,
-            keep_tail_below_junction,
+            keep_tail_below_boundary,
             observe,
             policy: policy.policy,
         };
@@ -152,7 +152,7 @@ impl VllmManager {
 
     #[getter]
     fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine.cell.ask(py, Manager::keeps_junction_states)
+        self.engine.cell.ask(py, Manager::keeps_boundary_states)
     }
 
     #[getter]

@@ -3,11 +3,11 @@
 
 use hashbrown::HashSet;
 
-use super::ahead::RowAhead;
-use super::caching::Caching as StateCaching;
+use super::caching::StateCaching;
 use super::checkpoint::{Checkpoint, Chunk, last_boundary};
 use super::none::num_speculative_blocks;
-use super::row::{Row, RowShape, Rows};
+use super::planned_table::PlannedTable;
+use super::table::{TableRecord, TableRecords, TableShape};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
@@ -50,13 +50,13 @@ pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
 
 type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 
-/// Rows of states.
+/// TableRecords of states.
 #[derive(Debug)]
 pub struct AlignedStates {
-    pub(crate) shape: RowShape,
+    pub(crate) shape: TableShape,
     /// What the states inside a chunk are aligned to, where the worker can export them.
     checkpoint_alignment: Option<usize>,
-    rows: Rows,
+    records: TableRecords,
     /// States that are there only when the step has run.
     cached_this_step: Hashes,
 }
@@ -71,12 +71,12 @@ impl AlignedStates {
             ));
         }
         Ok(Self {
-            shape: RowShape {
+            shape: TableShape {
                 block_size: spec.block_size,
                 num_speculative_blocks: num_speculative_blocks(spec)?,
             },
             checkpoint_alignment: alignment.filter(|_| has_checkpoints),
-            rows: Rows::default(),
+            records: TableRecords::default(),
             cached_this_step: Hashes::default(),
         })
     }
@@ -103,11 +103,12 @@ impl AlignedStates {
             return None;
         }
         let position = chunk.end.div_ceil(size).checked_sub(2)?;
-        let row = self.rows.get(context.request);
+        let record = self.records.get(context.request);
         let is_vacant = context.state.is_none_or(|state| {
             let blocks = &state.blocks;
             blocks.get(position).is_none_or(|block| block == NULL_BLOCK)
-                || row.is_allocated && position + self.shape.num_speculative_blocks >= blocks.len()
+                || record.is_allocated
+                    && position + self.shape.num_speculative_blocks >= blocks.len()
         });
         is_vacant.then_some(Checkpoint { num_tokens, position })
     }
@@ -124,7 +125,7 @@ impl AlignedStates {
         context.pool.move_keys(tail.block, copy);
         context.commands.copy(data.id, tail.block, copy);
         context.pool.hold(tail.block);
-        if let Some((_, num_tokens)) = self.rows.of(context.request).producer_tail.take() {
+        if let Some((_, num_tokens)) = self.records.of(context.request).producer_tail.take() {
             context.commands.offer(Offload {
                 request: context.request,
                 group: data.id,
@@ -145,12 +146,12 @@ impl AlignedStates {
         step: &PlannedStep<'_>,
     ) -> Result<bool> {
         let checkpoint = self.checkpoint_ahead(context, demand);
-        let row = Row { checkpoint, ..self.rows.get(context.request) };
+        let record = TableRecord { checkpoint, ..self.records.get(context.request) };
         let caching = step.num_tokens_to_cache.map(|num_tokens| {
             (StateCaching { data, rules: context.rules, request: step.request }, num_tokens)
         });
         if let Some((caching, _)) = &caching {
-            caching.check_checkpoint(&row)?;
+            caching.check_checkpoint(&record)?;
         }
         let num_held = context.state.map_or(0, |state| state.blocks.len());
         let num_hit =
@@ -158,12 +159,16 @@ impl AlignedStates {
         let (_, len) = self.shape.positions(demand.num_tokens_main_model);
         let is_longer = len < num_held + num_hit;
         let Some(state) = context.state else { return Ok(is_longer) };
-        let ahead = RowAhead {
-            row,
+        let ahead = PlannedTable {
+            record,
             state,
             num_speculative: self.shape.num_speculative_blocks,
             num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
-            moved: self.shape.outrun_drafts(&row, state.blocks.len(), demand.num_tokens_main_model),
+            moved: self.shape.drafts_to_move(
+                &record,
+                state.blocks.len(),
+                demand.num_tokens_main_model,
+            ),
         };
         ahead
             .check(context.pool)
@@ -182,8 +187,8 @@ impl AlignedStates {
         context: &ReadContext<'_>,
         demand: &BlockDemand<'_>,
     ) -> isize {
-        let row = self.rows.get(context.request);
-        let checkpoint = usize::from(row.checkpoint.is_some());
+        let record = self.records.get(context.request);
+        let checkpoint = usize::from(record.checkpoint.is_some());
         let hit = demand.new_computed_blocks.get(usize::from(data.id));
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let total = demand.total_computed_tokens;
@@ -210,25 +215,25 @@ impl AlignedStates {
     ) -> Result<()> {
         let Some(state) = context.state else { return Ok(()) };
         let caching = StateCaching { data, rules: context.rules, request };
-        caching.check(context.pool, state, &self.rows.get(request.id), num_tokens)
+        caching.check(context.pool, state, &self.records.get(request.id), num_tokens)
     }
 
     pub(crate) fn finalize_partial_tail(
         &mut self,
         request: &RequestView<'_>,
     ) -> Option<(BlockId, usize)> {
-        let tail = self.rows.known(request.id)?.producer_tail.take()?;
+        let tail = self.records.known(request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
     }
 
     pub(crate) fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
-        self.rows.get(request).checkpoint
+        self.records.get(request).checkpoint
     }
 
     #[inline(never)]
     pub(crate) fn end(&mut self, request: RequestId) {
-        self.rows.remove(request);
+        self.records.remove(request);
     }
 
     #[inline(never)]
@@ -237,7 +242,7 @@ impl AlignedStates {
     }
 
     pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
-        self.rows.digest(put);
+        self.records.digest(put);
         let mut hashes: Vec<_> = self.cached_this_step.iter().collect();
         hashes.sort_unstable();
         hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
@@ -259,21 +264,21 @@ impl AlignedStates {
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
         if !demand.apply_admission_cap && !demand.is_dry_run {
-            self.rows.of(context.request).checkpoint = checkpoint;
+            self.records.of(context.request).checkpoint = checkpoint;
         }
-        let row = self.rows.get(context.request);
+        let record = self.records.get(context.request);
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let num_held = context.state.map_or(0, |state| state.blocks.len());
         let (_, len) = self.shape.positions(demand.num_tokens_main_model);
         let mut new = len as isize - num_hit as isize - num_held as isize;
         let ends_inside =
             num_hit > 0 && !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
-        let copies = isize::from(ends_inside || row.shared_tail.is_some());
+        let copies = isize::from(ends_inside || record.shared_tail.is_some());
         if copies > 0 {
             new = new.max(0) + 1;
         }
         if new > 0 {
-            let drafts = if row.is_allocated { 0 } else { self.shape.num_speculative_blocks };
+            let drafts = if record.is_allocated { 0 } else { self.shape.num_speculative_blocks };
             new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
         }
         GroupDemand { new, attached: hit.map_or(&[], |hit| hit.tail()) }
@@ -289,7 +294,7 @@ impl AlignedStates {
         let skipped = attachment.total_computed_tokens.saturating_sub(1) / data.block_size;
         table::attach_hit_after(context, attachment.hit, skipped);
         if let Some(tail) = SharedTail::of_attached(data, context, attachment, skipped) {
-            self.rows.of(context.request).shared_tail = Some(tail);
+            self.records.of(context.request).shared_tail = Some(tail);
         }
     }
 
@@ -313,28 +318,28 @@ impl AlignedStates {
         slots: &Slots,
     ) -> Vec<BlockId> {
         let num_tokens = slots.num_tokens_main_model;
-        let row = self.rows.get(context.request);
+        let record = self.records.get(context.request);
         let before = context.state.blocks.len();
         let (_, len) = self.shape.positions(num_tokens);
-        if len <= before && row.shared_tail.is_none() && row.checkpoint.is_none() {
-            self.rows.of(context.request).is_allocated = true;
+        if len <= before && record.shared_tail.is_none() && record.checkpoint.is_none() {
+            self.records.of(context.request).is_allocated = true;
             return Vec::new();
         }
-        let last_state = match row.is_allocated {
+        let last_state = match record.is_allocated {
             true => before.checked_sub(1 + self.shape.num_speculative_blocks),
             false => before.checked_sub(1),
         };
-        self.shape.advance(&row, &mut context.state.blocks, num_tokens);
+        self.shape.advance(&record, &mut context.state.blocks, num_tokens);
         let mut taken = Vec::new();
         let missing = len.saturating_sub(context.state.blocks.len());
-        let num_taken = missing + usize::from(row.shared_tail.is_some());
+        let num_taken = missing + usize::from(record.shared_tail.is_some());
         if num_taken > 0 {
             context.pool.take(num_taken, &mut taken);
         }
         let mut new = Vec::new();
-        if let Some(tail) = row.shared_tail {
+        if let Some(tail) = record.shared_tail {
             let copy = taken.remove(0);
-            match row.is_allocated {
+            match record.is_allocated {
                 true => self.move_tail(data, context, tail, copy),
                 false => {
                     tail.replace_by(data, context, copy);
@@ -344,10 +349,10 @@ impl AlignedStates {
         }
         taken.into_iter().for_each(|block| context.state.blocks.push(block));
         new.append(&mut context.state.blocks.since(before));
-        let row = self.rows.of(context.request);
-        row.is_allocated = true;
-        row.shared_tail = None;
-        row.last_state = last_state.or(row.last_state);
+        let record = self.records.of(context.request);
+        record.is_allocated = true;
+        record.shared_tail = None;
+        record.last_state = last_state.or(record.last_state);
         new
     }
 
@@ -359,16 +364,16 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
-        let row = self.rows.of(context.request);
+        let record = self.records.of(context.request);
         let blocks = &mut context.state.blocks;
         let end = skipped.min(blocks.len());
-        if row.num_retired < end {
-            let released = blocks.release_all_in_range(row.num_retired, end);
-            row.num_retired = end;
+        if record.num_released < end {
+            let released = blocks.release_all_in_range(record.num_released, end);
+            record.num_released = end;
             context.pool.release(&released);
         }
         // The state before the last was copied on; a gap may lie between the two.
-        if let Some(position) = row.last_state.filter(|&position| position < skipped) {
+        if let Some(position) = record.last_state.filter(|&position| position < skipped) {
             let released = blocks.release_all_in_range(position, position + 1);
             context.pool.release(&released);
         }
@@ -383,9 +388,9 @@ impl AlignedStates {
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let row = self.rows.of(request.id);
+        let record = self.records.of(request.id);
         let caching = StateCaching { data, rules, request };
-        caching.cache(context, row, num_tokens, &mut |hash| {
+        caching.cache(context, record, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);
         });
     }
@@ -398,7 +403,7 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) -> bool {
         let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
-        self.rows.get(request).is_skipped(position, skipped)
+        self.records.get(request).is_skipped(position, skipped)
     }
 
     pub(crate) fn check(
@@ -406,6 +411,6 @@ impl AlignedStates {
         request: RequestId,
         state: &GroupState,
     ) -> std::result::Result<(), String> {
-        self.rows.get(request).check(state, self.shape.num_speculative_blocks)
+        self.records.get(request).check(state, self.shape.num_speculative_blocks)
     }
 }

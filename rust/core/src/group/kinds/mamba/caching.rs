@@ -1,15 +1,15 @@
-//! Which states of a request become cached: those where its blocks end, the one inside a chunk,
-//! and the one where its prompt ends.
+//! States of a request enter the cache: those where its blocks end, the one inside a chunk, and the
+//! one where its prompt ends.
 
 use super::checkpoint::{Checkpoint, last_boundary};
 use super::hit;
-use super::row::Row;
+use super::table::TableRecord;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::caching::{self, CacheTarget};
 use crate::group::context::StepContext;
 use crate::group::data::GroupData;
-use crate::group::mask::{CacheRules, MaskQuery, RetentionMask};
+use crate::group::mask::{CacheRules, RetentionMask};
 use crate::group::partial_hits::SharedTail;
 use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
@@ -17,22 +17,22 @@ use crate::request::{GroupState, RequestView};
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
-pub struct Caching<'a> {
+pub struct StateCaching<'a> {
     /// The group.
     pub data: &'a GroupData,
-    /// What is cached in every group of the manager.
+    /// The rules of the manager.
     pub rules: &'a CacheRules,
     /// The request.
     pub request: &'a RequestView<'a>,
 }
 
-impl Caching<'_> {
-    /// Caches what is computed up to `num_tokens`. `is_new` is told each hash whose state is there
-    /// only when the step has run.
+impl StateCaching<'_> {
+    /// Caches the states that are computed up to `num_tokens`. Calls `is_new` with each hash whose
+    /// state is there only after the step.
     pub fn cache(
         &self,
         context: &mut StepContext<'_>,
-        row: &mut Row,
+        record: &mut TableRecord,
         num_tokens: usize,
         is_new: &mut dyn FnMut(BlockHash),
     ) {
@@ -41,19 +41,19 @@ impl Caching<'_> {
             hit::mask(query, self.data.block_size)
         });
         let end = context.state.num_cached_blocks.unwrap_or(0);
-        self.cache_tail(context, row, num_tokens).into_iter().for_each(&mut *is_new);
+        self.cache_tail(context, record, num_tokens).into_iter().for_each(&mut *is_new);
         for position in first..end {
             self.offer(context, position, is_new);
         }
     }
 
-    /// Checks that the states can be cached: that a block which becomes cached as full is not cached
-    /// for as many tokens already, and that the state inside the chunk is there and has a hash.
+    /// Checks that the states can be cached: that no block which is to be cached as full is cached for
+    /// as many tokens already, and that the state inside the chunk is there and has a hash.
     pub fn check(
         &self,
         pool: &BlockPool,
         state: &GroupState,
-        row: &Row,
+        record: &TableRecord,
         num_tokens: usize,
     ) -> Result<()> {
         let num_cached = state.num_cached_blocks.unwrap_or(0);
@@ -61,16 +61,16 @@ impl Caching<'_> {
             state.blocks.get(position).unwrap_or(NULL_BLOCK)
         })?;
         let refuse = |why: String| Err(self.refusal(why));
-        match row.checkpoint {
+        match record.checkpoint {
             Some(checkpoint) if checkpoint.position >= state.blocks.len() => refuse(format!(
                 "the state inside the chunk, at position {}, has no block; allocate slots first",
                 checkpoint.position
             )),
-            _ => self.check_checkpoint(row),
+            _ => self.check_checkpoint(record),
         }
     }
 
-    /// Checks that none of the blocks that become cached as full, those behind the first
+    /// Checks that none of the blocks that are to be cached as full, all behind the first
     /// `num_cached`, is cached for as many tokens already.
     pub fn check_full_blocks(
         &self,
@@ -103,9 +103,9 @@ impl Caching<'_> {
         Error::Precondition(format!("group {}: {why}", self.data.id))
     }
 
-    /// Checks that the state inside the chunk has a hash to be cached under.
-    pub fn check_checkpoint(&self, row: &Row) -> Result<()> {
-        match row.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
+    /// Checks that the state inside the chunk has a hash.
+    pub fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
+        match record.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
             Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
                 Err(Error::Precondition(format!(
                     "group {}: the state of the first {num_tokens} tokens cannot be cached, since \
@@ -117,7 +117,7 @@ impl Caching<'_> {
         }
     }
 
-    /// Offers a state that was cached at a block's end to a connector.
+    /// Offers a connector the state that was cached at the end of a block.
     fn offer(
         &self,
         context: &mut StepContext<'_>,
@@ -136,17 +136,17 @@ impl Caching<'_> {
     fn cache_tail(
         &self,
         context: &mut StepContext<'_>,
-        row: &mut Row,
+        record: &mut TableRecord,
         num_tokens: usize,
     ) -> Option<BlockHash> {
-        match row.checkpoint {
+        match record.checkpoint {
             Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
-            None => self.cache_prompt_end(context, row, num_tokens),
+            None => self.cache_prompt_end(context, record, num_tokens),
         }
     }
 
-    /// The block before the running state holds that of a boundary inside the chunk: it is found
-    /// there from now on, or nowhere if nobody will look.
+    /// Caches the block before the running state, which holds the state of a boundary inside the
+    /// chunk, or evicts that block if the state is not kept.
     fn cache_checkpoint(
         &self,
         context: &mut StepContext<'_>,
@@ -155,7 +155,7 @@ impl Caching<'_> {
         let Checkpoint { num_tokens, position } = checkpoint;
         let block = context.state.blocks.get(position)?;
         if !self.keeps_checkpoint(num_tokens) {
-            // Observers are told even where the state was given back.
+            // There is an event even if the state was released.
             context.pool.evict([block]);
             return None;
         }
@@ -180,21 +180,13 @@ impl Caching<'_> {
                 && self.is_segment_end(num_tokens / data.block_size)
     }
 
-    /// Whether the state after so many blocks is kept whoever asks.
+    /// Whether the state after `num_blocks` is kept of every prompt.
     fn is_segment_end(&self, num_blocks: usize) -> bool {
         let Self { data, rules, .. } = self;
         if !rules.masks_unreachable {
             return true;
         }
-        let query = MaskQuery {
-            range: (num_blocks - 1, num_blocks),
-            alignment: rules.alignment,
-            use_eagle: data.drops_eagle_block,
-            retention_interval: rules.retention_interval,
-            boundaries: &[],
-            num_prompt_tokens: self.request.num_prompt_tokens,
-            worth: rules.worth.as_ref(),
-        };
+        let query = rules.query(data, self.request, (num_blocks - 1, num_blocks), &[]);
         match hit::mask(&query, data.block_size) {
             RetentionMask::All => true,
             RetentionMask::Runs(runs) => !runs.is_empty(),
@@ -202,12 +194,12 @@ impl Caching<'_> {
         }
     }
 
-    /// The state where the prompt, or the prefix that it shares with others, ends. Inside a block,
-    /// the next step writes to that state: it is copied before.
+    /// Caches the state where the prompt ends, or the prefix that it shares with others. The next
+    /// step writes to a state inside a block, which is copied first.
     fn cache_prompt_end(
         &self,
         context: &mut StepContext<'_>,
-        row: &mut Row,
+        record: &mut TableRecord,
         num_tokens: usize,
     ) -> Option<BlockHash> {
         if !self.is_resumed_at(num_tokens) || !self.has_hash(num_tokens) {
@@ -223,7 +215,7 @@ impl Caching<'_> {
         let target = CacheTarget::new(self.data, size, self.request, &context.state.blocks);
         let hash = target.cache_partial_block(context.pool, block, num_tokens);
         if !num_tokens.is_multiple_of(self.data.block_size) {
-            self.share_tail(context, row, SharedTail { position, block }, num_tokens);
+            self.share_tail(context, record, SharedTail { position, block }, num_tokens);
         }
         Some(hash)
     }
@@ -231,12 +223,12 @@ impl Caching<'_> {
     fn share_tail(
         &self,
         context: &mut StepContext<'_>,
-        row: &mut Row,
+        record: &mut TableRecord,
         tail: SharedTail,
         num_tokens: usize,
     ) {
-        row.shared_tail = Some(tail);
-        row.producer_tail = Some((tail.block, num_tokens));
+        record.shared_tail = Some(tail);
+        record.producer_tail = Some((tail.block, num_tokens));
         context.state.num_cached_blocks = Some(tail.position);
     }
 
@@ -247,10 +239,10 @@ impl Caching<'_> {
         }
         let is_in_chunk =
             request.num_computed_tokens < num_tokens && num_tokens <= request.num_prompt_tokens;
-        let is_junction = rules.keeps_junction_state
+        let is_boundary = rules.keeps_boundary_state
             && num_tokens == request.shared_prefix_boundary
             && is_in_chunk;
-        is_junction
+        is_boundary
             || num_tokens == last_boundary(rules, request.num_prompt_tokens, rules.hash_block_size)
     }
 

@@ -1,5 +1,5 @@
-//! States inside a chunk of the prompt: the last boundary of the chunk that a later request can
-//! resume at. The worker exports it into the block before the running state.
+//! States inside a chunk of the prompt, at the last boundary of the chunk at which a later request
+//! can resume. The worker exports such a state into the block before the running state.
 
 use crate::group::mask::CacheRules;
 
@@ -12,7 +12,8 @@ pub struct Checkpoint {
     pub position: usize,
 }
 
-/// Where a prompt, or a chunk that ends at `num_tokens`, has its last reusable state.
+/// Returns the tokens of the last reusable state of a prompt, or of a chunk that ends at
+/// `num_tokens`.
 pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {
     if rules.drops_checkpoint_block {
         // The block that is dropped leaves tokens to recompute.
@@ -25,9 +26,9 @@ pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usiz
 /// A chunk of a prompt, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    /// Computed tokens before it.
+    /// Computed tokens before the chunk.
     pub start: usize,
-    /// Computed tokens after it.
+    /// Computed tokens after the chunk.
     pub end: usize,
 }
 

@@ -1,12 +1,12 @@
-//! What a later request can hit: the last state that is cached, and nothing else.
+//! Hits of states: a hit is the last cached state, with null blocks before it.
 
 use crate::error::Result;
 use crate::group::mask::{MaskQuery, RetentionMask};
 use crate::group::query::{GroupHit, HitQuery};
 use crate::request::GroupBlocks;
 
-/// The longest prefix of which a state is cached; null blocks stand before it.
-pub fn longest(query: &HitQuery<'_>) -> Result<GroupHit> {
+/// Returns the longest prefix of which a state is cached.
+pub(in crate::group) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     let found = match query.is_fine_grained() {
         true => last_unit(query)?,
         false => last_block(query)?,
@@ -46,12 +46,12 @@ fn hit(length: usize, position: usize, states: Vec<u32>) -> GroupHit {
     GroupHit { length, blocks: blocks.collect() }
 }
 
-/// The states worth keeping: those at the ends of segments, and those that a later request is
-/// known to resume at. One block is enough for a hit, also with EAGLE, whose drafts have no state.
+/// Returns the mask of states: those at the ends of segments and at the boundaries are cached. One
+/// block is enough for a hit, also with EAGLE, whose drafts have no state.
 pub fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
-    if let Some(worth) = query.tail_worth(block_size, 1, 0) {
+    if let Some(value) = query.tail_value(block_size, 1, 0) {
         let range = query.range.0..query.range.1;
-        return RetentionMask::Graded(worth.of_states(range, query.boundaries));
+        return RetentionMask::Graded(value.grades_of_states(range, query.boundaries));
     }
     let Some(interval) = query.retention_interval else { return RetentionMask::All };
     let (start, end) = query.range;

@@ -1,34 +1,34 @@
-//! The row that a step will leave behind, as far as it is made of blocks that are there already:
-//! what would be wrong then is found before anything changes.
+//! The table that a step will leave, as far as its blocks are there already, to find out what the
+//! step would break before anything changes.
 
 use std::ops::Range;
 
-use super::row::Row;
+use super::table::TableRecord;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::BlockPool;
 use crate::request::GroupState;
 
-/// A row with the changes of a step that attaches nothing.
+/// A table with the changes of a step that attaches nothing.
 #[derive(Debug)]
-pub struct RowAhead<'a> {
-    /// The row as it is now.
-    pub row: Row,
-    /// What the request holds now.
+pub struct PlannedTable<'a> {
+    /// What is remembered of the table now.
+    pub record: TableRecord,
+    /// The table now.
     pub state: &'a GroupState,
-    /// Blocks for drafts that a row with slots ends with.
+    /// Blocks for drafts at the end of a table with slots.
     pub num_speculative: usize,
-    /// Leading positions that are given back first, as far as they are not kept.
+    /// Leading positions that are released first, except those that are kept.
     pub num_skipped: usize,
-    /// Positions whose blocks, for drafts, move on.
+    /// Positions of blocks for drafts that move to the end.
     pub moved: Range<usize>,
 }
 
-impl RowAhead<'_> {
-    /// What stands against the step, if anything does.
+impl PlannedTable<'_> {
+    /// Checks that the step breaks nothing; the error says what it would break.
     pub fn check(&self, pool: &BlockPool) -> Result<(), String> {
-        let Self { row, state, num_speculative, .. } = self;
-        row.check(state, *num_speculative)?;
-        if row.state_read(state, *num_speculative).is_some_and(|block| pool.is_free(block)) {
+        let Self { record, state, num_speculative, .. } = self;
+        record.check(state, *num_speculative)?;
+        if record.resumed_state(state, *num_speculative).is_some_and(|block| pool.is_free(block)) {
             return Err("the state that the step goes on from was given back".into());
         }
         if !self.keeps_shared_tail() {
@@ -43,17 +43,17 @@ impl RowAhead<'_> {
         }
     }
 
-    /// Leading blocks that are cached or passed over for good.
+    /// Returns the number of leading blocks that are cached or will never be.
     pub fn num_cached_blocks(&self) -> usize {
         self.state.num_cached_blocks.unwrap_or(0)
     }
 
     fn is_kept(&self, position: usize) -> bool {
-        !self.row.is_skipped(position, self.num_skipped)
+        !self.record.is_skipped(position, self.num_skipped)
     }
 
     fn keeps_shared_tail(&self) -> bool {
-        self.row.shared_tail.is_none_or(|tail| {
+        self.record.shared_tail.is_none_or(|tail| {
             self.state.blocks.get(tail.position) == Some(tail.block) && self.is_kept(tail.position)
         })
     }
@@ -63,10 +63,10 @@ impl RowAhead<'_> {
         block.is_some_and(|block| pool.is_writable(block)) && self.is_kept(position)
     }
 
-    /// The block that stands at a position before the step and behind it; null where there is none.
+    /// Returns the block that stands at a position before and after the step; null if there is none.
     pub fn block(&self, position: usize) -> BlockId {
-        // The request goes on in a copy, or the copy takes the keys: neither way are they there.
-        let is_copied = self.row.shared_tail.is_some_and(|tail| tail.position == position);
+        // The request writes to a copy, or the copy gets the keys. Either way the keys are gone.
+        let is_copied = self.record.shared_tail.is_some_and(|tail| tail.position == position);
         match self.state.blocks.get(position) {
             Some(block)
                 if self.is_kept(position) && !is_copied && !self.moved.contains(&position) =>

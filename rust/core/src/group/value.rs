@@ -1,56 +1,57 @@
-//! What window tails and states are worth, from geometry and from where requests resume.
+//! The value of window tails and states, from geometry and from where requests resume.
 //!
-//! A hit resumes where a tail (the window's blocks, or a state) was kept. The tails where a prompt
-//! ends, near its end where requests resume, and where prompts part are worth as much per unit of
-//! the pool as full blocks. One inside a prompt of L tokens, on the sparsest power-of-two spacing s
-//! that it belongs to, spares s tokens to a request that parts in the s tokens behind it, which
-//! happens with a chance of s/L: s² / (4·c·L) full blocks' worth, where c is what a tail costs.
+//! A hit resumes where a tail (the window's blocks, or a state) is cached. Tails at the end of a
+//! prompt, near the end where requests resume, and at shared-prefix boundaries have the value of
+//! full blocks per unit of the pool. A tail inside a prompt of L tokens, on the sparsest power-of-two
+//! spacing s to which it belongs, spares s tokens to a request that diverges in the s tokens behind
+//! the tail, which happens with a probability of s/L. Its value is s² / (4·c·L) full blocks, where c
+//! is the cost of a tail.
 //! Sources: the checkpoint rules of Marconi (MLSys 2025) and of vLLM PR 43447.
 
 use std::ops::{Range, RangeInclusive};
 
-use super::near_end::{NearEnd, Spot};
+use super::resume_histogram::{Bin, KeptBins};
 use crate::pool::{Grade, Nearness};
 
-/// The geometry of a model, and where its requests resume.
+/// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worth {
-    /// Tokens of a prefix that take as many blocks without tails as one tail does: what a tail
-    /// costs.
+pub struct ValueModel {
+    /// The cost of a tail: tokens of a prefix whose blocks, tails left out, are as many as one
+    /// tail's.
     pub tail_cost: f64,
-    /// Boundaries near a prompt's end that are worth as much as the end itself.
-    pub near_end: NearEnd,
+    /// Boundaries near a prompt's end that have the value of the end.
+    pub kept_bins: KeptBins,
 }
 
-/// What decides the worth of the tails of one request in one group. Positions are in blocks.
+/// What decides the value of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct TailWorth<'a> {
-    /// The model.
-    pub worth: &'a Worth,
+pub struct TailValue<'a> {
+    /// The model of the values.
+    pub model: &'a ValueModel,
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
-    /// Hits end at multiples of so many tokens.
+    /// Hits end at multiples of this many tokens.
     pub alignment: usize,
-    /// Blocks of a tail.
+    /// Blocks per tail.
     pub need: usize,
-    /// Blocks behind a hit's end that it needs too.
+    /// Blocks of the tail that lie behind the hit's end.
     pub shift: usize,
 }
 
-impl TailWorth<'_> {
-    /// Halvings of worth of a tail whose sparsest spacing is that of the hits' ends, unlimited. Four
-    /// times the square of a spacing is two halvings less.
-    fn most_halvings(&self) -> i32 {
-        let cost = 4.0 * self.worth.tail_cost * self.num_prompt_tokens.max(1) as f64;
+impl TailValue<'_> {
+    /// Returns the halvings of value of a tail whose sparsest spacing is the alignment, without
+    /// limits. Twice the spacing is two halvings less.
+    fn halvings_at_alignment(&self) -> i32 {
+        let cost = 4.0 * self.model.tail_cost * self.num_prompt_tokens.max(1) as f64;
         let spacing = self.alignment as f64;
         doublings_to(cost / (spacing * spacing))
     }
 
-    /// The grades of the blocks of a window group, `range`, as far as they are worth to be kept.
-    /// `boundaries` are positions, in tokens, at which later requests are known to resume.
-    pub fn of_window(
+    /// Returns the grades of those blocks of a window group in `range` that are cached. Later
+    /// requests are expected to resume at `boundaries`, in tokens.
+    pub fn grades_of_window(
         &self,
         range: Range<usize>,
         boundaries: &[usize],
@@ -58,93 +59,100 @@ impl TailWorth<'_> {
         let mut grades = Grades::new(range.clone());
         self.fill_near_end(&mut grades);
         boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
-        let most_halvings = self.most_halvings();
-        self.fill_tails(&mut grades, self.ends(&range), most_halvings);
-        self.lasting_tails(&range, most_halvings).for_each(|tail| grades.let_last(tail));
-        // What is generated may end anywhere.
+        let halvings_at_alignment = self.halvings_at_alignment();
+        self.fill_tails(&mut grades, self.ends(&range), halvings_at_alignment);
+        self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| grades.let_last(tail));
+        // Generated tokens may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
         grades.fill(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
         grades.runs()
     }
 
-    /// The hits that end in or behind a range, in alignments from the prompt's start.
+    /// Returns the ends of hits whose tails reach into a range, in alignments.
     fn ends(&self, range: &Range<usize>) -> RangeInclusive<usize> {
         let first = (range.start * self.block_size).saturating_sub(self.alignment);
         let last = range.end.saturating_add(self.need).saturating_mul(self.block_size);
         (first / self.alignment).max(1)..=last / self.alignment
     }
 
-    /// The tails in or behind a range whose spacing alone makes them worth twice as much as full
-    /// blocks: they are so as long as their prefix is used.
+    /// Returns the tails in or behind a range whose spacing alone gives them twice the value of full
+    /// blocks. They have it as long as their prefix is used.
     fn lasting_tails(
         &self,
         range: &Range<usize>,
-        most_halvings: i32,
+        halvings_at_alignment: i32,
     ) -> impl Iterator<Item = Range<usize>> {
-        let doublings = (most_halvings + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
+        let doublings =
+            (halvings_at_alignment + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
         let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
         let (first, last) = self.ends(range).into_inner();
         let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
         (first..=last).step_by(spacing).map(|end| self.tail(end * self.alignment))
     }
 
-    /// Grades the tails of the hits that end there, in alignments from the prompt's start. The end
-    /// on the sparsest power-of-two spacing is worth most; what the tails before and behind it
-    /// share is in its own.
-    fn fill_tails(&self, grades: &mut Grades, ends: RangeInclusive<usize>, most_halvings: i32) {
+    /// Grades the tails of the hits with these ends, in alignments. The end on the sparsest
+    /// power-of-two spacing has the highest value; blocks that its tail shares with tails of other
+    /// ends have its grade.
+    fn fill_tails(
+        &self,
+        grades: &mut Grades,
+        ends: RangeInclusive<usize>,
+        halvings_at_alignment: i32,
+    ) {
         let (first, last) = ends.into_inner();
         if first > last || grades.is_complete() {
             return;
         }
         let doublings = (last ^ (first - 1)).ilog2();
-        let halvings = (most_halvings - 2 * doublings as i32).max(0) as usize;
+        let halvings = (halvings_at_alignment - 2 * doublings as i32).max(0) as usize;
         if halvings >= Grade::WORST.halvings() {
             return;
         }
         let sparsest = last >> doublings << doublings;
         grades.fill(self.tail(sparsest * self.alignment), Grade::new(halvings));
-        self.fill_tails(grades, first..=sparsest - 1, most_halvings);
-        self.fill_tails(grades, sparsest + 1..=last, most_halvings);
+        self.fill_tails(grades, first..=sparsest - 1, halvings_at_alignment);
+        self.fill_tails(grades, sparsest + 1..=last, halvings_at_alignment);
     }
 
-    /// Grades the tails at those boundaries near the prompt's end that are worth as much.
+    /// Grades the tails at the boundaries near the prompt's end that have its value.
     fn fill_near_end(&self, grades: &mut Grades) {
-        grades.fill(self.piece_at_end(), Grade::BEST);
-        if self.is_one_piece() {
+        grades.fill(self.range_at_end(), Grade::BEST);
+        if self.tails_touch_at_end() {
             return;
         }
         for before in (self.alignment..Nearness::REACH).step_by(self.alignment) {
             let num_tokens = self.num_prompt_tokens.saturating_sub(before);
             let boundary = num_tokens / self.alignment * self.alignment;
             let nearness = Nearness::of(self.num_prompt_tokens - boundary);
-            if self.worth.near_end.keeps(Spot::of(boundary, self.alignment, nearness)) {
+            if self.model.kept_bins.contains(Bin::of(boundary, self.alignment, nearness)) {
                 grades.fill(self.tail(boundary), Grade::BEST);
             }
         }
     }
 
-    /// Whether the tails near the prompt's end are one piece.
-    fn is_one_piece(&self) -> bool {
-        self.worth.near_end == NearEnd::ALL && self.alignment <= self.need * self.block_size
+    /// Whether the tails near the prompt's end touch, so that they are one range of blocks.
+    fn tails_touch_at_end(&self) -> bool {
+        self.model.kept_bins == KeptBins::ALL && self.alignment <= self.need * self.block_size
     }
 
-    /// The tails near the prompt's end if they are one piece, else the last one.
-    fn piece_at_end(&self) -> Range<usize> {
-        let reach = if self.is_one_piece() { Nearness::REACH - 1 } else { 0 };
+    /// Returns the range of the tails near the prompt's end if they touch, else the last tail.
+    fn range_at_end(&self) -> Range<usize> {
+        let reach = if self.tails_touch_at_end() { Nearness::REACH - 1 } else { 0 };
         let furthest = reach / self.alignment * self.alignment;
         let first = self.tail(self.num_prompt_tokens.saturating_sub(furthest));
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// As [`Self::of_window`], of a range that is part of the prompt's end, all of which is worth as
-    /// much: runs only if any of it lasts. `None` for any other range.
-    pub fn of_end(&self, range: &Range<usize>) -> Option<Vec<(Range<usize>, Grade)>> {
-        let piece = self.piece_at_end();
-        if range.start < piece.start || piece.end < range.end {
+    /// Returns the grades of a range that lies in [`Self::range_at_end`], no runs if all grades are
+    /// the best one, and `None` for any other range. Far fewer instructions than
+    /// [`Self::grades_of_window`], which returns the same grades.
+    pub fn grades_of_prompt_end(&self, range: &Range<usize>) -> Option<Vec<(Range<usize>, Grade)>> {
+        let at_end = self.range_at_end();
+        if range.start < at_end.start || at_end.end < range.end {
             return None;
         }
         let (mut runs, mut next) = (Vec::new(), range.start);
-        for tail in self.lasting_tails(range, self.most_halvings()) {
+        for tail in self.lasting_tails(range, self.halvings_at_alignment()) {
             let lasting = tail.start.max(next)..tail.end.min(range.end);
             if lasting.is_empty() {
                 continue;
@@ -161,19 +169,20 @@ impl TailWorth<'_> {
         Some(runs)
     }
 
-    /// The blocks of the tail of a hit that ends at or below so many tokens.
+    /// Returns the tail of the longest hit of at most `num_tokens`.
     fn tail(&self, num_tokens: usize) -> Range<usize> {
         let end = self.tail_end(num_tokens);
         end.saturating_sub(self.need)..end
     }
 
-    /// The block behind the tail of a hit that ends at or below so many tokens.
+    /// Returns the end of the tail of the longest hit of at most `num_tokens`.
     fn tail_end(&self, num_tokens: usize) -> usize {
         num_tokens / self.alignment * self.alignment / self.block_size + self.shift
     }
 
-    /// The grades of the states `range`: only where a step ended is one of them there.
-    pub fn of_states(
+    /// Returns the grades of the states in `range`, of which only those are there at which a step
+    /// ended.
+    pub fn grades_of_states(
         &self,
         range: Range<usize>,
         boundaries: &[usize],
@@ -184,7 +193,7 @@ impl TailWorth<'_> {
             end / spacing > start / spacing
         };
         let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
-        let halvings = self.most_halvings() - 2 * doublings;
+        let halvings = self.halvings_at_alignment() - 2 * doublings;
         let mut grades = Grades::new(range.clone());
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
@@ -198,7 +207,7 @@ impl TailWorth<'_> {
     }
 }
 
-/// The least power of two that is not below a positive number: its exponent.
+/// Returns the exponent of the least power of two that is not below a positive number.
 fn doublings_to(number: f64) -> i32 {
     const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
     const BIAS: i32 = f64::MAX_EXP - 1;
@@ -206,10 +215,10 @@ fn doublings_to(number: f64) -> i32 {
     (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
 }
 
-/// Doublings of the worth of a full block from which on a tail lasts.
+/// Doublings of a full block's value from which on a tail lasts.
 const LASTING_DOUBLINGS: i32 = 1;
 
-/// The grade of each block of a range, given the best first.
+/// The grades of the blocks of a range, filled in from the best grade to the worst.
 struct Grades {
     start: usize,
     grades: Vec<Option<Grade>>,
@@ -225,14 +234,14 @@ impl Grades {
         self.num_missing == 0
     }
 
-    /// Gives those blocks a grade that have none yet.
+    /// Grades those of the blocks that have no grade yet.
     fn fill(&mut self, blocks: Range<usize>, grade: Grade) {
         let missing = self.part(blocks).iter_mut().filter(|grade| grade.is_none());
         let num_filled = missing.map(|missing| *missing = Some(grade)).count();
         self.num_missing -= num_filled;
     }
 
-    /// Those blocks that have a grade have it for good.
+    /// Makes the grades of the blocks last, where they have any.
     fn let_last(&mut self, blocks: Range<usize>) {
         let graded = self.part(blocks).iter_mut().flatten();
         graded.for_each(|grade| *grade = grade.lasting());
@@ -262,11 +271,11 @@ impl Grades {
 mod tests {
     use super::*;
 
-    const WORTH: Worth = Worth { tail_cost: 32.0, near_end: NearEnd::ALL };
+    const MODEL: ValueModel = ValueModel { tail_cost: 32.0, kept_bins: KeptBins::ALL };
 
-    fn tail(num_prompt_tokens: usize) -> TailWorth<'static> {
-        TailWorth {
-            worth: &WORTH,
+    fn tail(num_prompt_tokens: usize) -> TailValue<'static> {
+        TailValue {
+            model: &MODEL,
             num_prompt_tokens,
             block_size: 16,
             alignment: 16,
@@ -275,17 +284,17 @@ mod tests {
         }
     }
 
-    fn grades(of: &TailWorth<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
+    fn grades(of: &TailValue<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
         let show = |(run, grade): (Range<usize>, Grade)| {
             let lasts = if grade.lasts() { " for good" } else { "" };
             format!("{run:?} {}{lasts}", grade.halvings())
         };
-        of.of_window(range, boundaries).into_iter().map(show).collect()
+        of.grades_of_window(range, boundaries).into_iter().map(show).collect()
     }
 
     /// Halvings of a tail on a spacing, by the formula.
-    fn halvings(of: &TailWorth<'_>, spacing: usize) -> usize {
-        let cost = 4.0 * of.worth.tail_cost * of.num_prompt_tokens as f64;
+    fn halvings(of: &TailValue<'_>, spacing: usize) -> usize {
+        let cost = 4.0 * of.model.tail_cost * of.num_prompt_tokens as f64;
         let halvings = (cost / (spacing as f64 * spacing as f64)).log2().ceil();
         halvings.clamp(0.0, 7.0) as usize
     }
@@ -297,11 +306,11 @@ mod tests {
             assert_eq!(halvings(&tail(2048), spacing), expected, "{spacing} tokens");
         }
         assert_eq!(halvings(&tail(2049), 512), 1, "rounded up");
-        assert_eq!(tail(2048).most_halvings(), 10);
+        assert_eq!(tail(2048).halvings_at_alignment(), 10);
     }
 
     /// The best grade of the tails that a block is part of, tail by tail.
-    fn best_grade(of: &TailWorth<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
+    fn best_grade(of: &TailValue<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
         let is_in = |position: usize| of.tail(position).contains(&block);
         let near_end = (0..Nearness::REACH).step_by(of.alignment);
         let ends = near_end.map(|before| of.num_prompt_tokens.saturating_sub(before));
@@ -328,9 +337,9 @@ mod tests {
             (1, 16, 1, 0, 0),
             (9999, 32, 1, 1, 5),
         ] {
-            let of = TailWorth { num_prompt_tokens, alignment, need, shift, ..tail(0) };
+            let of = TailValue { num_prompt_tokens, alignment, need, shift, ..tail(0) };
             for (len, boundaries) in [(1, vec![]), (200, vec![777, 90]), (64, vec![4001])] {
-                let graded = of.of_window(start..start + len, &boundaries);
+                let graded = of.grades_of_window(start..start + len, &boundaries);
                 for block in start..start + len {
                     let run = graded.iter().find(|(run, _)| run.contains(&block));
                     let expected = best_grade(&of, block, &boundaries);
@@ -354,20 +363,24 @@ mod tests {
         for (num_prompt_tokens, need, shift) in
             [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)]
         {
-            let of = TailWorth { num_prompt_tokens, need, shift, ..tail(0) };
-            let piece = of.piece_at_end();
-            assert_eq!(of.of_end(&(piece.start..piece.end + 1)), None);
+            let of = TailValue { num_prompt_tokens, need, shift, ..tail(0) };
+            let at_end = of.range_at_end();
+            assert_eq!(of.grades_of_prompt_end(&(at_end.start..at_end.end + 1)), None);
             for (start, len) in
-                (piece.clone()).flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
+                at_end.clone().flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
             {
-                let range = start..(start + len).min(piece.end - shift);
-                let runs = of.of_end(&range).expect("a part of the end");
+                let range = start..(start + len).min(at_end.end - shift);
+                let runs = of.grades_of_prompt_end(&range).expect("a part of the end");
                 let whole = vec![(range.clone(), Grade::BEST)];
                 let runs = if runs.is_empty() { whole } else { runs };
                 let each = |runs: Vec<(Range<usize>, Grade)>| -> Vec<(usize, Grade)> {
                     runs.into_iter().flat_map(|(run, grade)| run.map(move |i| (i, grade))).collect()
                 };
-                assert_eq!(each(runs), each(of.of_window(range.clone(), &[])), "{of:?} {range:?}");
+                assert_eq!(
+                    each(runs),
+                    each(of.grades_of_window(range.clone(), &[])),
+                    "{of:?} {range:?}"
+                );
             }
         }
     }
@@ -391,18 +404,18 @@ mod tests {
 
     #[test]
     fn a_tail_reaches_behind_a_hit_that_drops_its_last_block() {
-        let shifted = TailWorth { need: 3, shift: 1, ..tail(2048) };
+        let shifted = TailValue { need: 3, shift: 1, ..tail(2048) };
         assert_eq!(grades(&shifted, 0..9, &[]), ["2..5 6", "6..9 4"]);
     }
 
     #[test]
     fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
-        let of = |range| tail(2048).of_states(range, &[]);
+        let of = |range| tail(2048).grades_of_states(range, &[]);
         assert_eq!(of(3..4), [(3..4, Grade::new(6))]);
         assert_eq!(of(4..5), [(4..5, Grade::WORST)]);
         assert_eq!(of(7..8), [(7..8, Grade::new(4))]);
         assert_eq!(of(20..40), [(20..40, Grade::BEST)]);
-        let parted = tail(2048).of_states(4..6, &[90]);
+        let parted = tail(2048).grades_of_states(4..6, &[90]);
         assert_eq!(parted, [(4..5, Grade::BEST), (5..6, Grade::new(7))]);
     }
 }

@@ -1,0 +1,189 @@
+//! The block table of a request's states: null blocks, perhaps a state inside a chunk of the prompt,
+//! the running state, and blocks that drafts write to.
+//!
+//! Between calls, a table with slots ends with the running state and the blocks for drafts, and each
+//! block is null or belongs to the request. The shared tail stands where it was found; once it is
+//! released, no step can follow.
+
+use std::ops::Range;
+
+use super::checkpoint::Checkpoint;
+use crate::block::{BlockId, NULL_BLOCK};
+use crate::group::partial_hits::SharedTail;
+use crate::request::{GroupBlocks, GroupState, RequestId};
+
+/// What is remembered of a request's table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableRecord {
+    /// Whether slots were allocated, so that the table ends with blocks for drafts.
+    pub is_allocated: bool,
+    /// The position of the state of the step before.
+    pub last_state: Option<usize>,
+    /// Leading positions that were released.
+    pub num_released: usize,
+    /// The state inside the running chunk.
+    pub checkpoint: Option<Checkpoint>,
+    /// The shared block that the next step writes to.
+    pub shared_tail: Option<SharedTail>,
+    /// The block inside which the request cached the end of its prompt, and the tokens up to there.
+    pub producer_tail: Option<(BlockId, usize)>,
+}
+
+/// The records of all requests; a request without one has an empty record.
+#[derive(Clone, Debug, Default)]
+pub struct TableRecords(hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>);
+
+impl TableRecords {
+    pub fn get(&self, request: RequestId) -> TableRecord {
+        self.0.get(&request).copied().unwrap_or_default()
+    }
+
+    pub fn of(&mut self, request: RequestId) -> &mut TableRecord {
+        self.0.entry(request).or_default()
+    }
+
+    pub fn known(&mut self, request: RequestId) -> Option<&mut TableRecord> {
+        self.0.get_mut(&request)
+    }
+
+    pub fn remove(&mut self, request: RequestId) {
+        self.0.remove(&request);
+    }
+
+    /// Puts all records into a digest, in the order of requests.
+    pub fn digest(&self, put: &mut dyn FnMut(u64)) {
+        let mut records: Vec<_> = self.0.iter().collect();
+        records.sort_by_key(|(request, _)| **request);
+        let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
+        for (&request, record) in records {
+            put(request);
+            put(u64::from(record.is_allocated));
+            put(number(record.last_state));
+            put(record.num_released as u64);
+            put(number(record.checkpoint.map(|checkpoint| checkpoint.num_tokens)));
+            put(number(record.checkpoint.map(|checkpoint| checkpoint.position)));
+            put(number(record.shared_tail.map(|tail| tail.position)));
+            put(record.shared_tail.map_or(0, |tail| u64::from(tail.block)));
+            put(record.producer_tail.map_or(0, |(block, _)| u64::from(block)));
+            put(number(record.producer_tail.map(|(_, num_tokens)| num_tokens)));
+        }
+    }
+}
+
+impl TableRecord {
+    /// Checks that the table has the blocks of the record; the error says what is broken.
+    pub fn check(&self, state: &GroupState, num_speculative: usize) -> Result<(), String> {
+        let blocks = &state.blocks;
+        if self.is_allocated && blocks.len() < num_speculative {
+            return Err(format!("a row of {} blocks lacks those for drafts", blocks.len()));
+        }
+        let Some(tail) = self.shared_tail else { return Ok(()) };
+        match blocks.get(tail.position) {
+            Some(block) if block == tail.block || block == NULL_BLOCK => Ok(()),
+            _ => Err(format!("block {} is not where the row shares it", tail.block)),
+        }
+    }
+
+    /// Returns the state from which the next step goes on: the last one before the blocks for drafts.
+    pub fn resumed_state(&self, state: &GroupState, num_speculative: usize) -> Option<BlockId> {
+        let drafts = if self.is_allocated { num_speculative } else { 0 };
+        let position = state.blocks.len().checked_sub(drafts + 1)?;
+        state.blocks.get(position).filter(|&block| block != NULL_BLOCK)
+    }
+
+    /// Whether the block at a position is released when the first `num_skipped` are not needed.
+    pub fn is_skipped(&self, position: usize, num_skipped: usize) -> bool {
+        position < num_skipped
+            && (position >= self.num_released || self.last_state == Some(position))
+    }
+}
+
+/// The sizes that all tables of a group have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct TableShape {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Blocks that drafts write to, at the end of a table with slots.
+    pub num_speculative_blocks: usize,
+}
+
+impl TableShape {
+    /// Returns the position of the running state after a step, and the length of the table.
+    pub fn positions(&self, num_tokens: usize) -> (usize, usize) {
+        let num_blocks = num_tokens.div_ceil(self.block_size);
+        (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
+    }
+
+    /// Returns the positions of blocks for drafts that the step passes, and that move to the end.
+    pub fn drafts_to_move(
+        &self,
+        record: &TableRecord,
+        len: usize,
+        num_tokens: usize,
+    ) -> Range<usize> {
+        let first = len.saturating_sub(self.num_speculative_blocks);
+        let (running, _) = self.positions(num_tokens);
+        let end = running.saturating_sub(usize::from(record.checkpoint.is_some()));
+        if record.is_allocated { first..end.clamp(first, len) } else { first..first }
+    }
+
+    /// Lengthens a table with null blocks up to the running state of the step, and moves the blocks
+    /// for drafts that the step passes to the end.
+    pub fn advance(&self, record: &TableRecord, blocks: &mut GroupBlocks, num_tokens: usize) {
+        let len = blocks.len();
+        let (running, _) = self.positions(num_tokens);
+        if len < running {
+            blocks.push_nulls(running - usize::from(record.checkpoint.is_some()) - len);
+        }
+        for position in self.drafts_to_move(record, len, num_tokens) {
+            if let Some(block) = blocks.replace(position, NULL_BLOCK) {
+                blocks.push(block);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(blocks: &[BlockId]) -> GroupState {
+        GroupState { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
+    }
+
+    #[test]
+    fn a_table_with_slots_has_the_blocks_for_its_drafts() {
+        let record = TableRecord { is_allocated: true, ..TableRecord::default() };
+        assert_eq!(record.check(&held(&[1, 2, 3]), 2), Ok(()));
+        assert_eq!(record.check(&held(&[1, 2]), 2), Ok(()), "its state was released");
+        assert!(record.check(&held(&[1]), 2).is_err());
+        assert_eq!(TableRecord::default().check(&held(&[1]), 2), Ok(()), "it has no slots yet");
+    }
+
+    #[test]
+    fn a_shared_tail_is_where_it_was_found_or_released() {
+        let record = TableRecord {
+            shared_tail: Some(SharedTail { position: 1, block: 7 }),
+            ..TableRecord::default()
+        };
+        for (blocks, is_right) in
+            [(&[1, 7][..], true), (&[1, NULL_BLOCK], true), (&[1, 3], false), (&[7], false)]
+        {
+            assert_eq!(record.check(&held(blocks), 0).is_ok(), is_right, "{blocks:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_goes_on_from_the_last_state_before_the_drafts() {
+        let record = TableRecord { is_allocated: true, ..TableRecord::default() };
+        assert_eq!(record.resumed_state(&held(&[4, 5, 6]), 2), Some(4));
+        assert_eq!(record.resumed_state(&held(&[4, 5, 6, 7]), 2), Some(5));
+        assert_eq!(record.resumed_state(&held(&[4, NULL_BLOCK, 6, 7]), 2), None);
+        assert_eq!(record.resumed_state(&held(&[5, 6]), 2), None);
+        assert_eq!(
+            TableRecord::default().resumed_state(&held(&[4, 5]), 2),
+            Some(5),
+            "no drafts yet"
+        );
+    }
+}
