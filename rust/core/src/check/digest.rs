@@ -1,13 +1,12 @@
-//! A digest of the whole state of a manager, so that a test can show that a refused call changed
-//! nothing.
+//! A digest of the state of a manager, by which tests show that a refused call changed nothing.
 
 use sha2::{Digest, Sha256};
 
 use crate::block::BlockId;
 use crate::manager::Manager;
 
-/// 32 bytes over queues, reference counts, flags, keys, block tables and pending lists. Costs time
-/// in proportion to the pool.
+/// Returns the SHA-256 digest of queues, reference counts, flags, keys, block tables, worker commands
+/// and the number of events, in time proportional to the pool.
 pub fn digest(manager: &Manager) -> [u8; 32] {
     let mut state = Sha256::new();
     let mut put = |value: u64| state.update(value.to_le_bytes());

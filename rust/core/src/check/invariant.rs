@@ -1,45 +1,44 @@
-//! Every invariant of the engine, checked by one function.
-//!
-//! 1. The free queue and the pinned tier are rings that read the same in both directions, and are
-//!    as long as they say; so are the lists of the adaptive order.
-//! 2. Every block but the null block is in exactly one place: in use (referenced), in the free
-//!    queue, in the pinned tier, or in a list of the adaptive order. Nothing is lost: together they are all blocks. The null block
-//!    is in none of them and has no key.
-//! 3. Blocks in the pinned tier are flagged and cached; blocks in the free queue are not flagged.
-//! 4. The index serves, for each key of each block, exactly one block that has the key; the
-//!    blocks with a key stand in one line, and all but the first are marked as duplicates.
-//! 5. The number of cached blocks is counted right, and the index has no aliases entries.
-//! 6. A request holds only blocks that are in the pool, and each block has at least as many
-//!    references as requests hold it. Blocks beyond those cached for a request are held by it
-//!    alone and carry no hash of a full block: no hash stands on a block that a writer owns. Where
-//!    blocks are states, hashes name prefixes of any length, and what a writer owns is the kind's.
-//! 7. A request has a table for every group, and its cached blocks do not outnumber its blocks,
-//!    unless others wrote to its tables.
-//! 8. What is listed for zeroing are blocks of the pool; both ends of a copy are in use.
-//! 9. A request's tables are what the kinds of their groups promise.
-//! 10. A block that a segment of a chain lists names that segment and serves its own key, that of
-//!     its position; no segment that lost blocks before a child of it can be extended.
-//! 11. Blocks of another priority than the default stand on the rung of theirs, those above it are
-//!     no more than the protected share, and none is there whose time has ended.
-//! 12. The blocks of the sample are those whose tags say so.
+//! The invariants of the engine, numbered as in docs/architecture.md.
 
 use std::collections::HashMap;
 
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::group::Group;
 use crate::manager::Manager;
 use crate::pool::BlockPool;
 use crate::request::{GroupState, RequestBlocks, RequestId};
 
-/// Checks every invariant; the error says what is broken, where, and which of the above that is.
+type Holders = HashMap<BlockId, u32>;
+
+/// Checks every invariant. The error says what is broken, where, and the number of the invariant.
 pub fn check(manager: &Manager) -> Result<(), String> {
     let pool = manager.pool();
-    numbered("1", check_rings(pool))?;
+    numbered("1", check_lists(pool))?;
     numbered("2 or 3", check_places(pool))?;
+    numbered("2 or 3", check_pinned(pool))?;
     numbered("4 or 5", pool.index().check(pool.blocks()))?;
-    numbered("6 or 7", check_requests(manager))?;
-    numbered("8", check_orders(manager))?;
+    numbered("6 or 7", {
+        let mut requests = manager.requests.iter();
+        holders(manager).and_then(|holders| {
+            requests.try_for_each(|(&id, held)| check_request(manager, id, held, &holders))
+        })
+    })?;
+    numbered("8", check_worker_commands(manager))?;
     numbered("10", pool.index().check_trie(pool.blocks()))?;
     numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.blocks())))
+}
+
+/// Checks invariants 6, 7 and 9 of a request whose tables were written directly, once for each
+/// write.
+pub fn check_direct_writes(manager: &mut Manager, request: RequestId) -> Result<(), String> {
+    numbered("6 or 7", {
+        let held = manager.requests.get(&request);
+        holders(manager).and_then(|holders| {
+            held.map_or(Ok(()), |held| check_request(manager, request, held, &holders))
+        })
+    })?;
+    manager.accept_direct_writes(request);
+    Ok(())
 }
 
 fn numbered(which: &str, checked: Result<(), String>) -> Result<(), String> {
@@ -50,7 +49,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-fn check_rings(pool: &BlockPool) -> Result<(), String> {
+/// Invariant 1: lists read the same in both directions and count right.
+fn check_lists(pool: &BlockPool) -> Result<(), String> {
     let queue = pool.eviction.queue();
     for (name, list) in [("free queue", &queue.free), ("pinned tier", &queue.pinned)] {
         let forward: Vec<_> = list.iter(&pool.blocks).take(pool.num_blocks() + 1).collect();
@@ -69,20 +69,14 @@ fn check_rings(pool: &BlockPool) -> Result<(), String> {
     })
 }
 
+/// Invariant 2: every block but the null block is in exactly one place. The null block has no key.
 fn check_places(pool: &BlockPool) -> Result<(), String> {
     let mut places = vec![0_u32; pool.num_blocks()];
-    for block in pool.free_blocks() {
-        places[block as usize] += 1;
-        ensure(!pool.blocks().is_pinned(block), || format!("free block {block} is flagged"))?;
-    }
     for block in pool.listed_blocks() {
-        places[block as usize] += 1;
         ensure(pool.blocks().is_cached(block), || format!("listed block {block} is not cached"))?;
     }
-    for block in pool.pinned_blocks() {
+    for block in pool.free_blocks().chain(pool.listed_blocks()).chain(pool.pinned_blocks()) {
         places[block as usize] += 1;
-        let is_kept = pool.blocks().is_pinned(block) && pool.blocks().is_cached(block);
-        ensure(is_kept, || format!("pinned block {block} is not flagged or not cached"))?;
     }
     for (block, &queued) in places.iter().enumerate().skip(1) {
         let block = block as BlockId;
@@ -95,28 +89,24 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     ensure(null_is_apart, || "the null block is queued or cached".into())
 }
 
-fn check_requests(manager: &Manager) -> Result<(), String> {
-    let holders = holders(manager)?;
-    let mut requests = manager.requests.iter();
-    requests.try_for_each(|(id, held)| check_request(manager, *id, held, &holders))
-}
-
-/// Checks the tables of a request that others wrote to, before it goes on; each write is looked at
-/// once.
-pub fn check_direct_writes(manager: &mut Manager, request: RequestId) -> Result<(), String> {
-    numbered("6 or 7", {
-        let held = manager.requests.get(&request);
-        holders(manager).and_then(|holders| {
-            held.map_or(Ok(()), |held| check_request(manager, request, held, &holders))
-        })
-    })?;
-    manager.accept_direct_writes(request);
+/// Invariant 3: pinned blocks are flagged and cached, blocks in the free queue are not flagged.
+fn check_pinned(pool: &BlockPool) -> Result<(), String> {
+    let blocks = pool.blocks();
+    for block in pool.free_blocks() {
+        ensure(!blocks.is_pinned(block), || format!("free block {block} is flagged"))?;
+    }
+    for block in pool.pinned_blocks() {
+        ensure(blocks.is_pinned(block) && blocks.is_cached(block), || {
+            format!("pinned block {block} is not flagged or not cached")
+        })?;
+    }
     Ok(())
 }
 
-/// How many tables each block is in, which is at most as many as it has references.
-fn holders(manager: &Manager) -> Result<HashMap<BlockId, u32>, String> {
-    let mut holders: HashMap<BlockId, u32> = HashMap::new();
+/// Invariant 6: blocks in tables are in the pool, each with a reference for every table that it is in.
+/// Returns the number of tables of each.
+fn holders(manager: &Manager) -> Result<Holders, String> {
+    let mut holders = Holders::new();
     for held in manager.requests.values() {
         for block in held.iter_held_back() {
             *holders.entry(block).or_default() += 1;
@@ -136,9 +126,9 @@ fn holders(manager: &Manager) -> Result<HashMap<BlockId, u32>, String> {
 
 fn check_request(
     manager: &Manager,
-    id: u64,
+    id: RequestId,
     held: &RequestBlocks,
-    holders: &HashMap<BlockId, u32>,
+    holders: &Holders,
 ) -> Result<(), String> {
     let num_groups = manager.config().groups.len();
     ensure(held.groups.len() == num_groups, || {
@@ -146,31 +136,50 @@ fn check_request(
     })?;
     for (group, state) in manager.groups.iter().zip(&held.groups) {
         numbered("9", group.check(id, state))?;
-        let GroupState { blocks, num_cached_blocks } = state;
-        let cached = num_cached_blocks.unwrap_or(0);
-        ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
-            format!(
-                "request {id} has {cached} of {} blocks cached in group {}",
-                blocks.len(),
-                group.id
-            )
-        })?;
-        let block_size = group.block_size;
-        if group.is_state {
-            continue;
-        }
-        let (first, own) = blocks.tail_from(cached);
-        for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
-            let covered = manager.pool().blocks().hash_num_tokens(*block).unwrap_or(0);
-            ensure(covered < (i + 1) * block_size && holders[block] == 1, || {
-                format!("request {id} writes to block {block}, which is shared or cached")
-            })?;
-        }
+        check_num_cached(manager, id, group, state)?;
+        check_writable(manager, id, group, state, holders)?;
     }
     Ok(())
 }
 
-fn check_orders(manager: &Manager) -> Result<(), String> {
+/// Invariant 7: a table has no more cached blocks than blocks, unless it was written directly.
+fn check_num_cached(
+    manager: &Manager,
+    id: RequestId,
+    group: &Group,
+    GroupState { blocks, num_cached_blocks }: &GroupState,
+) -> Result<(), String> {
+    let cached = num_cached_blocks.unwrap_or(0);
+    ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
+        let (len, group) = (blocks.len(), group.id);
+        format!("request {id} has {cached} of {len} blocks cached in group {group}")
+    })
+}
+
+/// Invariant 6: a request alone holds the blocks that it still writes to, and they have no hash of a
+/// full block. The check leaves states out: their hashes stand for prefixes of any length.
+fn check_writable(
+    manager: &Manager,
+    id: RequestId,
+    group: &Group,
+    state: &GroupState,
+    holders: &Holders,
+) -> Result<(), String> {
+    if group.is_state {
+        return Ok(());
+    }
+    let (first, own) = state.blocks.tail_from(state.num_cached_blocks.unwrap_or(0));
+    for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
+        let covered = manager.pool().blocks().hash_num_tokens(*block).unwrap_or(0);
+        ensure(covered < (i + 1) * group.block_size && holders[block] == 1, || {
+            format!("request {id} writes to block {block}, which is shared or cached")
+        })?;
+    }
+    Ok(())
+}
+
+/// Invariant 8: blocks to zero are in the pool, and both ends of a copy are in use.
+fn check_worker_commands(manager: &Manager) -> Result<(), String> {
     let is_outside = |block: BlockId| block as usize >= manager.pool().num_blocks();
     if let Some(block) = manager.commands.to_zero().find(|&block| is_outside(block)) {
         return Err(format!("block {block} is listed for zeroing, outside the pool"));
@@ -189,13 +198,14 @@ mod tests {
     use crate::{AllocateArgs, GroupSpec, ManagerConfig, Policy, RequestView};
 
     const RUNNING: u64 = 1;
-    /// A cached block and the one that request 1 writes to, of 11 blocks.
+    /// A cached block of the running request.
     const CACHED: BlockId = 1;
+    /// The block that the running request writes to.
     const WRITTEN: BlockId = 3;
     const FREE: BlockId = 9;
 
-    /// A manager whose first request has two full blocks and one that it writes to; the blocks of
-    /// the second one are in the pinned tier.
+    /// Returns a manager whose first request has two full blocks and one that it writes to. The
+    /// blocks of its second request, which ended, are pinned.
     fn manager() -> Manager {
         let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
         let config =
@@ -216,16 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_right_is_found_right() {
+    fn an_intact_manager_passes() {
         assert_eq!(check(&manager()), Ok(()));
         assert_eq!(manager().pool().num_pinned_blocks(), 2);
     }
 
-    /// What is reported, which invariant that is, and how to break it.
+    /// Part of the report, the number of the invariant, and a change that breaks it.
     type Plant = (&'static str, &'static str, fn(&mut Manager, CacheKey));
 
     #[test]
-    fn every_planted_violation_is_found_and_named() {
+    fn every_planted_violation_is_reported_with_its_number() {
         let key = CacheKey { hash: BlockHash([7, 0, 0, 0]), group: 0 };
         let plants: [Plant; 16] = [
             ("the free queue counts 5 blocks and links 4", "1", |m, _| {
@@ -274,11 +284,10 @@ mod tests {
         }
     }
 
-    /// How a table of a kind that keeps it otherwise than most may be broken.
     type Break = fn(&mut GroupState);
 
     #[test]
-    fn what_a_kind_promises_of_its_tables_is_checked() {
+    fn tables_are_checked_for_what_their_kinds_promise() {
         let states = GroupSpec::new("mamba", 4).with(crate::Size::NumSpeculativeBlocks, 2);
         let buffer = GroupSpec::new("circular_buffer", 4);
         let plants: [(GroupSpec, &str, Break); 3] = [
@@ -308,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_found() {
+    fn a_missing_table_is_reported() {
         let mut manager = manager();
         held(&mut manager).groups.clear();
         assert_eq!(

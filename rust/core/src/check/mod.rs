@@ -1,4 +1,4 @@
-//! Looks at the whole of a manager from outside: its invariants, and a digest of its state.
+//! Checks of a whole manager: its invariants, and a digest of its state.
 
 mod digest;
 mod invariant;

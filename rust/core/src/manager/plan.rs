@@ -1,4 +1,4 @@
-//! What follows from a configuration before a manager serves its first request.
+//! What follows from a configuration: groups, sizes and caching rules.
 
 use super::config::ManagerConfig;
 use super::policy::Retention;
@@ -10,15 +10,14 @@ use crate::group::{
 use crate::lookup::SpecGroup;
 use crate::pool::Mark;
 
-/// The checked configuration and what follows from it. Sizes in tokens.
+/// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub spec_groups: Vec<SpecGroup>,
     pub scheduler_block_size: usize,
     pub hash_block_size: usize,
-    /// Hits are multiples of this many tokens.
+    /// Tokens of which the length of a hit is a multiple.
     pub hit_alignment: usize,
-    /// Which blocks become cached.
     pub rules: CacheRules,
     /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
     pub num_reprefillable_tokens: usize,
@@ -30,7 +29,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A plan and the groups that it is for.
+    /// Returns the plan and the groups, or [`Error::Config`].
     pub fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
         GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
         let mut groups = groups(config)?;
@@ -103,8 +102,8 @@ impl Plan {
     }
 }
 
-/// The groups of a configuration. Which of them drop the last block of a hit: those marked for it;
-/// if none is marked, all do.
+/// Returns the groups of a configuration. With EAGLE, hits drop their last block in the EAGLE
+/// groups, or in all groups if none is one.
 fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let none_marked = !config.groups.iter().any(|group| group.is_eagle_group);
     let drops = config.use_eagle || config.drops_flagged_groups && !none_marked;
@@ -134,10 +133,10 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     config.groups.iter().enumerate().map(group).collect()
 }
 
-/// Whether hits can end inside blocks: where some kind asks for it, and every other can do it or
-/// has blocks of one hash.
+/// Whether hits can end inside blocks: some kind asks for it, and each other kind supports it or has
+/// blocks of one hash.
 fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
-    // Where ranks share the blocks of the other groups out, those are larger.
+    // The blocks of the other groups are larger where ranks divide them.
     let is_larger = |block_size: usize| match config.dcp_world_size {
         1 => block_size > hash_block_size,
         _ => block_size >= hash_block_size,
@@ -159,7 +158,7 @@ fn share_hashes(groups: &[Group]) -> bool {
     sizes.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// What tails cost in a model, where they are graded.
+/// Returns what tails cost in a model, under adaptive retention.
 fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     if config.policy.retention != Retention::Adaptive {
         return None;
@@ -169,12 +168,13 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     let per_token: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
     let blocks: usize =
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
-    // Without other groups, tails compete with tails alone: any common measure will do.
+    // Without other groups, tails compete with tails only: any common measure will do.
     let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
     Some(ValueModel { tail_cost: blocks as f64 / per_token, kept_bins: KeptBins::ALL })
 }
 
-/// What a block of each group is by default: sampled are those that a hit needs all of.
+/// Returns the default class of a block of each group. Shadow caches sample the groups that need
+/// the whole prefix for a hit, or all if every group needs a tail only.
 pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
     let is_tail = |group: &Group| group.is_sparse;
     let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
@@ -186,7 +186,7 @@ pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
     groups.iter().map(mark).collect()
 }
 
-/// Groups that are looked up together drop together; those that are not looked up do not drop.
+/// Lets groups that are looked up together drop their last block together, and no others.
 fn drop_together(groups: &mut [Group], spec_groups: &[SpecGroup]) {
     groups.iter_mut().for_each(|group| group.set_drops_eagle_block(false));
     for spec_group in spec_groups {

@@ -1,5 +1,5 @@
-//! What retention came to so far: where blocks are, what was evicted, and what adaptive retention
-//! decided.
+//! Statistics of retention: how many blocks are in which state, what was evicted, and what adaptive
+//! retention decided.
 
 use super::Manager;
 use super::args::AllocateArgs;
@@ -7,29 +7,29 @@ use crate::group::Group;
 use crate::pool::{Ordering, SampleCounts};
 use crate::request::RequestView;
 
-/// Counts of cached blocks, or of evictions.
+/// Numbers of cached blocks or of evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ByKind {
-    /// Of groups that need all of a prefix for a hit.
+    /// Those of groups that need the whole prefix for a hit.
     pub full: u64,
-    /// Of windows, chunks and states, of which a hit needs what is at its end.
+    /// Those of windows, chunks and states, whose hits need a tail only.
     pub tail: u64,
 }
 
-/// Prompt tokens of requests when they were admitted.
+/// Tokens of all requests, counted when they were admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Admitted {
-    /// All of them.
+    /// Prompt tokens.
     pub prompt_tokens: u64,
-    /// Those that were hit.
+    /// Prompt tokens that were hit.
     pub hit_tokens: u64,
 }
 
 impl Admitted {
-    /// A request gets its first blocks. One that comes back after it generated tokens hits its own
-    /// blocks, and is not counted again.
+    /// Counts a request that gets its first blocks. A preempted request, which has generated tokens
+    /// and hits its own blocks, was counted before.
     pub(super) fn count(&mut self, request: &RequestView<'_>, args: &AllocateArgs<'_>) {
         if request.num_tokens == request.num_prompt_tokens {
             self.prompt_tokens += request.num_prompt_tokens as u64;
@@ -38,31 +38,31 @@ impl Admitted {
     }
 }
 
-/// What retention came to.
+/// Statistics of retention since the manager was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionReport {
-    /// The ordering in force; `None` without adaptive retention.
+    /// The scoring function in force; `None` without adaptive retention.
     pub ordering: Option<Ordering>,
-    /// Blocks that somebody uses.
+    /// Blocks in use.
     pub in_use: u64,
-    /// Free cached blocks, but for those that are held.
+    /// Free cached blocks that are neither pinned nor protected.
     pub waiting: ByKind,
-    /// Free cached blocks that are recycled last: pinned, or held for a request that runs.
+    /// Free cached blocks that are evicted last: pinned, or protected while a request runs.
     pub held: u64,
     /// Free blocks without a key.
     pub empty: u64,
-    /// Evictions since they are counted by kind: always, with adaptive retention; else since
-    /// [`crate::BlockPool::count_evictions_by_group`].
+    /// Evictions; without adaptive retention, those since
+    /// [`crate::BlockPool::count_evictions_by_group`] was called.
     pub evictions: ByKind,
-    /// Hits at admission.
+    /// Tokens of admitted requests.
     pub admitted: Admitted,
-    /// What the sample counted; `None` without adaptive retention.
+    /// Counts of the shadow caches; `None` without adaptive retention.
     pub sample: Option<SampleCounts>,
 }
 
 impl Manager {
-    /// What retention came to so far, in time proportional to the pool.
+    /// Returns the statistics, in time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = self.pool.statistics();
         let adaptive = self.pool.adaptive();
@@ -80,7 +80,7 @@ impl Manager {
     }
 }
 
-/// What is counted for each group, by kind.
+/// Returns the sums over groups of each kind.
 fn by_kind(groups: &[Group], counts: impl Iterator<Item = u64>) -> ByKind {
     let mut sums = ByKind::default();
     for (group, count) in groups.iter().zip(counts) {
