@@ -1,4 +1,4 @@
-//! Chains of block hashes, compared with those of a slow encoder.
+//! Chains of block hashes, compared with those of a naive encoder.
 
 use arbitrary::{Arbitrary, Unstructured};
 use kvoxide_core::BlockHash;
@@ -12,11 +12,11 @@ struct Input {
     algorithm: u8,
     parent: [u8; 32],
     tokens: Vec<Token>,
-    /// How often the tokens are repeated: blocks of more than a frame.
+    /// How often the tokens are repeated, so that some blocks exceed a pickle frame.
     repeats: u16,
     block_size: u16,
     num_lookahead_tokens: u8,
-    /// Strings and tuples that keys can have in common.
+    /// Strings and tuples that several keys refer to.
     objects: Vec<Item>,
     keys: Vec<Option<Vec<Item>>>,
     salt: Option<String>,
@@ -29,7 +29,7 @@ enum Token {
     Small(u8),
     Medium(u16),
     Large(i32),
-    /// At an end of the numbers that an encoding writes in so many bytes.
+    /// A number at which an encoding needs more bytes, or next to one.
     Edge {
         which: u8,
         more: u8,
@@ -44,14 +44,15 @@ enum Item {
     Int(i64),
     Bytes(Vec<u8>),
     Text(String),
-    /// Lengths around the end of a frame.
+    /// A text about as long as a frame; the number is the difference.
     LongText(i8),
+    /// Bytes about as long as a frame.
     LongBytes(i8),
-    /// All small objects, and so many texts besides, each of them twice.
+    /// All small objects and a number of texts, each of them twice.
     All(u16),
-    /// One of the objects before.
+    /// One of the earlier objects.
     Object(u8),
-    /// A tuple of so many of the objects before.
+    /// A tuple of earlier objects.
     Tuple(Vec<u8>),
 }
 
@@ -59,7 +60,7 @@ const MAX_TOKENS: usize = 14_000;
 const MAX_BLOCKS: usize = 24;
 const FRAME: usize = 1 << 16;
 const EDGES: [i64; 8] = [24, 1 << 7, 1 << 8, 1 << 15, 1 << 16, 1 << 31, 1 << 32, 1 << 39];
-/// Objects of a memo that outgrows the references of one byte.
+/// More objects than a memo can refer to with one byte.
 const MAX_OBJECTS: usize = 400;
 
 /// Hashes the chain that `data` describes with the engine and with the reference.
@@ -84,7 +85,7 @@ fn check_chain(input: &Input, algorithm: HashAlgorithm, tokens: &[i64], block_si
     assert_eq!(bytes(chain.hash(algorithm), algorithm), expected(&chain, algorithm));
 }
 
-/// A hasher extends chains in steps; the first key holds the salt.
+/// Checks a hasher that extends the chain in steps. Only the first key has the salt.
 fn check_hasher(input: &Input, algorithm: HashAlgorithm, tokens: &[i64], block_size: usize) {
     let extra = ExtraKeys { lora: input.lora.clone(), cache_salt: input.salt.clone() };
     let hasher = BlockHasher::new(algorithm, block_size, "seed");
@@ -119,7 +120,7 @@ fn bytes(hashes: Vec<BlockHash>, algorithm: HashAlgorithm) -> Vec<Vec<u8>> {
     hashes.iter().map(|hash| hash.to_bytes()[..algorithm.hash_len()].to_vec()).collect()
 }
 
-/// The hashes of a chain by the slow encoders.
+/// Returns the hashes of a chain by the naive encoders.
 fn expected(chain: &Chain<'_>, algorithm: HashAlgorithm) -> Vec<Vec<u8>> {
     let mut parent = chain.parent.to_vec();
     let mut hashes = Vec::new();
@@ -262,7 +263,7 @@ fn made(item: &Item, identity: Identity, objects: &[Key]) -> Key {
             Key::Tuple(identity, [once.clone(), once].concat())
         }
         Item::Object(number) => object(*number),
-        // Few, or tuples of tuples would grow without end.
+        // At most five items, because tuples of tuples grow exponentially.
         Item::Tuple(numbers) => {
             let items = numbers.iter().take(5).map(|&number| object(number));
             Key::Tuple(identity, items.filter(|item| depth(item) < 3).collect())

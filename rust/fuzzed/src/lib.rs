@@ -1,12 +1,12 @@
-//! What the fuzz targets do with their input. `rust/fuzz` calls these functions with what a fuzzer
-//! makes up, `tests/corpus.rs` with what it found before. They panic where something is wrong.
+//! The fuzz targets. `rust/fuzz` runs them on new inputs, `tests/corpus.rs` on inputs that a fuzzer
+//! found before. They panic on a wrong result.
 
 pub mod hashes;
 pub mod manager;
 mod pickle;
 pub mod trace;
 
-/// A fuzz target: its name and what it does with its input.
+/// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.

@@ -1,6 +1,6 @@
-//! Pickles of protocol 5, the slow way: first every opcode, then the frames around them.
+//! A naive encoder of pickles of protocol 5: it writes all opcodes first and frames them then.
 
-/// A Python value. Strings and tuples with an equal number are the same object.
+/// A Python value. Strings and tuples with the same number are one object.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `None`.
@@ -9,24 +9,24 @@ pub enum Value {
     Int(i64),
     /// A byte string.
     Bytes(Option<usize>, Vec<u8>),
-    /// A text.
+    /// A string.
     Text(Option<usize>, String),
     /// A tuple.
     Tuple(Option<usize>, Vec<Value>),
 }
 
-/// Some bytes of a pickle.
+/// Bytes that no frame boundary divides.
 struct Piece {
     bytes: Vec<u8>,
-    /// Whether a value begins here, so that a frame that is long enough ends before it.
+    /// Whether a value begins here, before which a frame of the target length ends.
     begins_value: bool,
-    /// Whether it stands between frames.
+    /// Whether the bytes stand outside frames.
     is_unframed: bool,
 }
 
 const FRAME_TARGET: usize = 1 << 16;
 
-/// `pickle.dumps(value, protocol=5)`.
+/// Returns `pickle.dumps(value, protocol=5)`.
 pub fn pickled(value: &Value) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.value(value);
@@ -58,7 +58,7 @@ impl Writer {
         if self.refers(object) {
             return;
         }
-        // A mark, or nothing, so that the tuple begins before its first item.
+        // Longer tuples begin with a mark. The empty piece keeps the position of others' beginning.
         self.more(if items.len() > 3 { vec![b'('] } else { vec![] });
         items.iter().for_each(|item| self.value(item));
         self.more(vec![[b't', 0x85, 0x86, 0x87][if items.len() > 3 { 0 } else { items.len() }]]);

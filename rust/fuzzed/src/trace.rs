@@ -1,15 +1,15 @@
-//! The reader of traces: it takes exactly what its format is, and what it takes can be played.
+//! The reader of traces: it accepts exactly the lines of its format, and replays run on them.
 
 use kvoxide_core::{GroupSpec, Policy};
-use kvoxide_replay::scheduler::{Control, Settings, run as play};
+use kvoxide_replay::scheduler::{Control, Settings, run as replay};
 use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Trace, TraceRequest};
 use serde_json::{Value, json};
 
-/// Requests and tokens of a trace that is short enough to be played.
-const MAX_PLAYED: usize = 8;
-const MAX_PLAYED_TOKENS: usize = 2_000;
+/// Most requests and tokens of a trace that is replayed.
+const MAX_REPLAYED: usize = 8;
+const MAX_REPLAYED_TOKENS: usize = 2_000;
 
-/// Reads every line, and plays the requests that were read.
+/// Reads every line, and replays the requests that were read.
 pub fn run(data: &[u8]) {
     let mut trace = Trace::default();
     let mut prompts = Vec::new();
@@ -29,10 +29,10 @@ pub fn run(data: &[u8]) {
             Err(error) => assert!(FIELDS.contains(&error.field.as_str()), "{error:?}"),
         }
     }
-    check_play(&trace);
+    check_replay(&trace);
 }
 
-/// A prompt that has ids.
+/// The sizes of a prompt that consists of hash ids.
 struct Lengths {
     tokens: usize,
     generated: usize,
@@ -55,12 +55,12 @@ fn lengths(request: &TraceRequest) -> Option<Lengths> {
     })
 }
 
-/// Whether some number of tokens per id fits all prompts: if any does, the least that each of them
-/// allows by itself, and the largest of these, is one.
+/// Whether some number of tokens per id fits all prompts. If any does, the largest of the prompts'
+/// least ones fits.
 fn is_possible(prompts: &[Lengths]) -> bool {
-    let said = prompts.iter().find_map(|prompt| prompt.width);
+    let given = prompts.iter().find_map(|prompt| prompt.width);
     let least = prompts.iter().map(|prompt| prompt.tokens.div_ceil(prompt.num_ids)).max();
-    let Some(width) = said.or(least) else { return true };
+    let Some(width) = given.or(least) else { return true };
     let fits = |prompt: &Lengths| {
         prompt.tokens.div_ceil(width) == prompt.num_ids
             && prompt.largest_id < i64::MAX / width as i64
@@ -74,7 +74,7 @@ fn is_possible(prompts: &[Lengths]) -> bool {
 const FIELDS: [&str; 6] =
     ["", "input_length", "output_length", "hash_ids", "output_hash_ids", "prompt_token_ids"];
 
-/// The format, written down once more.
+/// Whether a line has the format: a second implementation of it.
 fn is_request(line: &[u8]) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(line) else { return false };
     let length = |name: &str, least: u64| {
@@ -135,10 +135,10 @@ fn check_request(request: &TraceRequest) {
     assert_eq!(again.as_ref(), Ok(request));
 }
 
-fn check_play(trace: &Trace) {
+fn check_replay(trace: &Trace) {
     let tokens = |request: &TraceRequest| request.prompt.len() + request.output_length;
-    let is_short = trace.requests().len() <= MAX_PLAYED;
-    if !is_short || trace.requests().iter().map(tokens).sum::<usize>() > MAX_PLAYED_TOKENS {
+    let is_short = trace.requests().len() <= MAX_REPLAYED;
+    if !is_short || trace.requests().iter().map(tokens).sum::<usize>() > MAX_REPLAYED_TOKENS {
         return;
     }
     let settings = Settings {
@@ -150,11 +150,11 @@ fn check_play(trace: &Trace) {
         report_from: 0,
         has_bound: true,
     };
-    let played = play(trace, &settings, &Control::default());
-    assert_eq!(played.is_ok(), trace.tokens_per_id().is_ok(), "{played:?}");
-    let Ok(report) = played else { return };
-    let played = report.requests.len();
-    assert_eq!(played, trace.requests().len());
+    let replayed = replay(trace, &settings, &Control::default());
+    assert_eq!(replayed.is_ok(), trace.tokens_per_id().is_ok(), "{replayed:?}");
+    let Ok(report) = replayed else { return };
+    let replayed = report.requests.len();
+    assert_eq!(replayed, trace.requests().len());
     let hits: usize = report.counted().filter_map(|request| request.hit_tokens).sum();
     let bound = report.bound.expect("it was asked for");
     assert!(hits <= bound.num_hit_tokens(), "{hits} tokens hit, {bound:?}");

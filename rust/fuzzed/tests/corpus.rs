@@ -1,4 +1,4 @@
-//! What fuzzers found, once more: each input of the archives in `rust/fuzz/corpus` through its target.
+//! Runs each fuzz target on the inputs of its archive in `rust/fuzz/corpus`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
-//! The decisions of an engine that agreed with vLLM's manager over millions of calls, recorded: what
-//! random traffic leaves behind after every call. A change that is not meant to change decisions
-//! changes none of them. One that is meant to has to agree with vLLM first (docs/sameness.md), and
-//! then records anew: `KVOXIDE_RECORD=1 cargo test --test recorded_decisions`.
+//! Recorded decisions: hashes of the results and states of random traffic, of an engine that agreed
+//! with vLLM's manager over millions of calls. A change of decisions has to agree with vLLM first
+//! (docs/sameness.md). Then `KVOXIDE_RECORD=1 cargo test --test recorded_decisions` records anew.
 
 mod traffic;
 
@@ -19,7 +18,7 @@ use traffic::{call, config};
 const NUM_CASES: usize = 4000;
 
 #[test]
-fn decisions_are_those_that_were_recorded() {
+fn decisions_are_as_recorded() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded_decisions.txt");
     let decided = decisions();
     if std::env::var_os("KVOXIDE_RECORD").is_some() {

@@ -1,20 +1,20 @@
-//! Calls as the fuzzer gives them.
+//! Calls that the fuzzer makes up.
 
 use arbitrary::Arbitrary;
 
 /// A number of tokens or blocks.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Amount {
-    /// What a scheduler would give.
+    /// The number that a scheduler would give.
     Fitting,
-    /// A small number, whether it fits or not.
+    /// A small number.
     Small(u8),
     /// Any number.
     Any(u64),
 }
 
 impl Amount {
-    /// The number, where `fitting` is what a scheduler would give.
+    /// Returns the number; `fitting` is what a scheduler would give.
     pub fn tokens(self, fitting: usize) -> usize {
         match self {
             Self::Fitting => fitting,
@@ -24,62 +24,61 @@ impl Amount {
     }
 }
 
-/// Which request a call is about; reduced to those that there are.
+/// The request that a call is about, modulo the number of requests.
 pub type Which = u8;
 
 /// One call.
 #[derive(Arbitrary, Clone, Debug)]
 pub enum Call {
-    /// The scheduler's step: looks a waiting request up and admits it, or serves a running one.
+    /// A scheduler's step: looks up and admits a waiting request, or serves a running one.
     Step { which: Which, tokens: u8, lookahead: u8, delay: bool },
-    /// A new prompt under an id that may be in use: one of four families, of which it shares a part.
+    /// Frees a request and gives its id a new prompt, which shares a part with its family of four.
     Replace { which: Which, family: u8, len: u16, shared: u16, num_prompt_tokens: Amount },
-    /// More tokens of output.
+    /// Appends output tokens.
     Append { which: Which, tokens: u8 },
-    /// What the scheduler counts.
+    /// Sets the scheduler's counts of a request.
     Count { which: Which, computed: Amount, in_flight: Amount, boundary: Amount },
-    /// A look-up, by the memo and without it.
+    /// Looks up a request, with its memo and without.
     LookUp { which: Which, max_length: Amount },
-    /// Any allocation, with a hit or without.
+    /// Allocates with arbitrary arguments.
     Allocate(Allocation),
-    /// The hit of a request, cut.
+    /// Cuts the hit of a request.
     Truncate { which: Which, tokens: Amount },
-    /// How many blocks an allocation would take.
+    /// Reads how many blocks an allocation would take.
     Demand { which: Which, tokens: Amount, computed: Amount, cap: bool, with_hit: bool },
-    /// What of a request is cached from now on.
+    /// Caches the full blocks of a request.
     CacheBlocks { which: Which, computed: Amount },
-    /// The end of a request.
+    /// Frees a request.
     Free { which: Which },
-    /// The end of a request whose blocks are kept for now.
+    /// Ends a request and keeps its blocks.
     Pop { which: Which },
-    /// Gives kept blocks back: the last so many.
+    /// Releases the last of the kept blocks.
     Release { blocks: u8, to_back: bool },
-    /// Gives any block back.
+    /// Releases arbitrary blocks.
     ReleaseAny { blocks: Vec<u16> },
-    /// Blocks outside any request.
+    /// Takes blocks for no request.
     Take { blocks: Amount },
-    /// One more reference.
+    /// Adds a reference to cached blocks.
     Touch { blocks: Vec<u16> },
-    /// Gives back what left a window.
+    /// Releases blocks that left a window.
     Skip { which: Which, computed: Amount },
-    /// Out of the prefix cache.
+    /// Evicts blocks by id.
     Evict { blocks: Vec<u16> },
-    /// Everything out of the prefix cache.
+    /// Resets the prefix cache.
     Reset,
-    /// Lists blocks for zeroing again, and takes the list.
+    /// Lists blocks for zeroing again and takes the list.
     Zero { which: Which, start: Amount },
-    /// What can be read.
+    /// Reads counts, events and observations.
     Read { which: Which },
-    /// A scheduling step starts.
+    /// Begins a scheduling step.
     StartStep,
-    /// The copies that are due, whose blocks are kept until they are released.
+    /// Takes the copies that are due and keeps their blocks.
     TakeCopies,
-    /// What a connector may read, and what of a request that ends.
+    /// Takes the blocks that a connector may read.
     TakeOffloads { which: Which },
-    /// What a request asks for from now on: a priority, and for how many tenths of a second; 0 for
-    /// ever.
-    Claim { which: Which, priority: u8, tenths: u8 },
-    /// Time goes by.
+    /// Sets the priority of a request and its time to live in tenths of a second; 0 is for ever.
+    SetPriority { which: Which, priority: u8, tenths: u8 },
+    /// Lets time pass.
     Wait { milliseconds: u16 },
 }
 

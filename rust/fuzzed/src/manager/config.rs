@@ -1,4 +1,4 @@
-//! Configurations of all kinds of groups and policies, possible ones and others.
+//! Configurations with all kinds of groups and policies, valid or not.
 
 use arbitrary::Arbitrary;
 use kvoxide_core::group::{Caching, kinds};
@@ -6,7 +6,7 @@ use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention};
 
 use super::call::Amount;
 
-/// A configuration as the fuzzer gives it.
+/// A configuration that the fuzzer makes up.
 #[derive(Arbitrary, Debug)]
 pub struct Config {
     num_blocks: u8,
@@ -28,9 +28,9 @@ pub struct Config {
 
 #[derive(Arbitrary, Debug)]
 struct Group {
-    /// As a share of all kinds.
+    /// A position in the list of kinds, scaled to 32 bits.
     kind: u32,
-    /// As a power of two.
+    /// An exponent of two.
     block_size: u8,
     window: u16,
     extra_retained_tokens: Amount,
@@ -40,11 +40,12 @@ struct Group {
     dcp_sharded: Option<bool>,
 }
 
-/// The drop that stands for adaptive retention: another field would change what the corpus says.
+/// The value of `pin_min_drop_size` that stands for adaptive retention, because a field of its own
+/// would change the meaning of the corpus.
 const ADAPTIVE: u8 = 7;
 
 impl Config {
-    /// What the manager is asked for.
+    /// Returns the configuration of the manager.
     pub fn manager_config(&self) -> ManagerConfig {
         let [enable_caching, use_eagle, needs_zeroing, keep_tail, observe, enable_events] =
             self.switches;
@@ -56,7 +57,7 @@ impl Config {
             max_in_flight_tokens: self.max_in_flight_tokens.map(|tokens| tokens.tokens(64)),
             enable_caching,
             use_eagle,
-            // Most have one rank.
+            // Most configurations have one rank.
             dcp_world_size: [1, 1, 1, 1, 1, 0, 2, 4][usize::from(self.dcp_world_size % 8)],
             enable_mamba_shared_prefix_checkpoint: self.keeps_boundary_states,
             num_prefill_lookahead: usize::from(self.num_prefill_lookahead % 8),

@@ -1,7 +1,7 @@
-//! The manager under any calls: after each of them every invariant holds, one that is refused has
-//! changed nothing, and in the end every block is free again.
+//! A manager under arbitrary calls: every invariant holds after each call, a refused call changes
+//! nothing, and every block is free in the end.
 
-#[expect(missing_docs, reason = "fields are named after the arguments that they give")]
+#[expect(missing_docs, reason = "fields have the names of arguments")]
 mod call;
 mod config;
 mod request;
@@ -23,7 +23,7 @@ struct Input {
     calls: Vec<Call>,
 }
 
-/// Makes the calls that `data` describes, if its configuration can work.
+/// Makes the calls that `data` describes, if its configuration is valid.
 pub fn run(data: &[u8]) {
     let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else { return };
     let Ok(manager) = Manager::new(input.config.manager_config()) else { return };

@@ -1,4 +1,4 @@
-//! Requests of the traffic: numbers, and hashes that belong to their tokens.
+//! Requests of the traffic: their counts, tokens and hashes.
 
 use kvoxide_core::{BlockHash, Claim, HashWindow, RequestId, RequestView};
 
@@ -6,12 +6,12 @@ use kvoxide_core::{BlockHash, Claim, HashWindow, RequestId, RequestView};
 const MAX_TOKENS: usize = 900;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A request as a scheduler keeps it.
+/// A request of a scheduler.
 #[derive(Debug)]
 pub struct Request {
-    /// Its id.
+    /// The id.
     pub id: RequestId,
-    /// Prompt and output.
+    /// Prompt and output tokens.
     pub tokens: Vec<u64>,
     /// The hash of each full hash block.
     pub hashes: Vec<BlockHash>,
@@ -19,18 +19,18 @@ pub struct Request {
     pub num_prompt_tokens: usize,
     /// Tokens that count as computed.
     pub num_computed_tokens: usize,
-    /// Tokens of steps that are not settled.
+    /// Tokens of steps whose output is not processed yet.
     pub num_in_flight_tokens: usize,
-    /// What the look-up said.
+    /// The shared-prefix boundary that the look-up found.
     pub boundary: usize,
-    /// Whether it waits.
+    /// Whether the request waits to be admitted.
     pub is_waiting: bool,
-    /// What it asks for.
+    /// Its priority.
     pub claim: Option<Claim>,
 }
 
 impl Request {
-    /// A request of `len` tokens, the first `shared` of which others of its family have too.
+    /// Returns a request of `len` tokens that shares the first `shared` with its family.
     pub fn new(id: RequestId, family: u8, len: u16, shared: u16, hash_block_size: usize) -> Self {
         let len = 1 + usize::from(len) % MAX_TOKENS;
         let shared = usize::from(shared) % (len + 1);
@@ -51,7 +51,7 @@ impl Request {
         request
     }
 
-    /// Adds tokens of its own.
+    /// Appends tokens that no other request has.
     pub fn append(&mut self, n: usize, hash_block_size: usize) {
         let more = n.min(MAX_TOKENS.saturating_sub(self.tokens.len()));
         let first = self.tokens.len() as u64;
@@ -59,7 +59,7 @@ impl Request {
         self.hash(hash_block_size);
     }
 
-    /// A chain: each hash is made of the one before and the tokens.
+    /// Appends the hashes of full blocks, each computed from the previous hash and the tokens.
     fn hash(&mut self, hash_block_size: usize) {
         let blocks = self.tokens.chunks_exact(hash_block_size).skip(self.hashes.len());
         for block in blocks {
@@ -71,12 +71,12 @@ impl Request {
         }
     }
 
-    /// Its hashes, each of which stands for all before it.
+    /// Returns the hashes, as a chain.
     pub fn chain(&self) -> HashWindow<'_> {
         HashWindow::from(&self.hashes[..]).chained(true)
     }
 
-    /// What the manager reads.
+    /// Returns the request as the manager reads it.
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,

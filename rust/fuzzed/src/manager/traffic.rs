@@ -1,4 +1,4 @@
-//! Makes calls on a manager and checks what they leave behind.
+//! Calls of a scheduler on a manager, and checks of its state after them.
 
 use kvoxide_core::{
     AllocateArgs, BlockDemand, BlockId, Claim, Manager, PrefixHit, Result, check, digest,
@@ -8,7 +8,6 @@ use twox_hash::xxhash3_128;
 use super::call::{Allocation, Amount, Call};
 use super::request::Request;
 
-/// Requests at a time.
 const NUM_REQUESTS: usize = 6;
 
 /// A manager, the requests that it serves, and blocks that no request holds.
@@ -16,14 +15,14 @@ pub struct Traffic {
     manager: Manager,
     requests: Vec<Request>,
     kept: Vec<BlockId>,
-    /// Milliseconds.
+    /// The time in milliseconds.
     now: u64,
-    /// What the manager answered to the last question.
+    /// The result of the last call that returned numbers.
     answer: (isize, usize),
 }
 
 impl Traffic {
-    /// Traffic that starts with one short request per id.
+    /// Returns traffic that starts with one short request per id.
     pub fn new(manager: Manager) -> Self {
         let size = manager.hash_block_size();
         let request = |id: usize| Request::new(id as u64 + 1, id as u8, 90, 60, size);
@@ -36,7 +35,7 @@ impl Traffic {
         }
     }
 
-    /// Makes one call.
+    /// Makes one call and checks its effect.
     pub fn make(&mut self, call: &Call) {
         let before = digest(&self.manager);
         if self.apply(call).is_err() {
@@ -47,23 +46,23 @@ impl Traffic {
         }
     }
 
-    /// Makes one call; a number for what it told and left behind.
+    /// Makes one call and returns a hash of its results and of the state after it.
     pub fn decide(&mut self, call: &Call) -> u64 {
         let is_done = self.apply(call).is_ok();
         let events = self.manager.take_events();
         let listed = self.manager.take_new_block_ids();
         let (answer, left) = (self.answer, digest(&self.manager));
-        let told = format!("{is_done} {answer:?} {events:?} {listed:?} {left:?}");
-        xxhash3_128::Hasher::oneshot(told.as_bytes()) as u64
+        let outcome = format!("{is_done} {answer:?} {events:?} {listed:?} {left:?}");
+        xxhash3_128::Hasher::oneshot(outcome.as_bytes()) as u64
     }
 
-    /// Tokens that groups of cross attention attend to.
+    /// Returns the number of tokens that groups of cross attention attend to.
     fn num_encoder_tokens(&self) -> usize {
         let mut groups = self.manager.config().groups.iter();
         if groups.any(|group| group.kind == "cross_attention") { 40 } else { 0 }
     }
 
-    /// Gives everything back.
+    /// Frees all requests, releases all kept blocks and checks that the pool is free.
     pub fn end(mut self) {
         self.take_copies().expect("copies that are due");
         for request in &self.requests {
@@ -122,7 +121,9 @@ impl Traffic {
             }
             Call::TakeCopies => self.take_copies(),
             Call::TakeOffloads { which } => self.take_offloads(index(which)),
-            Call::Claim { which, priority, tenths } => self.claim(index(which), priority, tenths),
+            Call::SetPriority { which, priority, tenths } => {
+                self.set_priority(index(which), priority, tenths)
+            }
             Call::Wait { milliseconds } => {
                 self.now += u64::from(milliseconds);
                 self.manager.set_now(self.now);
@@ -131,11 +132,11 @@ impl Traffic {
         }
     }
 
-    /// What a scheduler does with a request at a step.
+    /// Serves a request for one step.
     fn step(&mut self, i: usize, tokens: usize, lookahead: usize, delay: bool) -> Result<()> {
         let is_new = !self.manager.knows(self.requests[i].id);
         if is_new {
-            self.wait(i);
+            self.preempt(i);
         }
         let hit = match is_new {
             true => self.look_up(i, self.requests[i].tokens.len() - 1)?,
@@ -206,17 +207,17 @@ impl Traffic {
         amount.tokens(self.requests[i].num_computed_tokens)
     }
 
-    fn wait(&mut self, i: usize) {
+    fn preempt(&mut self, i: usize) {
         self.requests[i].num_computed_tokens = 0;
         self.requests[i].num_in_flight_tokens = 0;
         self.requests[i].boundary = 0;
         self.requests[i].is_waiting = true;
     }
 
-    /// The hit of a request, which the memo must not change.
+    /// Looks up a request and checks that the memo does not change its hit.
     fn look_up(&mut self, i: usize, max_length: usize) -> Result<PrefixHit> {
         let view = self.requests[i].view();
-        // Read hash by hash, as if they were not known to be a chain.
+        // The look-up reads every hash of a window that is not known to be a chain.
         let unlinked = view.hashes.chained(false);
         let afresh = self.manager.find_longest_hit(&unlinked, max_length);
         let linked = self.manager.find_longest_hit(&view.hashes, max_length);
@@ -311,7 +312,7 @@ impl Traffic {
     fn free(&mut self, i: usize) -> Result<()> {
         let Request { id, claim, .. } = self.requests[i];
         self.manager.with_priority(claim.as_ref(), |manager| manager.free(id))?;
-        self.wait(i);
+        self.preempt(i);
         Ok(())
     }
 
@@ -320,7 +321,7 @@ impl Traffic {
         let pop = |manager: &mut Manager| manager.pop_blocks_for_free(id);
         let blocks = self.manager.with_priority(claim.as_ref(), pop)?;
         self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
-        self.wait(i);
+        self.preempt(i);
         Ok(())
     }
 
@@ -332,7 +333,7 @@ impl Traffic {
         }
     }
 
-    /// Blocks that somebody holds are not given back on their behalf.
+    /// Releases blocks that have no reference, which the manager has to refuse.
     fn release_any(&mut self, blocks: &[u16]) -> Result<()> {
         let ids = self.ids(blocks);
         let states = self.manager.pool().blocks();
@@ -353,7 +354,7 @@ impl Traffic {
     fn touch(&mut self, blocks: &[u16]) -> Result<()> {
         let ids = self.ids(blocks);
         self.manager.check_ids(&ids)?;
-        // A block that a request writes to is its own.
+        // A block that a request still writes to cannot be shared.
         let can_share = |&id: &BlockId| id != 0 && self.manager.pool().blocks().is_cached(id);
         let ids: Vec<BlockId> = ids.into_iter().filter(can_share).collect();
         self.manager.pool_mut().touch(&ids);
@@ -369,7 +370,7 @@ impl Traffic {
         })
     }
 
-    fn claim(&mut self, i: usize, priority: u8, tenths: u8) -> Result<()> {
+    fn set_priority(&mut self, i: usize, priority: u8, tenths: u8) -> Result<()> {
         let seconds = Some(f64::from(tenths) / 10.0).filter(|&seconds| seconds > 0.0);
         self.requests[i].claim = Some(Claim::new(i64::from(priority % 102), seconds)?);
         Ok(())
@@ -395,7 +396,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What is offered has a block that somebody holds, or held in this step.
+    /// Takes the blocks that a connector may read and checks that they are in the pool.
     fn take_offloads(&mut self, i: usize) -> Result<()> {
         let num_blocks = self.manager.pool().num_blocks();
         let tails = self.manager.finalize_partial_tails(&self.requests[i].view());
@@ -412,7 +413,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Ids of the pool, and now and then one behind its end.
+    /// Returns block ids of the pool, and sometimes the first id outside of it.
     fn ids(&self, blocks: &[u16]) -> Vec<BlockId> {
         let len = self.manager.pool().num_blocks() as u32 + 1;
         blocks.iter().take(8).map(|&block| u32::from(block) % len).collect()

@@ -1,10 +1,10 @@
-//! Random traffic as a scheduler sends it, over configurations that are in use.
+//! Random calls of a scheduler, for configurations that are in use.
 
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention, Size};
 use kvoxide_fuzzed::manager::{Allocation, Amount, Call};
 use proptest::prelude::*;
 
-/// A call as a scheduler makes it.
+/// Returns calls of a scheduler.
 pub fn call() -> impl Strategy<Value = Call> {
     let (which, tokens, lookahead) = (0..6_u8, 1..90_u8, 0..4_u8);
     let coin = prop::bool::weighted(0.15);
@@ -30,7 +30,7 @@ pub fn call() -> impl Strategy<Value = Call> {
         1 => which.prop_map(|which| Call::Skip { which, computed: Amount::Fitting }),
         1 => prop::collection::vec(0..160_u16, 0..8).prop_map(|blocks| Call::Evict { blocks }),
         1 => Just(Call::Reset),
-        1 => question(),
+        1 => demand(),
         1 => (0..6_u8, 0..40_u8, 0..90_u8).prop_map(|(which, in_flight, boundary)| Call::Count {
             which,
             computed: Amount::Fitting,
@@ -43,8 +43,8 @@ pub fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// How many blocks a request needs.
-fn question() -> impl Strategy<Value = Call> {
+/// Returns questions for the number of blocks that a request needs.
+fn demand() -> impl Strategy<Value = Call> {
     let coin = prop::bool::ANY;
     (0..6_u8, 1..200_u8, coin, coin).prop_map(|(which, tokens, cap, with_hit)| Call::Demand {
         which,
@@ -55,7 +55,7 @@ fn question() -> impl Strategy<Value = Call> {
     })
 }
 
-/// An admission with what a connector brings.
+/// Returns admissions with external tokens.
 fn allocation() -> impl Strategy<Value = Call> {
     let coin = || prop::bool::weighted(0.15);
     (0..6_u8, 0..9_u8, 0..4_u8, coin(), prop::bool::ANY).prop_map(
@@ -128,7 +128,7 @@ fn groups() -> impl Strategy<Value = Vec<GroupSpec>> {
     ])
 }
 
-/// A manager that serves a model.
+/// Returns configurations of managers.
 pub fn config() -> impl Strategy<Value = ManagerConfig> {
     let policy = (
         prop::bool::ANY,
