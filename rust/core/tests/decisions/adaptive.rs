@@ -41,7 +41,7 @@ fn serve_once(manager: &mut Manager, num_prompts: usize, num_tokens: usize) {
 }
 
 #[test]
-fn free_cached_blocks_are_listed_and_free() {
+fn free_cached_blocks_are_evictable() {
     let mut manager = adaptive(8, &[GroupSpec::full(4)]);
     let mut request = Request::new(&manager, 1, 0..10);
     admit(&mut manager, &mut request);
@@ -56,7 +56,7 @@ fn free_cached_blocks_are_listed_and_free() {
 }
 
 #[test]
-fn what_is_not_cached_is_recycled_before_what_is() {
+fn uncached_blocks_are_evicted_before_cached_ones() {
     let mut manager = adaptive(8, &[GroupSpec::full(4)]);
     serve(&mut manager, 1, 0..10);
     serve(&mut manager, 2, 50..67); // four full blocks and one that is not
@@ -77,7 +77,7 @@ fn blocks_in_use_are_never_taken() {
 }
 
 #[test]
-fn what_was_computed_twice_is_evicted_first() {
+fn the_older_of_two_duplicates_is_evicted_first() {
     let mut manager = adaptive(5, &[GroupSpec::full(4)]);
     serve(&mut manager, 1, 50..54);
     for id in [2, 3] {
@@ -91,7 +91,7 @@ fn what_was_computed_twice_is_evicted_first() {
 }
 
 #[test]
-fn an_emptied_cache_has_nothing_listed() {
+fn a_reset_cache_has_no_evictable_blocks() {
     let mut manager = adaptive(61, &full_and_window());
     let mut request = Request::new(&manager, 1, 0..60);
     admit(&mut manager, &mut request);
@@ -104,7 +104,7 @@ fn an_emptied_cache_has_nothing_listed() {
 }
 
 #[test]
-fn eviction_by_id_takes_a_block_out_of_the_lists() {
+fn eviction_by_id_moves_a_block_to_the_free_queue() {
     let mut manager = adaptive(8, &[GroupSpec::full(4)]);
     serve(&mut manager, 1, 0..10);
     manager.evict_blocks(&[2]).expect("a block of the pool");
@@ -156,7 +156,7 @@ fn long_prompt(manager: &mut Manager) -> Request {
 }
 
 #[test]
-fn tails_that_leave_the_window_are_held_until_their_request_ends() {
+fn tails_that_leave_the_window_are_protected_until_their_request_ends() {
     let ends: [fn(&mut Manager); 2] = [
         |manager| manager.free(1).expect("a request that runs"),
         |manager| drop(manager.pop_blocks_for_free(1).expect("a request that runs")),
@@ -173,7 +173,7 @@ fn tails_that_leave_the_window_are_held_until_their_request_ends() {
 }
 
 #[test]
-fn held_tails_are_recycled_last() {
+fn protected_tails_are_evicted_last() {
     let mut manager = adaptive(400, &full_and_window());
     long_prompt(&mut manager); // holds 153 blocks, of which 151 are of full attention
     serve_once(&mut manager, 20, 160);
@@ -186,7 +186,7 @@ fn held_tails_are_recycled_last() {
 }
 
 #[test]
-fn a_prompt_with_a_window_is_hit_after_traffic_that_makes_the_default_lose_it() {
+fn a_prompt_with_a_window_survives_traffic_under_which_the_default_evicts_it() {
     for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 1000)] {
         let mut manager = managed(2200, &full_and_window(), policy);
         serve(&mut manager, 1, 0..1000);
@@ -197,7 +197,7 @@ fn a_prompt_with_a_window_is_hit_after_traffic_that_makes_the_default_lose_it() 
 
 /// Of what was generated, a tail at a multiple of 16 is worth a little.
 #[test]
-fn what_was_generated_is_evicted_before_what_was_asked() {
+fn generated_blocks_are_evicted_before_prompt_blocks() {
     let mut manager = adaptive(100, &[GroupSpec::sliding_window(4, 8)]);
     let mut request = Request::new(&manager, 1, 0..40);
     admit(&mut manager, &mut request);
@@ -230,18 +230,18 @@ fn hit_of_fork_after_its_prefix(num_passes: u64, is_hit: bool) -> usize {
 }
 
 #[test]
-fn a_tail_at_which_a_prompt_resumed_waits_on_beside_its_prefix() {
+fn a_tail_at_which_a_prompt_resumed_gets_a_second_chance() {
     assert_eq!(hit_of_fork_after_its_prefix(10, true), 120);
 }
 
 #[test]
-fn a_tail_that_later_prompts_passed_by_does_not_wait_on() {
+fn a_tail_inside_longer_prompts_gets_no_second_chance() {
     assert!(hit_of_fork_after_its_prefix(10, false) < 120);
 }
 
 /// 64 tokens apart, tails of 8 are worth more than a prompt of 161.
 #[test]
-fn a_tail_that_is_worth_it_by_its_place_waits_on_as_long_as_its_prefix_is_used() {
+fn a_tail_of_high_value_gets_second_chances_while_its_prefix_is_used() {
     let mut manager = adaptive(400, &full_and_window());
     for id in 1..40 {
         serve(&mut manager, id, 0..161);
@@ -252,7 +252,7 @@ fn a_tail_that_is_worth_it_by_its_place_waits_on_as_long_as_its_prefix_is_used()
 }
 
 #[test]
-fn a_tail_has_been_used_as_often_as_its_prefix() {
+fn a_tail_has_as_many_uses_as_its_prefix() {
     let mut manager = adaptive(400, &full_and_window());
     for id in 1..12 {
         serve(&mut manager, id, 0..161);
@@ -263,7 +263,7 @@ fn a_tail_has_been_used_as_often_as_its_prefix() {
 }
 
 #[test]
-fn parts_that_adaptive_retention_decides_by_itself_are_refused() {
+fn options_that_adaptive_retention_decides_itself_are_refused() {
     let adaptive = Policy::adaptive;
     for policy in [
         Policy { recycle_order: RecycleOrder::Fifo, ..adaptive() },
@@ -281,7 +281,7 @@ fn parts_that_adaptive_retention_decides_by_itself_are_refused() {
 }
 
 #[test]
-fn an_interval_is_refused_later_too() {
+fn an_interval_set_later_is_refused_too() {
     let mut manager = adaptive(61, &full_and_window());
     serve(&mut manager, 1, 0..60);
     let before = digest(&manager);
@@ -312,7 +312,7 @@ fn tails_near_the_end_are_kept_where_follow_ups_resume() {
 }
 
 #[test]
-fn a_junction_beyond_all_tokens_tells_nothing() {
+fn a_shared_prefix_boundary_beyond_all_tokens_changes_nothing() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(2, 8)];
     let mut manager = adaptive(100, &groups);
     for (id, junction) in [usize::MAX, usize::MAX / 2 - 1, 50].into_iter().enumerate() {

@@ -20,7 +20,7 @@ fn ten_blocks() -> Manager {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn an_allocation_without_enough_free_blocks_returns_none() {
     assert!(!fits(&mut ten_blocks(), 41, true, tokens(41)));
     assert!(fits(&mut ten_blocks(), 40, true, tokens(40)));
 }
@@ -53,7 +53,7 @@ fn the_full_sequence_must_fit() {
 }
 
 #[test]
-fn a_window_is_admitted_by_what_it_holds_at_once() {
+fn a_window_is_admitted_by_the_blocks_that_it_holds_at_once() {
     // 7 tokens of the window and 8 in flight are 4 blocks, and one more if they start inside one.
     for (num_blocks, is_admitted) in [(6, true), (5, false)] {
         let groups = [GroupSpec::sliding_window(4, 8)];
@@ -91,7 +91,7 @@ fn no_slots_beyond_the_model_length() {
 }
 
 #[test]
-fn what_an_encoder_saw_fits_or_not_however_long_it_is() {
+fn encoder_tokens_of_any_number_fit_or_do_not() {
     let groups = [GroupSpec::full(4), GroupSpec::new("cross_attention", 1)];
     let config = ManagerConfig { enable_caching: false, ..config(11, &groups) };
     for (num_encoder_tokens, is_admitted) in [(9, true), (10, false), (usize::MAX, false)] {
@@ -101,7 +101,7 @@ fn what_an_encoder_saw_fits_or_not_however_long_it_is() {
 }
 
 #[test]
-fn a_hit_beyond_the_model_length_is_adopted_as_far_as_it_goes() {
+fn a_hit_beyond_the_model_length_is_attached_up_to_it() {
     let beyond = |group: GroupSpec, num_blocks, num_hit| {
         let mut manager = made(ManagerConfig { max_model_len: 32, ..config(num_blocks, &[group]) });
         let request = Request::new(&manager, 1, 0..20);
@@ -152,7 +152,7 @@ fn external_tokens_get_blocks_unless_they_lie_behind_the_window() {
 }
 
 #[test]
-fn delayed_blocks_are_cached_when_they_are_there() {
+fn delayed_blocks_are_cached_by_a_later_call() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     let mut request = Request::new(&manager, 1, 0..10);
     let args = AllocateArgs {

@@ -41,7 +41,7 @@ fn a_block_for_drafts_may_take_the_state_inside_the_chunk() {
 
 /// The scheduler counts eight of twelve tokens as not computed.
 #[test]
-fn where_a_state_stands_already_none_is_exported() {
+fn no_state_is_exported_at_a_position_that_has_one() {
     let mut manager = manager(&[exporting(0)]);
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 12);
@@ -52,7 +52,7 @@ fn where_a_state_stands_already_none_is_exported() {
 }
 
 #[test]
-fn a_state_off_the_retention_interval_is_kept_for_those_alone_who_resume_there() {
+fn a_state_off_the_retention_interval_is_kept_at_a_shared_prefix_boundary() {
     const PROMPT: usize = 40;
     for (interval, num_new_tokens, num_prompt_tokens, junction, kept) in [
         (None, 15, PROMPT, 0, 12),
@@ -111,7 +111,7 @@ fn a_state_that_is_kept_needs_the_hash_of_its_tokens() {
 }
 
 #[test]
-fn a_state_is_cached_once_its_block_is_there() {
+fn a_state_is_cached_as_soon_as_it_has_a_block() {
     let mut manager = made(ManagerConfig { enable_events: true, ..retaining(None) });
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 4);
@@ -141,7 +141,7 @@ fn a_state_is_cached_once_its_block_is_there() {
 
 /// A reserve below zero lets a request in that there is no room for.
 #[test]
-fn a_refused_step_remembers_no_state() {
+fn a_refused_step_leaves_no_state_behind() {
     let mut manager = made(config(5, &[exporting(0)]));
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 4);

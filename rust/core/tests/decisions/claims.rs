@@ -75,7 +75,7 @@ fn the_lower_priority_goes_first_and_of_equals_the_longest_unused() {
 }
 
 #[test]
-fn blocks_of_low_priority_go_before_what_is_worth_nothing_else() {
+fn blocks_of_low_priority_go_before_worthless_ones() {
     let mut manager = full(9, 0.25);
     serve(&mut manager, 1, own(1, 4), Some(claim(0)));
     serve(&mut manager, 2, own(2, 4), None);
@@ -86,7 +86,7 @@ fn blocks_of_low_priority_go_before_what_is_worth_nothing_else() {
 }
 
 #[test]
-fn no_more_than_the_share_is_protected_and_the_longest_unused_gives_way() {
+fn beyond_the_protected_share_the_longest_unused_loses_its_priority() {
     let mut manager = full(41, 0.25);
     for prompt in 1..4 {
         serve(&mut manager, prompt, own(prompt, 4), Some(claim(100)));
@@ -114,7 +114,7 @@ fn without_a_share_nothing_is_protected() {
 }
 
 #[test]
-fn a_claim_ends_after_its_time() {
+fn a_priority_ends_after_its_time_to_live() {
     for priority in [0, 100] {
         let mut manager = full(41, 0.25);
         manager.set_now(1_000);
@@ -135,7 +135,7 @@ fn a_claim_ends_after_its_time() {
 }
 
 #[test]
-fn time_counts_from_the_last_use_by_whoever_claims() {
+fn the_time_to_live_counts_from_the_last_use_with_the_priority() {
     let mut manager = full(41, 0.25);
     let claim = Some(for_seconds(80, 2.0));
     let mut request = Request::new(&manager, 1, own(1, 4));
@@ -171,7 +171,7 @@ fn a_shared_prefix_has_the_highest_live_priority() {
 }
 
 #[test]
-fn an_ended_claim_is_no_longer_the_highest() {
+fn an_ended_priority_does_not_count() {
     let mut manager = full(41, 1.0);
     serve(&mut manager, 1, own(1, 4), Some(for_seconds(90, 1.0)));
     let mut request = Request::new(&manager, 2, own(1, 4).chain([7]));
@@ -185,7 +185,7 @@ fn an_ended_claim_is_no_longer_the_highest() {
 }
 
 #[test]
-fn a_copy_inherits_the_claim_of_what_it_is_a_copy_of() {
+fn a_duplicate_inherits_the_priority_of_the_first_block() {
     let mut manager = full(21, 1.0);
     serve(&mut manager, 1, own(1, 1), Some(claim(80)));
     serve(&mut manager, 2, own(1, 1), None); // of four tokens none can be hit
@@ -195,7 +195,7 @@ fn a_copy_inherits_the_claim_of_what_it_is_a_copy_of() {
 }
 
 #[test]
-fn window_tails_are_claimed_with_their_prefix() {
+fn window_tails_have_the_priority_of_their_prefix() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = adaptive(400, &groups, 0.5);
     let mut request = Request::new(&manager, 1, own(1, 30).chain([7]));
@@ -210,7 +210,7 @@ fn window_tails_are_claimed_with_their_prefix() {
 }
 
 #[test]
-fn what_a_window_leaves_of_a_low_priority_is_not_held() {
+fn tails_of_low_priority_are_not_protected() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let num_held = |priority| {
         let mut manager = adaptive(400, &groups, 0.5);
@@ -227,7 +227,7 @@ fn what_a_window_leaves_of_a_low_priority_is_not_held() {
 }
 
 #[test]
-fn blocks_that_leave_the_cache_leave_their_rung() {
+fn evicted_blocks_leave_the_list_of_their_priority() {
     for priority in [10, 90] {
         let mut manager = full(41, 1.0);
         serve(&mut manager, 1, own(1, 4), Some(for_seconds(priority, 9.0)));
@@ -240,7 +240,7 @@ fn blocks_that_leave_the_cache_leave_their_rung() {
 }
 
 #[test]
-fn blocks_handed_out_at_the_end_keep_their_claim() {
+fn popped_blocks_keep_their_priority() {
     let mut manager = full(41, 1.0);
     let mut request = Request::new(&manager, 1, own(1, 4));
     let blocks = manager.with_priority(Some(&claim(80)), |manager| {
@@ -285,7 +285,7 @@ fn hits_beside(num_blocks: usize, claimed: Option<Claim>) -> usize {
 }
 
 #[test]
-fn a_client_that_claims_everything_takes_no_more_than_the_share() {
+fn a_client_with_the_highest_priority_gets_at_most_the_protected_share() {
     let (whole, claimed, smaller) =
         (hits_beside(401, None), hits_beside(401, Some(claim(100))), hits_beside(301, None));
     assert!(claimed >= smaller, "{claimed} instead of {smaller}, {whole} in all of the pool");
@@ -293,7 +293,7 @@ fn a_client_that_claims_everything_takes_no_more_than_the_share() {
 }
 
 #[test]
-fn a_share_goes_with_adaptive_retention() {
+fn a_protected_share_needs_adaptive_retention() {
     let protected_share = ProtectedShare::new(0.5).expect("a share");
     let policy = Policy { protected_share, ..Policy::default() };
     let refused = Manager::new(ManagerConfig { policy, ..config(61, &[GroupSpec::full(4)]) });

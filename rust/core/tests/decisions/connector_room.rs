@@ -75,7 +75,7 @@ fn at_the_bound(
 fn nothing(_: &mut Manager) {}
 
 #[test]
-fn the_state_that_a_connector_brings_is_asked_for_with_the_running_one_as_one_block() {
+fn an_external_state_and_the_running_one_count_as_one_block() {
     let both = [Answer::Lacks, row([0, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 4], nothing), both);
     // The running state goes on in the block that is brought.
@@ -87,7 +87,7 @@ fn the_state_that_a_connector_brings_is_asked_for_with_the_running_one_as_one_bl
 }
 
 #[test]
-fn blocks_for_drafts_and_for_a_state_inside_the_chunk_are_asked_for_with_it() {
+fn draft_blocks_and_a_state_inside_the_chunk_are_counted_with_an_external_state() {
     let drafts = [Answer::Lacks, row([0, 1, 1, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 2)], 4, [0, 8, 4], nothing), drafts);
     let drafts = [Answer::Waits, row([0, 1, 1, 1])];
@@ -98,7 +98,7 @@ fn blocks_for_drafts_and_for_a_state_inside_the_chunk_are_asked_for_with_it() {
 
 /// Its block is counted as one that leaves the free ones, but it does not.
 #[test]
-fn a_free_state_below_what_a_connector_brings_is_passed_over() {
+fn a_free_state_before_external_tokens_is_skipped() {
     let served = |manager: &mut Manager| {
         serve(manager, 1, 0..8);
         manager.new_step_starts();
@@ -108,7 +108,7 @@ fn a_free_state_below_what_a_connector_brings_is_passed_over() {
 }
 
 #[test]
-fn a_state_in_use_below_what_a_connector_brings_makes_no_room() {
+fn a_state_in_use_before_external_tokens_frees_no_block() {
     let running = |manager: &mut Manager| {
         let mut first = Request::new(manager, 1, 0..8);
         step(manager, &mut first, 8);
@@ -121,7 +121,7 @@ fn a_state_in_use_below_what_a_connector_brings_makes_no_room() {
 /// In blocks of 8 the hit of 12 tokens ends inside the second, which holds the end of the step; in
 /// blocks of 2 what is brought has a state of its own.
 #[test]
-fn a_row_that_asks_for_nothing_lends_nothing_to_one_that_asks_for_too_little() {
+fn a_negative_demand_of_one_group_does_not_cover_another_group() {
     let groups = [GroupSpec::full(2), states(8, 0), states(2, 0)];
     let running = |manager: &mut Manager| {
         let mut first = Request::new(manager, 1, 0..14);
@@ -133,7 +133,7 @@ fn a_row_that_asks_for_nothing_lends_nothing_to_one_that_asks_for_too_little() {
 }
 
 #[test]
-fn what_a_window_skips_of_it_takes_no_block() {
+fn external_tokens_that_a_window_skips_take_no_block() {
     let both = [Answer::Waits, row([0, 0, 0, 0, 0, 0, 1, 1, 1])];
     assert_eq!(at_the_bound(&[GroupSpec::sliding_window(4, 8)], 3, [0, 32, 2], nothing), both);
 }

@@ -73,7 +73,7 @@ fn blocks_that_a_request_holds_at_its_end() {
 }
 
 #[test]
-fn what_is_never_shared_is_hit_by_nobody_in_no_group() {
+fn groups_without_caching_have_no_hits() {
     let manager = manager(&[GroupSpec::full(4)]);
     let hashes = kvoxide_core::HashWindow::new(0, &[]);
     let hashes = kvoxide_core::request::GroupHashes::new(&hashes, 4, 4);
@@ -96,7 +96,7 @@ fn what_is_never_shared_is_hit_by_nobody_in_no_group() {
 }
 
 #[test]
-fn states_have_a_retention_interval_cached_or_not() {
+fn states_take_a_retention_interval_with_and_without_caching() {
     let policy = Policy { retention_interval: Some(8), ..Policy::default() };
     for kind in ["mamba", "mamba_none"] {
         made(ManagerConfig { policy: policy.clone(), ..uncached(states(kind, 0)) });
@@ -104,7 +104,7 @@ fn states_have_a_retention_interval_cached_or_not() {
 }
 
 #[test]
-fn an_empty_hit_is_cut_where_states_begin_but_not_where_the_encoder_has_blocks() {
+fn an_empty_hit_can_be_cut_for_states_but_not_for_an_encoder() {
     let none = made(uncached(states("mamba_none", 0)));
     assert_eq!(none.truncated(&none.no_blocks(), 8), Ok(none.no_blocks()));
     assert!(none.truncated(&none.no_blocks(), 6).is_err(), "inside a block");

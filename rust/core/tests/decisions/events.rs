@@ -35,7 +35,7 @@ fn blocks_that_enter_the_cache_name_their_parent() {
 }
 
 #[test]
-fn a_hit_is_reported_on_request_alone() {
+fn a_hit_is_reported_only_on_request() {
     let mut manager = reporting(41, &[GroupSpec::full(4)]);
     serve(&mut manager, 2, 0..10);
     manager.take_events();
@@ -47,7 +47,7 @@ fn a_hit_is_reported_on_request_alone() {
 }
 
 #[test]
-fn masked_blocks_are_left_out_of_an_event_and_not_of_its_tokens() {
+fn an_event_leaves_out_masked_blocks_but_not_their_tokens() {
     let mut manager = reporting(61, &[GroupSpec::full(32), GroupSpec::sliding_window(8, 8)]);
     let mut request = Request::new(&manager, 1, 0..65);
     admit(&mut manager, &mut request);

@@ -35,7 +35,7 @@ fn three_groups_settle_on_one_length() {
 }
 
 #[test]
-fn each_group_can_be_asked_by_itself() {
+fn each_group_has_a_hit_of_its_own() {
     let mut manager = manager(&[GroupSpec::full(4), GroupSpec::sliding_window(4, 8)]);
     let request = serve(&mut manager, 1, 0..32);
     manager.evict_blocks(&[16]).expect("a block of the pool");
@@ -89,7 +89,7 @@ fn a_drop_in_one_group_shortens_the_hit_of_all() {
 }
 
 #[test]
-fn eagle_matches_a_block_beyond_the_bound() {
+fn eagle_matches_a_block_beyond_the_maximum_length() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
     serve(&mut manager, 1, 0..24);
@@ -123,7 +123,7 @@ fn tokens_that_are_prefilled_again_are_not_cached() {
 }
 
 #[test]
-fn groups_that_differ_in_their_mark_for_eagle_alone_drop_together() {
+fn groups_that_differ_only_in_being_eagle_groups_drop_together() {
     let marked = GroupSpec { is_eagle_group: true, ..GroupSpec::full(4) };
     let groups = [GroupSpec::full(4), marked, GroupSpec::sliding_window(8, 8)];
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });

@@ -31,7 +31,7 @@ fn args(
 }
 
 #[test]
-fn a_hit_brings_the_block_in_which_it_ends() {
+fn a_hit_has_the_block_in_which_it_ends() {
     let (mut manager, hit) = after_12_tokens();
     let request = Request::new(&manager, 2, 0..60);
     let one = |ids: &[u32]| GroupBlocks::new(0, ids.to_vec());
@@ -58,7 +58,7 @@ fn a_hit_brings_the_block_in_which_it_ends() {
 }
 
 #[test]
-fn a_state_that_a_connector_passes_over_is_not_copied() {
+fn a_state_before_external_tokens_is_not_copied() {
     for (external, copies, row) in [
         (4, vec![(2, 4), (3, 6)], vec![0, 6, 7]),
         (5, vec![(2, 6)], vec![0, 0, 5]),
@@ -74,7 +74,7 @@ fn a_state_that_a_connector_passes_over_is_not_copied() {
 
 /// R-SWA keeps the prompt as full attention does, and copies as it does.
 #[test]
-fn a_reference_window_is_hit_inside_a_block_too() {
+fn r_swa_is_hit_inside_a_block_too() {
     let rswa = GroupSpec::new("rswa", 8).with(kvoxide_core::Size::RswaWindow, 4);
     let groups = [rswa, GroupSpec::new("mamba", 8)];
     let mut manager = made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) });

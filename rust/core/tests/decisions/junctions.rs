@@ -25,7 +25,7 @@ fn hit_at_20(keeps: bool, num_prompt_tokens: usize, junction: usize) -> usize {
 }
 
 #[test]
-fn the_state_at_a_junction_inside_a_block_is_kept_if_asked_for() {
+fn the_state_at_a_boundary_inside_a_block_is_kept_if_configured() {
     assert_eq!(hit_at_20(true, 60, 20), 20);
     assert_eq!(hit_at_20(false, 60, 20), 0);
     assert_eq!(hit_at_20(true, 60, 16), 0, "the step ended elsewhere");
@@ -33,7 +33,7 @@ fn the_state_at_a_junction_inside_a_block_is_kept_if_asked_for() {
 }
 
 #[test]
-fn a_junction_behind_the_prompt_is_none() {
+fn a_boundary_behind_the_prompt_keeps_no_state() {
     assert_eq!(hit_at_20(true, 20, 20), 20);
     assert_eq!(hit_at_20(true, 18, 20), 0);
     // The last boundary of the prompt is another matter.
@@ -44,7 +44,7 @@ fn a_junction_behind_the_prompt_is_none() {
 
 /// What is cached later, when its tokens count as computed, is no state of a chunk that runs.
 #[test]
-fn the_state_at_a_junction_is_kept_in_the_step_that_reaches_it() {
+fn the_state_at_a_boundary_is_kept_in_the_step_that_reaches_it() {
     for (num_computed_tokens, hit) in [(20, 0), (19, 20), (40, 0)] {
         let mut manager = made(config_with(true));
         let request = Request::new(&manager, 1, 0..60);

@@ -18,7 +18,7 @@ fn circular(size: usize) -> GroupSpec {
 
 /// A prompt of 6 tokens in blocks of 4; what follows is generated.
 #[test]
-fn between_the_prompt_and_the_window_blocks_are_given_back() {
+fn blocks_between_the_prompt_and_the_window_are_released() {
     let mut manager = manager(&[rswa(4, 5)]);
     let mut request = Request::new(&manager, 1, 0..6);
     step(&mut manager, &mut request, 6);
@@ -47,7 +47,7 @@ fn a_prompt_is_hit_as_in_full_attention() {
 
 /// A connector goes on from where R-SWA ends, as from where full attention does.
 #[test]
-fn a_prompt_is_hit_further_than_its_states_reach() {
+fn a_prompt_is_hit_beyond_its_cached_states() {
     for first in [rswa(4, 5), GroupSpec::full(4)] {
         let mut manager = manager(&[first, GroupSpec::new("mamba", 4)]);
         serve(&mut manager, 1, 0..12);
@@ -59,7 +59,7 @@ fn a_prompt_is_hit_further_than_its_states_reach() {
 }
 
 #[test]
-fn a_circular_buffer_is_one_block_from_first_to_last() {
+fn a_circular_buffer_is_one_block_for_the_whole_request() {
     let mut manager = manager(&[GroupSpec::full(4), circular(8)]);
     let mut request = Request::new(&manager, 1, 0..20);
     step(&mut manager, &mut request, 8);
@@ -77,7 +77,7 @@ fn a_circular_buffer_is_one_block_from_first_to_last() {
 }
 
 #[test]
-fn a_circular_buffer_is_asked_for_once() {
+fn a_circular_buffer_is_counted_once() {
     let mut manager = manager(&[GroupSpec::full(4), circular(8)]);
     let demand = BlockDemand { num_tokens: 17, ..BlockDemand::default() };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(6));
@@ -87,7 +87,7 @@ fn a_circular_buffer_is_asked_for_once() {
 }
 
 #[test]
-fn what_a_connector_brings_claims_the_buffer_which_is_never_zeroed() {
+fn external_tokens_take_the_buffer_which_is_never_zeroed() {
     let groups = [GroupSpec::full(4), circular(8)];
     let mut manager = made(ManagerConfig { needs_zeroing: true, ..config(61, &groups) });
     let mut request = Request::new(&manager, 1, 0..20);

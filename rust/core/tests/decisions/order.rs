@@ -10,7 +10,7 @@ fn small_pool(recycle_order: RecycleOrder) -> ManagerConfig {
 }
 
 #[test]
-fn the_end_of_a_request_is_recycled_before_its_beginning() {
+fn the_end_of_a_request_is_evicted_before_its_beginning() {
     for (recycle_order, expected) in [
         (RecycleOrder::UncachedFirst, [3, 4, 5, 6, 7, 2, 1]),
         (RecycleOrder::Fifo, [4, 5, 6, 7, 3, 2, 1]),
@@ -35,7 +35,7 @@ fn a_hit_leaves_the_free_queue_and_comes_back_to_its_end() {
 }
 
 #[test]
-fn a_shared_block_stays_until_its_last_holder_ends() {
+fn a_shared_block_is_in_use_until_its_last_request_ends() {
     let mut manager = made(small_pool(RecycleOrder::default()));
     let mut requests = [1, 2].map(|id| Request::new(&manager, id, 0..9));
     for request in &mut requests {
@@ -50,7 +50,7 @@ fn a_shared_block_stays_until_its_last_holder_ends() {
 }
 
 #[test]
-fn reuse_evicts_what_a_block_cached() {
+fn allocation_evicts_the_keys_of_a_block() {
     let mut manager = made(small_pool(RecycleOrder::default()));
     serve(&mut manager, 1, 0..12);
     serve(&mut manager, 2, 50..70); // the four free blocks, and block 3 of the first request
@@ -59,7 +59,7 @@ fn reuse_evicts_what_a_block_cached() {
 }
 
 #[test]
-fn of_equal_blocks_the_first_cached_is_served_and_the_next_one_inherits() {
+fn the_first_of_duplicates_is_served_and_the_next_one_after_its_eviction() {
     let mut manager = made(config(41, &[GroupSpec::full(4)]));
     let mut requests = [1, 2, 3].map(|id| Request::new(&manager, id, 0..4));
     for request in &mut requests {
@@ -73,7 +73,7 @@ fn of_equal_blocks_the_first_cached_is_served_and_the_next_one_inherits() {
 }
 
 #[test]
-fn blocks_released_to_the_back_are_recycled_last() {
+fn blocks_released_to_the_back_are_evicted_last() {
     let mut manager = made(small_pool(RecycleOrder::default()));
     let mut request = Request::new(&manager, 1, 0..10);
     admit(&mut manager, &mut request);

@@ -26,7 +26,7 @@ fn a_large_drop_flags_the_window_that_is_left() {
 }
 
 #[test]
-fn a_flagged_block_that_leaves_the_window_goes_to_the_tier() {
+fn a_flagged_block_that_leaves_the_window_is_pinned() {
     let mut manager = pinning(41, GroupSpec::sliding_window(4, 8), 3);
     let mut request = Request::new(&manager, 1, 0..64);
     step(&mut manager, &mut request, 32);
@@ -61,7 +61,7 @@ fn the_tails_of_an_interval_are_pinned_however_small_the_drop() {
 }
 
 #[test]
-fn just_as_many_as_needed_are_demoted_oldest_first() {
+fn only_as_many_pinned_blocks_as_needed_are_unpinned_oldest_first() {
     let mut manager = pinning(12, GroupSpec::full(4), 16);
     serve(&mut manager, 1, 0..8);
     serve(&mut manager, 2, 50..62);

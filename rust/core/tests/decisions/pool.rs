@@ -42,7 +42,7 @@ fn blocks_are_counted() {
 }
 
 #[test]
-fn blocks_that_are_withheld_cannot_be_had() {
+fn withheld_blocks_cannot_be_taken() {
     let mut pool = pool(11);
     let held = taken(&mut pool, 4);
     assert!(pool.set_num_free_blocks(7).is_err());
@@ -109,7 +109,7 @@ fn the_pinned_tier_is_walked_behind_the_free_queue() {
 }
 
 #[test]
-fn a_block_out_of_the_queue_by_hand_is_nobodys_until_it_is_counted_or_put_back() {
+fn a_block_removed_from_the_queue_by_hand_is_loose_until_counted_or_put_back() {
     let mut pool = pool(6);
     assert!(pool.unqueue(2) && !pool.unqueue(2) && !pool.unqueue(0));
     assert_eq!((pool.ref_count(2), pool.is_loose(2), pool.num_free_blocks()), (0, true, 4));
@@ -127,7 +127,7 @@ fn a_block_out_of_the_queue_by_hand_is_nobodys_until_it_is_counted_or_put_back()
 }
 
 #[test]
-fn what_may_not_be_queued_is_refused_and_nothing_changes() {
+fn blocks_that_may_not_be_queued_are_refused_and_nothing_changes() {
     let mut pool = pool(6);
     assert!([4, 5].into_iter().all(|block| pool.unqueue(block)));
     pool.set_ref_count(5, 1).expect("a count that fits");
@@ -145,7 +145,7 @@ fn what_may_not_be_queued_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn hashes_of_one_fingerprint_are_told_apart() {
+fn hashes_with_the_same_fingerprint_are_distinguished() {
     let mut pool = pool(5);
     let hash = |[a, c]: [u64; 2]| BlockHash([a, 5, c, 0]);
     let keys =
@@ -191,7 +191,7 @@ fn a_reference_count_can_be_set_as_far_as_it_fits() {
 }
 
 #[test]
-fn observers_are_told_in_order() {
+fn observations_are_in_order() {
     let mut pool = pool(5);
     taken(&mut pool, 1);
     assert_eq!(pool.take_observations(), []);
@@ -211,7 +211,7 @@ fn observers_are_told_in_order() {
 }
 
 #[test]
-fn blocks_without_a_hash_are_told_from_null_blocks() {
+fn unhashed_blocks_do_not_include_null_blocks() {
     let mut pool = pool(6);
     taken(&mut pool, 4);
     pool.insert_key(2, key(1, 0), 4);
@@ -248,7 +248,7 @@ fn a_block_with_several_keys_loses_all_of_them() {
 }
 
 #[test]
-fn what_is_reused_is_counted_as_evicted() {
+fn allocated_cached_blocks_count_as_evictions() {
     let mut pool = pool(3);
     taken(&mut pool, 2);
     pool.insert_key(1, key(1, 0), 4);
@@ -263,7 +263,7 @@ fn what_is_reused_is_counted_as_evicted() {
 }
 
 #[test]
-fn a_reset_waits_for_the_last_holder() {
+fn a_reset_is_refused_while_a_block_is_in_use() {
     let mut pool = pool(5);
     taken(&mut pool, 1);
     pool.insert_key(1, key(1, 0), 4);

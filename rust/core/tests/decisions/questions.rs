@@ -26,7 +26,7 @@ fn the_blocks_that_a_request_would_take() {
 }
 
 #[test]
-fn a_question_is_about_tokens_whose_blocks_can_be_counted() {
+fn a_demand_for_uncountable_tokens_is_refused() {
     let mut manager = manager(&[GroupSpec::full(1)]);
     serve(&mut manager, 1, 0..16);
     let hit = look_up(&mut manager, 0..17).blocks;
@@ -43,7 +43,7 @@ fn a_question_is_about_tokens_whose_blocks_can_be_counted() {
 }
 
 #[test]
-fn a_cap_counts_what_is_held_at_once() {
+fn the_admission_cap_counts_blocks_held_at_once() {
     for (group, capped) in
         [(GroupSpec::sliding_window(4, 8), 5), (GroupSpec::chunked_local(4, 8), 4)]
     {
@@ -58,7 +58,7 @@ fn a_cap_counts_what_is_held_at_once() {
 }
 
 #[test]
-fn cached_tokens_are_those_of_the_group_that_has_least() {
+fn cached_tokens_are_those_of_the_group_with_the_fewest() {
     let mut manager = manager(&[GroupSpec::full(4), GroupSpec::sliding_window(8, 8)]);
     let mut request = Request::new(&manager, 1, 0..30);
     step(&mut manager, &mut request, 22);
@@ -92,7 +92,7 @@ fn how_many_hashes_an_allocation_reads() {
 }
 
 #[test]
-fn who_is_known() {
+fn requests_are_known_until_they_are_freed() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     assert!(!manager.knows(1));
     let mut request = Request::new(&manager, 1, 0..10);
@@ -104,7 +104,7 @@ fn who_is_known() {
 }
 
 #[test]
-fn the_digest_tells_states_apart() {
+fn the_digest_distinguishes_states() {
     let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
     let config = ManagerConfig {
         policy,

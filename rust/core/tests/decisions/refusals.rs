@@ -26,7 +26,7 @@ fn uncacheable(block_size: usize) -> GroupSpec {
 }
 
 #[test]
-fn groups_that_cannot_work() {
+fn invalid_groups_are_refused() {
     let full = GroupSpec::full(4);
     let window = GroupSpec::sliding_window(4, 8);
     let chunked = GroupSpec::chunked_local(4, 8);
@@ -76,7 +76,7 @@ fn a_window_of_a_latent_may_stay_out_of_the_cache() {
 }
 
 #[test]
-fn groups_that_cannot_be_together() {
+fn invalid_combinations_of_groups_are_refused() {
     let chunked = GroupSpec::chunked_local(4, 8);
     assert_config_error(config(41, &[GroupSpec::full(8), chunked.clone()]), "cannot be mixed");
     let eagle = ManagerConfig { use_eagle: true, ..config(41, std::slice::from_ref(&chunked)) };
@@ -90,7 +90,7 @@ fn groups_that_cannot_be_together() {
 }
 
 #[test]
-fn sizes_that_do_not_go_together() {
+fn inconsistent_sizes_are_refused() {
     let two = || config(41, &[GroupSpec::full(4), GroupSpec::sliding_window(6, 8)]);
     assert_eq!(made(two()).scheduler_block_size(), 12);
     assert_eq!(made(two()).hash_block_size(), 2);
@@ -113,7 +113,7 @@ fn sizes_that_do_not_go_together() {
 }
 
 #[test]
-fn shares_and_numbers_out_of_range() {
+fn numbers_out_of_range_are_refused() {
     let full = || config(41, &[GroupSpec::full(4)]);
     for watermark in [-0.1, 1.0, f64::NAN] {
         assert_config_error(ManagerConfig { watermark, ..full() }, "watermark is");
@@ -136,7 +136,7 @@ fn shares_and_numbers_out_of_range() {
 }
 
 #[test]
-fn policies_without_effect_or_off_the_blocks() {
+fn policies_without_effect_or_off_block_boundaries_are_refused() {
     let groups = [GroupSpec::full(8), GroupSpec::sliding_window(4, 8)];
     let with = |policy| ManagerConfig { policy, ..config(41, &groups) };
     let pinning = |n| Policy { pin_min_drop_size: Some(n), ..Policy::default() };
@@ -157,7 +157,7 @@ fn allocation(manager: &mut Manager, args: &AllocateArgs<'_>) -> Option<Error> {
 }
 
 #[test]
-fn allocations_that_make_no_sense() {
+fn invalid_allocations_are_refused() {
     let mut manager =
         made(ManagerConfig { max_model_len: 32, ..config(41, &[GroupSpec::full(4)]) });
     let nothing = AllocateArgs::default();
@@ -184,7 +184,7 @@ fn allocations_that_make_no_sense() {
 }
 
 #[test]
-fn a_request_that_counts_tokens_without_their_blocks_needs_room_for_all_of_them() {
+fn computed_tokens_without_blocks_need_a_block_for_each_position() {
     for (num_blocks, is_refused) in [(26, true), (27, false)] {
         let mut manager = made(config(num_blocks, &[GroupSpec::sliding_window(4, 8)]));
         let mut request = Request::new(&manager, 1, 0..120);
@@ -198,7 +198,7 @@ fn a_request_that_counts_tokens_without_their_blocks_needs_room_for_all_of_them(
 }
 
 #[test]
-fn tokens_counted_beyond_the_model_need_room_for_its_blocks() {
+fn computed_tokens_beyond_the_model_length_need_all_its_blocks() {
     for (num_blocks, is_refused) in [(8, true), (9, false)] {
         let groups = [GroupSpec::sliding_window(4, 40)];
         let mut manager = made(ManagerConfig { max_model_len: 32, ..config(num_blocks, &groups) });
@@ -254,7 +254,7 @@ fn a_hit_without_caching_is_refused() {
 }
 
 #[test]
-fn blocks_are_freed_no_more_often_than_they_are_held() {
+fn a_block_is_released_at_most_as_often_as_it_is_referenced() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     let mut request = Request::new(&manager, 1, 0..10);
     admit(&mut manager, &mut request);
@@ -270,7 +270,7 @@ fn blocks_are_freed_no_more_often_than_they_are_held() {
 }
 
 #[test]
-fn requests_that_nobody_knows() {
+fn unknown_requests_are_refused() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     let unknown = Error::UnknownRequest("5".into());
     assert_eq!(manager.free(5), Err(unknown.clone()));
@@ -280,7 +280,7 @@ fn requests_that_nobody_knows() {
 }
 
 #[test]
-fn no_more_is_cached_than_was_allocated() {
+fn blocks_that_are_not_allocated_cannot_be_cached() {
     let mut manager = manager(&[GroupSpec::full(4)]);
     let mut request = Request::new(&manager, 1, 0..20);
     step(&mut manager, &mut request, 8);
@@ -290,7 +290,7 @@ fn no_more_is_cached_than_was_allocated() {
 }
 
 #[test]
-fn where_a_mask_is_asked_blocks_that_are_missing_are_another_error() {
+fn missing_blocks_are_a_precondition_error_under_a_retention_mask() {
     let mut manager = manager(&[GroupSpec::sliding_window(8, 8), GroupSpec::full(32)]);
     let mut request = Request::new(&manager, 1, 0..65);
     step(&mut manager, &mut request, 32);
@@ -315,7 +315,7 @@ fn a_hit_is_cut_at_a_block_within_it() {
 }
 
 #[test]
-fn a_look_up_needs_the_hashes_that_it_reads() {
+fn a_look_up_without_its_hashes_is_refused() {
     let mut manager = manager(&[GroupSpec::sliding_window(4, 8)]);
     let request = serve(&mut manager, 1, 0..32);
     let hashes = request.view().hashes;

@@ -14,7 +14,7 @@ fn num_blocks(report: &RetentionReport) -> u64 {
 }
 
 #[test]
-fn every_block_is_counted_once_by_what_it_is() {
+fn every_block_is_counted_once_by_its_state() {
     let mut manager = managed(61, Policy::default());
     assert_eq!(manager.retention_report().empty, 60);
     let mut request = Request::new(&manager, 1, 0..18);
@@ -28,7 +28,7 @@ fn every_block_is_counted_once_by_what_it_is() {
 }
 
 #[test]
-fn what_is_recycled_last_is_counted_apart() {
+fn pinned_and_protected_blocks_are_counted_separately() {
     let pins = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
     let mut manager = managed(61, pins);
     serve(&mut manager, 1, 0..18);
@@ -46,7 +46,7 @@ fn what_is_recycled_last_is_counted_apart() {
 }
 
 #[test]
-fn evictions_are_counted_by_kind_with_adaptive_retention_or_when_asked() {
+fn evictions_are_counted_by_kind_with_adaptive_retention_or_on_request() {
     for (policy, asks) in
         [(Policy::default(), false), (Policy::default(), true), (Policy::adaptive(), false)]
     {
@@ -69,7 +69,7 @@ fn evictions_are_counted_by_kind_with_adaptive_retention_or_when_asked() {
 }
 
 #[test]
-fn hits_count_when_a_request_is_admitted_and_not_when_it_comes_back() {
+fn hits_count_at_admission_but_not_after_preemption() {
     let mut manager = managed(61, Policy::default());
     serve(&mut manager, 1, 0..40);
     let mut request = Request::new(&manager, 2, 0..30);
@@ -84,7 +84,7 @@ fn hits_count_when_a_request_is_admitted_and_not_when_it_comes_back() {
 }
 
 #[test]
-fn the_sample_tells_what_each_ordering_would_have_kept() {
+fn the_shadow_caches_count_the_hits_of_each_scoring_function() {
     let mut manager = managed(4000, Policy::adaptive());
     for id in 0..60 {
         serve(&mut manager, id, id % 30 * 1000..id % 30 * 1000 + 201);

@@ -28,7 +28,7 @@ fn the_whole_request_ends_where_the_model_does() {
 }
 
 #[test]
-fn tables_that_grow_take_any_number_of_tokens_and_rows_of_states_twice_the_model() {
+fn usual_tables_take_any_number_of_tokens_and_state_tables_twice_the_model_length() {
     let with = |group| made(ManagerConfig { max_model_len: 16, ..config(41, &[group]) });
     let answer = |manager: &mut Manager, num_new_tokens| {
         let request = Request::new(manager, 1, 0..100);
@@ -70,7 +70,7 @@ fn free_blocks_of_a_hit_are_counted_group_by_group() {
 /// Tables of buffers and encoders start with no hit, so that tokens of a connector may come when
 /// they are there already.
 #[test]
-fn a_request_whose_tables_take_no_hit_may_be_brought_tokens() {
+fn a_request_whose_tables_attach_no_hit_takes_external_tokens() {
     let uncached =
         |groups: &[GroupSpec]| made(ManagerConfig { enable_caching: false, ..config(41, groups) });
     let external = AllocateArgs { num_external_computed_tokens: 8, ..tokens(4) };
@@ -107,7 +107,7 @@ fn a_buffer_is_new_to_a_request_with_a_hit() {
 
 /// The step goes on in a block that is there; the whole request needs a state more.
 #[test]
-fn the_whole_of_a_row_that_runs_must_fit() {
+fn the_whole_table_of_a_running_state_must_fit() {
     for (num_taken, is_served) in [(59, true), (60, false)] {
         let mut manager = manager(&[GroupSpec::new("mamba", 4)]);
         let mut request = Request::new(&manager, 1, 0..40);
@@ -120,7 +120,7 @@ fn the_whole_of_a_row_that_runs_must_fit() {
 }
 
 #[test]
-fn a_row_of_tokens_that_are_counted_without_states_takes_the_running_one() {
+fn a_table_without_the_states_of_computed_tokens_takes_the_running_one() {
     let mut manager = made(config(2, &[GroupSpec::new("mamba", 4)]));
     let mut request = Request::new(&manager, 1, 0..120);
     request.num_computed_tokens = 100;
@@ -129,7 +129,7 @@ fn a_row_of_tokens_that_are_counted_without_states_takes_the_running_one() {
 }
 
 #[test]
-fn of_a_step_that_takes_no_block_no_observer_is_told() {
+fn a_step_that_takes_no_block_makes_no_observation() {
     let exporting = GroupSpec::new("mamba", 4)
         .with(Size::NumPrefillCheckpointBlocks, 1)
         .with(Size::PrefillCheckpointAlignment, 4);
@@ -149,7 +149,7 @@ fn of_a_step_that_takes_no_block_no_observer_is_told() {
 }
 
 #[test]
-fn without_caching_a_list_without_blocks_is_no_hit() {
+fn without_caching_an_empty_list_is_no_hit() {
     for (group, blocks) in [(GroupSpec::full(4), 5), (GroupSpec::sliding_window(4, 4), 5)] {
         let mut manager = made(ManagerConfig { enable_caching: false, ..config(41, &[group]) });
         let mut request = Request::new(&manager, 1, 0..20);
@@ -194,7 +194,7 @@ fn lookahead_takes_no_state() {
 /// Tokens are counted as computed that the request holds no blocks for: those that it gives back,
 /// ten, fill its table with the six behind them.
 #[test]
-fn what_a_request_gives_back_fills_its_own_table() {
+fn released_blocks_of_a_request_fill_its_own_table() {
     for (num_blocks, is_served) in [(16, false), (17, true)] {
         let config = config(num_blocks, &[GroupSpec::sliding_window(4, 16)]);
         let mut manager = made(ManagerConfig { enable_caching: false, ..config });

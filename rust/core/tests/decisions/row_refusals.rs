@@ -24,7 +24,7 @@ fn before_a_copy(drafts: usize) -> (Manager, Request) {
     (manager, first)
 }
 
-fn of_prompt_14(request: &Request) -> RequestView<'_> {
+fn with_prompt_of_14(request: &Request) -> RequestView<'_> {
     RequestView { num_prompt_tokens: 14, ..request.view() }
 }
 
@@ -47,14 +47,14 @@ fn assert_refused(manager: &mut Manager, view: &RequestView<'_>, num_new: usize,
 }
 
 #[test]
-fn a_state_that_is_to_be_copied_is_not_given_back_before() {
+fn a_state_is_not_released_before_its_copy() {
     let (mut manager, mut first) = before_a_copy(0);
     // Counted as computed beyond its block, the state would go first.
     first.num_computed_tokens = 20;
     let says = "the block that is to be copied was given back";
-    assert_refused(&mut manager, &of_prompt_14(&first), 2, says);
+    assert_refused(&mut manager, &with_prompt_of_14(&first), 2, says);
     first.num_computed_tokens = 16;
-    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(2));
+    let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(2));
     assert!(served.is_ok_and(|new| new.is_some()));
 }
 
@@ -64,11 +64,11 @@ fn a_block_for_drafts_that_is_cached_cannot_become_a_state() {
     assert_eq!(held(&manager, 1)[1], [0, 3, 4, 5]);
     cache(&mut manager, 4, 24);
     let says = "group 1: the state at position 2 is cached already";
-    assert_refused(&mut manager, &of_prompt_14(&first), 12, says);
+    assert_refused(&mut manager, &with_prompt_of_14(&first), 12, says);
     // What is cached for fewer tokens becomes the state of more.
     let (mut manager, first) = before_a_copy(2);
     cache(&mut manager, 4, 20);
-    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(12));
+    let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(12));
     assert!(served.is_ok_and(|new| new.is_some()));
 }
 
@@ -77,12 +77,12 @@ fn a_block_for_drafts_that_is_cached_cannot_move() {
     for (block, num_new_tokens) in [(4, 20), (5, 28)] {
         let (mut manager, first) = before_a_copy(2);
         cache(&mut manager, block, 12);
-        let view = of_prompt_14(&first);
+        let view = with_prompt_of_14(&first);
         assert_refused(&mut manager, &view, num_new_tokens, "so that it cannot move");
     }
     let (mut manager, first) = before_a_copy(2);
     cache(&mut manager, 5, 12);
-    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(20));
+    let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(20));
     assert!(served.is_ok_and(|new| new.is_some()));
     assert_eq!(held(&manager, 1)[1], [0, 3, 0, 5, 4, 9], "it stays where it is");
 }
@@ -93,29 +93,29 @@ fn a_state_that_is_copied_is_cached_anew() {
     let (mut manager, first) = before_a_copy(0);
     manager.evict_blocks(&[3]).expect("a block of the pool");
     cache(&mut manager, 3, 16);
-    let served = manager.allocate_slots(&of_prompt_14(&first), &tokens(4));
+    let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(4));
     assert!(served.is_ok_and(|new| new.is_some()));
     assert_eq!(manager.take_block_copies(), [(3, 4)]);
     assert_eq!(manager.pool().blocks().hash_num_tokens(4), Some(16));
 }
 
 #[test]
-fn a_state_is_cached_for_more_tokens_but_not_for_as_many() {
+fn a_state_can_be_cached_for_more_tokens_but_not_for_the_same() {
     let (mut manager, first) = before_a_copy(0);
     assert_eq!(manager.pool().blocks().hash_num_tokens(3), Some(12));
-    assert_eq!(manager.cache_blocks(&of_prompt_14(&first), 16), Ok(()));
+    assert_eq!(manager.cache_blocks(&with_prompt_of_14(&first), 16), Ok(()));
     assert_eq!(manager.pool().blocks().hash_num_tokens(3), Some(16));
     let (mut manager, first) = before_a_copy(0);
     manager.evict_blocks(&[3]).expect("a block of the pool");
     cache(&mut manager, 3, 16);
     let before = digest(&manager);
-    let refusal = manager.cache_blocks(&of_prompt_14(&first), 16).expect_err("a refusal");
+    let refusal = manager.cache_blocks(&with_prompt_of_14(&first), 16).expect_err("a refusal");
     assert!(refusal.to_string().contains("position 1 is cached already"), "{refusal}");
     assert_eq!(digest(&manager), before);
 }
 
 #[test]
-fn the_state_at_the_end_of_a_request_stands_for_all_of_its_tokens_or_none() {
+fn a_final_state_is_offered_only_for_all_tokens_of_its_request() {
     for (computed, in_flight, block) in [(12, 0, Some(3)), (13, 0, None), (12, 1, None)] {
         let (mut manager, first) = before_a_copy(0);
         let view = RequestView {
@@ -131,7 +131,7 @@ fn the_state_at_the_end_of_a_request_stands_for_all_of_its_tokens_or_none() {
 /// A step goes on from a state that somebody else gave back. Only where there is room for it is
 /// it refused; what is given back first makes room.
 #[test]
-fn what_each_kind_gives_back_first_makes_room() {
+fn blocks_that_each_kind_releases_first_count_as_free() {
     let rswa = GroupSpec::new("rswa", 4).with(Size::RswaWindow, 5);
     // Of 48 tokens, 16 of them prompt; 16 more are asked for. A state is asked for each time.
     for (group, num_new, num_given_back) in [
@@ -165,7 +165,7 @@ fn what_each_kind_gives_back_first_makes_room() {
 }
 
 #[test]
-fn tokens_that_are_counted_without_blocks_need_room_for_states_and_encoder_too() {
+fn computed_tokens_without_blocks_need_states_and_encoder_blocks_too() {
     let encoder = GroupSpec::new("cross_attention", 4);
     for (group, least) in [(mamba(4, 0), 27), (encoder, 28)] {
         for (num_free, is_served) in [(least - 1, false), (least, true)] {
@@ -183,7 +183,7 @@ fn tokens_that_are_counted_without_blocks_need_room_for_states_and_encoder_too()
 
 /// One that holds a window and a state already, of which more is counted than it holds.
 #[test]
-fn a_refusal_for_want_of_blocks_remembers_no_state() {
+fn a_refusal_for_lack_of_blocks_leaves_no_state_behind() {
     let exporting = mamba(4, 0)
         .with(Size::NumPrefillCheckpointBlocks, 1)
         .with(Size::PrefillCheckpointAlignment, 4);
@@ -198,7 +198,7 @@ fn a_refusal_for_want_of_blocks_remembers_no_state() {
 }
 
 #[test]
-fn a_row_may_be_asked_about_a_hit_while_it_runs() {
+fn a_running_request_with_states_can_be_asked_about_a_hit() {
     let mut manager = manager(&[mamba(4, 0)]);
     serve(&mut manager, 1, 0..8);
     manager.new_step_starts();
@@ -221,7 +221,7 @@ fn a_row_may_be_asked_about_a_hit_while_it_runs() {
 }
 
 #[test]
-fn a_state_of_this_step_is_asked_for_with_more_blocks_than_there_are() {
+fn a_state_of_this_step_counts_as_more_blocks_than_the_pool_has() {
     let mut manager = manager(&[mamba(4, 0)]);
     serve(&mut manager, 1, 0..8);
     let hit = look_up(&mut manager, 0..9).blocks;

@@ -21,7 +21,7 @@ fn after_a_prefill() -> (Manager, Request) {
 }
 
 #[test]
-fn the_last_state_is_hit_with_nothing_before_it() {
+fn a_hit_is_the_last_state_without_the_states_before() {
     let (mut manager, _) = after_a_prefill();
     // Blocks 1 to 4 and 7 to 12 of attention; 5 is the state after 16 tokens, 6 the one after 40,
     // for drafts before it became that.
@@ -33,7 +33,7 @@ fn the_last_state_is_hit_with_nothing_before_it() {
 }
 
 #[test]
-fn who_hits_inside_a_block_gets_a_copy() {
+fn a_hit_inside_a_block_is_a_copy() {
     let (mut manager, _) = after_a_prefill();
     let mut second = Request::new(&manager, 2, 0..60);
     assert_eq!(admit(&mut manager, &mut second), 40);
@@ -44,7 +44,7 @@ fn who_hits_inside_a_block_gets_a_copy() {
 }
 
 #[test]
-fn who_runs_on_keeps_its_block_and_the_copy_is_hit() {
+fn a_running_request_keeps_its_block_and_the_copy_is_hit() {
     let (mut manager, mut first) = after_a_prefill();
     step(&mut manager, &mut first, 2);
     assert_eq!(manager.take_block_copies(), [(6, 15)]);
@@ -55,7 +55,7 @@ fn who_runs_on_keeps_its_block_and_the_copy_is_hit() {
 }
 
 #[test]
-fn a_state_that_someone_else_gave_back_refuses_the_step() {
+fn a_step_is_refused_if_its_state_was_released_elsewhere() {
     let (mut manager, first) = after_a_prefill();
     manager.release_blocks(&[6]).expect("a block with a reference");
     let before = kvoxide_core::digest(&manager);
@@ -66,7 +66,7 @@ fn a_state_that_someone_else_gave_back_refuses_the_step() {
 }
 
 #[test]
-fn a_state_that_is_cached_already_refuses_the_step() {
+fn a_step_is_refused_if_its_state_is_cached_already() {
     let mut manager = manager(&[GroupSpec::full(4), states(1)]);
     let mut first = Request::new(&manager, 1, 0..42);
     let uncached = AllocateArgs { delay_cache_blocks: true, ..AllocateArgs::default() };
@@ -88,7 +88,7 @@ fn a_state_that_is_cached_already_refuses_the_step() {
 
 /// A step is refused only where there is room for it. What left the window is given back first.
 #[test]
-fn want_of_room_comes_before_a_refusal() {
+fn a_lack_of_blocks_comes_before_a_refusal() {
     let mut manager = manager(&[GroupSpec::sliding_window(4, 4), states(0)]);
     let mut first = Request::new(&manager, 1, 0..80);
     first.num_in_flight_tokens = 32;
@@ -116,7 +116,7 @@ fn want_of_room_comes_before_a_refusal() {
 
 /// A reserve below zero lets a request in that there is no room for; it is refused all the same.
 #[test]
-fn a_reserve_below_zero_makes_no_blocks() {
+fn a_negative_reserve_adds_no_blocks() {
     let mut manager = made(config(6, &[GroupSpec::full(4)]));
     let request = Request::new(&manager, 1, 0..40);
     let args = |num_new_tokens, reserved_blocks| AllocateArgs {
@@ -133,7 +133,7 @@ fn a_reserve_below_zero_makes_no_blocks() {
 }
 
 #[test]
-fn a_reserve_below_zero_takes_nothing_from_a_request_that_runs() {
+fn a_negative_reserve_takes_nothing_from_a_running_request() {
     let mut manager = made(config(6, &[GroupSpec::sliding_window(4, 4)]));
     let mut request = Request::new(&manager, 1, 0..80);
     step(&mut manager, &mut request, 20);
@@ -152,7 +152,7 @@ fn a_reserve_below_zero_takes_nothing_from_a_request_that_runs() {
 /// A row that is longer than the step needs makes up for a block that attention takes, but it does
 /// not give it.
 #[test]
-fn a_row_that_is_too_long_makes_no_blocks() {
+fn a_table_that_is_too_long_adds_no_blocks() {
     for (num_free, is_served) in [(22, Some(false)), (23, None), (24, Some(true))] {
         let mut manager =
             made(config(num_free + 4, &[GroupSpec::full(4), GroupSpec::new("mamba", 4)]));
@@ -223,7 +223,7 @@ fn blocks_for_drafts_move_with_the_running_state() {
 }
 
 #[test]
-fn states_behind_steps_in_flight_are_given_back_once_these_are_done() {
+fn states_behind_steps_in_flight_are_released_once_these_are_done() {
     let mut manager = manager(&[states(0)]);
     let mut request = Request::new(&manager, 1, 0..200);
     request.num_in_flight_tokens = 48;

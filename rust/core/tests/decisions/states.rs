@@ -36,7 +36,7 @@ fn without_caching_there_is_the_running_state_and_a_block_for_each_draft() {
 }
 
 #[test]
-fn a_row_keeps_the_running_state_and_the_one_before() {
+fn a_table_keeps_the_running_state_and_the_one_before() {
     let mut manager = manager(&[mamba(4, 0)]);
     let mut request = Request::new(&manager, 1, 0..11);
     step(&mut manager, &mut request, 4);
@@ -106,7 +106,7 @@ fn blocks_for_drafts_move_on_with_the_running_state() {
 }
 
 #[test]
-fn more_blocks_than_needed_are_a_demand_below_zero() {
+fn more_blocks_than_needed_are_a_negative_demand() {
     let mut manager = manager(&[mamba(4, 0)]);
     let mut request = Request::new(&manager, 1, 0..12);
     step(&mut manager, &mut request, 12);
@@ -125,7 +125,7 @@ fn a_state_inside_a_chunk_stands_before_the_running_one() {
 }
 
 #[test]
-fn where_a_prompt_ends_inside_a_block_later_requests_hit_a_copy() {
+fn requests_that_hit_inside_a_block_get_copies() {
     let mut manager = halves();
     assert!(manager.has_partial_hits());
     let mut first = Request::new(&manager, 1, 0..14);
@@ -156,7 +156,7 @@ fn where_a_prompt_ends_inside_a_block_later_requests_hit_a_copy() {
 }
 
 #[test]
-fn a_copy_is_listed_for_zeroing_wherever_blocks_are_zeroed() {
+fn a_copy_is_zeroed_where_its_group_is() {
     let mut manager = halves();
     let mut first = Request::new(&manager, 1, 0..14);
     step(&mut manager, &mut first, 12);
@@ -195,7 +195,7 @@ fn a_hit_may_be_cut_below_the_state_that_a_connector_brings() {
 }
 
 #[test]
-fn full_attention_alone_is_what_a_connector_goes_on_from() {
+fn a_connector_continues_from_the_hit_of_full_attention() {
     let mut manager = manager(&[GroupSpec::full(4), mamba(4, 0)]);
     serve(&mut manager, 1, 0..12);
     assert_eq!(manager.evict_blocks(&[4]), Ok(()));
@@ -207,7 +207,7 @@ fn full_attention_alone_is_what_a_connector_goes_on_from() {
 }
 
 #[test]
-fn ranks_share_the_blocks_of_attention_but_not_states() {
+fn ranks_divide_blocks_of_attention_but_not_states() {
     let groups = [GroupSpec::full(4), mamba(8, 0)];
     let mut manager =
         made(ManagerConfig { dcp_world_size: 2, hash_block_size: Some(8), ..config(61, &groups) });
@@ -219,7 +219,7 @@ fn ranks_share_the_blocks_of_attention_but_not_states() {
 }
 
 #[test]
-fn encoder_tokens_have_blocks_of_their_own_from_admission_on() {
+fn encoder_tokens_have_their_own_blocks_from_admission_on() {
     let groups = [GroupSpec::full(4), GroupSpec::new("cross_attention", 4)];
     let mut manager = made(ManagerConfig { enable_caching: false, ..config(61, &groups) });
     let mut request = Request::new(&manager, 1, 0..6);
@@ -231,7 +231,7 @@ fn encoder_tokens_have_blocks_of_their_own_from_admission_on() {
 }
 
 #[test]
-fn what_cannot_be_cached_or_shared_out_is_refused() {
+fn groups_that_cannot_be_cached_or_divided_are_refused() {
     let error = |config| Manager::new(config).expect_err("a refusal").to_string();
     for kind in ["mamba_none", "cross_attention"] {
         let refusal = error(config(61, &[GroupSpec::new(kind, 4)]));
@@ -247,7 +247,7 @@ fn what_cannot_be_cached_or_shared_out_is_refused() {
 }
 
 #[test]
-fn a_state_without_its_block_refuses_the_step() {
+fn a_step_is_refused_if_its_state_was_released() {
     let mut manager = halves();
     let mut request = Request::new(&manager, 1, 0..14);
     step(&mut manager, &mut request, 12);

@@ -10,7 +10,7 @@ fn cached_positions(manager: &Manager, blocks: &[BlockId]) -> Vec<usize> {
 }
 
 #[test]
-fn blocks_that_left_the_window_are_given_back_from_the_next_token_on() {
+fn blocks_that_left_the_window_are_released_from_the_next_token_on() {
     for (num_computed_tokens, skipped) in [(30, 5), (31, 6), (34, 6), (35, 7)] {
         let mut manager = manager(&[GroupSpec::sliding_window(4, 8)]);
         let mut request = Request::new(&manager, 1, 0..50);
@@ -23,7 +23,7 @@ fn blocks_that_left_the_window_are_given_back_from_the_next_token_on() {
 }
 
 #[test]
-fn what_leaves_a_window_is_recycled_last_block_first() {
+fn blocks_that_leave_a_window_are_evicted_last_block_first() {
     let mut manager = manager(&[GroupSpec::sliding_window(4, 8)]);
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 32);
@@ -43,7 +43,7 @@ fn blocks_of_steps_in_flight_stay_in_the_window() {
 }
 
 #[test]
-fn a_window_that_is_retained_longer_gives_back_later() {
+fn extra_retained_tokens_delay_the_release_of_a_window() {
     let group = GroupSpec::sliding_window(4, 8).with(Size::ExtraRetainedTokens, 4);
     let mut manager = manager(&[group]);
     let mut request = Request::new(&manager, 1, 0..40);
@@ -53,7 +53,7 @@ fn a_window_that_is_retained_longer_gives_back_later() {
 }
 
 #[test]
-fn a_finished_chunk_is_given_back() {
+fn a_finished_chunk_is_released() {
     let mut manager = manager(&[GroupSpec::chunked_local(4, 8)]);
     let mut request = Request::new(&manager, 1, 0..20);
     step(&mut manager, &mut request, 12);
@@ -91,7 +91,7 @@ fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
 }
 
 #[test]
-fn without_a_shared_prefix_an_interval_keeps_the_replay_alone() {
+fn without_a_shared_prefix_an_interval_keeps_only_the_replay() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
     let policy = Policy { retention_interval: Some(0), ..Policy::default() };
     // A repeated or extended prompt hits 128 or 144 tokens, and matches the block behind them.

@@ -33,7 +33,7 @@ fn table(manager: &Manager, id: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_table_that_was_cut_is_filled_again_by_the_next_step() {
+fn the_next_step_fills_a_table_that_was_cut() {
     let mut manager = manager();
     manager.write_table(A, 0, vec![1]).expect("its own block");
     assert!(manager.has_unchecked_writes(A) && !manager.has_unchecked_writes(B));
@@ -46,7 +46,7 @@ fn a_table_that_was_cut_is_filled_again_by_the_next_step() {
 }
 
 #[test]
-fn what_would_break_a_table_is_refused_and_nothing_changes() {
+fn writes_that_break_a_table_are_refused_and_change_nothing() {
     let mut manager = manager();
     let refused = [
         (vec![1, 2, 3, 2], "block 2 cannot be in the table: it would be there twice"),
@@ -68,7 +68,7 @@ fn what_would_break_a_table_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_cached_block_that_a_request_would_write_to_stops_it() {
+fn a_request_is_refused_that_would_write_to_a_cached_block() {
     let mut manager = manager();
     manager.write_num_cached(A, 0, Some(1)).expect("a number that can be");
     let broken = check_direct_writes(&mut manager, A).expect_err("block 2 is cached");
@@ -79,7 +79,7 @@ fn a_cached_block_that_a_request_would_write_to_stops_it() {
 }
 
 #[test]
-fn shared_blocks_can_be_put_into_a_table_and_a_request_be_made_and_emptied() {
+fn writes_can_share_blocks_and_make_and_empty_requests() {
     let mut manager = manager();
     manager.pool_mut().touch(&[1]);
     manager.write_table(9, 0, vec![1]).expect("a block with a reference to spare");

@@ -91,7 +91,7 @@ fn look_up(manager: &Manager, hashes: &[BlockHash], is_chain: bool) -> (usize, u
 }
 
 #[test]
-fn a_linked_prefix_is_found_by_a_few_of_its_hashes() {
+fn a_prefix_in_the_trie_is_found_by_few_of_its_hashes() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], true));
@@ -105,7 +105,7 @@ fn a_linked_prefix_is_found_by_a_few_of_its_hashes() {
 }
 
 #[test]
-fn hashes_that_nobody_vouches_for_are_read_and_link_nothing() {
+fn hashes_that_are_no_known_chain_are_all_read_and_enter_no_trie() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], false));
@@ -118,7 +118,7 @@ fn hashes_that_nobody_vouches_for_are_read_and_link_nothing() {
 }
 
 #[test]
-fn a_chain_that_lost_a_block_is_found_up_to_it_and_again_once_it_is_back() {
+fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
     let (hashes, other) = (chain(0), chain(1));
     assert!(start(&mut manager, 7, &hashes[..200], true));
@@ -142,7 +142,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_and_again_once_it_is_back() {
 }
 
 #[test]
-fn a_chain_that_parts_behind_a_lost_block_is_not_brought_back_by_another() {
+fn a_branch_behind_a_lost_block_is_not_found_through_another_chain() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
     // The second parts from the first at block 150, the third at block 100.
     let [first, second, third] = [1, 2, 0].map(chain);
@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn links_find_what_hashes_find(
+    fn the_trie_finds_what_hashes_find(
         changes in prop::collection::vec(change(), 1..60),
         layout in 0..3_usize,
         is_adaptive in prop::bool::ANY,

@@ -61,7 +61,7 @@ fn compute(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) {
 }
 
 #[test]
-fn removals_are_kept_only_while_somebody_waits() {
+fn removals_are_logged_only_while_a_request_waits() {
     let config = ManagerConfig::new(NUM_BLOCKS, vec![GroupSpec::full(BLOCK_SIZE)], 1000);
     let mut manager = Manager::new(config).expect("a valid configuration");
     for waiting in WAITING {

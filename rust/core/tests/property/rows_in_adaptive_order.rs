@@ -139,7 +139,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn rows_wait_where_single_blocks_would(steps in prop::collection::vec(step(), 1..60)) {
+    fn runs_are_handled_as_single_blocks(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();
         steps.iter().for_each(|step| world.play(step));
     }
