@@ -5,8 +5,8 @@ use sha2::{Digest, Sha256};
 use crate::block::BlockId;
 use crate::manager::Manager;
 
-/// Returns the SHA-256 digest of queues, reference counts, flags, keys, block tables, worker commands
-/// and the number of events, in time proportional to the pool.
+/// Returns the SHA-256 digest of queues, reference counts, flags, keys, block tables, worker
+/// commands and the number of events, in time proportional to the pool.
 pub fn digest(manager: &Manager) -> [u8; 32] {
     let mut state = Sha256::new();
     let mut put = |value: u64| state.update(value.to_le_bytes());

@@ -103,8 +103,8 @@ fn check_pinned(pool: &BlockPool) -> Result<(), String> {
     Ok(())
 }
 
-/// Invariant 6: blocks in tables are in the pool, each with a reference for every table that it is in.
-/// Returns the number of tables of each.
+/// Invariant 6: blocks in tables are in the pool, each with a reference for every table that it is
+/// in. Returns the number of tables of each.
 fn holders(manager: &Manager) -> Result<Holders, String> {
     let mut holders = Holders::new();
     for held in manager.requests.values() {
@@ -156,8 +156,8 @@ fn check_num_cached(
     })
 }
 
-/// Invariant 6: a request alone holds the blocks that it still writes to, and they have no hash of a
-/// full block. The check leaves states out: their hashes stand for prefixes of any length.
+/// Invariant 6: a request alone holds the blocks that it still writes to, and they have no hash of
+/// a full block. The check leaves states out: their hashes stand for prefixes of any length.
 fn check_writable(
     manager: &Manager,
     id: RequestId,

@@ -13,8 +13,8 @@ pub struct ManagerConfig {
     pub groups: Vec<GroupSpec>,
     /// Length of the longest sequence.
     pub max_model_len: usize,
-    /// Tokens of which the length of a hit in a hybrid model is a multiple; the least common multiple
-    /// of the block sizes if not given.
+    /// Tokens of which the length of a hit in a hybrid model is a multiple; the least common
+    /// multiple of the block sizes if not given.
     pub scheduler_block_size: Option<usize>,
     /// Tokens per block hash; the greatest common divisor of the block sizes if not given.
     pub hash_block_size: Option<usize>,
@@ -40,8 +40,8 @@ pub struct ManagerConfig {
     pub num_prefill_lookahead: usize,
     /// Whether the manager records events.
     pub enable_events: bool,
-    /// Share of the pool, from 0 to below 1, that stays free when a waiting request is admitted beside
-    /// running ones.
+    /// Share of the pool, from 0 to below 1, that stays free when a waiting request is admitted
+    /// beside running ones.
     pub watermark: f64,
     /// Whether the worker zeroes newly allocated blocks.
     pub needs_zeroing: bool,

@@ -133,8 +133,8 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     config.groups.iter().enumerate().map(group).collect()
 }
 
-/// Whether hits can end inside blocks: some kind asks for it, and each other kind supports it or has
-/// blocks of one hash.
+/// Whether hits can end inside blocks: some kind asks for it, and each other kind supports it or
+/// has blocks of one hash.
 fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
     // The blocks of the other groups are larger where ranks divide them.
     let is_larger = |block_size: usize| match config.dcp_world_size {

@@ -95,9 +95,9 @@ impl Policy {
     /// PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at its
-    /// boundaries are cached, seldom the window that a request is in. Pinned blocks of full attention
-    /// cannot be hit without those tails. None of them is a decode tail without value.
+    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at
+    /// its boundaries are cached, seldom the window that a request is in. Pinned blocks of full
+    /// attention cannot be hit without those tails. None of them is a decode tail without value.
     pub(super) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
@@ -167,7 +167,8 @@ impl Manager {
     }
 
     /// Makes a call on behalf of a request; the blocks that it uses get the request's priority, if
-    /// it sets one. Every call for the request that allocates, caches or releases has to be made so.
+    /// it sets one. Every call for the request that allocates, caches or releases has to be made
+    /// so.
     pub fn with_priority<R>(
         &mut self,
         claim: Option<&Claim>,

@@ -8,8 +8,8 @@ use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
-    /// Releases the blocks that no token after `num_computed_tokens` attends to. Kinds that keep the
-    /// prompt release nothing unless its length is given.
+    /// Releases the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
+    /// the prompt release nothing unless its length is given.
     pub fn remove_skipped_blocks(
         &mut self,
         request: RequestId,
@@ -101,8 +101,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes a reference from each block; those without any left go to the back of the free queue,
-    /// cached or not.
+    /// Removes a reference from each block; those without any left go to the back of the free
+    /// queue, cached or not.
     pub fn release_blocks_to_back(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release_to_back(blocks.iter().copied());
@@ -161,8 +161,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes the keys of all blocks. Returns `false`, and does nothing, while any block is in use.
-    /// A manager without groups has no keys and always returns `true`.
+    /// Removes the keys of all blocks. Returns `false`, and does nothing, while any block is in
+    /// use. A manager without groups has no keys and always returns `true`.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
     }

@@ -1,4 +1,5 @@
-//! Adaptive retention: what is kept by its worth, and evicted in the order that fits the traffic.
+//! Adaptive retention: blocks are kept by their value and evicted in the order that fits the
+//! traffic.
 
 use kvoxide_core::{
     AllocateArgs, BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder,
@@ -25,17 +26,17 @@ fn listed(manager: &Manager) -> Vec<BlockId> {
     blocks
 }
 
-fn num_held(manager: &Manager) -> usize {
+fn num_protected(manager: &Manager) -> usize {
     manager.pool().adaptive().expect("adaptive retention").num_held()
 }
 
-/// Tokens that nobody else has.
+/// Returns tokens that no other prompt has.
 fn once(i: usize, num_tokens: usize) -> std::ops::Range<u64> {
     let first = 1_000_000 + i as u64 * 10_000;
     first..first + num_tokens as u64
 }
 
-/// Prompts of which none comes back.
+/// Serves prompts that never come back.
 fn serve_once(manager: &mut Manager, num_prompts: usize, num_tokens: usize) {
     (0..num_prompts).for_each(|i| drop(serve(manager, 1000 + i as u64, once(i, num_tokens))));
 }
@@ -113,7 +114,7 @@ fn eviction_by_id_moves_a_block_to_the_free_queue() {
     assert_eq!(look_up(&mut manager, 0..9).length, 4);
 }
 
-/// Tokens that were hit in so many passes over 160 prompts of 5 blocks.
+/// Returns the tokens that are hit in a number of passes over 160 prompts of 5 blocks.
 fn hits_of_a_scan(policy: Policy, num_blocks: usize, num_passes: u64) -> usize {
     let mut manager = managed(num_blocks, &[GroupSpec::full(4)], policy);
     let mut hits = 0;
@@ -147,8 +148,8 @@ fn a_prefix_that_is_used_often_outlives_those_used_once() {
     }
 }
 
-/// A prompt of which the first 600 tokens are computed. Tails at multiples of 256 are worth as much
-/// as full blocks, those between at most a quarter, and the end of the prompt is 600 tokens away.
+/// Computes the first 600 tokens of a prompt of 1,200. Tails at multiples of 256 have the value of
+/// full blocks, those between at most a quarter of it.
 fn long_prompt(manager: &mut Manager) -> Request {
     let mut request = Request::new(manager, 1, 0..1200);
     [200, 200, 200, 4].into_iter().for_each(|num_tokens| step(manager, &mut request, num_tokens));
@@ -164,10 +165,10 @@ fn tails_that_leave_the_window_are_protected_until_their_request_ends() {
     for end in ends {
         let mut manager = adaptive(1000, &full_and_window());
         long_prompt(&mut manager);
-        assert_eq!(num_held(&manager), 4, "two tails of two blocks");
+        assert_eq!(num_protected(&manager), 4, "two tails of two blocks");
         let waiting = listed(&manager);
         end(&mut manager);
-        assert_eq!(num_held(&manager), 0);
+        assert_eq!(num_protected(&manager), 0);
         assert!(waiting.iter().all(|block| listed(&manager).contains(block)));
     }
 }
@@ -177,12 +178,12 @@ fn protected_tails_are_evicted_last() {
     let mut manager = adaptive(400, &full_and_window());
     long_prompt(&mut manager); // holds 153 blocks, of which 151 are of full attention
     serve_once(&mut manager, 20, 160);
-    assert_eq!(num_held(&manager), 4);
+    assert_eq!(num_protected(&manager), 4);
     assert_eq!(look_up(&mut manager, 0..257).length, 256);
     let num_free = manager.pool().num_free_blocks() as usize;
     let mut greedy = Request::new(&manager, 2, once(99, 1000));
     step(&mut manager, &mut greedy, num_free / 2 * 4);
-    assert!(num_held(&manager) < 4);
+    assert!(num_protected(&manager) < 4);
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_prompt_with_a_window_survives_traffic_under_which_the_default_evicts_it() {
     }
 }
 
-/// Of what was generated, a tail at a multiple of 16 is worth a little.
+/// Generated tails at multiples of 16 have a little value.
 #[test]
 fn generated_blocks_are_evicted_before_prompt_blocks() {
     let mut manager = adaptive(100, &[GroupSpec::sliding_window(4, 8)]);
@@ -213,9 +214,9 @@ fn fork(num_shared: u64) -> impl IntoIterator<Item = u64> {
     (0..num_shared).chain([7])
 }
 
-/// Serves one prompt so many times, between others, and with `is_hit` another that parts from it
-/// after 120 tokens: what the latter would hit in the end. Later hits used the blocks of full
-/// attention alone of what both have in common.
+/// Serves one prompt a number of times, between others, and with `is_hit` another one that diverges
+/// from it after 120 tokens. Returns what the latter hits in the end. Later hits used only the
+/// full-attention blocks of the shared prefix.
 fn hit_of_fork_after_its_prefix(num_passes: u64, is_hit: bool) -> usize {
     let mut manager = adaptive(400, &full_and_window());
     serve(&mut manager, 1, 0..161);
@@ -239,7 +240,7 @@ fn a_tail_inside_longer_prompts_gets_no_second_chance() {
     assert!(hit_of_fork_after_its_prefix(10, false) < 120);
 }
 
-/// 64 tokens apart, tails of 8 are worth more than a prompt of 161.
+/// Tails of 8 tokens, 64 tokens apart, have more value than a prompt of 161 tokens.
 #[test]
 fn a_tail_of_high_value_gets_second_chances_while_its_prefix_is_used() {
     let mut manager = adaptive(400, &full_and_window());
@@ -290,7 +291,7 @@ fn an_interval_set_later_is_refused_too() {
     assert_eq!(manager.set_retention_interval(None), Ok(()));
 }
 
-/// Prompts in pairs, of which the second goes on where the first had its last multiple of 512
+/// Serves pairs of prompts, the second of which continues the first at its last multiple of 512
 /// tokens.
 #[test]
 fn tails_near_the_end_are_kept_where_follow_ups_resume() {
@@ -307,7 +308,7 @@ fn tails_near_the_end_are_kept_where_follow_ups_resume() {
         shared.map(|tokens| look_up(&mut manager, tokens).length)
     };
     assert_eq!(num_cached(5), [512, 688, 944]);
-    // Multiples of 64 are worth a little by their place.
+    // Tails at multiples of 64 have a little value by their position.
     assert_eq!(num_cached(200), [512, 640, 896]);
 }
 

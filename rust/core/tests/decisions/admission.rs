@@ -1,10 +1,10 @@
-//! Slots: what is given, what is refused, and what comes from elsewhere.
+//! Allocations of slots: which succeed, which are refused, and external tokens.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig};
 
 use crate::small::{Request, admit, allocate, config, held, look_up, made, manager, serve, step};
 
-/// Whether a request of so many tokens gets its slots for the first `num_new_tokens` of `args`.
+/// Whether a request gets slots for the first `num_new_tokens` of `args`.
 fn fits(manager: &mut Manager, num_tokens: u64, is_waiting: bool, args: AllocateArgs<'_>) -> bool {
     let mut request = Request::new(manager, 99, 1000..1000 + num_tokens);
     request.is_waiting = is_waiting;
@@ -54,7 +54,7 @@ fn the_full_sequence_must_fit() {
 
 #[test]
 fn a_window_is_admitted_by_the_blocks_that_it_holds_at_once() {
-    // 7 tokens of the window and 8 in flight are 4 blocks, and one more if they start inside one.
+    // 7 tokens of the window and 8 in flight take 4 blocks, and one more if they start inside one.
     for (num_blocks, is_admitted) in [(6, true), (5, false)] {
         let groups = [GroupSpec::sliding_window(4, 8)];
         let config = ManagerConfig { max_in_flight_tokens: Some(8), ..config(num_blocks, &groups) };
@@ -121,7 +121,7 @@ fn a_hit_beyond_the_model_length_is_attached_up_to_it() {
     assert_eq!(beyond(window(), 4, 64), Ok(Some((14, 0))));
     assert!(matches!(beyond(window(), 4, 65), Err(Error::Request(_))));
     assert!(matches!(beyond(window(), 4, usize::MAX), Err(Error::Request(_))));
-    // Full attention reads it all, as far as there are slots.
+    // Full attention reads the whole hit, as far as there are slots.
     assert_eq!(beyond(GroupSpec::full(4), 9, usize::MAX), Ok(Some((8, 8))));
     assert_eq!(beyond(GroupSpec::full(4), 8, usize::MAX), Ok(None));
 }

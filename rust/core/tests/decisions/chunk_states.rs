@@ -1,4 +1,5 @@
-//! States inside a chunk of a prompt: where one is exported, whether it is kept, and what it needs.
+//! States inside a chunk of a prompt: where one is exported, whether it is cached, and the blocks
+//! that it takes.
 
 use kvoxide_core::group::Checkpoint;
 use kvoxide_core::{
@@ -27,7 +28,7 @@ fn retaining(retention_interval: Option<usize>) -> ManagerConfig {
 fn a_block_for_drafts_may_take_the_state_inside_the_chunk() {
     for (num_new_tokens, at, row) in [
         (8, Checkpoint { num_tokens: 8, position: 1 }, vec![1, 2, 3, 4, 5]),
-        // The block before it moves on to the end.
+        // The block before the draft block moves on to the end.
         (11, Checkpoint { num_tokens: 12, position: 2 }, vec![1, 0, 3, 2, 4, 5]),
     ] {
         let mut manager = manager(&[exporting(2)]);
@@ -39,7 +40,7 @@ fn a_block_for_drafts_may_take_the_state_inside_the_chunk() {
     }
 }
 
-/// The scheduler counts eight of twelve tokens as not computed.
+/// The scheduler counts only four of twelve tokens as computed.
 #[test]
 fn no_state_is_exported_at_a_position_that_has_one() {
     let mut manager = manager(&[exporting(0)]);
@@ -121,7 +122,7 @@ fn a_state_is_cached_as_soon_as_it_has_a_block() {
         total_computed_tokens: 4,
         ..BlockDemand::default()
     };
-    // Two for the states; a question about the whole request leaves nothing behind.
+    // Two blocks are for the states; a question about the whole request leaves nothing behind.
     let before = digest(&manager);
     let whole = BlockDemand { apply_admission_cap: true, ..demand };
     let question = BlockDemand { is_dry_run: true, ..demand };
@@ -139,7 +140,7 @@ fn a_state_is_cached_as_soon_as_it_has_a_block() {
     assert_eq!(look_up(&mut manager, 0..40).length, 12);
 }
 
-/// A reserve below zero lets a request in that there is no room for.
+/// A negative reserve admits a request without enough free blocks.
 #[test]
 fn a_refused_step_leaves_no_state_behind() {
     let mut manager = made(config(5, &[exporting(0)]));

@@ -1,4 +1,4 @@
-//! What is reported about the cache, for those who mirror it.
+//! Events, for observers that mirror the cache.
 
 use kvoxide_core::{Event, GroupSpec, Manager, ManagerConfig, StoredEvent};
 
@@ -8,7 +8,7 @@ fn reporting(num_blocks: usize, groups: &[GroupSpec]) -> Manager {
     made(ManagerConfig { enable_events: true, ..config(num_blocks, groups) })
 }
 
-/// Blocks of 4 tokens from the first of `positions` on, of request 1 and group 0.
+/// Returns the event for blocks of 4 tokens of request 1 in group 0.
 fn stored(request: &Request, positions: std::ops::Range<usize>) -> Event {
     Event::Stored(StoredEvent {
         request: request.id,

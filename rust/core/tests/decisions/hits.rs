@@ -1,4 +1,4 @@
-//! The longest prefix that every group can continue from.
+//! Hits: the longest prefix that every group can continue from.
 
 use kvoxide_core::{GroupSpec, ManagerConfig};
 
@@ -10,7 +10,7 @@ fn the_shortest_group_decides() {
     serve(&mut manager, 1, 0..32);
     manager.evict_blocks(&[16]).expect("a block of the pool"); // the window group's block 7
     let hit = look_up(&mut manager, 0..33);
-    // Full attention alone would have reached 32.
+    // Full attention alone would hit 32.
     assert_eq!((hit.length, hit.shared_prefix_boundary), (28, 32));
     assert_eq!(ids(&hit.blocks), [[1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 14, 15]]);
 }
@@ -93,7 +93,7 @@ fn eagle_matches_a_block_beyond_the_maximum_length() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
     serve(&mut manager, 1, 0..24);
-    // At most 23 tokens can be hit; the block up to 24 is matched all the same, and dropped.
+    // At most 23 tokens can be hit; the block up to 24 is matched nevertheless, and dropped.
     let hit = look_up(&mut manager, 0..24);
     assert_eq!(hit.length, 20);
     assert_eq!(ids(&hit.blocks), [[1, 2, 3, 4, 5], [0, 0, 0, 10, 11]]);
@@ -129,7 +129,7 @@ fn groups_that_differ_only_in_being_eagle_groups_drop_together() {
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
     let mut request = Request::new(&manager, 1, 0..13);
     step(&mut manager, &mut request, 13);
-    // Up to the aligned boundary at 8, and in groups that drop a block one more.
+    // Blocks up to the aligned boundary at 8 are cached, and one more in groups that drop a block.
     let held = manager.blocks_of(1).expect("a request that runs");
     let cached: Vec<_> = held.groups.iter().map(|group| group.num_cached_blocks).collect();
     assert_eq!(cached, [Some(3), Some(3), Some(1)]);

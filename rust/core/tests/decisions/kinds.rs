@@ -1,4 +1,4 @@
-//! Kinds whose tables do not simply grow.
+//! Kinds with other tables than the usual one.
 
 use kvoxide_core::{
     AllocateArgs, BlockDemand, GroupSpec, ManagerConfig, NULL_BLOCK, Size, check, digest,
@@ -16,7 +16,7 @@ fn circular(size: usize) -> GroupSpec {
     GroupSpec::new("circular_buffer", size)
 }
 
-/// A prompt of 6 tokens in blocks of 4; what follows is generated.
+/// The prompt has 6 tokens in blocks of 4; all others are generated.
 #[test]
 fn blocks_between_the_prompt_and_the_window_are_released() {
     let mut manager = manager(&[rswa(4, 5)]);
@@ -45,7 +45,7 @@ fn a_prompt_is_hit_as_in_full_attention() {
     assert_eq!(held(&manager, 2), [[1, 2, 3, 4, 5, 6, 7, 8]]);
 }
 
-/// A connector goes on from where R-SWA ends, as from where full attention does.
+/// A connector continues where R-SWA ends, as it does with full attention.
 #[test]
 fn a_prompt_is_hit_beyond_its_cached_states() {
     for first in [rswa(4, 5), GroupSpec::full(4)] {
@@ -70,7 +70,7 @@ fn a_circular_buffer_is_one_block_for_the_whole_request() {
     assert_eq!(check(&manager), Ok(()));
     assert_eq!(manager.free(1), Ok(()));
     assert_eq!(free_ids(&manager)[0], 3, "a block that nobody else can use is recycled first");
-    // Hits are those of the other group, to the common multiple of 8; the buffer is a new one.
+    // The other group decides the hit, at multiples of 8; the buffer is a new block.
     let mut again = Request::new(&manager, 2, 0..20);
     assert_eq!(admit(&mut manager, &mut again), 16);
     assert_eq!(held(&manager, 2), [vec![1, 2, 4, 5, 3], vec![8]]);

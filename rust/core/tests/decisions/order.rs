@@ -1,4 +1,4 @@
-//! The order in which blocks are recycled, and which of equal blocks is served.
+//! The order of eviction, and which of several duplicates is served.
 
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder};
 

@@ -10,7 +10,7 @@ fn hashed_by_8(use_eagle: bool) -> Manager {
     made(ManagerConfig { use_eagle, ..config(61, &groups) })
 }
 
-/// Which of a request's hashes find a block: its own first.
+/// Returns the indices of a request's hashes that find a block, its own first.
 fn hashes_of(manager: &Manager, request: &Request, block: BlockId) -> Vec<usize> {
     let position = |hash| request.hashes.iter().position(|&known| known == hash);
     let keys = manager.pool().keys_of(block);
@@ -61,7 +61,7 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);
         assert_eq!(hashes_of(&manager, &request, first), expected);
     }
-    // An end as long as the longest, under another hash, is no longer one.
+    // An end of the same length under another hash is not longer.
     let other = Request::new(&manager, 2, 50..70);
     let target = CacheTarget { request: &other.view(), ..target };
     target.cache_partial_block(manager.pool_mut(), first, 16);

@@ -1,4 +1,4 @@
-//! The pinned tier: anchors of later hits are recycled last.
+//! The pinned tier: blocks that later hits need are evicted last.
 
 use kvoxide_core::{GroupSpec, Manager, ManagerConfig, Policy};
 
@@ -39,7 +39,7 @@ fn a_flagged_block_that_leaves_the_window_is_pinned() {
     assert_eq!(free_ids(&manager)[0], 17); // not cached, so not pinned
 }
 
-/// With an interval, the tails that are cached leave the window with what lies between them.
+/// With an interval, cached tails leave the window together with the blocks between them.
 #[test]
 fn the_tails_of_an_interval_are_pinned_however_small_the_drop() {
     let policy =
@@ -69,7 +69,7 @@ fn only_as_many_pinned_blocks_as_needed_are_unpinned_oldest_first() {
     assert_eq!(free_ids(&manager), [6, 7, 8, 9, 10, 11]);
     let mut request = Request::new(&manager, 3, 100..130);
     admit(&mut manager, &mut request);
-    // Eight blocks: the whole free queue, then the two oldest, which joined its end.
+    // Eight blocks are the whole free queue and the two oldest pinned blocks.
     assert_eq!(held(&manager, 3), [[6, 7, 8, 9, 10, 11, 2, 1]]);
     assert_eq!(pinned_ids(&manager), [5, 4, 3]);
     assert_eq!(look_up(&mut manager, 0..9).length, 0);

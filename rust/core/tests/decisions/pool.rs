@@ -1,4 +1,4 @@
-//! The pool by itself, as the caller of a connector uses it.
+//! The pool without a manager, as a connector uses it.
 
 use kvoxide_core::pool::{
     BlockPool, Blocks, EvictionHints, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation,
@@ -73,7 +73,7 @@ fn a_key_knows_its_blocks_and_the_pool_its_keys() {
     assert_eq!(keys, [1, 2]);
 }
 
-/// The free blocks, walked from both ends.
+/// Returns the free blocks, walked from both ends.
 fn walked(pool: &BlockPool) -> Vec<BlockId> {
     let forward: Vec<_> = pool.queued_from(pool.first_queued()).collect();
     let back = |&block: &BlockId| pool.queued_before(block);
@@ -116,7 +116,7 @@ fn a_block_removed_from_the_queue_by_hand_is_loose_until_counted_or_put_back() {
     assert!(pool.check_none_by_hand([1, 2].into_iter()).is_err());
     pool.enqueue(&[2], QueueEnd::Front).expect("a loose block");
     assert_eq!(walked(&pool), [2, 1, 3, 4, 5]);
-    // Counted before it leaves, given back by hand.
+    // References are counted before the block leaves the queue, and removed by hand.
     pool.set_ref_count(3, 2).expect("a count that fits");
     assert!(pool.check_free(1).is_ok() && pool.check_free(3).is_err());
     assert_eq!((pool.ref_count(3), pool.is_queued(3), pool.unqueue(3)), (2, true, true));

@@ -1,4 +1,4 @@
-//! What can be asked of a manager without changing it.
+//! Calls that read a manager without changing it.
 
 use kvoxide_core::digest;
 use kvoxide_core::{BlockDemand, Error, GroupSpec, ManagerConfig, Policy};
@@ -14,7 +14,7 @@ fn the_blocks_that_a_request_would_take() {
     let hit = look_up(&mut manager, 0..17).blocks;
     let with_hit =
         BlockDemand { new_computed_blocks: &hit, total_computed_tokens: 16, ..demand(20) };
-    // One new block in each group; of the hit, four free blocks and the two of the window.
+    // Each group needs a new block; four blocks of the hit and the two of the window are free.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &with_hit), Ok(8));
     // The end of a hit that lies inside a block is copied to one more.
     let inside = BlockDemand { num_local_computed_tokens: 14, ..with_hit };
@@ -74,7 +74,7 @@ fn the_first_hash_that_an_allocation_reads() {
     let request = serve(&mut manager, 1, 0..64);
     let hit = look_up(&mut manager, 0..65).blocks;
     assert_eq!(request.hashes.len(), 16);
-    // Three hashes below the last one of what is cached in every group.
+    // Three hashes before the last one that is cached in every group.
     assert_eq!(manager.first_hash_needed(2, 80, 0, 20, &hit), 13);
     assert_eq!(manager.first_hash_needed(2, 40, 0, 20, &hit), 7);
     assert_eq!(manager.first_hash_needed(2, 80, 0, 10, &hit), 7);

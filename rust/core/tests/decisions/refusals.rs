@@ -1,4 +1,4 @@
-//! What is refused, and that a value beside the bound is not.
+//! Refused arguments, and values next to them that are accepted.
 
 use kvoxide_core::GroupBlocks;
 use kvoxide_core::Size::{AttentionChunkSize, ExtraRetainedTokens, RswaWindow, SlidingWindow};
@@ -19,7 +19,7 @@ fn assert_config_error(config: ManagerConfig, says: &str) {
     }
 }
 
-/// A group that takes no part in prefix caching.
+/// Returns a group without prefix caching.
 fn uncacheable(block_size: usize) -> GroupSpec {
     let group = GroupSpec::new("sliding_window_mla", block_size).with(SlidingWindow, 8);
     GroupSpec { prefix_cacheable: Some(false), ..group }
@@ -150,7 +150,7 @@ fn policies_without_effect_or_off_block_boundaries_are_refused() {
     assert_config_error(full, "no KV cache group has a sliding window");
 }
 
-/// The answer to an allocation for a new request of 20 tokens.
+/// Returns the error of an allocation for a new request of 20 tokens.
 fn allocation(manager: &mut Manager, args: &AllocateArgs<'_>) -> Option<Error> {
     let request = Request::new(manager, 9, 0..20);
     manager.allocate_slots(&request.view(), args).err()
@@ -205,7 +205,8 @@ fn computed_tokens_beyond_the_model_length_need_all_its_blocks() {
         let mut request = Request::new(&manager, 1, 0..32);
         request.num_computed_tokens = 100;
         let args = AllocateArgs { num_new_tokens: 1, ..AllocateArgs::default() };
-        // A window that ends at 100 skips all of the model's 8 blocks, which are taken all the same.
+        // A window that ends at 100 skips all 8 blocks of the model, which are allocated
+        // nevertheless.
         let allocated = manager.allocate_slots(&request.view(), &args);
         assert_eq!(matches!(allocated, Err(Error::Block(_))), is_refused, "{allocated:?}");
     }
@@ -229,7 +230,7 @@ fn a_request_that_runs_takes_no_hit() {
     let demand = BlockDemand { num_tokens: 12, new_computed_blocks: &hit, ..Default::default() };
     let refused = manager.get_num_blocks_to_allocate(2, &demand);
     assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
-    // One that has blocks without a hit and without anything cached is no better.
+    // A request that has blocks without a hit or cached blocks takes no hit either.
     let mut short = Request::new(&manager, 3, 70..72);
     step(&mut manager, &mut short, 2);
     let refused = manager.allocate_slots(&short.view(), &args);

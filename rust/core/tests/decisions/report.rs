@@ -1,4 +1,4 @@
-//! What retention came to, as a manager reports it.
+//! Statistics of retention.
 
 use kvoxide_core::{Admitted, ByKind, GroupSpec, Manager, ManagerConfig, Policy, RetentionReport};
 
@@ -92,7 +92,7 @@ fn the_shadow_caches_count_the_hits_of_each_scoring_function() {
     let report = manager.retention_report();
     assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("frequency"));
     let sample = report.sample.expect("adaptive retention");
-    // Of 30 prompts of 50 blocks twice, all fits, so that the second time all is hit.
+    // 30 prompts of 50 blocks fit, so that all of them are hit the second time.
     assert!((60..130).contains(&sample.hit), "{sample:?}");
     assert_eq!((sample.asked, sample.kept), (2 * sample.hit, [sample.hit; 3]));
     assert_eq!(look_up(&mut manager, 0..201).length, 200);

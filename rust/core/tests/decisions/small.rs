@@ -17,7 +17,7 @@ pub fn manager(groups: &[GroupSpec]) -> Manager {
     made(config(61, groups))
 }
 
-/// A request as a scheduler keeps it.
+/// A request of a scheduler.
 pub struct Request {
     pub id: RequestId,
     pub hashes: Vec<BlockHash>,
@@ -59,7 +59,7 @@ impl Request {
         }
     }
 
-    /// A chain: each hash is made of the one before and the tokens.
+    /// Appends the hashes of full blocks, each computed from the previous hash and the tokens.
     fn hash(&mut self) {
         let blocks = self.tokens.chunks_exact(self.hash_block_size);
         for block in blocks.skip(self.hashes.len()) {
@@ -72,10 +72,10 @@ impl Request {
     }
 }
 
-/// What a request of these tokens would hit: all but its last token at most.
+/// Returns the hit of a request with these tokens, of which the last is always computed.
 pub fn look_up(manager: &mut Manager, tokens: impl IntoIterator<Item = u64>) -> PrefixHit {
-    const NOBODY: RequestId = u64::MAX;
-    let request = Request::new(manager, NOBODY, tokens);
+    const UNUSED: RequestId = u64::MAX;
+    let request = Request::new(manager, UNUSED, tokens);
     hit_of(manager, &request)
 }
 
@@ -85,25 +85,26 @@ fn hit_of(manager: &mut Manager, request: &Request) -> PrefixHit {
     hit.expect("a look-up")
 }
 
-/// Slots that must be there, whose tokens count as computed from then on.
+/// Allocates slots, which must be possible, and counts their tokens as computed.
 pub fn allocate(
     manager: &mut Manager,
     request: &mut Request,
     args: &AllocateArgs<'_>,
 ) -> Vec<Vec<BlockId>> {
-    let new = manager.allocate_slots(&request.view(), args).expect("a valid call").expect("room");
+    let new =
+        manager.allocate_slots(&request.view(), args).expect("a valid call").expect("free blocks");
     request.num_computed_tokens +=
         args.num_new_computed_tokens + args.num_external_computed_tokens + args.num_new_tokens;
     request.is_waiting = false;
     new
 }
 
-/// The next tokens of a request that runs.
+/// Computes the next tokens of a running request.
 pub fn step(manager: &mut Manager, request: &mut Request, num_new_tokens: usize) {
     allocate(manager, request, &AllocateArgs { num_new_tokens, ..AllocateArgs::default() });
 }
 
-/// Looks a request up and computes the rest of it; returns the tokens that were hit.
+/// Looks up a request and computes the rest of it. Returns the tokens that were hit.
 pub fn admit(manager: &mut Manager, request: &mut Request) -> usize {
     let hit = hit_of(manager, request);
     request.boundary = hit.shared_prefix_boundary;
@@ -117,7 +118,7 @@ pub fn admit(manager: &mut Manager, request: &mut Request) -> usize {
     hit.length
 }
 
-/// One token a step.
+/// Appends and computes one token per step.
 pub fn decode(manager: &mut Manager, request: &mut Request, tokens: impl IntoIterator<Item = u64>) {
     for token in tokens {
         request.tokens.push(token);
@@ -126,7 +127,7 @@ pub fn decode(manager: &mut Manager, request: &mut Request, tokens: impl IntoIte
     }
 }
 
-/// A request from look-up to the end; its blocks stay behind in the cache.
+/// Serves a request from look-up to release. Its blocks stay cached.
 pub fn serve(
     manager: &mut Manager,
     id: RequestId,

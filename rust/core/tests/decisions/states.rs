@@ -1,4 +1,4 @@
-//! Rows of recurrent states (Mamba), worked out by hand.
+//! Groups of recurrent states (Mamba): their tables, hits and copies.
 
 use kvoxide_core::{
     AllocateArgs, BlockDemand, GroupSpec, Manager, ManagerConfig, NULL_BLOCK, Offload, Size, check,
@@ -14,12 +14,8 @@ fn mamba(block_size: usize, drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
 }
 
-fn exporting(block_size: usize) -> GroupSpec {
-    let group = mamba(block_size, 0).with(Size::NumPrefillCheckpointBlocks, 1);
-    group.with(Size::PrefillCheckpointAlignment, 4)
-}
-
-/// Full attention and states in blocks of two hash blocks, where hits can end in the middle.
+/// Returns a manager with full attention and states in blocks of two hash blocks, where hits can
+/// end in the middle.
 fn halves() -> Manager {
     let groups = [GroupSpec::full(8), mamba(8, 0)];
     made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) })
@@ -44,7 +40,7 @@ fn a_table_keeps_the_running_state_and_the_one_before() {
     assert_eq!(held(&manager, 1), [[1, 2]]);
     step(&mut manager, &mut request, 3);
     assert_eq!(held(&manager, 1), [[NO, 2, 3]]);
-    assert_eq!(free_ids(&manager).last(), Some(&1), "a state that is cached is recycled last");
+    assert_eq!(free_ids(&manager).last(), Some(&1), "a cached state is evicted last");
     assert_eq!(check(&manager), Ok(()));
 }
 
@@ -56,7 +52,7 @@ fn a_chunk_of_several_blocks_has_one_state() {
     assert_eq!(allocate(&mut manager, &mut request, &chunk), [[NO, NO, 1]]);
     assert_eq!(allocate(&mut manager, &mut request, &chunk), [[NO, NO, 2]]);
     assert_eq!(held(&manager, 1), [[NO, NO, 1, NO, NO, 2]]);
-    // The gap between the two is gone over.
+    // The release passes over the gap between the two.
     assert_eq!(manager.remove_skipped_blocks(1, 24, None), Ok(()));
     assert_eq!(held(&manager, 1), [[NO, NO, NO, NO, NO, 2]]);
     assert_eq!(manager.free(1), Ok(()));
@@ -73,55 +69,12 @@ fn a_hit_is_the_last_state_that_is_cached() {
 }
 
 #[test]
-fn a_state_can_be_hit_from_the_next_step_on() {
-    let mut manager = manager(&[GroupSpec::full(4), mamba(4, 0)]);
-    let mut first = Request::new(&manager, 1, 0..8);
-    step(&mut manager, &mut first, 8);
-    let second = Request::new(&manager, 2, 0..12);
-    let hit = look_up(&mut manager, 0..12);
-    let args = AllocateArgs {
-        num_new_tokens: 4,
-        num_new_computed_tokens: hit.length,
-        new_computed_blocks: &hit.blocks,
-        ..AllocateArgs::default()
-    };
-    assert_eq!(hit.length, 8);
-    assert_eq!(manager.allocate_slots(&second.view(), &args), Ok(None));
-    manager.new_step_starts();
-    assert!(manager.allocate_slots(&second.view(), &args).is_ok_and(|new| new.is_some()));
-    assert_eq!(held(&manager, 2), [vec![1, 2, 4], vec![NO, 3, 5]]);
-}
-
-#[test]
-fn blocks_for_drafts_move_on_with_the_running_state() {
-    let mut manager = manager(&[mamba(4, 2)]);
-    let mut request = Request::new(&manager, 1, 0..40);
-    step(&mut manager, &mut request, 4);
-    assert_eq!(held(&manager, 1), [[1, 2, 3]]);
-    let args = AllocateArgs { num_new_tokens: 8, ..AllocateArgs::default() };
-    // Position 1 is left behind: its block goes to the end, and one more is taken.
-    assert_eq!(allocate(&mut manager, &mut request, &args), [[2, 4]]);
-    assert_eq!(held(&manager, 1), [[1, NO, 3, 2, 4]]);
-    assert_eq!(check(&manager), Ok(()));
-}
-
-#[test]
 fn more_blocks_than_needed_are_a_negative_demand() {
     let mut manager = manager(&[mamba(4, 0)]);
     let mut request = Request::new(&manager, 1, 0..12);
     step(&mut manager, &mut request, 12);
     let demand = BlockDemand { num_tokens_main_model: 4, ..BlockDemand::default() };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(-2));
-}
-
-#[test]
-fn a_state_inside_a_chunk_stands_before_the_running_one() {
-    let mut manager = manager(&[exporting(4)]);
-    let mut request = Request::new(&manager, 1, 0..15);
-    step(&mut manager, &mut request, 15);
-    assert_eq!(held(&manager, 1), [[NO, NO, 1, 2]]);
-    let hit = look_up(&mut manager, 0..15);
-    assert_eq!((hit.length, ids(&hit.blocks)), (12, vec![vec![NO, NO, 1]]));
 }
 
 #[test]
@@ -143,7 +96,7 @@ fn requests_that_hit_inside_a_block_get_copies() {
     manager.new_step_starts();
     let mut second = Request::new(&manager, 2, 0..14);
     assert_eq!(admit(&mut manager, &mut second), 12);
-    // Of both blocks in which the hit ends, the request gets a copy.
+    // The request gets a copy of both blocks in which the hit ends.
     assert_eq!(held(&manager, 2), [vec![1, 5], vec![NO, 6]]);
     assert_eq!(manager.take_block_copies(), [(2, 5), (4, 6)]);
     assert_eq!([2, 5].map(|block| manager.pool().ref_count(block)), [2, 2]);
@@ -164,7 +117,7 @@ fn a_copy_is_zeroed_where_its_group_is() {
     manager.new_step_starts();
     let mut second = Request::new(&manager, 2, 0..14);
     admit(&mut manager, &mut second);
-    assert_eq!(manager.take_new_block_ids(), [5], "that of full attention alone");
+    assert_eq!(manager.take_new_block_ids(), [5], "only that of full attention");
 }
 
 #[test]
@@ -176,7 +129,7 @@ fn the_state_at_the_end_of_a_request_is_handed_out_once() {
     assert_eq!(manager.finalize_partial_tails(&request.view()), [tail]);
     assert_eq!(manager.finalize_partial_tails(&request.view()), []);
     assert_eq!(manager.free(1), Ok(()));
-    assert_eq!(manager.take_offloads(), [], "what is offered of a request ends with it");
+    assert_eq!(manager.take_offloads(), [], "offers of a request end with it");
 }
 
 #[test]
@@ -251,7 +204,7 @@ fn a_step_is_refused_if_its_state_was_released() {
     let mut manager = halves();
     let mut request = Request::new(&manager, 1, 0..14);
     step(&mut manager, &mut request, 12);
-    // Told that more is processed than was computed, the manager gives the state back.
+    // The manager releases the state because more tokens count as processed than were computed.
     assert_eq!(manager.remove_skipped_blocks(1, 20, None), Ok(()));
     let before = kvoxide_core::digest(&manager);
     let args = AllocateArgs { num_new_tokens: 2, ..AllocateArgs::default() };

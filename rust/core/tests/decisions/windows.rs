@@ -1,4 +1,4 @@
-//! Blocks that left a window, and those that are worth caching in one.
+//! Blocks that left a window, and which blocks of a window are cached.
 
 use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, Policy, Size};
 
@@ -63,7 +63,7 @@ fn a_finished_chunk_is_released() {
     assert_eq!(held(&manager, 1), [[0, 0, 0, 0, 5]]);
 }
 
-/// The positions of the window group's blocks that are cached once `num_tokens` are computed.
+/// Returns the positions of the window group that are cached once `num_tokens` are computed.
 fn kept(num_tokens: u64, config: ManagerConfig) -> Vec<usize> {
     let mut manager = made(config);
     let mut request = Request::new(&manager, 1, 0..num_tokens);
@@ -82,7 +82,7 @@ fn a_mask_keeps_the_blocks_that_a_hit_can_end_with() {
 #[test]
 fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
-    // The last token is recomputed: of 160 tokens, 144 can be hit, whose last block is 8.
+    // The last token is always computed: 144 of 160 tokens can be hit, whose last block is 8.
     for (interval, expected) in [(0, &[8][..]), (64, &[3, 7, 8]), (48, &[2, 5, 8])] {
         let policy = Policy { retention_interval: Some(interval), ..Policy::default() };
         let found = kept(160, ManagerConfig { policy, ..config(61, &groups) });
@@ -107,7 +107,7 @@ fn a_shared_prefix_is_kept_from_its_second_request_on() {
     let tokens = |own: u64| (0..85).chain(own..own + 60);
     serve(&mut manager, 1, tokens(1000));
     let hit = look_up(&mut manager, tokens(2000));
-    // Full attention has 80 tokens of the prefix, the window group none of its blocks.
+    // Full attention has cached 80 tokens of the prefix, the window group none.
     assert_eq!((hit.length, hit.shared_prefix_boundary), (0, 80));
     serve(&mut manager, 2, tokens(2000));
     assert_eq!(look_up(&mut manager, tokens(3000)).length, 80);

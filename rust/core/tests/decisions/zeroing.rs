@@ -1,4 +1,4 @@
-//! Which blocks are listed for zeroing.
+//! Blocks that are listed for zeroing.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig};
 

@@ -7,10 +7,10 @@
 //!
 //! The lists hold free cached blocks by how often their prefix was used, by their *penalty*
 //! (halvings of their value) and by the epoch in which they became free. A scoring function ranks
-//! the lists; the head of the list with the lowest score goes first. An epoch ends each time as many
-//! full blocks of prompts became cached as a 16th of the pool. A duel of shadow caches on a sample
-//! of the blocks decides which scoring function is in force. A hit makes the penalty 0 and adds a
-//! use. A block whose key another block computed once more is worthless.
+//! the lists; the head of the list with the lowest score goes first. An epoch ends each time as
+//! many full blocks of prompts became cached as a 16th of the pool. A duel of shadow caches on a
+//! sample of the blocks decides which scoring function is in force. A hit makes the penalty 0 and
+//! adds a use. A block whose key another block computed once more is worthless.
 //!
 //! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all *full
 //! blocks* of the prefix. A valuable tail that a running request has left behind is protected. A

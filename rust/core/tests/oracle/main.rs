@@ -1,5 +1,6 @@
-//! The engine beside models that do one block at a time: what is written there to be read, the engine does
-//! in runs, in one pass over memory, or not at all until somebody asks. Both have to come out the same.
+//! The engine beside models that do one block at a time: what is written there to be read, the
+//! engine does in runs, in one pass over memory, or not at all until somebody asks. Both have to
+//! come out the same.
 
 mod adaptive;
 mod adaptive_world;

@@ -1,9 +1,10 @@
 //! The block pool, one block at a time, as `Vec` and `HashMap` write it down. The engine's
 //! [`kvoxide_core::BlockPool`] has to decide the same.
 //!
-//! A block is *in use* while it has references, else *free*. A free block stands in one of two lists: the
-//! queue, whose first block is recycled next, or the pinned tier, which is recycled after the queue is
-//! empty. A block with keys is *cached*, in use or free: look-ups find it, until it is recycled or evicted.
+//! A block is *in use* while it has references, else *free*. A free block stands in one of two
+//! lists: the queue, whose first block is recycled next, or the pinned tier, which is recycled
+//! after the queue is empty. A block with keys is *cached*, in use or free: look-ups find it, until
+//! it is recycled or evicted.
 
 use std::collections::HashMap;
 
@@ -74,9 +75,9 @@ impl Pool {
         }
     }
 
-    /// One user less for each block. Of those without a user, in the order given, pinned ones go to the
-    /// pinned tier and cached ones to the back of the queue; the others go, as they are ordered, to the
-    /// front, or to the back as well in [`RecycleOrder::Fifo`].
+    /// One user less for each block. Of those without a user, in the order given, pinned ones go to
+    /// the pinned tier and cached ones to the back of the queue; the others go, as they are
+    /// ordered, to the front, or to the back as well in [`RecycleOrder::Fifo`].
     pub fn release(&mut self, blocks: &[BlockId]) {
         let mut front = Vec::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -102,7 +103,8 @@ impl Pool {
         self.release(&turned);
     }
 
-    /// One user less for each block; those without a user go to the back of the queue, whatever they are.
+    /// One user less for each block; those without a user go to the back of the queue, whatever
+    /// they are.
     pub fn release_to_back(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             let state = &mut self.blocks[block as usize];
@@ -156,7 +158,8 @@ impl Pool {
         }
     }
 
-    /// A block without keys gets all keys of another, and its place in the pinned tier. Nothing is told.
+    /// A block without keys gets all keys of another, and its place in the pinned tier. Nothing is
+    /// told.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let told = self.events.len();
         let keys = self.blocks[from as usize].keys.clone();

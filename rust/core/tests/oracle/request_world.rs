@@ -30,7 +30,8 @@ enum Step {
         chunk: usize,
         asked: Option<(u8, u64)>,
     },
-    /// Requests one after the other, each of which parts from the last one so many tokens before its end.
+    /// Requests one after the other, each of which parts from the last one so many tokens before
+    /// its end.
     Follow {
         family: u64,
         num_tokens: usize,

@@ -1,7 +1,7 @@
-//! Fast paths against slow ones that are plainly right, on random input.
+//! Fast paths, compared with naive ones on random input.
 
-mod linked_chains;
+mod prefix_trie;
 mod reachable_blocks;
 mod repeated_look_ups;
-mod rows_in_adaptive_order;
+mod runs_under_adaptive_retention;
 mod window_search;

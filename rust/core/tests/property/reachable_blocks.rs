@@ -1,9 +1,9 @@
-//! The reachable-block mask against its definition, block by block.
+//! The retention mask, compared with its definition for one block.
 
 use kvoxide_core::group::MaskQuery;
 use proptest::prelude::*;
 
-/// Whether one block is reachable, by the definition of vLLM PR 42258 and PR 43447.
+/// Whether a block is cached, by the definition of vLLM PR 42258 and PR 43447.
 fn is_reachable(reach: &MaskQuery<'_>, block_size: usize, need: usize, block: usize) -> bool {
     let shift = usize::from(reach.use_eagle);
     let segment = match reach.retention_interval {

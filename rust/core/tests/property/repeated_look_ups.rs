@@ -1,5 +1,5 @@
-//! A look-up that is repeated while blocks are cached, evicted and handed on finds what a first
-//! look-up would find.
+//! A repeated look-up finds what a first one would, whatever was cached and evicted between the
+//! two.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ const WAITING: [RequestId; 2] = [1, 2];
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Computes this much of chain 0 or 1, which part at block 90, and frees it again.
+    /// Computes a prefix of chain 0 or 1, which diverge at block 90, and frees it.
     Compute {
         chain: usize,
         blocks: usize,
     },
-    /// Takes a range of blocks out of the cache.
+    /// Evicts a range of blocks.
     Evict(Range<u32>),
     Reset,
-    /// Looks up a prefix of a chain, at most so many tokens.
+    /// Looks up a prefix of a chain, up to a maximum of tokens.
     LookUp {
         waiting: usize,
         chain: usize,

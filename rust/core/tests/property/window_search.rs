@@ -1,4 +1,4 @@
-//! The sliding-window search against a scan that looks at every block, from the right.
+//! The sliding-window search, compared with a scan of every block from the right.
 
 use kvoxide_core::group::{HitQuery, Kind};
 use kvoxide_core::request::GroupHashes;
@@ -34,7 +34,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// The hit as a list of blocks, 0 for a null block, found by looking at each block in turn.
+/// Returns the hit that a scan of every block finds, 0 for a null block.
 fn scan(case: &Case, ids: &[BlockId]) -> Vec<BlockId> {
     let is_aligned = |blocks: usize| (blocks * case.block_size).is_multiple_of(case.alignment);
     let need = (case.window - 1).div_ceil(case.block_size) + usize::from(case.drop_eagle_block);

@@ -1,23 +1,23 @@
-//! In adaptive order, too, blocks whose ids are in a row are touched and given back as one. A pool
-//! to which they come in small parts must come out the same.
+//! Runs of blocks under adaptive retention, compared with a pool that handles the same blocks in
+//! parts too small for runs.
 
 use kvoxide_core::pool::{AdaptiveOrder, Grade, Mark};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, RecycleOrder};
 use proptest::prelude::*;
 
 const NUM_BLOCKS: usize = 900;
-/// Fewer blocks than are ever handled as a row.
+/// Fewer blocks than any run has.
 const PART: usize = 13;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Takes so many blocks and caches all but each `uncached`-th in one of the groups.
+    /// Takes blocks and caches all but each `uncached`-th in one of the groups.
     Take { num: usize, uncached: usize, group: u16 },
-    /// Gives a holding back.
+    /// Releases the blocks of a holding.
     Release { holding: usize },
-    /// Holds the part of what was held once, first to last or last to first.
+    /// Takes references to part of an earlier holding, forwards or backwards.
     Touch { list: usize, first: usize, len: usize, is_turned: bool },
-    /// The same for a request with a priority.
+    /// Does the same for a request with a priority.
     Claim { list: usize, priority: i64 },
 }
 
@@ -41,13 +41,13 @@ fn pool() -> BlockPool {
         .expect("a pool")
 }
 
-/// Words that are no numbers in a row.
+/// Returns hashes whose words are not consecutive.
 fn hash(n: u64) -> BlockHash {
     let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     BlockHash([mixed ^ mixed >> 29, n, 0, 0])
 }
 
-/// A pool that gets whole lists beside one that gets them in parts.
+/// A pool that gets whole lists, and one that gets them in parts.
 struct World {
     whole: BlockPool,
     parts: BlockPool,
@@ -62,7 +62,7 @@ impl World {
         Self { whole: pool(), parts: pool(), holdings, lists, num_keys: 0 }
     }
 
-    fn play(&mut self, step: &Step) {
+    fn make(&mut self, step: &Step) {
         match *step {
             Step::Take { num, uncached, group } => self.take(num, uncached, group),
             Step::Release { holding } => self.release(holding),
@@ -141,6 +141,6 @@ proptest! {
     #[test]
     fn runs_are_handled_as_single_blocks(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();
-        steps.iter().for_each(|step| world.play(step));
+        steps.iter().for_each(|step| world.make(step));
     }
 }

@@ -1,5 +1,5 @@
-//! A look-up of hashes that are known to be a chain reads few of them, and finds what a look-up that
-//! reads each of them does.
+//! A look-up through the prefix trie reads few hashes and finds what a look-up finds that reads
+//! all.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const NUM_BLOCKS: usize = 700;
 const WAITING: RequestId = 1;
 const LEN: u64 = 300;
 
-/// Where each chain parts from the one before it. The last one has nothing of the others.
+/// Where each chain diverges from the previous one. The last chain shares nothing.
 const PARTINGS: [u64; 5] = [LEN, 100, 150, 40, 0];
 
 fn chain(number: usize) -> Vec<BlockHash> {
@@ -32,8 +32,7 @@ fn manager(groups: Vec<GroupSpec>, policy: Policy) -> Manager {
     Manager::new(config).expect("a valid configuration")
 }
 
-/// Computes so many blocks of a chain, without a look-up before: what is cached already is cached
-/// twice.
+/// Computes blocks of a chain without a look-up, so that cached ones get duplicates.
 fn start(manager: &mut Manager, id: RequestId, hashes: &[BlockHash], is_chain: bool) -> bool {
     let num_tokens = hashes.len() * BLOCK_SIZE;
     let view = RequestView::new(id, HashWindow::from(hashes).chained(is_chain), num_tokens);
@@ -41,7 +40,7 @@ fn start(manager: &mut Manager, id: RequestId, hashes: &[BlockHash], is_chain: b
     manager.allocate_slots(&view, &args).expect("a valid call").is_some()
 }
 
-/// Serves a request as a scheduler does: its hit, then the rest of it.
+/// Looks up a request and computes the rest of it.
 fn serve(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) -> bool {
     let num_tokens = hashes.len() * BLOCK_SIZE;
     let window = HashWindow::from(hashes).chained(true);
@@ -60,7 +59,7 @@ fn serve(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) -> bool {
     is_served
 }
 
-/// A chain that counts how many of its hashes are read.
+/// A chain that counts the reads of its hashes.
 struct Counted<'a> {
     hashes: &'a [BlockHash],
     is_chain: bool,
@@ -82,7 +81,7 @@ impl HashSource for Counted<'_> {
     }
 }
 
-/// The length of a hit in blocks, and how many hashes were read for it.
+/// Returns the length of a hit in blocks and the number of hashes that were read for it.
 fn look_up(manager: &Manager, hashes: &[BlockHash], is_chain: bool) -> (usize, usize) {
     let source = Counted { hashes, is_chain, reads: Cell::new(0) };
     let max_length = hashes.len() * BLOCK_SIZE;
@@ -110,7 +109,7 @@ fn hashes_that_are_no_known_chain_are_all_read_and_enter_no_trie() {
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], false));
     assert!(look_up(&manager, &hashes[..200], true).1 >= 200);
-    // The first look-up that finds them all links them.
+    // The first look-up that finds all of them adds them to the trie.
     let window = HashWindow::from(&hashes[..200]).chained(true);
     manager.get_computed_blocks(WAITING, &window, 400).expect("a look-up");
     assert_eq!(look_up(&manager, &hashes[..200], true), (200, 1));
@@ -130,7 +129,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
     }
     manager.free(7).expect("a known request");
     manager.free(8).expect("a known request");
-    // The block is computed anew; what lay behind it is still cached.
+    // The block is computed again; the blocks behind it are still cached.
     assert!(serve(&mut manager, 9, &hashes[..61]));
     for hashes in [&hashes, &other] {
         let window = HashWindow::from(&hashes[..200]).chained(true);
@@ -144,7 +143,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
 #[test]
 fn a_branch_behind_a_lost_block_is_not_found_through_another_chain() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
-    // The second parts from the first at block 150, the third at block 100.
+    // The second diverges from the first at block 150, the third at block 100.
     let [first, second, third] = [1, 2, 0].map(chain);
     assert!(serve(&mut manager, 7, &first[..200]));
     assert!(serve(&mut manager, 8, &second[..200]));
@@ -169,10 +168,10 @@ enum Change {
         chain: usize,
         blocks: usize,
     },
-    /// Ends one of the requests that run.
+    /// Frees one of the running requests.
     End(usize),
     Evict(Range<u32>),
-    /// Ends them all.
+    /// Frees all of them.
     Reset,
     LookUp {
         chain: usize,
@@ -201,7 +200,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Makes a change to a manager and the requests that run.
+/// Makes a change to a manager and its running requests.
 fn make(manager: &mut Manager, running: &mut Vec<RequestId>, id: RequestId, change: &Change) {
     let is_started = match *change {
         Change::Start { chain: number, blocks, is_chain } => {

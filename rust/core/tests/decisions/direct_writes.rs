@@ -1,4 +1,4 @@
-//! Block tables that others write to.
+//! Direct writes to block tables.
 
 use kvoxide_core::pool::QueueEnd;
 use kvoxide_core::{
@@ -9,7 +9,8 @@ use kvoxide_core::{
 const A: u64 = 1;
 const B: u64 = 2;
 
-/// Requests of two full blocks and one that they write to: `A` has blocks 1 to 3, `B` 4 to 6.
+/// Returns a manager with two requests of two full blocks and one that they still write to: `A` has
+/// blocks 1 to 3, `B` 4 to 6.
 fn manager() -> Manager {
     let config = ManagerConfig::new(11, vec![GroupSpec::full(4)], 40);
     let mut manager = Manager::new(config).expect("a configuration that can work");

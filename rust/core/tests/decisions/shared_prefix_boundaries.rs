@@ -1,23 +1,23 @@
-//! States where a prompt leaves the prefix that it shares with others.
+//! States at the end of the prefix that a prompt shares with others.
 
 use kvoxide_core::{AllocateArgs, GroupSpec, ManagerConfig, RequestView};
 
 use crate::small::{Request, config, look_up, made, step};
 
-/// Blocks of states are four hash blocks, and there are draft layers.
+/// Returns the configuration of a model with draft layers and states in blocks of four hash blocks.
 fn config_with(enable_mamba_shared_prefix_checkpoint: bool) -> ManagerConfig {
     let full = GroupSpec { is_eagle_group: true, ..GroupSpec::full(4) };
     let groups = [full, GroupSpec::new("mamba", 16)];
     ManagerConfig { enable_mamba_shared_prefix_checkpoint, ..config(61, &groups) }
 }
 
-/// What later requests hit once a prompt that shares its first `junction` tokens has computed 20
-/// tokens, more than which are there.
-fn hit_at_20(keeps: bool, num_prompt_tokens: usize, junction: usize) -> usize {
+/// Returns what later requests hit once a prompt that shares its first `boundary` tokens has
+/// computed 20 tokens.
+fn hit_at_20(keeps: bool, num_prompt_tokens: usize, boundary: usize) -> usize {
     let mut manager = made(config_with(keeps));
     let request = Request::new(&manager, 1, 0..60);
     let view =
-        RequestView { num_prompt_tokens, shared_prefix_boundary: junction, ..request.view() };
+        RequestView { num_prompt_tokens, shared_prefix_boundary: boundary, ..request.view() };
     let args = AllocateArgs { num_new_tokens: 20, ..AllocateArgs::default() };
     assert!(manager.allocate_slots(&view, &args).is_ok_and(|new| new.is_some()));
     manager.new_step_starts();
@@ -36,13 +36,14 @@ fn the_state_at_a_boundary_inside_a_block_is_kept_if_configured() {
 fn a_boundary_behind_the_prompt_keeps_no_state() {
     assert_eq!(hit_at_20(true, 20, 20), 20);
     assert_eq!(hit_at_20(true, 18, 20), 0);
-    // The last boundary of the prompt is another matter.
+    // The last aligned boundary of the prompt keeps its state.
     assert_eq!(hit_at_20(true, 21, 0), 20);
     assert_eq!(hit_at_20(false, 24, 0), 20);
     assert_eq!(hit_at_20(false, 25, 0), 0);
 }
 
-/// What is cached later, when its tokens count as computed, is no state of a chunk that runs.
+/// A block that is cached later, when its tokens count as computed, holds no state of a running
+/// chunk.
 #[test]
 fn the_state_at_a_boundary_is_kept_in_the_step_that_reaches_it() {
     for (num_computed_tokens, hit) in [(20, 0), (19, 20), (40, 0)] {
@@ -62,8 +63,8 @@ fn the_state_at_a_boundary_is_kept_in_the_step_that_reaches_it() {
     }
 }
 
-/// With EAGLE the hit of attention drops a block, so that later requests resume one hash block below
-/// the last boundary of a prompt.
+/// With EAGLE, the hit of attention drops a block, so that later requests resume one hash block
+/// before the last boundary of a prompt.
 #[test]
 fn with_a_dropped_block_the_state_is_kept_below_the_last_boundary() {
     for (num_prompt_tokens, first, hit) in [(30, 24, 24), (30, 20, 0), (28, 24, 24), (27, 20, 20)] {

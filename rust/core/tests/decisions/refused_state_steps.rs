@@ -1,4 +1,4 @@
-//! Steps that rows of states refuse, and steps beside them that they do not.
+//! Steps that groups of states refuse, and similar steps that they accept.
 
 use kvoxide_core::{
     AllocateArgs, BlockDemand, BlockHash, CacheKey, GroupBlocks, GroupSpec, Manager, ManagerConfig,
@@ -11,8 +11,8 @@ fn mamba(block_size: usize, drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
 }
 
-/// Blocks of two hash blocks, and a request that has computed 12 tokens of a prompt of 14. The next
-/// step copies the state that they left in block 3.
+/// Returns a manager with blocks of two hash blocks, and a request that has computed 12 tokens of a
+/// prompt of 14. The next step copies their state out of block 3.
 fn before_a_copy(drafts: usize) -> (Manager, Request) {
     let groups = [GroupSpec::full(8), mamba(8, drafts)];
     let mut manager = made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) });
@@ -32,7 +32,7 @@ fn tokens(num_new_tokens: usize) -> AllocateArgs<'static> {
     AllocateArgs { num_new_tokens, ..AllocateArgs::default() }
 }
 
-/// Caches a block under a key of somebody else's, as the state after so many tokens.
+/// Caches a block under a foreign key, as the state after `num_tokens` tokens.
 fn cache(manager: &mut Manager, block: u32, num_tokens: usize) {
     let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
     manager.pool_mut().insert_foreign_key(block, key, num_tokens).expect("a block of the pool");
@@ -49,7 +49,7 @@ fn assert_refused(manager: &mut Manager, view: &RequestView<'_>, num_new: usize,
 #[test]
 fn a_state_is_not_released_before_its_copy() {
     let (mut manager, mut first) = before_a_copy(0);
-    // Counted as computed beyond its block, the state would go first.
+    // The state would be released first if tokens beyond its block counted as computed.
     first.num_computed_tokens = 20;
     let says = "the block that is to be copied was given back";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 2, says);
@@ -65,7 +65,7 @@ fn a_block_for_drafts_that_is_cached_cannot_become_a_state() {
     cache(&mut manager, 4, 24);
     let says = "group 1: the state at position 2 is cached already";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 12, says);
-    // What is cached for fewer tokens becomes the state of more.
+    // A block that is cached for fewer tokens becomes the state of more.
     let (mut manager, first) = before_a_copy(2);
     cache(&mut manager, 4, 20);
     let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(12));
@@ -87,7 +87,7 @@ fn a_block_for_drafts_that_is_cached_cannot_move() {
     assert_eq!(held(&manager, 1)[1], [0, 3, 0, 5, 4, 9], "it stays where it is");
 }
 
-/// The copy takes what the state is cached under, so that its block is free to be cached anew.
+/// The copy takes over the keys of the state, so that its block can be cached again.
 #[test]
 fn a_state_that_is_copied_is_cached_anew() {
     let (mut manager, first) = before_a_copy(0);
@@ -128,12 +128,13 @@ fn a_final_state_is_offered_only_for_all_tokens_of_its_request() {
     }
 }
 
-/// A step goes on from a state that somebody else gave back. Only where there is room for it is
-/// it refused; what is given back first makes room.
+/// A step continues from a state that was released elsewhere. It is refused only if enough blocks
+/// are free, those included that the step releases first.
 #[test]
 fn blocks_that_each_kind_releases_first_count_as_free() {
     let rswa = GroupSpec::new("rswa", 4).with(Size::RswaWindow, 5);
-    // Of 48 tokens, 16 of them prompt; 16 more are asked for. A state is asked for each time.
+    // 48 tokens are computed, 16 of them prompt; the step has 16 more and demands a state each
+    // time.
     for (group, num_new, num_given_back) in [
         (GroupSpec::full(4), 4, 0),
         (GroupSpec::sliding_window(4, 4), 4, 11),
@@ -181,7 +182,8 @@ fn computed_tokens_without_blocks_need_states_and_encoder_blocks_too() {
     }
 }
 
-/// One that holds a window and a state already, of which more is counted than it holds.
+/// The request holds a window and a state, and counts more tokens as computed than it has blocks
+/// for.
 #[test]
 fn a_refusal_for_lack_of_blocks_leaves_no_state_behind() {
     let exporting = mamba(4, 0)
@@ -211,7 +213,7 @@ fn a_running_request_with_states_can_be_asked_about_a_hit() {
         new_computed_blocks: &hit,
         ..BlockDemand::default()
     };
-    // One for the running state, and the free one of the hit.
+    // The running state needs a block, and the block of the hit is free.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(2));
     let args = AllocateArgs { new_computed_blocks: &hit, ..tokens(4) };
     assert!(manager.allocate_slots(&running.view(), &args).is_err());

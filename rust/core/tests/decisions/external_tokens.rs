@@ -1,4 +1,4 @@
-//! Room for what a connector brings: tables take more or fewer blocks for it than they ask for.
+//! Capacity for external tokens: tables take more or fewer blocks for them than the demand counts.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, NULL_BLOCK, Size, digest};
 
@@ -14,22 +14,22 @@ fn exporting(block_size: usize) -> GroupSpec {
 }
 
 #[derive(Debug, PartialEq)]
-enum Answer {
-    /// Served: which blocks of the last group's table are there.
+enum Outcome {
+    /// Served. The flags say which positions of the last group's table have blocks.
     Held(Vec<bool>),
-    /// There is no room as the groups count it.
+    /// Too few blocks are free for the demand.
     Waits,
-    /// There is, but not for all that is taken.
+    /// Enough blocks are free for the demand, but not for all that are taken.
     Lacks,
 }
 
-fn row<const N: usize>(held: [u8; N]) -> Answer {
-    Answer::Held(held.iter().map(|&held| held == 1).collect())
+fn row<const N: usize>(held: [u8; N]) -> Outcome {
+    Outcome::Held(held.iter().map(|&held| held == 1).collect())
 }
 
-/// What becomes of a request that hits the first tokens and whose next ones a connector brings,
-/// where all but `num_free` blocks are taken.
-fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 3]) -> Answer {
+/// Returns the outcome for a request with a hit followed by external and new tokens, where only
+/// `num_free` blocks are free.
+fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 3]) -> Outcome {
     let found = look_up(manager, 0..hit as u64 + 1);
     assert_eq!(found.length, hit);
     let num_taken = manager.pool().num_free_blocks() as usize - num_free;
@@ -48,23 +48,23 @@ fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 
     if let Ok(Some(_)) = served {
         let held = manager.blocks_of(9).expect("a request that runs");
         let table = held.groups.last().expect("a group");
-        return Answer::Held(table.blocks.iter().map(|block| block != NULL_BLOCK).collect());
+        return Outcome::Held(table.blocks.iter().map(|block| block != NULL_BLOCK).collect());
     }
     assert_eq!(digest(manager), before);
     match served {
-        Ok(_) => Answer::Waits,
-        Err(Error::Block(_)) => Answer::Lacks,
+        Ok(_) => Outcome::Waits,
+        Err(Error::Block(_)) => Outcome::Lacks,
         Err(other) => panic!("{other}"),
     }
 }
 
-/// The answers of new managers with one block too few, and with just enough.
+/// Returns the outcomes of new managers with one block too few, and with just enough.
 fn at_the_bound(
     groups: &[GroupSpec],
     least: usize,
     tokens: [usize; 3],
     prepare: impl Fn(&mut Manager),
-) -> [Answer; 2] {
+) -> [Outcome; 2] {
     [least - 1, least].map(|num_free| {
         let mut manager = manager(groups);
         prepare(&mut manager);
@@ -76,34 +76,34 @@ fn nothing(_: &mut Manager) {}
 
 #[test]
 fn an_external_state_and_the_running_one_count_as_one_block() {
-    let both = [Answer::Lacks, row([0, 1, 1])];
+    let both = [Outcome::Lacks, row([0, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 4], nothing), both);
-    // The running state goes on in the block that is brought.
-    let one = [Answer::Waits, row([0, 1])];
+    // The running state continues in the block of the external state.
+    let one = [Outcome::Waits, row([0, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 1, [0, 6, 2], nothing), one);
-    // Between the two lie blocks without a state.
-    let gap = [Answer::Lacks, row([0, 1, 0, 0, 1])];
+    // Positions without a state lie between the two.
+    let gap = [Outcome::Lacks, row([0, 1, 0, 0, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 12], nothing), gap);
 }
 
 #[test]
 fn draft_blocks_and_a_state_inside_the_chunk_are_counted_with_an_external_state() {
-    let drafts = [Answer::Lacks, row([0, 1, 1, 1, 1])];
+    let drafts = [Outcome::Lacks, row([0, 1, 1, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 2)], 4, [0, 8, 4], nothing), drafts);
-    let drafts = [Answer::Waits, row([0, 1, 1, 1])];
+    let drafts = [Outcome::Waits, row([0, 1, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 2)], 3, [0, 6, 2], nothing), drafts);
-    let inside = [Answer::Lacks, row([0, 1, 0, 1, 1])];
+    let inside = [Outcome::Lacks, row([0, 1, 0, 1, 1])];
     assert_eq!(at_the_bound(&[exporting(4)], 3, [0, 8, 11], nothing), inside);
 }
 
-/// Its block is counted as one that leaves the free ones, but it does not.
+/// The demand counts the block of that state, which stays free.
 #[test]
 fn a_free_state_before_external_tokens_is_skipped() {
     let served = |manager: &mut Manager| {
         serve(manager, 1, 0..8);
         manager.new_step_starts();
     };
-    let both = [Answer::Waits, row([0, 0, 0, 1, 1])];
+    let both = [Outcome::Waits, row([0, 0, 0, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [8, 8, 4], served), both);
 }
 
@@ -114,12 +114,12 @@ fn a_state_in_use_before_external_tokens_frees_no_block() {
         step(manager, &mut first, 8);
         manager.new_step_starts();
     };
-    let both = [Answer::Lacks, row([0, 0, 0, 1, 1])];
+    let both = [Outcome::Lacks, row([0, 0, 0, 1, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [8, 8, 4], running), both);
 }
 
-/// In blocks of 8 the hit of 12 tokens ends inside the second, which holds the end of the step; in
-/// blocks of 2 what is brought has a state of its own.
+/// In blocks of 8, the hit of 12 tokens ends inside the second block, which also holds the end of
+/// the step. In blocks of 2, the external tokens have a state of their own.
 #[test]
 fn a_negative_demand_of_one_group_does_not_cover_another_group() {
     let groups = [GroupSpec::full(2), states(8, 0), states(2, 0)];
@@ -128,12 +128,12 @@ fn a_negative_demand_of_one_group_does_not_cover_another_group() {
         step(manager, &mut first, 12);
         manager.new_step_starts();
     };
-    let both = [Answer::Lacks, row([0, 0, 0, 0, 0, 0, 1, 1])];
+    let both = [Outcome::Lacks, row([0, 0, 0, 0, 0, 0, 1, 1])];
     assert_eq!(at_the_bound(&groups, 5, [12, 2, 2], running), both);
 }
 
 #[test]
 fn external_tokens_that_a_window_skips_take_no_block() {
-    let both = [Answer::Waits, row([0, 0, 0, 0, 0, 0, 1, 1, 1])];
+    let both = [Outcome::Waits, row([0, 0, 0, 0, 0, 0, 1, 1, 1])];
     assert_eq!(at_the_bound(&[GroupSpec::sliding_window(4, 8)], 3, [0, 32, 2], nothing), both);
 }

@@ -1,4 +1,4 @@
-//! Claims: blocks of requests that ask for another retention priority than the default.
+//! Priorities: blocks of requests that set another retention priority than the default.
 
 use kvoxide_core::{
     Claim, Error, GroupSpec, Manager, ManagerConfig, Policy, ProtectedShare, check,
@@ -24,7 +24,7 @@ fn for_seconds(priority: i64, seconds: f64) -> Claim {
     Claim::new(priority, Some(seconds)).expect("a priority and a time")
 }
 
-/// A request from look-up to the end: how many tokens it hit.
+/// Serves a request from look-up to release. Returns the tokens that were hit.
 fn serve(
     manager: &mut Manager,
     id: u64,
@@ -39,7 +39,7 @@ fn serve(
     num_hit
 }
 
-/// Tokens of a prompt of its own, of so many blocks of 4.
+/// Returns the tokens of a prompt that shares none, in blocks of 4.
 fn own(prompt: u64, num_blocks: u64) -> std::ops::Range<u64> {
     prompt * 10_000..prompt * 10_000 + num_blocks * 4
 }
@@ -59,7 +59,7 @@ fn the_lower_priority_goes_first_and_of_equals_the_longest_unused() {
         serve(&mut manager, prompt, own(prompt, 3), Some(claim(priority)));
     }
     assert_eq!(num_protected(&manager), 9);
-    // Two blocks are free that were never used.
+    // Two free blocks were never used.
     for (other, gone) in [(11, &[4][..]), (12, &[4, 5]), (13, &[4, 5, 6]), (14, &[4, 5, 6])] {
         serve(&mut manager, other, own(other, 3), None);
         for prompt in 1..7 {
@@ -261,8 +261,7 @@ fn blocks_in_use_are_never_taken_whatever_their_priority() {
     assert_eq!(held(&manager, 1), blocks);
 }
 
-/// A client that claims the highest priority for everything, and others who ask for nothing: what
-/// these hit.
+/// Returns the hits of requests without priorities beside a client that sets one for every request.
 fn hits_beside(num_blocks: usize, claimed: Option<Claim>) -> usize {
     let mut manager = adaptive(num_blocks, &[GroupSpec::full(4)], 0.25);
     let mut random = 9_u64;

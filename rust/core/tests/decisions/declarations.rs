@@ -1,4 +1,4 @@
-//! What kinds of groups declare: their names, and what is known of them before any request.
+//! Declarations of kinds of groups: their names, sizes and abilities.
 
 use kvoxide_core::group::{HitQuery, Kind, kinds};
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, Size};
@@ -9,7 +9,7 @@ fn states(kind: &str, num_drafts: usize) -> GroupSpec {
     GroupSpec::new(kind, 4).with(Size::NumSpeculativeBlocks, num_drafts)
 }
 
-/// A model that caches nothing.
+/// Returns the configuration of a model without caching.
 fn uncached(group: GroupSpec) -> ManagerConfig {
     ManagerConfig { enable_caching: false, ..config(41, &[group]) }
 }
@@ -115,7 +115,7 @@ fn an_empty_hit_can_be_cut_for_states_but_not_for_an_encoder() {
     assert_eq!(circular.truncated(&circular.no_blocks(), 6), Ok(circular.no_blocks()));
 }
 
-/// The backend exports states only if it says that it has blocks for them.
+/// A backend exports states only if it declares blocks for them.
 #[test]
 fn an_alignment_alone_exports_no_state() {
     for (num_blocks, exported) in [(0, false), (1, true)] {
