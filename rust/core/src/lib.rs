@@ -29,5 +29,7 @@ pub use manager::{
     Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, ProtectedShare, Retention,
     RetentionReport,
 };
-pub use pool::{BlockPool, Claim, Event, Ids, Observation, RecycleOrder, Runs, StoredEvent};
+pub use pool::{
+    BlockPool, Event, Ids, Observation, RecycleOrder, RetentionPriority, Runs, StoredEvent,
+};
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};

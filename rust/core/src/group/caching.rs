@@ -8,8 +8,8 @@ use super::mask::{CacheRules, MaskQuery, RetentionMask};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
-    BlockPool, Event, EvictionHints, FullBlocks, Grade, HashTable, NO_SEGMENT, SegmentId,
-    StoredEvent,
+    BlockPool, Event, EvictionHints, FullBlocks, HashTable, NO_SEGMENT, SegmentId, StoredEvent,
+    ValueLevel,
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
@@ -124,9 +124,9 @@ impl CacheTarget<'_> {
             pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
         let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
         match mask {
-            RetentionMask::All => cache(start..end, Grade::BEST),
+            RetentionMask::All => cache(start..end, ValueLevel::BEST),
             RetentionMask::Runs(runs) => {
-                runs.into_iter().for_each(|run| cache(run, Grade::BEST));
+                runs.into_iter().for_each(|run| cache(run, ValueLevel::BEST));
             }
             RetentionMask::Graded(runs) => {
                 runs.into_iter().for_each(|(run, grade)| cache(run, grade));
@@ -141,7 +141,7 @@ impl CacheTarget<'_> {
         &self,
         pool: &mut BlockPool,
         run: Range<usize>,
-        grade: Grade,
+        grade: ValueLevel,
         mut stored: Option<&mut StoredEvent>,
     ) {
         let (first, tail) = self.blocks.tail_from(run.start);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::data::GroupData;
 use super::value::{TailValue, ValueModel};
-use crate::pool::Grade;
+use crate::pool::ValueLevel;
 use crate::request::RequestView;
 
 /// The rules by which all groups of a manager cache blocks. Sizes in tokens.
@@ -139,7 +139,7 @@ pub enum RetentionMask {
     /// Runs of blocks in ascending order, none of which touch.
     Runs(Vec<Range<usize>>),
     /// Such runs, each with the grade of its blocks.
-    Graded(Vec<(Range<usize>, Grade)>),
+    Graded(Vec<(Range<usize>, ValueLevel)>),
 }
 
 impl RetentionMask {

@@ -11,7 +11,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::resume_histogram::{Bin, KeptBins};
-use crate::pool::{Grade, Nearness};
+use crate::pool::{Nearness, ValueLevel};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,16 +55,16 @@ impl TailValue<'_> {
         &self,
         range: Range<usize>,
         boundaries: &[usize],
-    ) -> Vec<(Range<usize>, Grade)> {
+    ) -> Vec<(Range<usize>, ValueLevel)> {
         let mut grades = Grades::new(range.clone());
         self.fill_near_end(&mut grades);
-        boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), Grade::BEST));
+        boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), ValueLevel::BEST));
         let halvings_at_alignment = self.halvings_at_alignment();
         self.fill_tails(&mut grades, self.ends(&range), halvings_at_alignment);
         self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| grades.let_last(tail));
         // Generated tokens may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
-        grades.fill(prompt_end.saturating_sub(self.shift)..range.end, Grade::WORST);
+        grades.fill(prompt_end.saturating_sub(self.shift)..range.end, ValueLevel::WORST);
         grades.runs()
     }
 
@@ -105,18 +105,18 @@ impl TailValue<'_> {
         }
         let doublings = (last ^ (first - 1)).ilog2();
         let halvings = (halvings_at_alignment - 2 * doublings as i32).max(0) as usize;
-        if halvings >= Grade::WORST.halvings() {
+        if halvings >= ValueLevel::WORST.halvings() {
             return;
         }
         let sparsest = last >> doublings << doublings;
-        grades.fill(self.tail(sparsest * self.alignment), Grade::new(halvings));
+        grades.fill(self.tail(sparsest * self.alignment), ValueLevel::new(halvings));
         self.fill_tails(grades, first..=sparsest - 1, halvings_at_alignment);
         self.fill_tails(grades, sparsest + 1..=last, halvings_at_alignment);
     }
 
     /// Grades the tails at the boundaries near the prompt's end that have its value.
     fn fill_near_end(&self, grades: &mut Grades) {
-        grades.fill(self.range_at_end(), Grade::BEST);
+        grades.fill(self.range_at_end(), ValueLevel::BEST);
         if self.tails_touch_at_end() {
             return;
         }
@@ -125,7 +125,7 @@ impl TailValue<'_> {
             let boundary = num_tokens / self.alignment * self.alignment;
             let nearness = Nearness::of(self.num_prompt_tokens - boundary);
             if self.model.kept_bins.contains(Bin::of(boundary, self.alignment, nearness)) {
-                grades.fill(self.tail(boundary), Grade::BEST);
+                grades.fill(self.tail(boundary), ValueLevel::BEST);
             }
         }
     }
@@ -146,7 +146,10 @@ impl TailValue<'_> {
     /// Returns the grades of a range that lies in [`Self::range_at_end`], no runs if all grades are
     /// the best one, and `None` for any other range. Far fewer instructions than
     /// [`Self::grades_of_window`], which returns the same grades.
-    pub fn grades_of_prompt_end(&self, range: &Range<usize>) -> Option<Vec<(Range<usize>, Grade)>> {
+    pub fn grades_of_prompt_end(
+        &self,
+        range: &Range<usize>,
+    ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
         let at_end = self.range_at_end();
         if range.start < at_end.start || at_end.end < range.end {
             return None;
@@ -158,13 +161,13 @@ impl TailValue<'_> {
                 continue;
             }
             if next < lasting.start {
-                runs.push((next..lasting.start, Grade::BEST));
+                runs.push((next..lasting.start, ValueLevel::BEST));
             }
             next = lasting.end;
-            runs.push((lasting, Grade::BEST.lasting()));
+            runs.push((lasting, ValueLevel::BEST.lasting()));
         }
         if !runs.is_empty() && next < range.end {
-            runs.push((next..range.end, Grade::BEST));
+            runs.push((next..range.end, ValueLevel::BEST));
         }
         Some(runs)
     }
@@ -186,7 +189,7 @@ impl TailValue<'_> {
         &self,
         range: Range<usize>,
         boundaries: &[usize],
-    ) -> Vec<(Range<usize>, Grade)> {
+    ) -> Vec<(Range<usize>, ValueLevel)> {
         let (start, end) = (range.start * self.block_size, range.end * self.block_size);
         let is_passed = |&doublings: &i32| {
             let spacing = self.alignment << doublings;
@@ -197,9 +200,9 @@ impl TailValue<'_> {
         let mut grades = Grades::new(range.clone());
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
-            grades.fill(end.saturating_sub(1)..end, Grade::BEST);
+            grades.fill(end.saturating_sub(1)..end, ValueLevel::BEST);
         }
-        grades.fill(range.clone(), Grade::new(halvings.max(0) as usize));
+        grades.fill(range.clone(), ValueLevel::new(halvings.max(0) as usize));
         if halvings <= -LASTING_DOUBLINGS {
             grades.let_last(range);
         }
@@ -221,7 +224,7 @@ const LASTING_DOUBLINGS: i32 = 1;
 /// The grades of the blocks of a range, filled in from the best grade to the worst.
 struct Grades {
     start: usize,
-    grades: Vec<Option<Grade>>,
+    grades: Vec<Option<ValueLevel>>,
     num_missing: usize,
 }
 
@@ -235,7 +238,7 @@ impl Grades {
     }
 
     /// Grades those of the blocks that have no grade yet.
-    fn fill(&mut self, blocks: Range<usize>, grade: Grade) {
+    fn fill(&mut self, blocks: Range<usize>, grade: ValueLevel) {
         let missing = self.part(blocks).iter_mut().filter(|grade| grade.is_none());
         let num_filled = missing.map(|missing| *missing = Some(grade)).count();
         self.num_missing -= num_filled;
@@ -247,15 +250,15 @@ impl Grades {
         graded.for_each(|grade| *grade = grade.lasting());
     }
 
-    fn part(&mut self, blocks: Range<usize>) -> &mut [Option<Grade>] {
+    fn part(&mut self, blocks: Range<usize>) -> &mut [Option<ValueLevel>] {
         let len = self.grades.len();
         let [first, end] =
             [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
         self.grades.get_mut(first..end).unwrap_or_default()
     }
 
-    fn runs(self) -> Vec<(Range<usize>, Grade)> {
-        let mut runs: Vec<(Range<usize>, Grade)> = Vec::new();
+    fn runs(self) -> Vec<(Range<usize>, ValueLevel)> {
+        let mut runs: Vec<(Range<usize>, ValueLevel)> = Vec::new();
         for (block, grade) in (self.start..).zip(self.grades) {
             let Some(grade) = grade else { continue };
             match runs.last_mut() {
@@ -285,7 +288,7 @@ mod tests {
     }
 
     fn grades(of: &TailValue<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
-        let show = |(run, grade): (Range<usize>, Grade)| {
+        let show = |(run, grade): (Range<usize>, ValueLevel)| {
             let lasts = if grade.lasts() { " for good" } else { "" };
             format!("{run:?} {}{lasts}", grade.halvings())
         };
@@ -371,9 +374,9 @@ mod tests {
             {
                 let range = start..(start + len).min(at_end.end - shift);
                 let runs = of.grades_of_prompt_end(&range).expect("a part of the end");
-                let whole = vec![(range.clone(), Grade::BEST)];
+                let whole = vec![(range.clone(), ValueLevel::BEST)];
                 let runs = if runs.is_empty() { whole } else { runs };
-                let each = |runs: Vec<(Range<usize>, Grade)>| -> Vec<(usize, Grade)> {
+                let each = |runs: Vec<(Range<usize>, ValueLevel)>| -> Vec<(usize, ValueLevel)> {
                     runs.into_iter().flat_map(|(run, grade)| run.map(move |i| (i, grade))).collect()
                 };
                 assert_eq!(
@@ -411,11 +414,11 @@ mod tests {
     #[test]
     fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
         let of = |range| tail(2048).grades_of_states(range, &[]);
-        assert_eq!(of(3..4), [(3..4, Grade::new(6))]);
-        assert_eq!(of(4..5), [(4..5, Grade::WORST)]);
-        assert_eq!(of(7..8), [(7..8, Grade::new(4))]);
-        assert_eq!(of(20..40), [(20..40, Grade::BEST)]);
+        assert_eq!(of(3..4), [(3..4, ValueLevel::new(6))]);
+        assert_eq!(of(4..5), [(4..5, ValueLevel::WORST)]);
+        assert_eq!(of(7..8), [(7..8, ValueLevel::new(4))]);
+        assert_eq!(of(20..40), [(20..40, ValueLevel::BEST)]);
         let parted = tail(2048).grades_of_states(4..6, &[90]);
-        assert_eq!(parted, [(4..5, Grade::BEST), (5..6, Grade::new(7))]);
+        assert_eq!(parted, [(4..5, ValueLevel::BEST), (5..6, ValueLevel::new(7))]);
     }
 }

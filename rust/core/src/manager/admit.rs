@@ -298,7 +298,7 @@ fn note_resume(
     let shared = args.num_local(request).max(request.shared_prefix_boundary);
     let position = shared / rules.alignment * rules.alignment;
     let Some(adaptive) = pool.adaptive() else { return };
-    let Some(whole) = adaptive.whole_group().map(|id| &groups[usize::from(id)]) else { return };
+    let Some(whole) = adaptive.full_group().map(|id| &groups[usize::from(id)]) else { return };
     let last = last_shared_block(whole, rules.hash_block_size, position, pool, request, args);
     let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
     if let (Some(kept_bins), Some(model)) =

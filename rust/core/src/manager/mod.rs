@@ -65,8 +65,11 @@ impl Manager {
         let order = config.policy.recycle_order;
         let is_adaptive = config.policy.retention == Retention::Adaptive;
         let adaptive = is_adaptive.then(|| AdaptiveOrder {
-            marks: plan::marks(&groups),
-            num_protected: config.policy.protected_share.of(config.num_blocks.saturating_sub(1)),
+            classes: plan::block_classes(&groups),
+            max_high_priority: config
+                .policy
+                .protected_share
+                .of(config.num_blocks.saturating_sub(1)),
         });
         let mut pool = BlockPool::with_order(
             config.num_blocks,

@@ -8,7 +8,7 @@ use crate::group::{
     CacheRules, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel, declaration,
 };
 use crate::lookup::SpecGroup;
-use crate::pool::Mark;
+use crate::pool::BlockClass;
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
@@ -175,15 +175,15 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
 
 /// Returns the default class of a block of each group. Shadow caches sample the groups that need
 /// the whole prefix for a hit, or all if every group needs a tail only.
-pub(super) fn marks(groups: &[Group]) -> Vec<Mark> {
+pub(super) fn block_classes(groups: &[Group]) -> Vec<BlockClass> {
     let is_tail = |group: &Group| group.is_sparse;
     let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
-    let mark = |group: &Group| Mark {
+    let class = |group: &Group| BlockClass {
         is_tail: is_tail(group),
         is_sampleable: group.is_cacheable && (all_are_tails || !is_tail(group)),
-        ..Mark::default()
+        ..BlockClass::default()
     };
-    groups.iter().map(mark).collect()
+    groups.iter().map(class).collect()
 }
 
 /// Lets groups that are looked up together drop their last block together, and no others.

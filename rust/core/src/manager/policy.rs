@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::error::{Error, Result};
-use crate::pool::{Claim, RecycleOrder};
+use crate::pool::{Adaptive, RecycleOrder, RetentionPriority};
 
 /// The retention policy of a manager. Its mechanisms, those of the field, combine freely under
 /// [`Retention::Standard`].
@@ -171,17 +171,22 @@ impl Manager {
     /// so.
     pub fn with_priority<R>(
         &mut self,
-        claim: Option<&Claim>,
+        priority: Option<&RetentionPriority>,
         call: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        if let Some(claim) = claim {
-            self.pool.start_claiming(*claim);
+        if priority.is_none() {
+            return call(self);
         }
+        self.set_requested_priority(priority.copied());
         let result = call(self);
-        if claim.is_some() {
-            self.pool.end_claiming();
-        }
+        self.set_requested_priority(None);
         result
+    }
+
+    fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
+        if let Some((adaptive, _)) = self.pool.adaptive_mut() {
+            adaptive.set_requested_priority(priority);
+        }
     }
 
     /// Checks that priorities of requests have an effect.
@@ -199,12 +204,14 @@ impl Manager {
     /// Whether the priority of some request has a time to live, so that [`Self::set_now`] has to be
     /// called from time to time.
     pub fn has_times_to_live(&self) -> bool {
-        self.pool.keeps_time()
+        self.pool.adaptive().is_some_and(Adaptive::has_times_to_live)
     }
 
     /// Sets the time, in milliseconds of a clock that never goes backwards. Blocks whose time to
     /// live has ended get the default priority.
     pub fn set_now(&mut self, now: u64) {
-        self.pool.set_now(now);
+        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
+            adaptive.set_now(blocks, now);
+        }
     }
 }

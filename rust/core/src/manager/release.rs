@@ -4,7 +4,7 @@ use super::{Manager, release_order, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::{Group, StepContext};
-use crate::pool::BlockPool;
+use crate::pool::{BlockPool, Blocks};
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
@@ -29,7 +29,9 @@ impl Manager {
     ) {
         let Self { config, groups, requests, pool, commands, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
-        let is_adaptive = pool.start_holding();
+        if let Some((adaptive, _)) = pool.adaptive_mut() {
+            adaptive.start_protecting();
+        }
         let min_drop = match config.policy.pin_min_drop_size {
             None => usize::MAX,
             Some(least) => {
@@ -48,8 +50,8 @@ impl Manager {
                 context.pool.pin(context.state.blocks.iter_held_back());
             }
         }
-        if is_adaptive {
-            note_protected_tails(held, pool);
+        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
+            note_protected_tails(held, blocks, adaptive.stop_protecting());
         }
     }
 
@@ -60,8 +62,8 @@ impl Manager {
             let blocks = held.groups.iter().flat_map(|group| group.blocks.iter());
             self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
         }
-        if self.pool.adaptive().is_some() {
-            release_order::release_all(&self.groups, &mut self.pool, &held);
+        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
+            release_order::release_all(&self.groups, adaptive, blocks, &held);
             return Ok(());
         }
         for group in &held.groups {
@@ -74,7 +76,9 @@ impl Manager {
     /// without leading null blocks. The caller releases them in reverse.
     pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
         let held = self.remove_request(request)?;
-        release_order::unprotect_tails(&mut self.pool, &held);
+        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
+            release_order::unprotect_tails(adaptive, blocks, &held);
+        }
         Ok(held.groups.iter().flat_map(|group| group.blocks.tail()).copied().collect())
     }
 
@@ -168,13 +172,11 @@ impl Manager {
     }
 }
 
-/// Notes the tails that the pool protects since [`BlockPool::start_holding`].
 #[cold]
 #[inline(never)]
-fn note_protected_tails(held: &mut RequestBlocks, pool: &mut BlockPool) {
-    let tails = pool.end_holding();
-    let with_name = |block| (block, pool.blocks().name_word(block));
-    held.held_tails.extend(tails.into_iter().map(with_name));
+fn note_protected_tails(held: &mut RequestBlocks, blocks: &Blocks, tails: Vec<BlockId>) {
+    let with_name = |block| (block, blocks.name_word(block));
+    held.protected_tails.extend(tails.into_iter().map(with_name));
 }
 
 /// The blocks of a request that no token after `num_computed_tokens` attends to.

@@ -6,23 +6,29 @@ use std::cmp::Reverse;
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Group;
-use crate::pool::{BlockPool, Parting};
+use crate::pool::{Adaptive, Blocks, Release};
 use crate::request::{GroupState, RequestBlocks};
 
 /// Releases every block of a request that ends, and ends the protection of its tails.
-pub(super) fn release_all(groups: &[Group], pool: &mut BlockPool, held: &RequestBlocks) {
-    let tails = protected_tails(pool, held);
-    raise_priorities(pool, held, &tails);
+pub(super) fn release_all(
+    groups: &[Group],
+    adaptive: &mut Adaptive,
+    blocks: &mut Blocks,
+    held: &RequestBlocks,
+) {
+    let tails = protected_tails(adaptive, blocks, held);
+    raise_priorities(adaptive, blocks, held, &tails);
     let ended = EndedRequest { groups, states: &held.groups };
-    ended.promote_tails(pool, &tails);
-    ended.release(pool, &tails);
+    ended.promote_tails(adaptive, &tails);
+    ended.release(adaptive, blocks, &tails);
 }
 
 /// Ends the protection of a request's tails.
-pub(super) fn unprotect_tails(pool: &mut BlockPool, held: &RequestBlocks) {
-    let tails = protected_tails(pool, held);
-    raise_priorities(pool, held, &tails);
-    pool.part_with(|release| tails.iter().for_each(|&(_, tail)| release.let_go(tail)));
+pub(super) fn unprotect_tails(adaptive: &mut Adaptive, blocks: &mut Blocks, held: &RequestBlocks) {
+    let tails = protected_tails(adaptive, blocks, held);
+    raise_priorities(adaptive, blocks, held, &tails);
+    adaptive
+        .release_by(blocks, |release| tails.iter().for_each(|&(_, tail)| release.unprotect(tail)));
 }
 
 /// A tail's block, behind the number of tokens before its end.
@@ -30,23 +36,27 @@ type Tail = (usize, BlockId);
 
 /// Returns the protected tails of a request, the last first. Blocks that were allocated for other
 /// content since have another hash and are left out.
-fn protected_tails(pool: &BlockPool, held: &RequestBlocks) -> Vec<Tail> {
-    let states = pool.blocks();
-    let is_own =
-        |&&(block, word): &&(BlockId, u64)| pool.is_held(block) && states.name_word(block) == word;
-    let own = held.held_tails.iter().filter(is_own);
+fn protected_tails(adaptive: &Adaptive, blocks: &Blocks, held: &RequestBlocks) -> Vec<Tail> {
+    let is_own = |&&(block, word): &&(BlockId, u64)| {
+        adaptive.is_protected(block) && blocks.name_word(block) == word
+    };
+    let own = held.protected_tails.iter().filter(is_own);
     let mut tails: Vec<_> =
-        own.map(|&(block, _)| (states.last_hash_num_tokens(block), block)).collect();
+        own.map(|&(block, _)| (blocks.last_hash_num_tokens(block), block)).collect();
     tails.sort_unstable_by_key(|&tail| Reverse(tail));
     tails.dedup();
     tails
 }
 
 /// Gives the blocks and protected tails of a request its priority, if it sets one.
-fn raise_priorities(pool: &mut BlockPool, held: &RequestBlocks, tails: &[Tail]) {
-    if pool.is_claiming() {
-        pool.claim_again(held.iter_held_back().chain(tails.iter().map(|&(_, tail)| tail)));
-    }
+fn raise_priorities(
+    adaptive: &mut Adaptive,
+    blocks: &Blocks,
+    held: &RequestBlocks,
+    tails: &[Tail],
+) {
+    let tails = tails.iter().map(|&(_, tail)| tail);
+    adaptive.raise_priorities(blocks, held.iter_held_back().chain(tails));
 }
 
 /// The tables of a request that ends.
@@ -63,7 +73,7 @@ impl<'a> EndedRequest<'a> {
 
     /// Gives the last window and state the value of full blocks, because later requests continue
     /// where a sequence ends. Tails get the number of uses of the prefix block that they end with.
-    fn promote_tails(self, pool: &mut BlockPool, tails: &[Tail]) {
+    fn promote_tails(self, adaptive: &mut Adaptive, tails: &[Tail]) {
         let whole = (0..self.groups.len()).find(|&group| !self.is_tail(group));
         let prefix = whole.map(|whole| (self.groups[whole].block_size, &self.states[whole].blocks));
         let prefix_at = |end: usize| {
@@ -80,8 +90,8 @@ impl<'a> EndedRequest<'a> {
                 let num_without_prefix = (first_prefix - first).min(left.len());
                 let (without_prefix, with_prefix) = left.split_at(num_without_prefix);
                 let num_paired = with_prefix.len().min(prefixes.len());
-                pool.promote_beside(&with_prefix[..num_paired], prefixes);
-                pool.promote(&with_prefix[num_paired..], None);
+                adaptive.promote_each(&with_prefix[..num_paired], prefixes);
+                adaptive.promote(&with_prefix[num_paired..], None);
                 left = without_prefix;
             }
             let prefix_size = prefix.map_or(usize::MAX, |(size, _)| size);
@@ -90,13 +100,13 @@ impl<'a> EndedRequest<'a> {
                 let next_end = (end / prefix_size).saturating_add(1).saturating_mul(prefix_size);
                 let num_same = (next_end - end).div_ceil(size).min(left.len());
                 let (same_prefix, behind) = left.split_at(num_same);
-                pool.promote(same_prefix, prefix_at(end));
+                adaptive.promote(same_prefix, prefix_at(end));
                 (left, end) = (behind, end + num_same * size);
             }
         }
         for &(end, tail) in tails {
             if let Some(prefix) = prefix_at(end) {
-                pool.inherit_uses(tail, prefix);
+                adaptive.inherit_uses(tail, prefix);
             }
         }
     }
@@ -104,7 +114,7 @@ impl<'a> EndedRequest<'a> {
     /// Releases the blocks of every group and unprotects the tails, those at the end of the
     /// sequence first. Blocks within one block of the group with the largest blocks are needed
     /// together; their order among each other is that of the groups.
-    fn release(self, pool: &mut BlockPool, tails: &[Tail]) {
+    fn release(self, adaptive: &mut Adaptive, blocks: &mut Blocks, tails: &[Tail]) {
         let tables = self.groups.iter().zip(self.states);
         let mut unreleased = Unreleased {
             tables: tables.map(|(group, state)| Table::new(group, state)).collect(),
@@ -113,7 +123,7 @@ impl<'a> EndedRequest<'a> {
             next: Vec::new(),
         };
         unreleased.next.reserve(unreleased.num_outside_longest());
-        pool.part_with(|release| {
+        adaptive.release_by(blocks, |release| {
             while unreleased.release_end(release) {}
             unreleased.release_next(release);
         });
@@ -138,14 +148,14 @@ impl Unreleased<'_> {
 
     /// Releases the last units: all in which one table alone has blocks, or else one, or several in
     /// which each table has one block. Returns `false` if nothing was left.
-    fn release_end(&mut self, release: &mut Parting<'_>) -> bool {
+    fn release_end(&mut self, release: &mut Release<'_>) -> bool {
         let (longest, second_end) = self.longest();
         let end = self.tables.get(longest).map_or(0, |table| table.end);
         let tail_end = self.tails.first().map_or(0, |&(end, _)| end);
         let shared = second_end.max(tail_end).next_multiple_of(self.unit);
         if end > shared {
             self.release_next(release);
-            release.give_all_back(self.tables[longest].take_after(shared));
+            release.release_all(self.tables[longest].take_after(shared));
         } else if end.max(tail_end) > 0 {
             self.release_units((end.max(tail_end) - 1) / self.unit * self.unit, release);
         } else {
@@ -169,7 +179,7 @@ impl Unreleased<'_> {
 
     /// Releases the blocks that end after `start` tokens, and the units before as long as the same
     /// tables have one block in each.
-    fn release_units(&mut self, start: usize, release: &mut Parting<'_>) {
+    fn release_units(&mut self, start: usize, release: &mut Release<'_>) {
         let Self { tables, tails, unit, next } = self;
         let mut num_units = usize::MAX;
         for table in tables.iter().filter(|table| table.end > start) {
@@ -198,15 +208,15 @@ impl Unreleased<'_> {
             && end > start
         {
             self.release_next(release);
-            release.let_go(tail);
+            release.unprotect(tail);
             self.tails = rest;
         }
     }
 
-    fn release_next(&mut self, release: &mut Parting<'_>) {
+    fn release_next(&mut self, release: &mut Release<'_>) {
         if !self.next.is_empty() {
             self.next.reverse();
-            release.give_each_back(&self.next);
+            release.release_each(&self.next);
             self.next.clear();
         }
     }

@@ -4,7 +4,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::group::Group;
-use crate::pool::{Ordering, SampleCounts};
+use crate::pool::{SampleCounts, ScoringFunction};
 use crate::request::RequestView;
 
 /// Numbers of cached blocks or of evictions.
@@ -43,7 +43,7 @@ impl Admitted {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionReport {
     /// The scoring function in force; `None` without adaptive retention.
-    pub ordering: Option<Ordering>,
+    pub ordering: Option<ScoringFunction>,
     /// Blocks in use.
     pub in_use: u64,
     /// Free cached blocks that are neither pinned nor protected.
@@ -68,7 +68,7 @@ impl Manager {
         let adaptive = self.pool.adaptive();
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
-            ordering: adaptive.map(|adaptive| adaptive.ordering()),
+            ordering: adaptive.map(|adaptive| adaptive.scoring_function()),
             in_use: statistics.in_use as u64,
             waiting: by_kind(&self.groups, statistics.waiting.iter().map(|&blocks| blocks as u64)),
             held: statistics.held as u64,

@@ -9,7 +9,6 @@ mod block_pool;
 mod by_hand;
 mod observation;
 mod prefix_cache;
-mod retention;
 mod statistics;
 mod take;
 
@@ -29,9 +28,10 @@ pub use blocks::{Blocks, MAX_REFERENCES, NO_SEGMENT, SegmentId};
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
 pub use eviction::adaptive::{
-    Adaptive, AdaptiveOrder, Grade, Mark, Nearness, Ordering, Parting, SampleCounts,
+    Adaptive, AdaptiveOrder, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
+    ValueLevel,
 };
-pub use eviction::priority::{Claim, Standing};
+pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use index::aliases::AliasKeys;
 pub use index::cursor::PrefixCursor;

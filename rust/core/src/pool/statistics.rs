@@ -30,7 +30,8 @@ impl BlockPool {
         let (in_use, empty) = (counts[in_use], counts[empty]);
         counts.truncate(num_groups);
         let mut statistics = PoolStatistics { in_use, empty, held: 0, waiting: counts };
-        let held = self.adaptive().into_iter().flat_map(|adaptive| adaptive.held(&self.blocks));
+        let held =
+            self.adaptive().into_iter().flat_map(|adaptive| adaptive.protected_tails(&self.blocks));
         for block in held.chain(self.pinned_blocks()) {
             statistics.waiting[self.group_of(block)] -= 1;
             statistics.held += 1;

@@ -2,10 +2,34 @@
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
+use crate::pool::blocks::Blocks;
+use crate::pool::eviction::adaptive::Adaptive;
 use crate::pool::index::HashTable;
 use crate::pool::observation::Observation;
 
 impl BlockPool {
+    /// The adaptive policy, if it is in force.
+    pub fn adaptive(&self) -> Option<&Adaptive> {
+        self.eviction.adaptive()
+    }
+
+    /// The adaptive policy, if it is in force, and the blocks that it orders.
+    #[inline]
+    pub fn adaptive_mut(&mut self) -> Option<(&mut Adaptive, &mut Blocks)> {
+        Some((self.eviction.adaptive_mut()?, &mut self.blocks))
+    }
+
+    /// The free cached blocks of the adaptive policy, in no particular order.
+    pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.adaptive().into_iter().flat_map(|adaptive| adaptive.blocks(&self.blocks))
+    }
+
+    /// Returns the free blocks in the order in which they would be allocated if no tail got a second
+    /// chance.
+    pub fn eviction_order(&self) -> Vec<BlockId> {
+        self.eviction.order(&self.blocks)
+    }
+
     /// Takes the `n` free blocks that go next to the end of `out`, and evicts their keys. The caller
     /// has checked that so many are free.
     pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {

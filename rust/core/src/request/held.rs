@@ -18,15 +18,15 @@ pub struct GroupState {
 pub struct RequestBlocks {
     /// One entry per group.
     pub groups: Vec<GroupState>,
-    /// Window tails and states that it gave back and that are recycled last while it runs, with
-    /// the first words of their hashes; some may have been recycled since.
-    pub held_tails: Vec<(BlockId, u64)>,
+    /// Tails that the adaptive policy protects while the request runs, with the first words of their
+    /// hashes. Some may have been evicted since.
+    pub protected_tails: Vec<(BlockId, u64)>,
 }
 
 impl RequestBlocks {
     /// A request without blocks.
     pub fn new(num_groups: usize) -> Self {
-        Self { groups: vec![GroupState::default(); num_groups], held_tails: Vec::new() }
+        Self { groups: vec![GroupState::default(); num_groups], protected_tails: Vec::new() }
     }
 
     /// Returns the blocks of all groups without null blocks, the last of each table first.

@@ -26,8 +26,8 @@ fn listed(manager: &Manager) -> Vec<BlockId> {
     blocks
 }
 
-fn num_protected(manager: &Manager) -> usize {
-    manager.pool().adaptive().expect("adaptive retention").num_held()
+fn num_protected_tails(manager: &Manager) -> usize {
+    manager.pool().adaptive().expect("adaptive retention").num_protected_tails()
 }
 
 /// Returns tokens that no other prompt has.
@@ -100,7 +100,10 @@ fn a_reset_cache_has_no_evictable_blocks() {
     manager.free(1).expect("a request that runs");
     assert!(!listed(&manager).is_empty() && manager.reset_prefix_cache());
     let adaptive = manager.pool().adaptive().expect("adaptive retention");
-    assert_eq!((adaptive.num_blocks(), adaptive.num_held(), listed(&manager)), (0, 0, vec![]));
+    assert_eq!(
+        (adaptive.num_blocks(), adaptive.num_protected_tails(), listed(&manager)),
+        (0, 0, vec![])
+    );
     assert_eq!((manager.pool().num_free_blocks(), free_ids(&manager).len()), (60, 60));
 }
 
@@ -165,10 +168,10 @@ fn tails_that_leave_the_window_are_protected_until_their_request_ends() {
     for end in ends {
         let mut manager = adaptive(1000, &full_and_window());
         long_prompt(&mut manager);
-        assert_eq!(num_protected(&manager), 4, "two tails of two blocks");
+        assert_eq!(num_protected_tails(&manager), 4, "two tails of two blocks");
         let waiting = listed(&manager);
         end(&mut manager);
-        assert_eq!(num_protected(&manager), 0);
+        assert_eq!(num_protected_tails(&manager), 0);
         assert!(waiting.iter().all(|block| listed(&manager).contains(block)));
     }
 }
@@ -178,12 +181,12 @@ fn protected_tails_are_evicted_last() {
     let mut manager = adaptive(400, &full_and_window());
     long_prompt(&mut manager); // holds 153 blocks, of which 151 are of full attention
     serve_once(&mut manager, 20, 160);
-    assert_eq!(num_protected(&manager), 4);
+    assert_eq!(num_protected_tails(&manager), 4);
     assert_eq!(look_up(&mut manager, 0..257).length, 256);
     let num_free = manager.pool().num_free_blocks() as usize;
     let mut greedy = Request::new(&manager, 2, once(99, 1000));
     step(&mut manager, &mut greedy, num_free / 2 * 4);
-    assert!(num_protected(&manager) < 4);
+    assert!(num_protected_tails(&manager) < 4);
 }
 
 #[test]

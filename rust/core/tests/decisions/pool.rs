@@ -1,8 +1,8 @@
 //! The pool without a manager, as a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, Blocks, EvictionHints, FullBlocks, Grade, KeyLayout, MAX_REFERENCES, Observation,
-    QueueEnd,
+    BlockPool, Blocks, EvictionHints, FullBlocks, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
+    ValueLevel,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -291,7 +291,10 @@ fn the_index_can_grow_while_a_batch_is_cached() {
         block_size: 4,
         segment: kvoxide_core::pool::NO_SEGMENT,
     };
-    pool.cache_batch(&batch, EvictionHints { grade: Grade::BEST, num_prompt_tokens: usize::MAX });
+    pool.cache_batch(
+        &batch,
+        EvictionHints { grade: ValueLevel::BEST, num_prompt_tokens: usize::MAX },
+    );
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));
     assert_eq!(pool.index().num_keys(), 15);

@@ -1,7 +1,9 @@
 //! Priorities: blocks of requests that set another retention priority than the default.
 
+use kvoxide_core::pool::EffectivePriority;
 use kvoxide_core::{
-    Claim, Error, GroupSpec, Manager, ManagerConfig, Policy, ProtectedShare, check,
+    BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, ProtectedShare, RetentionPriority,
+    check,
 };
 
 use crate::small::{Request, admit, config, held, look_up, made, step};
@@ -16,12 +18,12 @@ fn full(num_blocks: usize, share: f64) -> Manager {
     adaptive(num_blocks, &[GroupSpec::full(4)], share)
 }
 
-fn claim(priority: i64) -> Claim {
-    Claim::new(priority, None).expect("a priority")
+fn claim(priority: i64) -> RetentionPriority {
+    RetentionPriority::new(priority, None).expect("a priority")
 }
 
-fn for_seconds(priority: i64, seconds: f64) -> Claim {
-    Claim::new(priority, Some(seconds)).expect("a priority and a time")
+fn for_seconds(priority: i64, seconds: f64) -> RetentionPriority {
+    RetentionPriority::new(priority, Some(seconds)).expect("a priority and a time")
 }
 
 /// Serves a request from look-up to release. Returns the tokens that were hit.
@@ -29,7 +31,7 @@ fn serve(
     manager: &mut Manager,
     id: u64,
     tokens: impl IntoIterator<Item = u64>,
-    claim: Option<Claim>,
+    claim: Option<RetentionPriority>,
 ) -> usize {
     let mut request = Request::new(manager, id, tokens);
     let claim = claim.as_ref();
@@ -48,8 +50,12 @@ fn num_hit(manager: &mut Manager, prompt: u64, num_blocks: u64) -> usize {
     look_up(manager, own(prompt, num_blocks).chain([7])).length
 }
 
-fn num_protected(manager: &Manager) -> usize {
-    manager.pool().num_protected_blocks()
+fn priority_of(manager: &Manager, block: BlockId) -> Option<EffectivePriority> {
+    manager.pool().adaptive().expect("adaptive retention").priority_of(block)
+}
+
+fn num_high_priority(manager: &Manager) -> usize {
+    manager.pool().adaptive().expect("adaptive retention").num_high_priority()
 }
 
 #[test]
@@ -58,7 +64,7 @@ fn the_lower_priority_goes_first_and_of_equals_the_longest_unused() {
     for (prompt, priority) in [(1, 80), (2, 90), (3, 80), (4, 0), (5, 20), (6, 50)] {
         serve(&mut manager, prompt, own(prompt, 3), Some(claim(priority)));
     }
-    assert_eq!(num_protected(&manager), 9);
+    assert_eq!(num_high_priority(&manager), 9);
     // Two free blocks were never used.
     for (other, gone) in [(11, &[4][..]), (12, &[4, 5]), (13, &[4, 5, 6]), (14, &[4, 5, 6])] {
         serve(&mut manager, other, own(other, 3), None);
@@ -71,7 +77,7 @@ fn the_lower_priority_goes_first_and_of_equals_the_longest_unused() {
     admit(&mut manager, &mut running);
     let left = [1, 3, 2].map(|prompt| num_hit(&mut manager, prompt, 3));
     assert_eq!(left, [0, 0, 12], "what is kept counts as free, and the highest goes last");
-    assert_eq!((num_protected(&manager), check(&manager)), (3, Ok(())));
+    assert_eq!((num_high_priority(&manager), check(&manager)), (3, Ok(())));
 }
 
 #[test]
@@ -90,7 +96,7 @@ fn beyond_the_protected_share_the_longest_unused_loses_its_priority() {
     let mut manager = full(41, 0.25);
     for prompt in 1..4 {
         serve(&mut manager, prompt, own(prompt, 4), Some(claim(100)));
-        assert_eq!(num_protected(&manager), (4 * prompt as usize).min(10));
+        assert_eq!(num_high_priority(&manager), (4 * prompt as usize).min(10));
     }
     for other in 10..40 {
         serve(&mut manager, other, own(other, 8), None);
@@ -98,7 +104,7 @@ fn beyond_the_protected_share_the_longest_unused_loses_its_priority() {
     // The end of the oldest prompt went first.
     assert_eq!([1, 2, 3].map(|prompt| num_hit(&mut manager, prompt, 4)), [8, 16, 16]);
     serve(&mut manager, 4, own(4, 3), Some(claim(60)));
-    assert_eq!(num_protected(&manager), 10);
+    assert_eq!(num_high_priority(&manager), 10);
     for other in 40..70 {
         serve(&mut manager, other, own(other, 8), None);
     }
@@ -110,7 +116,7 @@ fn beyond_the_protected_share_the_longest_unused_loses_its_priority() {
 fn without_a_share_nothing_is_protected() {
     let mut manager = full(41, 0.0);
     serve(&mut manager, 1, own(1, 4), Some(claim(100)));
-    assert_eq!(num_protected(&manager), 0);
+    assert_eq!(num_high_priority(&manager), 0);
 }
 
 #[test]
@@ -120,13 +126,13 @@ fn a_priority_ends_after_its_time_to_live() {
         manager.set_now(1_000);
         serve(&mut manager, 1, own(1, 4), Some(for_seconds(priority, 2.0)));
         assert!(manager.has_times_to_live());
-        let standing = |manager: &Manager| manager.pool().standing(1).map(|s| s.until);
-        assert_eq!(standing(&manager), Some(3_000));
+        let end = |manager: &Manager| priority_of(manager, 1).map(|s| s.until);
+        assert_eq!(end(&manager), Some(3_000));
         manager.set_now(2_999);
-        assert_eq!(standing(&manager), Some(3_000));
+        assert_eq!(end(&manager), Some(3_000));
         manager.set_now(2_000); // goes on where it was
         manager.set_now(3_000);
-        assert_eq!((standing(&manager), num_protected(&manager)), (None, 0));
+        assert_eq!((end(&manager), num_high_priority(&manager)), (None, 0));
         assert_eq!(check(&manager), Ok(()));
         assert_eq!(num_hit(&mut manager, 1, 4), 16, "it waits as others do");
         (10..40).for_each(|other| _ = serve(&mut manager, other, own(other, 8), None));
@@ -142,18 +148,18 @@ fn the_time_to_live_counts_from_the_last_use_with_the_priority() {
     manager.with_priority(claim.as_ref(), |manager| admit(manager, &mut request));
     manager.set_now(5_000); // longer than the time to live
     manager.with_priority(claim.as_ref(), |manager| manager.free(1)).expect("a request that runs");
-    assert_eq!(num_protected(&manager), 4);
+    assert_eq!(num_high_priority(&manager), 4);
     manager.set_now(6_000);
     serve(&mut manager, 2, own(1, 4), None);
     manager.set_now(6_999);
-    assert_eq!(num_protected(&manager), 4);
+    assert_eq!(num_high_priority(&manager), 4);
     manager.set_now(7_000);
-    assert_eq!((num_protected(&manager), check(&manager)), (0, Ok(())));
+    assert_eq!((num_high_priority(&manager), check(&manager)), (0, Ok(())));
 }
 
 #[test]
 fn a_shared_prefix_has_the_highest_live_priority() {
-    let priority = |manager: &Manager| manager.pool().standing(1).map(|s| s.priority);
+    let priority = |manager: &Manager| priority_of(manager, 1).map(|s| s.priority);
     for (claims, expected) in [
         ([Some(80), None, Some(60)], Some(80)),
         ([Some(60), Some(80), None], Some(80)),
@@ -180,8 +186,8 @@ fn an_ended_priority_does_not_count() {
     let mut other = Request::new(&manager, 3, own(1, 4).chain([7]));
     manager.with_priority(Some(&claim(60)), |manager| admit(manager, &mut other));
     [2, 3].into_iter().for_each(|id| manager.free(id).expect("a request that runs"));
-    let standing = manager.pool().standing(1).expect("a claim");
-    assert_eq!((standing.priority, num_protected(&manager)), (60, 4));
+    let own = priority_of(&manager, 1).expect("a priority");
+    assert_eq!((own.priority, num_high_priority(&manager)), (60, 4));
 }
 
 #[test]
@@ -189,9 +195,8 @@ fn a_duplicate_inherits_the_priority_of_the_first_block() {
     let mut manager = full(21, 1.0);
     serve(&mut manager, 1, own(1, 1), Some(claim(80)));
     serve(&mut manager, 2, own(1, 1), None); // of four tokens none can be hit
-    let pool = manager.pool();
-    let kept: Vec<_> = (1..21).filter_map(|block| pool.standing(block)).collect();
-    assert_eq!((kept.len(), kept[0].priority, num_protected(&manager)), (1, 80, 1));
+    let kept: Vec<_> = (1..21).filter_map(|block| priority_of(&manager, block)).collect();
+    assert_eq!((kept.len(), kept[0].priority, num_high_priority(&manager)), (1, 80, 1));
 }
 
 #[test]
@@ -204,7 +209,7 @@ fn window_tails_have_the_priority_of_their_prefix() {
         step(manager, &mut request, 57);
         manager.free(1).expect("a request that runs");
     });
-    assert!(num_protected(&manager) > 30, "{}", num_protected(&manager));
+    assert!(num_high_priority(&manager) > 30, "{}", num_high_priority(&manager));
     (10..60).for_each(|other| _ = serve(&mut manager, other, own(other, 40), None));
     assert_eq!(num_hit(&mut manager, 1, 30), 120);
 }
@@ -212,7 +217,7 @@ fn window_tails_have_the_priority_of_their_prefix() {
 #[test]
 fn tails_of_low_priority_are_not_protected() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
-    let num_held = |priority| {
+    let num_protected_tails = |priority| {
         let mut manager = adaptive(400, &groups, 0.5);
         let mut request = Request::new(&manager, 1, own(1, 30));
         manager.with_priority(Some(&claim(priority)), |manager| {
@@ -220,10 +225,10 @@ fn tails_of_low_priority_are_not_protected() {
             step(manager, &mut request, 40);
         });
         assert_eq!(check(&manager), Ok(()));
-        manager.pool().adaptive().expect("adaptive retention").num_held()
+        manager.pool().adaptive().expect("adaptive retention").num_protected_tails()
     };
-    assert_eq!(num_held(10), 0);
-    assert_eq!(num_held(80), num_held(50));
+    assert_eq!(num_protected_tails(10), 0);
+    assert_eq!(num_protected_tails(80), num_protected_tails(50));
 }
 
 #[test]
@@ -232,9 +237,9 @@ fn evicted_blocks_leave_the_list_of_their_priority() {
         let mut manager = full(41, 1.0);
         serve(&mut manager, 1, own(1, 4), Some(for_seconds(priority, 9.0)));
         manager.evict_blocks(&[2]).expect("a block of the pool");
-        assert_eq!((manager.pool().standing(2), check(&manager)), (None, Ok(())));
+        assert_eq!((priority_of(&manager, 2), check(&manager)), (None, Ok(())));
         assert!(manager.reset_prefix_cache());
-        assert_eq!((num_protected(&manager), check(&manager)), (0, Ok(())));
+        assert_eq!((num_high_priority(&manager), check(&manager)), (0, Ok(())));
         assert_eq!(manager.pool().num_free_blocks(), 40);
     }
 }
@@ -248,7 +253,7 @@ fn popped_blocks_keep_their_priority() {
         manager.pop_blocks_for_free(1).expect("a request that runs")
     });
     manager.release_blocks(&blocks).expect("blocks in use");
-    assert_eq!((num_protected(&manager), check(&manager)), (4, Ok(())));
+    assert_eq!((num_high_priority(&manager), check(&manager)), (4, Ok(())));
 }
 
 #[test]
@@ -262,7 +267,7 @@ fn blocks_in_use_are_never_taken_whatever_their_priority() {
 }
 
 /// Returns the hits of requests without priorities beside a client that sets one for every request.
-fn hits_beside(num_blocks: usize, claimed: Option<Claim>) -> usize {
+fn hits_beside(num_blocks: usize, claimed: Option<RetentionPriority>) -> usize {
     let mut manager = adaptive(num_blocks, &[GroupSpec::full(4)], 0.25);
     let mut random = 9_u64;
     let mut draw = |n: u64| {

@@ -30,7 +30,7 @@ mod scoring;
 mod shadow;
 pub mod value;
 
-use kvoxide_core::pool::{KeyLayout, Mark};
+use kvoxide_core::pool::{BlockClass, KeyLayout};
 use kvoxide_core::{BlockId, CacheKey, GroupId};
 
 use crate::pool::Pool;
@@ -44,7 +44,7 @@ pub struct Adaptive {
     pub pool: Pool,
     pub priorities: Priorities,
     pub duel: Duel,
-    marks: Vec<Mark>,
+    classes: Vec<BlockClass>,
     pub blocks: Vec<Block>,
     lists: Lists,
     /// Protected tails; the first is evicted first.
@@ -63,14 +63,14 @@ impl Adaptive {
     const EPOCHS_PER_POOL: usize = 16;
     const MIN_EPOCH_LEN: usize = 16;
 
-    pub fn new(pool: Pool, marks: Vec<Mark>, max_protected: usize) -> Self {
+    pub fn new(pool: Pool, classes: Vec<BlockClass>, max_protected: usize) -> Self {
         let num_blocks = pool.blocks.len();
         let duel = Duel::new(num_blocks);
         Self {
             priorities: Priorities::new(max_protected),
             lists: Lists::new(*duel.scores()),
             duel,
-            marks,
+            classes,
             blocks: vec![Block::default(); num_blocks],
             protected: Vec::new(),
             newly_protected: None,
@@ -120,8 +120,8 @@ impl Adaptive {
 
     /// Returns the group of full blocks, in a model that has tails.
     pub fn full_group(&self) -> Option<GroupId> {
-        let has_tails = self.marks.iter().any(|mark| mark.is_tail);
-        let full = self.marks.iter().position(|mark| mark.is_sampleable && !mark.is_tail)?;
+        let has_tails = self.classes.iter().any(|class| class.is_tail);
+        let full = self.classes.iter().position(|class| class.is_sampleable && !class.is_tail)?;
         has_tails.then_some(full as GroupId)
     }
 
@@ -242,7 +242,7 @@ impl Adaptive {
     /// 32 bits of the first key: the lowest ones tell the group.
     fn fingerprint(&self, block: BlockId) -> u32 {
         let key = self.pool.blocks[block as usize].keys[0];
-        let groups = KeyLayout::new(self.marks.len()).num_groups() as u32;
+        let groups = KeyLayout::new(self.classes.len()).num_groups() as u32;
         KeyLayout::bits(&key.hash) & !(groups - 1) | u32::from(key.group)
     }
 }

@@ -5,10 +5,12 @@ mod steps;
 use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
-    AdaptiveOrder, EvictionHints, FullBlocks, Grade, HashTable, KeyLayout, Mark, NO_SEGMENT,
-    Standing,
+    AdaptiveOrder, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, HashTable,
+    KeyLayout, NO_SEGMENT, ValueLevel,
 };
-use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, NULL_BLOCK, RecycleOrder};
+use kvoxide_core::{
+    BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder, RetentionPriority,
+};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -48,14 +50,16 @@ struct World {
 
 impl World {
     fn new(num_blocks: usize, are_all_tails: bool) -> Self {
-        let full = Mark { is_tail: are_all_tails, is_sampleable: true, ..Mark::default() };
-        let tail = Mark { is_tail: true, is_sampleable: are_all_tails, ..Mark::default() };
-        let (marks, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
-        let adaptive = AdaptiveOrder { marks: marks.clone(), num_protected: MAX_PROTECTED };
-        let engine = BlockPool::with_order(num_blocks, marks.len(), order, true, Some(adaptive));
+        let full =
+            BlockClass { is_tail: are_all_tails, is_sampleable: true, ..BlockClass::default() };
+        let tail =
+            BlockClass { is_tail: true, is_sampleable: are_all_tails, ..BlockClass::default() };
+        let (classes, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
+        let adaptive = AdaptiveOrder { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
+        let engine = BlockPool::with_order(num_blocks, classes.len(), order, true, Some(adaptive));
         Self {
             engine: engine.expect("a pool"),
-            model: Adaptive::new(Pool::new(num_blocks, order), marks, MAX_PROTECTED),
+            model: Adaptive::new(Pool::new(num_blocks, order), classes, MAX_PROTECTED),
             holdings: Vec::new(),
             past: Vec::new(),
         }
@@ -86,12 +90,13 @@ impl World {
             Step::Reset => assert_eq!(self.engine.reset(), self.model.reset()),
             Step::Ask { priority, half_seconds } => self.ask(priority, half_seconds),
             Step::AskNothing => {
-                self.engine.end_claiming();
+                self.adaptive().0.set_requested_priority(None);
                 self.model.priorities.asked = None;
             }
             Step::Wait { half_seconds } => {
                 let now = self.model.priorities.now + 500 * half_seconds;
-                self.engine.set_now(now);
+                let (adaptive, blocks) = self.adaptive();
+                adaptive.set_now(blocks, now);
                 self.model.set_now(now);
             }
         }
@@ -145,7 +150,8 @@ impl World {
         num_in_prompt: usize,
     ) {
         let Value { penalty, lasts } = value;
-        let grade = if lasts { Grade::new(penalty).lasting() } else { Grade::new(penalty) };
+        let grade =
+            if lasts { ValueLevel::new(penalty).lasting() } else { ValueLevel::new(penalty) };
         let whole = FullBlocks {
             group,
             blocks,
@@ -204,8 +210,9 @@ impl World {
                 self.model.release(&turned);
             }
             Release::InRuns => {
-                self.engine.claim_again(held.iter().copied());
-                self.engine.part_with(|parting| parting.give_all_back(&held));
+                let (adaptive, blocks) = self.adaptive();
+                adaptive.raise_priorities(blocks, held.iter().copied());
+                adaptive.release_by(blocks, |release| release.release_all(&held));
                 self.model.release(&turned);
             }
             Release::ToBack => {
@@ -225,17 +232,21 @@ impl World {
         let is_left = |i: usize| part.has(i);
         let kept = self.holdings[holding].iter().enumerate().filter(|&(i, _)| !is_left(i));
         self.holdings[holding] = kept.map(|(_, &block)| block).collect();
-        self.engine.start_holding();
+        self.adaptive().0.start_protecting();
         self.engine.release(&left);
         self.model.newly_protected = Some(Vec::new());
         self.model.release(&left);
-        assert_eq!(Some(self.engine.end_holding()), self.model.newly_protected.take());
+        let protected = self.adaptive().0.stop_protecting();
+        assert_eq!(Some(protected), self.model.newly_protected.take());
     }
 
     fn unprotect(&mut self, part: Part) {
         let tails = part.of(&self.model.protected);
-        self.engine.claim_again(tails.iter().copied());
-        self.engine.part_with(|parting| tails.iter().for_each(|&tail| parting.let_go(tail)));
+        let (adaptive, blocks) = self.adaptive();
+        adaptive.raise_priorities(blocks, tails.iter().copied());
+        adaptive.release_by(blocks, |release| {
+            tails.iter().for_each(|&tail| release.unprotect(tail));
+        });
         self.model.release(&tails);
     }
 
@@ -243,10 +254,10 @@ impl World {
         let full = self.block_in_use(full.0, full.1);
         if let Some(tail) = self.block_in_use(tail.0, tail.1) {
             if is_in_use {
-                self.engine.promote(&[tail], full);
+                self.adaptive().0.promote(&[tail], full);
                 self.model.promote(tail, full);
             } else if let Some(full) = full {
-                self.engine.inherit_uses(tail, full);
+                self.adaptive().0.inherit_uses(tail, full);
                 self.model.inherit_uses(tail, full);
             }
         }
@@ -277,11 +288,15 @@ impl World {
 
     fn ask(&mut self, priority: u8, half_seconds: u64) {
         let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
-        let claim = Claim::new(i64::from(priority), seconds).expect("a claim");
-        self.engine.start_claiming(claim);
+        let requested = RetentionPriority::new(i64::from(priority), seconds).expect("a priority");
+        self.adaptive().0.set_requested_priority(Some(requested));
         let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
         let asked = ReadContext { priority, time_to_live };
         self.model.priorities.asked = Some(asked).filter(|asked| asked.priority != DEFAULT);
+    }
+
+    fn adaptive(&mut self) -> (&mut kvoxide_core::pool::Adaptive, &mut Blocks) {
+        self.engine.adaptive_mut().expect("the adaptive policy")
     }
 
     fn held(&self, holding: Index) -> &[BlockId] {
@@ -298,16 +313,16 @@ impl World {
 pub fn compare(engine: &BlockPool, model: &Adaptive) {
     assert_eq!(engine.eviction_order(), model.eviction_order(), "order of eviction");
     let adaptive = engine.adaptive().expect("an adaptive order");
-    let protected: Vec<_> = adaptive.held(engine.blocks()).collect();
+    let protected: Vec<_> = adaptive.protected_tails(engine.blocks()).collect();
     assert_eq!(protected, model.protected);
-    assert_eq!(adaptive.ordering(), model.duel.in_force());
+    assert_eq!(adaptive.scoring_function(), model.duel.in_force());
     assert_eq!(*adaptive.sample_counts(), model.duel.counts);
-    assert_eq!(adaptive.num_protected(), model.priorities.high().len());
+    assert_eq!(adaptive.num_high_priority(), model.priorities.high().len());
     for (id, block) in (0..).zip(&model.pool.blocks).skip(1) {
         assert_eq!(engine.ref_count(id), block.references as i32, "references of {id}");
-        let in_force = |of: &Standing| !model.priorities.is_over(*of);
+        let in_force = |of: &EffectivePriority| !model.priorities.is_over(*of);
         let priority = model.priorities.of(id).filter(in_force);
-        assert_eq!(engine.standing(id).filter(in_force), priority, "priority of {id}");
+        assert_eq!(adaptive.priority_of(id).filter(in_force), priority, "priority of {id}");
         if !block.keys.is_empty() {
             assert_eq!(
                 adaptive.nearness(id).step(),

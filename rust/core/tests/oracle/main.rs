@@ -8,7 +8,7 @@ mod pool;
 mod request_world;
 mod value_world;
 
-use kvoxide_core::pool::{EvictionHints, FullBlocks, Grade, NO_SEGMENT};
+use kvoxide_core::pool::{EvictionHints, FullBlocks, NO_SEGMENT, ValueLevel};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -170,7 +170,7 @@ impl World {
             block_size: BLOCK_SIZE,
             segment: NO_SEGMENT,
         };
-        let hints = EvictionHints { grade: Grade::default(), num_prompt_tokens: 0 };
+        let hints = EvictionHints { grade: ValueLevel::default(), num_prompt_tokens: 0 };
         for batch in full.batches(kvoxide_core::pool::HashTable::BATCH) {
             self.engine.cache_batch(&batch, hints);
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, BlockId, Claim, GroupBlocks, GroupSpec, Manager, ManagerConfig,
-    NULL_BLOCK, Policy, RecycleOrder, RequestView, check, pool::Mark,
+    AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, NULL_BLOCK,
+    Policy, RecycleOrder, RequestView, RetentionPriority, check, pool::BlockClass,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -131,10 +131,10 @@ impl Request {
         }
     }
 
-    fn claim(&self) -> Option<Claim> {
+    fn claim(&self) -> Option<RetentionPriority> {
         let (priority, half_seconds) = self.asked?;
         let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
-        Some(Claim::new(i64::from(priority), seconds).expect("a claim"))
+        Some(RetentionPriority::new(i64::from(priority), seconds).expect("a claim"))
     }
 
     fn asked(&self) -> Option<ReadContext> {
@@ -164,14 +164,14 @@ impl World {
             ..ManagerConfig::new(num_blocks, specs.collect(), MAX_MODEL_LEN)
         };
         let are_all_tails = groups.iter().all(|group| group.window.is_some());
-        let marks = groups.iter().map(|group| Mark {
+        let classes = groups.iter().map(|group| BlockClass {
             is_tail: group.window.is_some(),
             is_sampleable: are_all_tails || group.window.is_none(),
-            ..Mark::default()
+            ..BlockClass::default()
         });
         let max_protected = (num_blocks - 1) / 4;
         let pool = Pool::new(num_blocks, RecycleOrder::UncachedFirst);
-        let policy = Adaptive::new(pool, marks.collect(), max_protected);
+        let policy = Adaptive::new(pool, classes.collect(), max_protected);
         let alignment = groups.iter().map(|group| group.block_size).max().expect("a group");
         Self {
             engine: Manager::new(config).expect("a manager"),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
 use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
-use kvoxide_core::pool::{Grade, Nearness};
+use kvoxide_core::pool::{Nearness, ValueLevel};
 use proptest::prelude::*;
 
 use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
@@ -138,12 +138,12 @@ impl Case {
 }
 
 fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
-    let value = |grade: &Grade| Value { penalty: grade.halvings(), lasts: grade.lasts() };
+    let value = |grade: &ValueLevel| Value { penalty: grade.halvings(), lasts: grade.lasts() };
     match reachable {
         RetentionMask::Graded(runs) => {
             runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, grade)| value(grade))
         }
-        RetentionMask::All => Some(value(&Grade::BEST)),
+        RetentionMask::All => Some(value(&ValueLevel::BEST)),
         RetentionMask::Runs(_) => panic!("adaptive retention has no interval"),
     }
 }

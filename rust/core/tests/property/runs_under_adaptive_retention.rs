@@ -1,8 +1,8 @@
 //! Runs of blocks under adaptive retention, compared with a pool that handles the same blocks in
 //! parts too small for runs.
 
-use kvoxide_core::pool::{AdaptiveOrder, Grade, Mark};
-use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, Claim, RecycleOrder};
+use kvoxide_core::pool::{Adaptive, AdaptiveOrder, BlockClass, Blocks, ValueLevel};
+use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder, RetentionPriority};
 use proptest::prelude::*;
 
 const NUM_BLOCKS: usize = 900;
@@ -34,9 +34,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn pool() -> BlockPool {
-    let whole = Mark { is_sampleable: true, ..Mark::default() };
-    let tail = Mark { grade: Grade::new(2), is_tail: true, is_sampleable: false };
-    let order = AdaptiveOrder { marks: vec![whole, tail], num_protected: 100 };
+    let whole = BlockClass { is_sampleable: true, ..BlockClass::default() };
+    let tail = BlockClass { grade: ValueLevel::new(2), is_tail: true, is_sampleable: false };
+    let order = AdaptiveOrder { classes: vec![whole, tail], max_high_priority: 100 };
     BlockPool::with_order(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order))
         .expect("a pool")
 }
@@ -75,10 +75,10 @@ impl World {
                 self.touch(part);
             }
             Step::Claim { list, priority } => {
-                let claim = Claim::new(priority, None).expect("a claim");
-                self.each_pool(|pool| pool.start_claiming(claim));
+                let requested = RetentionPriority::new(priority, None).expect("a priority");
+                self.each_pool(|pool| adaptive(pool).0.set_requested_priority(Some(requested)));
                 self.touch(self.lists.get(list).cloned().unwrap_or_default());
-                self.each_pool(BlockPool::end_claiming);
+                self.each_pool(|pool| adaptive(pool).0.set_requested_priority(None));
             }
         }
         self.compare();
@@ -113,9 +113,12 @@ impl World {
             return;
         }
         let held = self.holdings.swap_remove(holding % self.holdings.len());
-        self.whole.part_with(|parting| parting.give_all_back(&held));
-        self.parts
-            .part_with(|parting| held.iter().rev().for_each(|&block| parting.give_back(block)));
+        let (whole, blocks) = adaptive(&mut self.whole);
+        whole.release_by(blocks, |release| release.release_all(&held));
+        let (parts, blocks) = adaptive(&mut self.parts);
+        parts.release_by(blocks, |release| {
+            held.iter().rev().for_each(|&block| release.release(block));
+        });
     }
 
     fn touch(&mut self, part: Vec<BlockId>) {
@@ -135,6 +138,10 @@ impl World {
         let counts = |pool: &BlockPool| pool.adaptive().map(|order| *order.sample_counts());
         assert_eq!(counts(whole), counts(parts));
     }
+}
+
+fn adaptive(pool: &mut BlockPool) -> (&mut Adaptive, &mut Blocks) {
+    pool.adaptive_mut().expect("the adaptive policy")
 }
 
 proptest! {

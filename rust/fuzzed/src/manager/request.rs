@@ -1,6 +1,6 @@
 //! Requests of the traffic: their counts, tokens and hashes.
 
-use kvoxide_core::{BlockHash, Claim, HashWindow, RequestId, RequestView};
+use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView, RetentionPriority};
 
 /// The longest request, in tokens.
 const MAX_TOKENS: usize = 900;
@@ -26,7 +26,7 @@ pub struct Request {
     /// Whether the request waits to be admitted.
     pub is_waiting: bool,
     /// Its priority.
-    pub claim: Option<Claim>,
+    pub claim: Option<RetentionPriority>,
 }
 
 impl Request {

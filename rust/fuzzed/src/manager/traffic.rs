@@ -1,7 +1,8 @@
 //! Calls of a scheduler on a manager, and checks of its state after them.
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Claim, Manager, PrefixHit, Result, check, digest,
+    AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result, RetentionPriority, check,
+    digest,
 };
 use twox_hash::xxhash3_128;
 
@@ -372,7 +373,7 @@ impl Traffic {
 
     fn set_priority(&mut self, i: usize, priority: u8, tenths: u8) -> Result<()> {
         let seconds = Some(f64::from(tenths) / 10.0).filter(|&seconds| seconds > 0.0);
-        self.requests[i].claim = Some(Claim::new(i64::from(priority % 102), seconds)?);
+        self.requests[i].claim = Some(RetentionPriority::new(i64::from(priority % 102), seconds)?);
         Ok(())
     }
 

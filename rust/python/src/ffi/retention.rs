@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 
-use kvoxide_core::pool::Ordering;
+use kvoxide_core::pool::ScoringFunction;
 use kvoxide_core::{ByKind, Manager, RetentionReport};
 
 /// Decisions of adaptive retention and their results.
@@ -46,7 +46,11 @@ impl PyRetentionReport {
             hit_tokens: admitted.hit_tokens,
             sampled_blocks: sample.asked,
             sampled_hits: sample.hit,
-            sampled_kept: Ordering::ALL.into_iter().map(Ordering::name).zip(sample.kept).collect(),
+            sampled_kept: ScoringFunction::ALL
+                .into_iter()
+                .map(ScoringFunction::name)
+                .zip(sample.kept)
+                .collect(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
-use kvoxide_core::Claim;
+use kvoxide_core::RetentionPriority;
 
 use crate::ffi::{IntoPyResult, NewArgs, new_args};
 
@@ -11,7 +11,7 @@ use crate::ffi::{IntoPyResult, NewArgs, new_args};
 #[pyclass(module = "kvoxide", name = "Retention", frozen, eq, from_py_object)]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct PyRetention {
-    pub(crate) claim: Claim,
+    pub(crate) claim: RetentionPriority,
     #[pyo3(get)]
     ttl: Option<f64>,
 }
@@ -21,7 +21,7 @@ impl PyRetention {
     #[new]
     #[pyo3(signature = (*, priority, ttl=None))]
     fn new(py: Python<'_>, priority: i64, ttl: Option<f64>) -> PyResult<Self> {
-        Ok(Self { claim: Claim::new(priority, ttl).into_py(py)?, ttl })
+        Ok(Self { claim: RetentionPriority::new(priority, ttl).into_py(py)?, ttl })
     }
 
     #[getter]

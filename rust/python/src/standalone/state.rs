@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::request::RequestBlocks;
-use kvoxide_core::{Claim, Error, Manager, RequestId};
+use kvoxide_core::{Error, Manager, RequestId, RetentionPriority};
 
 use super::clock::Clock;
 use super::events::PendingEvent;
@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
     /// Retention that requests with blocks asked for.
-    pub(super) claims: HashMap<RequestId, Claim>,
+    pub(super) claims: HashMap<RequestId, RetentionPriority>,
     pub(super) clock: Clock,
 }
 
@@ -83,8 +83,12 @@ impl State {
     }
 
     /// Passes the time to the core if some block has a time to live.
-    pub(super) fn tell_time(&mut self, py: Python<'_>, claim: Option<Claim>) -> PyResult<()> {
-        if self.core.has_times_to_live() || claim.is_some_and(Claim::has_end) {
+    pub(super) fn tell_time(
+        &mut self,
+        py: Python<'_>,
+        claim: Option<RetentionPriority>,
+    ) -> PyResult<()> {
+        if self.core.has_times_to_live() || claim.is_some_and(RetentionPriority::has_end) {
             self.core.set_now(self.clock.now(py)?);
         }
         Ok(())

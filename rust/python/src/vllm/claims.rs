@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
-use kvoxide_core::{Claim, Manager, Retention};
+use kvoxide_core::{Manager, Retention, RetentionPriority};
 
 use super::errors::IntoVllmResult;
 
@@ -30,7 +30,7 @@ impl Claims {
 
     /// Returns the retention that a request asks for. Clients write it, so a wrong value is logged
     /// once and ignored.
-    pub(super) fn read(&mut self, request: &Bound<'_, PyAny>) -> Option<Claim> {
+    pub(super) fn read(&mut self, request: &Bound<'_, PyAny>) -> Option<RetentionPriority> {
         if !self.are_read {
             return None;
         }
@@ -60,14 +60,14 @@ impl Claims {
 
     /// Passes the time to the core if some block has a time to live.
     #[inline]
-    pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<Claim>) {
-        if core.has_times_to_live() || claim.is_some_and(Claim::has_end) {
+    pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<RetentionPriority>) {
+        if core.has_times_to_live() || claim.is_some_and(RetentionPriority::has_end) {
             core.set_now(self.start.elapsed().as_millis() as u64);
         }
     }
 }
 
-fn claim_of(request: &Bound<'_, PyAny>) -> PyResult<Option<Claim>> {
+fn claim_of(request: &Bound<'_, PyAny>) -> PyResult<Option<RetentionPriority>> {
     let py = request.py();
     let Some(params) = request.getattr_opt(intern!(py, "sampling_params"))? else {
         return Ok(None);
@@ -78,10 +78,10 @@ fn claim_of(request: &Bound<'_, PyAny>) -> PyResult<Option<Claim>> {
     if priority.is_none() && ttl.is_none() {
         return Ok(None);
     }
-    let default = i64::from(Claim::DEFAULT_PRIORITY);
+    let default = i64::from(RetentionPriority::DEFAULT_PRIORITY);
     let priority = priority.map_or(Ok(default), |value| number(PRIORITY, &value))?;
     let ttl = ttl.map(|value| number(TTL, &value)).transpose()?;
-    Claim::new(priority, ttl).map(Some).into_vllm(py)
+    RetentionPriority::new(priority, ttl).map(Some).into_vllm(py)
 }
 
 fn number<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {

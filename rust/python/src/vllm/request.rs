@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
 
 use kvoxide_core::{
-    BlockHash, Claim, Error, HashSource, HashWindow, RequestId, RequestView, Result,
+    BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result, RetentionPriority,
 };
 
 use super::attributes::Reader;
@@ -21,7 +21,7 @@ use crate::ffi::{block_hash, hash_error};
 pub(super) struct KnownRequest {
     pub(super) id: RequestId,
     /// The retention that it asks for its blocks.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<RetentionPriority>,
     /// Position of the first hash that is kept.
     start: usize,
     hashes: Vec<BlockHash>,
@@ -33,7 +33,7 @@ pub(super) struct KnownRequest {
 
 impl KnownRequest {
     /// Returns a request without copied hashes.
-    pub(super) fn new(id: RequestId, claim: Option<Claim>) -> Self {
+    pub(super) fn new(id: RequestId, claim: Option<RetentionPriority>) -> Self {
         Self { id, claim, ..Self::default() }
     }
 

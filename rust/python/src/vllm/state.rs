@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use kvoxide_core::{BlockId, Claim, GroupBlocks, GroupSpec, Manager, RequestId};
+use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RetentionPriority};
 
 use super::attributes::{Reader, Requests};
 use super::claims::Claims;
@@ -255,7 +255,7 @@ impl VllmState {
     pub(super) fn forget_claimed(
         &mut self,
         request_id: &str,
-    ) -> Option<(RequestId, Option<Claim>)> {
+    ) -> Option<(RequestId, Option<RetentionPriority>)> {
         let KnownRequest { id, claim, .. } = self.requests.remove(request_id)?;
         if let Some(synced) = &mut self.synced {
             Python::attach(|py| synced.forget(py, request_id, id));
@@ -266,7 +266,7 @@ impl VllmState {
     }
 
     /// Returns the retention that a request asked for.
-    pub(super) fn claim_of(&self, request_id: &str) -> Option<Claim> {
+    pub(super) fn claim_of(&self, request_id: &str) -> Option<RetentionPriority> {
         self.requests.get(request_id)?.claim
     }
 

@@ -5,7 +5,8 @@ mod unlimited;
 use std::collections::HashMap;
 
 use kvoxide_core::{
-    AllocateArgs, Claim, Manager, ManagerConfig, PrefixHit, RequestId, RequestView, RetentionReport,
+    AllocateArgs, Manager, ManagerConfig, PrefixHit, RequestId, RequestView, RetentionPriority,
+    RetentionReport,
 };
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,13 @@ pub use unlimited::UnlimitedCache;
 /// A cache as the scheduler uses it. Lengths in tokens.
 pub trait Cache {
     /// A request arrives, at a time in microseconds, and may claim a priority for its blocks.
-    fn arrives(&mut self, _request: RequestId, _arrival: Option<u64>, _claim: Option<Claim>) {}
+    fn arrives(
+        &mut self,
+        _request: RequestId,
+        _arrival: Option<u64>,
+        _claim: Option<RetentionPriority>,
+    ) {
+    }
 
     /// The longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
@@ -100,7 +107,7 @@ pub struct ManagedCache {
     manager: Manager,
     ledger: Option<Ledger>,
     quiet: Option<QuietSteps>,
-    claims: HashMap<RequestId, Claim>,
+    claims: HashMap<RequestId, RetentionPriority>,
 }
 
 impl ManagedCache {
@@ -134,7 +141,12 @@ impl ManagedCache {
 }
 
 impl Cache for ManagedCache {
-    fn arrives(&mut self, request: RequestId, arrival: Option<u64>, claim: Option<Claim>) {
+    fn arrives(
+        &mut self,
+        request: RequestId,
+        arrival: Option<u64>,
+        claim: Option<RetentionPriority>,
+    ) {
         if let Some(claim) = claim {
             self.claims.insert(request, claim);
         }

@@ -1,7 +1,7 @@
 //! Lines of traces: Mooncake's JSONL (FAST'25), Qwen-Bailian's, what a server records, and JSONL with
 //! token ids.
 
-use kvoxide_core::Claim;
+use kvoxide_core::RetentionPriority;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -61,13 +61,13 @@ fn arrival(fields: &Map<String, Value>) -> Option<u64> {
 }
 
 /// What a line asks for the blocks of its request, if for anything.
-fn claim(fields: &Map<String, Value>) -> Result<Option<Claim>, LineError> {
+fn claim(fields: &Map<String, Value>) -> Result<Option<RetentionPriority>, LineError> {
     let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let (priority, ttl) = (given("priority"), given("ttl"));
     if priority.is_none() && ttl.is_none() {
         return Ok(None);
     }
-    let default = Value::from(Claim::DEFAULT_PRIORITY);
+    let default = Value::from(RetentionPriority::DEFAULT_PRIORITY);
     let priority = priority.unwrap_or(&default);
     let Some(priority) = priority.as_i64() else {
         return Err(wrong("priority", format!("is {priority}; expected an integer from 0 to 100")));
@@ -76,8 +76,10 @@ fn claim(fields: &Map<String, Value>) -> Result<Option<Claim>, LineError> {
         ttl.as_f64().ok_or_else(|| wrong("ttl", format!("is {ttl}; expected a number of seconds")))
     });
     let seconds = seconds.transpose()?;
-    let field = if Claim::new(priority, None).is_err() { "priority" } else { "ttl" };
-    Claim::new(priority, seconds).map(Some).map_err(|error| wrong(field, error.to_string()))
+    let field = if RetentionPriority::new(priority, None).is_err() { "priority" } else { "ttl" };
+    RetentionPriority::new(priority, seconds)
+        .map(Some)
+        .map_err(|error| wrong(field, error.to_string()))
 }
 
 fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
@@ -178,7 +180,7 @@ mod tests {
             TraceRequest::from_line(line.as_bytes()).map(|request| (request.claim, request.arrival))
         };
         assert_eq!(claimed(""), Ok((None, None)));
-        let claim = |priority, ttl| Claim::new(priority, ttl).ok();
+        let claim = |priority, ttl| RetentionPriority::new(priority, ttl).ok();
         assert_eq!(
             claimed(r#", "priority": 80, "ttl": 1.5, "timestamp": 7"#),
             Ok((claim(80, Some(1.5)), Some(7_000)))

@@ -1,6 +1,6 @@
 //! One request of a trace.
 
-use kvoxide_core::Claim;
+use kvoxide_core::RetentionPriority;
 use serde::{Deserialize, Serialize};
 
 use super::prompt::Prompt;
@@ -21,7 +21,7 @@ pub struct TraceRequest {
     /// Tokens it generates.
     pub output_length: usize,
     /// What it asks for its blocks.
-    pub claim: Option<Claim>,
+    pub claim: Option<RetentionPriority>,
     /// What its ids stand for, where its format says it.
     pub tokens_per_id: Option<usize>,
     /// The instance that served it, from 0, where it was recorded.

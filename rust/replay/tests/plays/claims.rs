@@ -1,12 +1,12 @@
 //! Requests of a trace that claim a retention priority.
 
-use kvoxide_core::{Claim, GroupSpec, Policy};
+use kvoxide_core::{GroupSpec, Policy, RetentionPriority};
 use kvoxide_replay::scheduler::{Control, Settings, run};
 use kvoxide_replay::trace::{Trace, TraceRequest};
 
 /// Tokens that each request hits: one prompt of 64 tokens first and last, others between, a request
 /// a second.
-fn hits(policy: Policy, claim: Option<Claim>) -> Vec<Option<usize>> {
+fn hits(policy: Policy, claim: Option<RetentionPriority>) -> Vec<Option<usize>> {
     let mut trace = Trace::default();
     for i in 0..40_i64 {
         let first = if i == 0 || i == 39 { 0 } else { i * 1_000 };
@@ -33,7 +33,8 @@ fn hits(policy: Policy, claim: Option<Claim>) -> Vec<Option<usize>> {
 #[test]
 fn a_claim_keeps_a_prompt_for_its_time() {
     let last = |policy: Policy, claim: Option<(i64, Option<f64>)>| {
-        let claim = claim.map(|(priority, ttl)| Claim::new(priority, ttl).expect("a claim"));
+        let claim =
+            claim.map(|(priority, ttl)| RetentionPriority::new(priority, ttl).expect("a claim"));
         hits(policy, claim)[39]
     };
     for (claim, expected) in [

@@ -10,7 +10,7 @@ pub(crate) mod adaptive;
 pub(crate) mod priority;
 pub(crate) mod queue;
 
-use adaptive::Grade;
+use adaptive::ValueLevel;
 use adaptive::{Adaptive, AdaptiveOrder};
 use queue::{Queue, RecycleOrder};
 
@@ -30,7 +30,7 @@ pub(crate) enum Eviction {
 #[derive(Clone, Copy, Debug)]
 pub struct EvictionHints {
     /// What the blocks are worth.
-    pub grade: Grade,
+    pub grade: ValueLevel,
     /// Tokens of the prompt. Blocks behind it were generated.
     pub num_prompt_tokens: usize,
 }

@@ -12,12 +12,12 @@ use crate::pool::blocks::Blocks;
 /// A retention priority that a request asks for, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Claim {
+pub struct RetentionPriority {
     priority: u8,
     lifetime: Option<u64>,
 }
 
-impl Claim {
+impl RetentionPriority {
     /// The priority of blocks for which no request asks for another.
     pub const DEFAULT_PRIORITY: u8 = 50;
     /// The highest.
@@ -62,9 +62,11 @@ impl Claim {
     }
 
     /// The priority of a block that is used now.
-    pub(super) fn from(self, now: u64) -> Standing {
-        let until = self.lifetime.map_or(Standing::NO_END, |lifetime| now.saturating_add(lifetime));
-        Standing { priority: self.priority, until }
+    pub(super) fn from(self, now: u64) -> EffectivePriority {
+        let until = self
+            .lifetime
+            .map_or(EffectivePriority::NO_END, |lifetime| now.saturating_add(lifetime));
+        EffectivePriority { priority: self.priority, until }
     }
 }
 
@@ -74,14 +76,14 @@ fn milliseconds(seconds: f64) -> u64 {
 
 /// The priority of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct EffectivePriority {
     /// From 0 to 100, but not 50.
     pub priority: u8,
     /// The time of its end, in milliseconds.
     pub until: u64,
 }
 
-impl Standing {
+impl EffectivePriority {
     /// The end of a priority without one.
     pub const NO_END: u64 = u64::MAX;
 
@@ -91,7 +93,7 @@ impl Standing {
 
     /// Whether it is below the default priority.
     pub(super) fn is_low(self) -> bool {
-        self.priority < Claim::DEFAULT_PRIORITY
+        self.priority < RetentionPriority::DEFAULT_PRIORITY
     }
 }
 
@@ -114,10 +116,10 @@ pub(super) struct PriorityLists {
     ends: BTreeSet<(u64, BlockId)>,
 }
 
-const LOW: u128 = (1 << Claim::DEFAULT_PRIORITY) - 1;
+const LOW: u128 = (1 << RetentionPriority::DEFAULT_PRIORITY) - 1;
 
 impl PriorityLists {
-    pub const NUM_LISTS: usize = Claim::MAX_PRIORITY as usize + 1;
+    pub const NUM_LISTS: usize = RetentionPriority::MAX_PRIORITY as usize + 1;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
     pub fn new(blocks: &mut Blocks, first_sentinel: u32, max_high: usize) -> Self {
@@ -149,21 +151,25 @@ impl PriorityLists {
     }
 
     /// The priority that a block had last.
-    pub fn of(&self, block: BlockId) -> Standing {
+    pub fn of(&self, block: BlockId) -> EffectivePriority {
         let block = block as usize;
-        Standing {
-            priority: self.priorities.get(block).copied().unwrap_or(Claim::DEFAULT_PRIORITY),
-            until: self.priority_ends.get(block).copied().unwrap_or(Standing::NO_END),
+        EffectivePriority {
+            priority: self
+                .priorities
+                .get(block)
+                .copied()
+                .unwrap_or(RetentionPriority::DEFAULT_PRIORITY),
+            until: self.priority_ends.get(block).copied().unwrap_or(EffectivePriority::NO_END),
         }
     }
 
     /// Sets the priority of one of `num_blocks` blocks, which is not listed.
-    pub fn set(&mut self, num_blocks: usize, block: BlockId, priority: Standing) {
+    pub fn set(&mut self, num_blocks: usize, block: BlockId, priority: EffectivePriority) {
         if self.priorities.is_empty() {
-            self.priorities = vec![Claim::DEFAULT_PRIORITY; num_blocks];
+            self.priorities = vec![RetentionPriority::DEFAULT_PRIORITY; num_blocks];
         }
-        if self.priority_ends.is_empty() && priority.until != Standing::NO_END {
-            self.priority_ends = vec![Standing::NO_END; num_blocks];
+        if self.priority_ends.is_empty() && priority.until != EffectivePriority::NO_END {
+            self.priority_ends = vec![EffectivePriority::NO_END; num_blocks];
         }
         self.priorities[block as usize] = priority.priority;
         if let Some(end) = self.priority_ends.get_mut(block as usize) {
@@ -177,7 +183,7 @@ impl PriorityLists {
         blocks.push_to_ring(self.sentinel(of_block.priority), block);
         self.filled |= 1 << of_block.priority;
         *self.counter(of_block) += 1;
-        if of_block.until != Standing::NO_END {
+        if of_block.until != EffectivePriority::NO_END {
             self.ends.insert((of_block.until, block));
         }
     }
@@ -190,12 +196,12 @@ impl PriorityLists {
         if blocks.first_of_ring(self.sentinel(of_block.priority)).is_none() {
             self.filled &= !(1 << of_block.priority);
         }
-        if of_block.until != Standing::NO_END {
+        if of_block.until != EffectivePriority::NO_END {
             self.ends.remove(&(of_block.until, block));
         }
     }
 
-    fn counter(&mut self, priority: Standing) -> &mut usize {
+    fn counter(&mut self, priority: EffectivePriority) -> &mut usize {
         if priority.is_low() { &mut self.num_low } else { &mut self.num_high }
     }
 
@@ -247,7 +253,7 @@ impl PriorityLists {
                     return Err(format!("block {block} is in list {priority}: {of_block:?}"));
                 }
                 counts[usize::from(!of_block.is_low())] += 1;
-                if of_block.until != Standing::NO_END {
+                if of_block.until != EffectivePriority::NO_END {
                     ends.insert((of_block.until, block));
                 }
             }
@@ -282,19 +288,19 @@ mod tests {
         for (priority, seconds) in
             [(-1, None), (101, None), (300, None), (60, Some(0.0)), (60, Some(-1.0))]
         {
-            assert!(Claim::new(priority, seconds).is_err(), "{priority} {seconds:?}");
+            assert!(RetentionPriority::new(priority, seconds).is_err(), "{priority} {seconds:?}");
         }
         for seconds in [f64::NAN, f64::INFINITY] {
-            assert!(Claim::new(60, Some(seconds)).is_err());
+            assert!(RetentionPriority::new(60, Some(seconds)).is_err());
         }
     }
 
     #[test]
     fn a_time_to_live_ends_after_its_seconds_and_no_sooner() {
-        let claim = Claim::new(60, Some(0.0005)).expect("half a millisecond");
+        let claim = RetentionPriority::new(60, Some(0.0005)).expect("half a millisecond");
         assert!(claim.has_end() && claim.from(7).is_live(7) && !claim.from(7).is_live(8));
-        let endless = Claim::new(60, None).expect("a priority");
+        let endless = RetentionPriority::new(60, None).expect("a priority");
         assert!(!endless.has_end() && endless.from(7).is_live(u64::MAX - 1));
-        assert!(Claim::new(50, Some(1e300)).is_ok_and(|claim| claim.is_default()));
+        assert!(RetentionPriority::new(50, Some(1e300)).is_ok_and(|claim| claim.is_default()));
     }
 }

@@ -1,6 +1,6 @@
 //! What the calls of the pool mean to the policy.
 
-use kvoxide_core::pool::Mark;
+use kvoxide_core::pool::BlockClass;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
 use super::Adaptive;
@@ -102,7 +102,7 @@ impl Adaptive {
         {
             let behind = cached.num_prompt_tokens.checked_sub(end);
             // What was generated is not watched: in a replay nobody asks for it again.
-            let is_watched = self.marks[usize::from(group)].is_sampleable && behind.is_some();
+            let is_watched = self.classes[usize::from(group)].is_sampleable && behind.is_some();
             self.start(block, group, is_watched);
             let nearness = behind.filter(|_| self.full_group() == Some(group)).and_then(nearness);
             let state = self.block(block);
@@ -119,7 +119,7 @@ impl Adaptive {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
         if is_new {
-            self.start(block, key.group, self.marks[usize::from(key.group)].is_sampleable);
+            self.start(block, key.group, self.classes[usize::from(key.group)].is_sampleable);
             self.priorities.computed(&[block]);
             self.end_epochs();
         }
@@ -130,7 +130,7 @@ impl Adaptive {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
         let group = keys[0].group;
-        self.start(to, group, self.marks[usize::from(group)].is_sampleable);
+        self.start(to, group, self.classes[usize::from(group)].is_sampleable);
         self.priorities.computed(&[to]);
         self.end_epochs();
         *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };
@@ -176,7 +176,7 @@ impl Adaptive {
 
     /// A block becomes cached: used once, and computed.
     fn start(&mut self, id: BlockId, group: GroupId, is_watched: bool) {
-        let Mark { is_tail, .. } = self.marks[usize::from(group)];
+        let BlockClass { is_tail, .. } = self.classes[usize::from(group)];
         self.priorities.set(id, None);
         *self.block(id) = Block::new(is_tail, is_watched);
         if is_watched {

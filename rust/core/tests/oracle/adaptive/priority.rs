@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kvoxide_core::BlockId;
-use kvoxide_core::pool::Standing;
+use kvoxide_core::pool::EffectivePriority;
 
 pub const DEFAULT: u8 = 50;
 
@@ -32,11 +32,11 @@ pub struct Priorities {
     /// What the request asks for that uses blocks now; `None` for the default.
     pub asked: Option<ReadContext>,
     /// The priorities of blocks, in use or free, and until when they hold.
-    of_blocks: HashMap<BlockId, Standing>,
+    of_blocks: HashMap<BlockId, EffectivePriority>,
     /// The free blocks of each priority; the first is evicted first.
     tiers: BTreeMap<u8, Vec<BlockId>>,
     /// Blocks that were computed once more, with the priorities of the duplicates.
-    inherited: Vec<(BlockId, Standing)>,
+    inherited: Vec<(BlockId, EffectivePriority)>,
 }
 
 impl Priorities {
@@ -44,15 +44,15 @@ impl Priorities {
         Self { max_protected, ..Self::default() }
     }
 
-    pub fn of(&self, block: BlockId) -> Option<Standing> {
+    pub fn of(&self, block: BlockId) -> Option<EffectivePriority> {
         self.of_blocks.get(&block).copied()
     }
 
-    pub fn is_over(&self, of_block: Standing) -> bool {
+    pub fn is_over(&self, of_block: EffectivePriority) -> bool {
         of_block.until <= self.now
     }
 
-    pub fn set(&mut self, block: BlockId, priority: Option<Standing>) {
+    pub fn set(&mut self, block: BlockId, priority: Option<EffectivePriority>) {
         match priority {
             Some(priority) => self.of_blocks.insert(block, priority),
             None => self.of_blocks.remove(&block),
@@ -60,10 +60,10 @@ impl Priorities {
     }
 
     /// Returns what the request that uses blocks now gives them, if it asked for anything.
-    fn given(&self) -> Option<Standing> {
+    fn given(&self) -> Option<EffectivePriority> {
         let ReadContext { priority, time_to_live } = self.asked?;
-        let until = time_to_live.map_or(Standing::NO_END, |time| self.now + time);
-        Some(Standing { priority, until })
+        let until = time_to_live.map_or(EffectivePriority::NO_END, |time| self.now + time);
+        Some(EffectivePriority { priority, until })
     }
 
     /// A request computed blocks. They get its priority, and a higher one of the duplicates that
@@ -89,11 +89,11 @@ impl Priorities {
         }
     }
 
-    fn raise_to(&mut self, block: BlockId, given: Standing) {
+    fn raise_to(&mut self, block: BlockId, given: EffectivePriority) {
         let known = self.of(block);
         if let Some(same) = known.filter(|known| known.priority == given.priority) {
             let until = same.until.max(given.until);
-            return self.set(block, Some(Standing { until, ..given }));
+            return self.set(block, Some(EffectivePriority { until, ..given }));
         }
         let in_force = known.filter(|&known| !self.is_over(known));
         if given.priority > in_force.map_or(DEFAULT, |known| known.priority) {

@@ -10,7 +10,7 @@
 //!
 //! Scores are compared, so every sum here is a sum of `f32` in the engine's order.
 
-use kvoxide_core::pool::Ordering;
+use kvoxide_core::pool::ScoringFunction;
 
 /// Use classes: 1 use, 2 to 3, 4 to 7, 8 and more.
 pub const CLASSES: usize = 4;
@@ -32,11 +32,11 @@ fn fixed_scores(uses: [f32; CLASSES]) -> Scores {
 }
 
 /// Returns the scores with which a scoring function starts.
-pub fn first_scores(function: Ordering) -> Scores {
+pub fn first_scores(function: ScoringFunction) -> Scores {
     match function {
-        Ordering::Recency => fixed_scores([1.0; CLASSES]),
-        Ordering::Frequency => fixed_scores([1.0, 2.4, 5.3, 12.0]),
-        Ordering::Hazard => {
+        ScoringFunction::Recency => fixed_scores([1.0; CLASSES]),
+        ScoringFunction::Frequency => fixed_scores([1.0, 2.4, 5.3, 12.0]),
+        ScoringFunction::Hazard => {
             let mut scores = [[0.0; AGES]; CLASSES];
             Reuse::default().learn(&mut scores, true);
             scores

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use kvoxide_core::pool::{Ordering, SampleCounts};
+use kvoxide_core::pool::{SampleCounts, ScoringFunction};
 
 use super::lists::{List, Ranking};
 use super::scoring::{AGES, CLASSES, Reuse, Scores, first_scores};
@@ -54,7 +54,7 @@ pub struct Duel {
     max_names: usize,
     names: HashMap<Name, Place>,
     ghost_lists: HashMap<(usize, usize), GhostList>,
-    /// One for each of [`Ordering::ALL`].
+    /// One for each of [`ScoringFunction::ALL`].
     caches: [ShadowCache; 3],
     reuse: Reuse,
     pub counts: SampleCounts,
@@ -82,7 +82,7 @@ impl Duel {
             max_names: (num_blocks >> num_zero_bits) * 5 + 64,
             names: HashMap::new(),
             ghost_lists: HashMap::new(),
-            caches: Ordering::ALL.map(cache),
+            caches: ScoringFunction::ALL.map(cache),
             reuse: Reuse::default(),
             counts: SampleCounts::default(),
             in_force: 1,
@@ -91,8 +91,8 @@ impl Duel {
         }
     }
 
-    pub fn in_force(&self) -> Ordering {
-        Ordering::ALL[self.in_force]
+    pub fn in_force(&self) -> ScoringFunction {
+        ScoringFunction::ALL[self.in_force]
     }
 
     /// Returns the scores of the function in force.
@@ -182,8 +182,8 @@ impl Duel {
             }
         }
         self.choose();
-        for (function, cache) in Ordering::ALL.iter().zip(&mut self.caches) {
-            if *function == Ordering::Hazard {
+        for (function, cache) in ScoringFunction::ALL.iter().zip(&mut self.caches) {
+            if *function == ScoringFunction::Hazard {
                 let all = self.epoch.is_multiple_of(Self::EPOCHS_OF_UNSEEN);
                 self.reuse.learn(&mut cache.ranking.scores, all);
             }

@@ -4,13 +4,13 @@
 use bytemuck::Zeroable;
 
 use crate::pool::eviction::adaptive::nearness::Nearness;
-use crate::pool::eviction::adaptive::value::Grade;
+use crate::pool::eviction::adaptive::value::ValueLevel;
 
 /// What is known of a block when it becomes cached.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {
+pub struct BlockClass {
     /// What it is worth.
-    pub grade: Grade,
+    pub grade: ValueLevel,
     /// Whether it is part of a tail, which alone can serve a hit's end.
     pub is_tail: bool,
     /// Whether the shadow caches may sample it.
@@ -63,7 +63,7 @@ pub(super) struct BlockMeta(pub u32);
 
 impl BlockMeta {
     /// A block that becomes cached is used for the first time.
-    pub fn first(class: Mark) -> Self {
+    pub fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL)
             | flag(class.is_sampleable, bit::SAMPLEABLE)
@@ -166,7 +166,7 @@ impl BlockMeta {
         Self(self.0 & !bit::PLACE | bit::PROTECTED)
     }
 
-    pub fn with_value(self, value: Grade) -> Self {
+    pub fn with_value(self, value: ValueLevel) -> Self {
         Self(self.0 & !bit::VALUE | (value.halvings() as u32) << bit::VALUE_SHIFT)
     }
 
@@ -244,8 +244,8 @@ impl ListKey {
         }
     }
 
-    pub fn value(self) -> Grade {
-        Grade::new(((self.0 & bit::VALUE) >> bit::VALUE_SHIFT) as usize)
+    pub fn value(self) -> ValueLevel {
+        ValueLevel::new(((self.0 & bit::VALUE) >> bit::VALUE_SHIFT) as usize)
     }
 
     /// Whether the block is a tail that is not worth protection.
@@ -254,7 +254,7 @@ impl ListKey {
     }
 
     /// Whether the block is a tail that is protected while its request runs: see
-    /// [`Grade::is_worth_holding`].
+    /// [`ValueLevel::is_worth_protecting`].
     #[inline]
     pub fn is_protectable(self) -> bool {
         self.0 & (bit::TAIL | bit::LOW_VALUE) == bit::TAIL

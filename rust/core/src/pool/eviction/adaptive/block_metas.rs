@@ -214,14 +214,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pool::eviction::adaptive::Mark;
+    use crate::pool::eviction::adaptive::BlockClass;
     use crate::pool::eviction::adaptive::block_meta::{Epoch, Place};
     use crate::pool::eviction::adaptive::nearness::Nearness;
-    use crate::pool::eviction::adaptive::value::Grade;
+    use crate::pool::eviction::adaptive::value::ValueLevel;
 
     const BLOCK: BlockId = 3;
 
-    fn metas(class: Mark) -> BlockMetas {
+    fn metas(class: BlockClass) -> BlockMetas {
         let mut metas = BlockMetas::new(8);
         metas.start_each(&[BLOCK], BlockMeta::first(class));
         metas
@@ -235,7 +235,7 @@ mod tests {
         metas[block].list_key().class()
     }
 
-    fn value(metas: &BlockMetas, block: BlockId) -> Grade {
+    fn value(metas: &BlockMetas, block: BlockId) -> ValueLevel {
         metas[block].list_key().value()
     }
 
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn a_tail_gets_a_second_chance_for_each_resume_and_always_if_its_value_lasts() {
         for lasts in [false, true] {
-            let grade = if lasts { Grade::BEST.lasting() } else { Grade::BEST };
-            let mut metas = metas(Mark { grade, is_tail: true, is_sampleable: false });
+            let grade = if lasts { ValueLevel::BEST.lasting() } else { ValueLevel::BEST };
+            let mut metas = metas(BlockClass { grade, is_tail: true, is_sampleable: false });
             let has_second_chance = |metas: &BlockMetas| metas[BLOCK].has_second_chance();
             assert_eq!(has_second_chance(&metas), lasts);
             for _ in 0..2 {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn how_near_the_end_of_its_prompt_a_block_lies_stays_known() {
-        let mut metas = metas(Mark { is_sampleable: true, ..Mark::default() });
+        let mut metas = metas(BlockClass { is_sampleable: true, ..BlockClass::default() });
         for (block, tokens) in [(BLOCK, 100), (5, 0)] {
             metas.update(block, |meta| meta.with_nearness(Nearness::of(tokens)));
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn classes_are_by_doublings_of_uses() {
-        let mut metas = metas(Mark::default());
+        let mut metas = metas(BlockClass::default());
         let classes: Vec<_> = (1..=20)
             .map(|_| {
                 let class = class(&metas, BLOCK);
@@ -305,36 +305,37 @@ mod tests {
             .collect();
         assert_eq!(classes[..8], [0, 1, 1, 2, 2, 2, 2, 3]);
         assert!(classes[8..].iter().all(|&class| class == 3));
-        assert_eq!(value(&metas, BLOCK), Grade::BEST, "uses stay in their bits");
+        assert_eq!(value(&metas, BLOCK), ValueLevel::BEST, "uses stay in their bits");
     }
 
     #[test]
     fn a_tail_that_is_hit_has_the_best_value() {
-        let class = Mark { grade: Grade::WORST, is_tail: true, is_sampleable: false };
+        let class = BlockClass { grade: ValueLevel::WORST, is_tail: true, is_sampleable: false };
         let mut metas = metas(class);
-        assert_eq!(value(&metas, BLOCK), Grade::WORST);
+        assert_eq!(value(&metas, BLOCK), ValueLevel::WORST);
         hit(&mut metas);
-        assert_eq!(value(&metas, BLOCK), Grade::BEST);
+        assert_eq!(value(&metas, BLOCK), ValueLevel::BEST);
         assert!(metas[BLOCK].list_key().is_protectable());
         assert_eq!(metas[BLOCK].num_sampleable(), 0);
     }
 
     #[test]
     fn all_but_the_place_is_copied() {
-        let mut metas = metas(Mark { grade: Grade::new(2), is_tail: true, is_sampleable: true });
+        let mut metas =
+            metas(BlockClass { grade: ValueLevel::new(2), is_tail: true, is_sampleable: true });
         assert!(enter(&mut metas, 0xabcd).is_some());
         assert!(metas.enter(BLOCK, TargetList::NONE).is_none());
         metas.update(5, BlockMeta::protected);
         metas.copy(BLOCK, 5);
         let places = [BLOCK, 5].map(|block| metas[block].place());
         assert_eq!(places, [Place::Ranked, Place::Protected]);
-        assert_eq!((value(&metas, 5), metas[5].epoch()), (Grade::new(2), Epoch::new(0xabcd)));
+        assert_eq!((value(&metas, 5), metas[5].epoch()), (ValueLevel::new(2), Epoch::new(0xabcd)));
         assert!(metas[5].list_key().is_tail_of_low_value() && metas[5].num_sampleable() == 1);
     }
 
     #[test]
     fn the_more_uses_are_inherited() {
-        let mut metas = metas(Mark::default());
+        let mut metas = metas(BlockClass::default());
         (0..4).for_each(|_| hit(&mut metas));
         let [used, unused] = [metas[BLOCK], metas[6]];
         metas.update(5, |meta| meta.with_uses_of(used));
@@ -344,21 +345,21 @@ mod tests {
 
     #[test]
     fn tails_are_protected_whose_value_is_worth_it() {
-        for halvings in 0..Grade::COUNT {
-            let grade = Grade::new(halvings);
+        for halvings in 0..ValueLevel::COUNT {
+            let grade = ValueLevel::new(halvings);
             let is_protectable = |is_tail| {
-                let class = Mark { grade, is_tail, is_sampleable: true };
+                let class = BlockClass { grade, is_tail, is_sampleable: true };
                 BlockMeta::first(class).list_key().is_protectable()
             };
-            let expected = (grade.is_worth_holding(), false);
+            let expected = (grade.is_worth_protecting(), false);
             assert_eq!((is_protectable(true), is_protectable(false)), expected);
         }
     }
 
     #[test]
     fn a_block_that_is_listed_wrongly_in_the_sample_is_found() {
-        let mut metas = metas(Mark::default());
-        metas.start_each(&[5], BlockMeta::first(Mark::default()));
+        let mut metas = metas(BlockClass::default());
+        metas.start_each(&[5], BlockMeta::first(BlockClass::default()));
         metas.add_to_sample(5);
         metas.copy(5, 6);
         metas.copy(BLOCK, 5);

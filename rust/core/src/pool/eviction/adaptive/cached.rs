@@ -1,7 +1,7 @@
 //! Blocks become cached, and more becomes known of cached blocks in use.
 
 use super::Adaptive;
-use super::block_meta::{BlockMeta, Mark, Place};
+use super::block_meta::{BlockClass, BlockMeta, Place};
 use super::shadow::Use;
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
@@ -12,7 +12,7 @@ use crate::pool::blocks::full_blocks::FullBlocks;
 use crate::pool::blocks::run::IdRun;
 use crate::pool::eviction::EvictionHints;
 use crate::pool::eviction::adaptive::nearness::Nearness;
-use crate::pool::eviction::adaptive::value::Grade;
+use crate::pool::eviction::adaptive::value::ValueLevel;
 
 impl Adaptive {
     /// Full blocks have become cached.
@@ -20,8 +20,8 @@ impl Adaptive {
     #[inline(never)]
     pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
         let EvictionHints { grade, num_prompt_tokens } = hints;
-        let prompt = Mark { grade, ..self.class_of(batch.group) };
-        let generated = Mark { is_sampleable: false, ..prompt };
+        let prompt = BlockClass { grade, ..self.class_of(batch.group) };
+        let generated = BlockClass { is_sampleable: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
         self.start(blocks, in_prompt, prompt);
         if self.full_group == Some(batch.group)
@@ -46,7 +46,7 @@ impl Adaptive {
         self.end_due_epochs(blocks);
     }
 
-    fn class_of(&self, group: GroupId) -> Mark {
+    fn class_of(&self, group: GroupId) -> BlockClass {
         self.classes[usize::from(group)]
     }
 
@@ -63,7 +63,7 @@ impl Adaptive {
     }
 
     /// Starts to count the uses of blocks that have become cached. Null blocks are passed over.
-    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: Mark) {
+    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: BlockClass) {
         let first = BlockMeta::first(class);
         let run = IdRun::detect(ids).filter(|&run| self.metas.start_run(run, first));
         let num_cached = match run {
@@ -144,7 +144,7 @@ impl Adaptive {
 
     /// Does what [`Self::promote`] does for each tail with the block of its prefix beside it.
     #[inline]
-    pub fn promote_each(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
+    pub(crate) fn promote_each(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
         let metas = self.metas.all_mut();
         for (&tail, &prefix) in tails.iter().zip(prefix).filter(|&(&tail, _)| tail != NULL_BLOCK) {
             // The null block is never used.
@@ -161,7 +161,7 @@ impl Adaptive {
         if !is_ranked && !self.remove(blocks, block) {
             return;
         }
-        self.metas.update(block, |meta| meta.with_value(Grade::WORST));
+        self.metas.update(block, |meta| meta.with_value(ValueLevel::WORST));
         match is_ranked {
             true => {
                 blocks.unlink(block);

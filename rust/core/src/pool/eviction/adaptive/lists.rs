@@ -7,7 +7,7 @@ use super::scoring::Scores;
 use super::tuning::{TUNING, Tuning};
 use crate::block::BlockId;
 use crate::pool::blocks::Blocks;
-use crate::pool::eviction::adaptive::value::Grade;
+use crate::pool::eviction::adaptive::value::ValueLevel;
 
 const AGES: usize = Tuning::AGES;
 
@@ -32,12 +32,12 @@ impl RankedLists {
         self.first_sentinel + (row * AGES + (self.epoch + AGES - age) % AGES) as u32
     }
 
-    fn list(class: usize, value: Grade, age: usize) -> ListId {
+    fn list(class: usize, value: ValueLevel, age: usize) -> ListId {
         ListId { row: class * Tuning::VALUE_LEVELS + value.halvings(), age }
     }
 
     /// Returns the sentinel of the list for blocks that become free now, to add some.
-    pub fn open(&mut self, class: usize, value: Grade) -> u32 {
+    pub fn open(&mut self, class: usize, value: ValueLevel) -> u32 {
         let list = Self::list(class, value, 0);
         self.ranks.fill(list);
         self.sentinel(list)
@@ -48,7 +48,7 @@ impl RankedLists {
         &mut self,
         blocks: &mut Blocks,
         class: usize,
-        value: Grade,
+        value: ValueLevel,
         age: usize,
         block: BlockId,
     ) {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::pool::blocks::fingerprint::KeyLayout;
     use crate::pool::eviction::adaptive::hazard::HazardEstimate;
-    use crate::pool::eviction::adaptive::scoring::Ordering;
+    use crate::pool::eviction::adaptive::scoring::ScoringFunction;
 
     struct World {
         blocks: Blocks,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     impl World {
-        fn new(function: Ordering) -> Self {
+        fn new(function: ScoringFunction) -> Self {
             let mut blocks = Blocks::with_sentinels(400, KeyLayout::new(1), RankedLists::NUM_LISTS);
             let scores = function.scores(&HazardEstimate::new());
             let lists = RankedLists::new(&mut blocks, 401, &scores);
@@ -122,7 +122,7 @@ mod tests {
         }
 
         fn push(&mut self, class: usize, halvings: usize, block: BlockId) {
-            self.lists.push_aged(&mut self.blocks, class, Grade::new(halvings), 0, block);
+            self.lists.push_aged(&mut self.blocks, class, ValueLevel::new(halvings), 0, block);
         }
 
         fn end_epoch(&mut self) {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn of_one_list_the_first_goes_first() {
-        let mut world = World::new(Ordering::Recency);
+        let mut world = World::new(ScoringFunction::Recency);
         [5, 3, 4].into_iter().for_each(|block| world.push(0, 0, block));
         assert_eq!(world.lists.iter(&world.blocks).collect::<Vec<_>>(), [5, 3, 4]);
         assert_eq!(world.popped(), [5, 3, 4]);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn of_one_epoch_the_less_used_and_the_less_valuable_go_first_from_the_start_on() {
-        let mut world = World::new(Ordering::Frequency);
+        let mut world = World::new(ScoringFunction::Frequency);
         for epoch in 0..2 {
             // Worth 12, 1, 1 / 2, 12 / 16, and nothing.
             for (class, halvings, block) in [(3, 0, 1), (0, 0, 2), (0, 1, 3), (3, 4, 4), (3, 7, 5)]
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn scores_fall_with_age() {
-        let mut world = World::new(Ordering::Frequency);
+        let mut world = World::new(ScoringFunction::Frequency);
         world.push(3, 0, 1);
         (0..9).for_each(|_| world.end_epoch());
         world.push(0, 0, 2); // 1 against 12 / 10
@@ -175,14 +175,14 @@ mod tests {
 
     #[test]
     fn the_oldest_lists_are_one() {
-        let mut world = World::new(Ordering::Recency);
+        let mut world = World::new(ScoringFunction::Recency);
         for block in 1..=3 {
             world.push(0, 0, block);
             world.end_epoch();
         }
         (0..AGES - 4).for_each(|_| world.end_epoch());
         let of_age = |world: &World, age| {
-            let list = world.lists.sentinel(RankedLists::list(0, Grade::BEST, age));
+            let list = world.lists.sentinel(RankedLists::list(0, ValueLevel::BEST, age));
             world.blocks.ring(list).collect::<Vec<_>>()
         };
         assert_eq!([63, 62, 61].map(|age| of_age(&world, age)), [vec![1], vec![2], vec![3]]);
@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn an_aged_block_joins_those_of_its_age() {
-        let mut world = World::new(Ordering::Recency);
+        let mut world = World::new(ScoringFunction::Recency);
         world.push(0, 0, 1);
         (0..3).for_each(|_| world.end_epoch());
         world.push(0, 0, 2);
-        world.lists.push_aged(&mut world.blocks, 0, Grade::BEST, 3, 3);
-        world.lists.push_aged(&mut world.blocks, 0, Grade::BEST, 2, 4);
+        world.lists.push_aged(&mut world.blocks, 0, ValueLevel::BEST, 3, 3);
+        world.lists.push_aged(&mut world.blocks, 0, ValueLevel::BEST, 2, 4);
         assert_eq!(world.popped(), [1, 3, 4, 2]);
     }
 }

@@ -51,12 +51,12 @@ mod value;
 
 mod tuning;
 
-pub use block_meta::Mark;
+pub use block_meta::BlockClass;
 pub use nearness::Nearness;
-pub use release::Parting;
-pub use scoring::Ordering;
+pub use release::Release;
+pub use scoring::ScoringFunction;
 pub use shadow::SampleCounts;
-pub use value::Grade;
+pub use value::ValueLevel;
 
 use block_meta::{BlockMeta, Place, TargetList};
 use block_metas::BlockMetas;
@@ -76,9 +76,9 @@ use crate::pool::blocks::list::BlockList;
 #[derive(Clone, Debug)]
 pub struct AdaptiveOrder {
     /// What a block of each group is by default.
-    pub marks: Vec<Mark>,
+    pub classes: Vec<BlockClass>,
     /// The most free blocks above the default priority.
-    pub num_protected: usize,
+    pub max_high_priority: usize,
 }
 
 /// The policy, and all free blocks in its order.
@@ -93,7 +93,7 @@ pub struct Adaptive {
     num_sampleable: usize,
     /// Tails of requests that run.
     protected: BlockList,
-    /// Tails that became protected since [`Adaptive::start_holding`], until they are asked for.
+    /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
     newly_protected: Option<Vec<BlockId>>,
     priority_lists: PriorityLists,
     context: PriorityContext,
@@ -101,7 +101,7 @@ pub struct Adaptive {
     log: AccessLog,
     clock: EpochClock,
     /// What a block of each group is by default.
-    classes: Vec<Mark>,
+    classes: Vec<BlockClass>,
     /// A group of which a hit needs every block, where others have tails.
     full_group: Option<GroupId>,
 }
@@ -120,7 +120,7 @@ impl Adaptive {
     /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
     /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
     pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveOrder) -> Self {
-        let AdaptiveOrder { marks: classes, num_protected } = order;
+        let AdaptiveOrder { classes, max_high_priority } = order;
         let num_blocks = blocks.len();
         let epoch_len = (num_blocks / TUNING.epochs_per_pool).max(TUNING.min_epoch_len);
         let shadow = ShadowCaches::new(num_blocks);
@@ -134,7 +134,7 @@ impl Adaptive {
             num_sampleable: 0,
             protected: blocks.empty_list(protected_sentinel),
             newly_protected: None,
-            priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, num_protected),
+            priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
             context: PriorityContext::default(),
             shadow,
             log: AccessLog::new(),
@@ -158,17 +158,17 @@ impl Adaptive {
     }
 
     /// The protected tails, the oldest first.
-    pub fn held<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+    pub fn protected_tails<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         self.protected.iter(blocks)
     }
 
     /// Number of protected tails.
-    pub fn num_held(&self) -> usize {
+    pub fn num_protected_tails(&self) -> usize {
         self.protected.len()
     }
 
     /// The scoring function in force.
-    pub fn ordering(&self) -> Ordering {
+    pub fn scoring_function(&self) -> ScoringFunction {
         self.shadow.in_force()
     }
 
@@ -178,11 +178,11 @@ impl Adaptive {
     }
 
     /// A group of which a hit needs every block, where others have tails.
-    pub fn whole_group(&self) -> Option<GroupId> {
+    pub fn full_group(&self) -> Option<GroupId> {
         self.full_group
     }
 
-    /// How near the end of its prompt a block of [`Self::whole_group`] lies.
+    /// How near the end of its prompt a block of [`Self::full_group`] lies.
     pub fn nearness(&self, block: BlockId) -> Nearness {
         self.metas[block].nearness()
     }
@@ -192,18 +192,18 @@ impl Adaptive {
         self.metas[block].place() != Place::Elsewhere
     }
 
-    /// Protects tails that are released until [`Self::end_holding`].
-    pub(crate) fn start_holding(&mut self) {
+    /// Protects tails that are released until [`Self::stop_protecting`].
+    pub fn start_protecting(&mut self) {
         self.newly_protected = Some(Vec::new());
     }
 
-    /// Returns the tails that became protected since [`Self::start_holding`].
-    pub(crate) fn end_holding(&mut self) -> Vec<BlockId> {
+    /// Returns the tails that became protected since [`Self::start_protecting`].
+    pub fn stop_protecting(&mut self) -> Vec<BlockId> {
         self.newly_protected.take().unwrap_or_default()
     }
 
     /// Whether a block is a protected tail.
-    pub(crate) fn is_held(&self, block: BlockId) -> bool {
+    pub(crate) fn is_protected(&self, block: BlockId) -> bool {
         self.metas[block].place() == Place::Protected
     }
 
@@ -273,7 +273,7 @@ impl Adaptive {
     }
 }
 
-fn full_group(classes: &[Mark]) -> Option<GroupId> {
+fn full_group(classes: &[BlockClass]) -> Option<GroupId> {
     let has_tails = classes.iter().any(|class| class.is_tail);
     let full = classes.iter().position(|class| class.is_sampleable && !class.is_tail);
     Some(full.filter(|_| has_tails)? as GroupId)

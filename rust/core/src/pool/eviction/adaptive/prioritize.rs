@@ -5,41 +5,31 @@ use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::eviction::priority::{Claim, Standing};
+use crate::pool::eviction::priority::{EffectivePriority, RetentionPriority};
 
 /// The request that uses blocks, and when.
 #[derive(Debug, Default)]
 pub(super) struct PriorityContext {
     /// The priority that the request asks for, unless it is the default.
-    requested: Option<Claim>,
+    requested: Option<RetentionPriority>,
     /// Milliseconds, of a clock that the caller has.
     now: u64,
-    keeps_time: bool,
+    has_times_to_live: bool,
     /// The priorities of replaced blocks, for the blocks that replace them as soon as these are
     /// cached.
-    inherited: Vec<(BlockId, Standing)>,
+    inherited: Vec<(BlockId, EffectivePriority)>,
 }
 
 impl Adaptive {
-    /// Until [`Self::end_claiming`], blocks are used by a request that asks for this priority.
-    pub fn start_claiming(&mut self, priority: Claim) {
-        self.context.keeps_time |= priority.has_end();
-        self.context.requested = Some(priority).filter(|priority| !priority.is_default());
-    }
-
-    /// From now on blocks are used by requests that ask for no priority.
-    pub fn end_claiming(&mut self) {
-        self.context.requested = None;
-    }
-
-    /// Whether blocks are used by a request that asks for a priority.
-    pub fn is_claiming(&self) -> bool {
-        self.context.requested.is_some()
+    /// Sets the priority that the request asks for which uses blocks from now on.
+    pub fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
+        self.context.has_times_to_live |= priority.is_some_and(RetentionPriority::has_end);
+        self.context.requested = priority.filter(|priority| !priority.is_default());
     }
 
     /// Whether [`Self::set_now`] has to be called, because some priority ends by itself.
-    pub fn keeps_time(&self) -> bool {
-        self.context.keeps_time
+    pub(crate) fn has_times_to_live(&self) -> bool {
+        self.context.has_times_to_live
     }
 
     /// Sets the time in milliseconds, which does not go backwards, and ends the priorities that end
@@ -54,12 +44,12 @@ impl Adaptive {
     }
 
     /// Number of free blocks above the default priority.
-    pub fn num_protected(&self) -> usize {
+    pub fn num_high_priority(&self) -> usize {
         self.priority_lists.num_high()
     }
 
     /// The priority of a block, if it has another than the default.
-    pub fn standing(&self, block: BlockId) -> Option<Standing> {
+    pub fn priority_of(&self, block: BlockId) -> Option<EffectivePriority> {
         self.metas[block].has_priority().then(|| self.priority_lists.of(block))
     }
 
@@ -112,7 +102,7 @@ impl Adaptive {
         &mut self,
         blocks: &Blocks,
         ids: impl IntoIterator<Item = BlockId>,
-        priority: Standing,
+        priority: EffectivePriority,
     ) {
         for block in ids.into_iter().filter(|&block| block != NULL_BLOCK) {
             if blocks.is_cached(block) {
@@ -121,19 +111,20 @@ impl Adaptive {
         }
     }
 
-    fn raise_priority(&mut self, blocks: &Blocks, block: BlockId, requested: Standing) {
-        let own = self.standing(block);
+    fn raise_priority(&mut self, blocks: &Blocks, block: BlockId, requested: EffectivePriority) {
+        let own = self.priority_of(block);
         if let Some(own) = own.filter(|own| own.priority == requested.priority) {
             let until = own.until.max(requested.until);
-            return self.set_priority(blocks, block, Standing { until, ..requested });
+            return self.set_priority(blocks, block, EffectivePriority { until, ..requested });
         }
         let live = own.filter(|own| own.is_live(self.context.now));
-        if requested.priority > live.map_or(Claim::DEFAULT_PRIORITY, |own| own.priority) {
+        if requested.priority > live.map_or(RetentionPriority::DEFAULT_PRIORITY, |own| own.priority)
+        {
             self.set_priority(blocks, block, requested);
         }
     }
 
-    fn set_priority(&mut self, blocks: &Blocks, block: BlockId, priority: Standing) {
+    fn set_priority(&mut self, blocks: &Blocks, block: BlockId, priority: EffectivePriority) {
         self.priority_lists.set(blocks.len(), block, priority);
         self.metas.update(block, |meta| meta.with_priority(true));
     }
@@ -207,14 +198,14 @@ impl Adaptive {
 
     /// Keeps the priority of a block for the one that replaces it.
     pub(super) fn pass_priority_on(&mut self, from: BlockId, to: BlockId) {
-        if let Some(priority) = self.standing(from) {
+        if let Some(priority) = self.priority_of(from) {
             self.context.inherited.push((to, priority));
         }
     }
 
     /// Copies the priority of a block whose keys went to another.
     pub(super) fn move_priority(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
-        if let Some(priority) = self.standing(from) {
+        if let Some(priority) = self.priority_of(from) {
             self.set_priority(blocks, to, priority);
         }
     }
@@ -228,8 +219,8 @@ mod tests {
     use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::block_meta::Place;
-    use crate::pool::eviction::adaptive::value::Grade;
-    use crate::pool::eviction::adaptive::{AdaptiveOrder, Mark};
+    use crate::pool::eviction::adaptive::value::ValueLevel;
+    use crate::pool::eviction::adaptive::{AdaptiveOrder, BlockClass};
     use crate::pool::eviction::queue::{Queue, RecycleOrder};
 
     const BLOCK: BlockId = 3;
@@ -238,12 +229,12 @@ mod tests {
     fn world(capacity: usize) -> (Blocks, Adaptive) {
         let (layout, num_sentinels) = (KeyLayout::new(1), Adaptive::NUM_SENTINELS);
         let mut blocks = Blocks::with_sentinels(400, layout, num_sentinels);
-        let mark = Mark { is_sampleable: true, ..Mark::default() };
+        let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
-        let order = AdaptiveOrder { marks: vec![mark], num_protected: capacity };
+        let order = AdaptiveOrder { classes: vec![class], max_high_priority: capacity };
         let mut adaptive = Adaptive::new(&mut blocks, queue, order);
         blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
-        adaptive.start(&blocks, &[BLOCK], mark);
+        adaptive.start(&blocks, &[BLOCK], class);
         (blocks, adaptive)
     }
 
@@ -252,10 +243,11 @@ mod tests {
     }
 
     fn enqueue(blocks: &mut Blocks, adaptive: &mut Adaptive, priority: i64) {
-        adaptive.start_claiming(Claim::new(priority, Some(1.0)).expect("a claim"));
+        let priority = RetentionPriority::new(priority, Some(1.0)).expect("a priority");
+        adaptive.set_requested_priority(Some(priority));
         adaptive.prioritize_cached(blocks, &[BLOCK]);
         adaptive.enqueue(blocks, BLOCK);
-        adaptive.end_claiming();
+        adaptive.set_requested_priority(None);
     }
 
     #[test]
@@ -284,7 +276,7 @@ mod tests {
         assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));
         assert_eq!(adaptive.check(&blocks), Ok(()));
         let class = adaptive.metas[BLOCK].list_key().class();
-        adaptive.lists.push_aged(&mut blocks, class, Grade::BEST, 0, BLOCK + 1);
+        adaptive.lists.push_aged(&mut blocks, class, ValueLevel::BEST, 0, BLOCK + 1);
         let first = adaptive.lists.first(&blocks).and_then(|list| blocks.first_of_ring(list));
         assert_eq!(first, Some(BLOCK), "the older goes first");
     }
@@ -295,10 +287,14 @@ mod tests {
         let plants: [(&str, Plant); 6] = [
             ("without one", |_, adaptive| adaptive.end_priority(BLOCK)),
             ("is in list 100", |blocks, adaptive| {
-                adaptive.set_priority(blocks, BLOCK, Standing { priority: 60, until: 1_000 });
+                adaptive.set_priority(
+                    blocks,
+                    BLOCK,
+                    EffectivePriority { priority: 60, until: 1_000 },
+                );
             }),
             ("noted wrongly", |blocks, adaptive| {
-                adaptive.set_priority(blocks, BLOCK, Standing { priority: 100, until: 7 });
+                adaptive.set_priority(blocks, BLOCK, EffectivePriority { priority: 100, until: 7 });
             }),
             ("has ended", |_, adaptive| adaptive.context.now = 1_000),
             ("are counted", |blocks, _| blocks.unlink(BLOCK)),

@@ -12,7 +12,7 @@ use crate::pool::blocks::{Blocks, Dropped};
 
 /// Blocks that are being released, one after the other.
 #[derive(Debug)]
-pub struct Parting<'a> {
+pub struct Release<'a> {
     blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
     /// Uncached blocks, for the front of the free queue.
@@ -43,32 +43,32 @@ impl Adaptive {
     #[inline(never)]
     pub fn release(&mut self, blocks: &mut Blocks, ids: impl Iterator<Item = BlockId> + Clone) {
         self.raise_priorities(blocks, ids.clone());
-        self.part_with(blocks, |release| ids.for_each(|block| release.give_back(block)));
+        self.release_by(blocks, |release| ids.for_each(|block| release.release(block)));
     }
 
     /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
     #[inline]
-    pub fn part_with(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Parting<'_>)) {
+    pub fn release_by(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Release<'_>)) {
         let uncached = self.queue.free.front_run(blocks);
-        let mut open = Parting { blocks, adaptive: self, uncached, open: OpenList::default() };
+        let mut open = Release { blocks, adaptive: self, uncached, open: OpenList::default() };
         release(&mut open);
         open.close();
     }
 
     /// Puts a free cached block into its list.
     pub(super) fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
-        self.part_with(blocks, |release| release.enqueue(block));
+        self.release_by(blocks, |release| release.enqueue(block));
     }
 }
 
-impl Parting<'_> {
+impl Release<'_> {
     /// Drops a reference to a block.
     #[inline(always)]
-    pub fn give_back(&mut self, block: BlockId) {
+    pub fn release(&mut self, block: BlockId) {
         self.release_one(block);
     }
 
-    /// Does what [`Self::give_back`] does. Returns whether the block is cached if it is free now.
+    /// Does what [`Self::release`] does. Returns whether the block is cached if it is free now.
     #[inline(always)]
     fn release_one(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
@@ -91,22 +91,22 @@ impl Parting<'_> {
     }
 
     /// Drops a reference to each block, the last of them first.
-    pub fn give_all_back(&mut self, ids: &[BlockId]) {
+    pub fn release_all(&mut self, ids: &[BlockId]) {
         if ids.len() < IdRun::MIN_LEN {
-            return self.give_each_back(ids);
+            return self.release_each(ids);
         }
         let mut parts = Vec::with_capacity(2 * ids.len() / IdRun::MIN_LEN + 1);
         parts.extend(Runs::of(ids, IdRun::MIN_LEN));
         for part in parts.into_iter().rev() {
             match part {
                 Ids::Run(run) => self.release_run(run),
-                Ids::Scattered(ids) => self.give_each_back(ids),
+                Ids::Scattered(ids) => self.release_each(ids),
             }
         }
     }
 
-    /// Does what [`Self::give_all_back`] does, for blocks of which hardly any are a run.
-    pub fn give_each_back(&mut self, mut ids: &[BlockId]) {
+    /// Does what [`Self::release_all`] does, for blocks of which hardly any are a run.
+    pub fn release_each(&mut self, mut ids: &[BlockId]) {
         while let Some((&block, before)) = ids.split_last() {
             let num_left = match self.release_one(block) {
                 None => before.len(),
@@ -127,7 +127,7 @@ impl Parting<'_> {
         if !self.release_run_to_open(IdRun::of(ids).reversed()) {
             self.release_one(*first);
             if !self.release_run_to_open(IdRun::of(others).reversed()) {
-                self.give_each_back(others);
+                self.release_each(others);
             }
         }
     }
@@ -188,7 +188,7 @@ impl Parting<'_> {
 
     /// A tail is not protected any more.
     #[inline(never)]
-    pub fn let_go(&mut self, tail: BlockId) {
+    pub fn unprotect(&mut self, tail: BlockId) {
         self.adaptive.protected.remove(self.blocks, tail);
         self.enqueue(tail);
     }

@@ -10,7 +10,7 @@ pub(super) type Scores = [[f32; Tuning::AGES]; Tuning::CLASSES];
 /// A scoring function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Ordering {
+pub enum ScoringFunction {
     /// 1 / age: the longest unused is evicted first.
     Recency,
     /// Uses / age.
@@ -19,7 +19,7 @@ pub enum Ordering {
     Hazard,
 }
 
-impl Ordering {
+impl ScoringFunction {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Recency, Self::Frequency, Self::Hazard];
 

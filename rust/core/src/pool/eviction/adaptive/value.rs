@@ -5,12 +5,12 @@ use super::tuning::Tuning;
 /// The value of a block: how often that of a full block is halved, and whether the value lasts. See
 /// [`crate::group::Worth`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grade {
+pub struct ValueLevel {
     halvings: u8,
     lasts: bool,
 }
 
-impl Grade {
+impl ValueLevel {
     /// Number of levels.
     pub const COUNT: usize = Tuning::VALUE_LEVELS;
     /// The value of a full block.
@@ -39,7 +39,7 @@ impl Grade {
     }
 
     /// Whether a tail of this value is protected while its request runs.
-    pub fn is_worth_holding(self) -> bool {
+    pub fn is_worth_protecting(self) -> bool {
         self.halvings() <= Tuning::LOWEST_PROTECTED_VALUE
     }
 }
@@ -50,7 +50,10 @@ mod tests {
 
     #[test]
     fn grades_end_with_the_worst_and_half_is_worth_holding() {
-        assert_eq!(Grade::new(100), Grade::WORST);
-        assert_eq!([0, 1, 2].map(|n| Grade::new(n).is_worth_holding()), [true, true, false]);
+        assert_eq!(ValueLevel::new(100), ValueLevel::WORST);
+        assert_eq!(
+            [0, 1, 2].map(|n| ValueLevel::new(n).is_worth_protecting()),
+            [true, true, false]
+        );
     }
 }

@@ -11,14 +11,14 @@ mod update;
 
 use super::hazard::HazardEstimate;
 use super::ranks::{ListId, Ranks};
-use super::scoring::{Ordering, Scores};
+use super::scoring::{Scores, ScoringFunction};
 use super::tuning::{TUNING, Tuning};
 use ghost_list::GhostList;
 use table::{Entry, ShadowTable};
 
 const AGES: usize = Tuning::AGES;
 /// Number of scoring functions.
-const FUNCTIONS: usize = Ordering::ALL.len();
+const FUNCTIONS: usize = ScoringFunction::ALL.len();
 
 /// How a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct SampleCounts {
     pub asked: u64,
     /// Blocks that requests hit.
     pub hit: u64,
-    /// Blocks that each of [`Ordering::ALL`] would have kept: in use, or not evicted. Tails that a
+    /// Blocks that each of [`ScoringFunction::ALL`] would have kept: in use, or not evicted. Tails that a
     /// hit needs too are left out, so that it can be more than was hit.
     pub kept: [u64; FUNCTIONS],
 }
@@ -79,7 +79,7 @@ impl ShadowCaches {
         let halvings = TUNING.sparser_samples.iter().filter(|&&pool| num_blocks >= pool).count();
         let num_zeros = TUNING.sample_bits + halvings as u32;
         let hazard = HazardEstimate::new();
-        let caches = Ordering::ALL.map(|function| ShadowCache {
+        let caches = ScoringFunction::ALL.map(|function| ShadowCache {
             ranks: Ranks::new(&VALUE_SHARES, &function.scores(&hazard)),
             num_evicted: 0,
             hits: 0.0,
@@ -105,8 +105,8 @@ impl ShadowCaches {
     }
 
     /// The scoring function in force.
-    pub fn in_force(&self) -> Ordering {
-        Ordering::ALL[self.in_force]
+    pub fn in_force(&self) -> ScoringFunction {
+        ScoringFunction::ALL[self.in_force]
     }
 
     /// The scores of the function in force.
@@ -157,7 +157,7 @@ impl ShadowCaches {
         (0..Tuning::CLASSES).for_each(|class| self.forget(Self::list_index(class, self.epoch)));
         self.forget_lost_keys();
         self.choose();
-        for (function, cache) in Ordering::ALL.iter().zip(&mut self.caches) {
+        for (function, cache) in ScoringFunction::ALL.iter().zip(&mut self.caches) {
             if function.learns() {
                 let are_all = self.epoch.is_multiple_of(TUNING.epochs_of_unseen);
                 self.hazard.update(cache.ranks.scores_mut(), are_all);
@@ -287,14 +287,14 @@ mod tests {
     #[test]
     fn the_ordering_that_would_have_hit_most_is_in_force() {
         let mut shadow = ShadowCaches::new(1000);
-        assert_eq!(shadow.in_force(), Ordering::Frequency);
+        assert_eq!(shadow.in_force(), ScoringFunction::Frequency);
         shadow.caches[0].hits = 100.0;
         shadow.caches[1].hits = 99.0;
         shadow.end_epoch();
-        assert_eq!(shadow.in_force(), Ordering::Frequency, "too little more");
+        assert_eq!(shadow.in_force(), ScoringFunction::Frequency, "too little more");
         shadow.caches[2].hits = 103.0;
         shadow.end_epoch();
-        assert_eq!(shadow.in_force(), Ordering::Hazard);
+        assert_eq!(shadow.in_force(), ScoringFunction::Hazard);
         assert!(shadow.caches[2].hits < 103.0, "old hits count less");
     }
 
@@ -308,7 +308,7 @@ mod tests {
                 shadow.end_epoch();
             }
         }
-        assert_eq!(shadow.in_force(), Ordering::Hazard);
+        assert_eq!(shadow.in_force(), ScoringFunction::Hazard);
         assert_eq!(shadow.caches[0].hits, 0.0);
     }
 
