@@ -1,10 +1,10 @@
-//! Blocks that stand side by side in a queue.
+//! Blocks that lie side by side in a list.
 
 use super::links::{Links, are_all, join};
 use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// Blocks that stand side by side in a list.
+/// Blocks that lie side by side in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListSpan {
     pub front: u32,
@@ -13,41 +13,38 @@ pub struct ListSpan {
 }
 
 impl ListSpan {
-    /// A run of one block.
     pub fn of(block: BlockId) -> Self {
         Self { front: block, back: block, len: 1 }
     }
 
-    /// The run that blocks in a row are, if they stand in a row in their list too.
+    /// Returns the span of a run of ids, if the blocks lie side by side in their list too.
     #[inline]
-    pub fn of_run(links: &[Links], row: IdRun) -> Option<Self> {
-        let (low, high) = row.bounds();
+    pub fn of_run(links: &[Links], run: IdRun) -> Option<Self> {
+        let (low, high) = run.bounds();
         let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
-        let len = row.len();
+        let len = run.len();
         if first.has_next_of(Links::UP) {
             are_all(inner, Links::UP).then_some(Self { front: low, back: high, len })
         } else {
-            let is_run = last.has_next_of(Links::DOWN) && are_all(inner, Links::DOWN);
-            is_run.then_some(Self { front: high, back: low, len })
+            let is_span = last.has_next_of(Links::DOWN) && are_all(inner, Links::DOWN);
+            is_span.then_some(Self { front: high, back: low, len })
         }
     }
 
-    /// A block of the run, if it has one.
+    /// Returns a block of the span.
     pub fn first(&self) -> Option<BlockId> {
         (self.len > 0).then_some(self.front)
     }
 
-    /// Whether there is no block.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of blocks in the run.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds the block that stands right behind the run.
+    /// Adds the block right behind the span.
     pub fn push(&mut self, block: BlockId) {
         if self.len == 0 {
             self.front = block;
@@ -56,8 +53,7 @@ impl ListSpan {
         self.len += 1;
     }
 
-    /// Adds blocks that stand side by side if they stand right before or behind the run; whether
-    /// they do.
+    /// Adds another span if it lies right before or behind this one. Returns whether it does.
     pub fn join(&mut self, links: &[Links], other: &Self) -> bool {
         let [before, behind] = self.neighbours(links);
         if self.len == 0 {
@@ -74,7 +70,7 @@ impl ListSpan {
         true
     }
 
-    /// Takes the blocks out of the ring that they are in.
+    /// Removes the blocks from their ring.
     #[inline]
     pub fn unlink(&self, links: &mut [Links]) {
         if self.len > 0 {
@@ -83,7 +79,7 @@ impl ListSpan {
         }
     }
 
-    /// The blocks before and behind the run; the null block twice if there is no run.
+    /// Returns the blocks before and behind the span; the null block twice if the span is empty.
     pub fn neighbours(&self, links: &[Links]) -> [u32; 2] {
         let Self { front, back, len } = *self;
         if len == 0 {

@@ -11,8 +11,10 @@ pub(crate) mod links;
 pub(crate) mod list;
 pub(crate) mod list_span;
 pub(crate) mod prefault;
+pub(crate) mod prefetch;
 pub(crate) mod record_writer;
 pub(crate) mod records;
+mod ring;
 pub(crate) mod run;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
@@ -25,11 +27,11 @@ use records::Records;
 
 pub use flags::MAX_REFERENCES;
 
-/// What a block is once a holder less uses it.
+/// What a block is after one reference less.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dropped {
+pub(crate) enum Released {
     /// Still in use.
-    Held,
+    InUse,
     /// Free, and cached under its own hash alone, as most are.
     Cached,
     /// Free, and neither cached nor pinned.
@@ -152,20 +154,20 @@ impl Blocks {
 
     /// One holder less. A count that was set to 0 by hand stays 0: below it are flags.
     #[inline]
-    pub(crate) fn drop_reference(&mut self, id: BlockId) -> Dropped {
+    pub(crate) fn remove_reference(&mut self, id: BlockId) -> Released {
         let usage = self.usage_mut(id);
         if *usage & !flag::IN_TRIE == flag::CACHED + 1 {
             *usage &= !MAX_REFERENCES;
-            return Dropped::Cached;
+            return Released::Cached;
         }
         if *usage & MAX_REFERENCES == 0 {
-            return Dropped::Held;
+            return Released::InUse;
         }
         *usage -= 1;
         match *usage {
-            0 => Dropped::Uncached,
-            usage if usage & MAX_REFERENCES == 0 => Dropped::Other,
-            _ => Dropped::Held,
+            0 => Released::Uncached,
+            usage if usage & MAX_REFERENCES == 0 => Released::Other,
+            _ => Released::InUse,
         }
     }
 
@@ -395,13 +397,13 @@ mod tests {
         let mut states = Blocks::new(3, KeyLayout::new(1));
         states.set_ref_count(1, 2);
         states.set_pinned(1, true);
-        assert!(states.drop_reference(1) == Dropped::Held);
-        assert!(states.drop_reference(1) == Dropped::Other);
-        assert!(states.drop_reference(1) == Dropped::Held, "a count of 0 stays");
+        assert!(states.remove_reference(1) == Released::InUse);
+        assert!(states.remove_reference(1) == Released::Other);
+        assert!(states.remove_reference(1) == Released::InUse, "a count of 0 stays");
         assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
         states.set_ref_count(2, 1);
         assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
         assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
-        assert!(states.drop_reference(2) == Dropped::Cached);
+        assert!(states.remove_reference(2) == Released::Cached);
     }
 }

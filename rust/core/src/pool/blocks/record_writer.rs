@@ -29,10 +29,10 @@ impl<'a> RecordWriter<'a> {
         self.usage[id as usize] += 1;
     }
 
-    /// As `Blocks::drop_reference`, if the block becomes cached; whether it did. Then it stands
+    /// As `Blocks::remove_reference`, if the block becomes cached; whether it did. Then it stands
     /// between two others, which do not know it yet.
     #[inline]
-    pub fn drop_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
+    pub fn release_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
         let usage = &mut self.usage[id as usize];
         if *usage & !flag::IN_TRIE != flag::CACHED + 1 {
             return false;

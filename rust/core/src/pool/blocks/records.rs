@@ -1,32 +1,34 @@
-//! What changes of many blocks at once when they are taken, hit or given back, in a list for each, and
-//! the loops that change it. They have to be short: each goes on as long as blocks are what most
-//! are, and leaves the others to its caller.
+//! What changes of many blocks at once when they are allocated, hit or released, in an array for each
+//! item, and the loops that change it.
+//!
+//! A loop goes on as long as blocks are what most are, and leaves the others to its caller, so that it
+//! stays short. Loops over a run of ids change it as a whole or not at all: the compiler turns them
+//! into vector instructions. The tests compare each with what happens to one block after another.
 
 use std::hint::black_box;
-
-use prefetch_index::prefetch_index;
 
 use super::fingerprint::Fingerprint;
 use super::flags::{KINDS, MAX_REFERENCES, flag};
 use super::links::{Links, join};
+use super::list::OpenEnds;
 use super::list_span::ListSpan;
+use super::prefault;
 use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::prefault;
 
-/// What is known of every block, item by item: most changes are to one item of blocks in a row.
+/// What changes most often of every block, item by item.
 #[derive(Clone, Debug)]
 pub struct Records {
     /// References and flags.
     pub usage: Vec<u32>,
-    /// Of each block, and of each sentinel of a queue but the first.
+    /// Of each block, and of each sentinel but the null block.
     pub links: Vec<Links>,
     /// The key that the block has or had last: an eviction needs no more of it.
     pub fingerprints: Vec<Fingerprint>,
 }
 
 impl Records {
-    /// Of blocks that nobody uses.
+    /// Records of blocks without references.
     pub fn new(num_blocks: usize, num_sentinels: usize) -> Self {
         Self {
             usage: prefault::zeros(num_blocks),
@@ -35,25 +37,15 @@ impl Records {
         }
     }
 
-    /// Asks for what a hit or a release changes. Every fourth block is enough: neighbours mostly
-    /// share a cache line.
-    fn fetch(&self, blocks: &[BlockId]) {
-        let (fours, _) = blocks.as_chunks::<4>();
-        for &[block, ..] in fours {
-            prefetch_index(&self.links, block as usize);
-            prefetch_index(&self.usage, block as usize);
-        }
-    }
-
-    /// Adds a reference to each block, as long as those that were free stand beside `run`, which
-    /// takes them in; to how many.
-    pub fn touch_beside(&mut self, blocks: &[BlockId], run: &mut ListSpan) -> usize {
+    /// Adds a reference to each block. Free blocks have to lie next to `span` in their list, and
+    /// become part of it. Stops at any other free block, or null. Returns how many come before it.
+    pub fn hit_each(&mut self, ids: &[BlockId], span: &mut ListSpan) -> usize {
         let links = &self.links[..];
         let usage = &mut self.usage[..];
-        let [mut before, mut behind] = run.neighbours(links);
-        let ListSpan { mut front, mut back, mut len } = *run;
-        let mut num_touched = 0;
-        for &block in blocks {
+        let [mut before, mut behind] = span.neighbours(links);
+        let ListSpan { mut front, mut back, mut len } = *span;
+        let mut num_hit = 0;
+        for &block in ids {
             let usage = &mut usage[block as usize];
             if *usage & MAX_REFERENCES == 0 {
                 if block == NULL_BLOCK {
@@ -70,39 +62,39 @@ impl Records {
                 break;
             }
             *usage += 1;
-            num_touched += 1;
+            num_hit += 1;
         }
-        *run = ListSpan { front, back, len };
-        num_touched
+        *span = ListSpan { front, back, len };
+        num_hit
     }
 
-    /// Adds a reference to each of some blocks in a row, if all are in use, or all are free and
-    /// stand in a row in their queue too. Then they are the run that is returned, without blocks in
-    /// the first case.
-    pub fn touch_row(&mut self, row: IdRun) -> Option<ListSpan> {
-        let usage = row.slice_mut(&mut self.usage)?;
+    /// Adds a reference to each block of a run, if all are in use, or all are free and lie side by
+    /// side in their list. Returns the span of those that were free.
+    pub fn hit_run(&mut self, run: IdRun) -> Option<ListSpan> {
+        let usage = run.slice_mut(&mut self.usage)?;
         if usage.iter().fold(0, |any, usage| any | usage) & MAX_REFERENCES == 0 {
-            return self.touch_free_row(row);
+            return self.hit_free_run(run);
         }
         let is_used = |usage: &u32| usage & MAX_REFERENCES > 0;
-        let are_used = usage.iter().fold(true, |all, usage| all & is_used(usage));
-        are_used
-            .then(|| usage.iter_mut().for_each(|usage| *usage += 1))
-            .map(|()| ListSpan::default())
-    }
-
-    /// As [`Self::touch_row`], of blocks that are known to be free.
-    pub fn touch_free_row(&mut self, row: IdRun) -> Option<ListSpan> {
-        let usage = row.slice_mut(&mut self.usage)?;
-        let run = ListSpan::of_run(&self.links, row)?;
+        if !usage.iter().fold(true, |all, usage| all & is_used(usage)) {
+            return None;
+        }
         usage.iter_mut().for_each(|usage| *usage += 1);
-        Some(run)
+        Some(ListSpan::default())
     }
 
-    /// Drops a reference to each of some blocks in a row, if the same becomes of all of them as
-    /// [`Self::drop_to_ends`] would do; whether it was done.
-    pub fn drop_row_to_ends(&mut self, row: IdRun, ends: &mut Ends) -> bool {
-        let Some(usages) = row.slice_mut(&mut self.usage) else { return false };
+    /// Does what [`Self::hit_run`] does with blocks that are known to be free.
+    pub fn hit_free_run(&mut self, run: IdRun) -> Option<ListSpan> {
+        let usage = run.slice_mut(&mut self.usage)?;
+        let span = ListSpan::of_run(&self.links, run)?;
+        usage.iter_mut().for_each(|usage| *usage += 1);
+        Some(span)
+    }
+
+    /// Does what [`Self::release_each`] does with the blocks of a run, if the same happens to all.
+    /// Returns whether it was done.
+    pub fn release_run(&mut self, run: IdRun, uncached_first: bool, ends: &mut OpenEnds) -> bool {
+        let Some(usages) = run.slice_mut(&mut self.usage) else { return false };
         let usage = usages[0] & !flag::IN_TRIE;
         let other = |other: u32| other & !flag::IN_TRIE ^ usage;
         if usages.iter().fold(0, |any, &usage| any | other(usage)) != 0 {
@@ -110,31 +102,37 @@ impl Records {
         }
         let end = match usage {
             _ if usage == flag::CACHED + 1 => Some(&mut ends.back),
-            1 if ends.is_front_open => Some(&mut ends.front),
+            1 if uncached_first => Some(&mut ends.front),
             _ if usage & MAX_REFERENCES > 1 => None,
             _ => return false,
         };
         usages.iter_mut().for_each(|usage| *usage -= 1);
         let Some(end) = end else { return true };
-        if let Some(links) = row.slice_mut(&mut self.links) {
+        if let Some(links) = run.slice_mut(&mut self.links) {
             // Not known to be zeros, for which the compiler would call a function.
-            links.fill(black_box(if row.is_ascending() { Links::UP } else { Links::DOWN }));
+            links.fill(black_box(if run.is_ascending() { Links::UP } else { Links::DOWN }));
         }
-        join(&mut self.links, *end, row.first);
-        *end = row.last;
-        ends.num_free += row.len();
+        join(&mut self.links, *end, run.first);
+        *end = run.last;
+        ends.num_added += run.len();
         true
     }
 
-    /// Drops a reference to each block. Those that are free then go to one of the ends: to the back
-    /// if they are cached under nothing but their own hash. Stops at a block that is neither so, nor
-    /// in use still, nor to go to the front; how many come before it.
+    /// Drops a reference to each block. Those that are free then are added at the back if they are
+    /// cached under nothing but their own hash, at the front if they are uncached and
+    /// `uncached_first` holds. Stops at any other block that would be free, or null. Returns how many
+    /// come before it.
     #[inline(never)]
-    pub fn drop_to_ends(&mut self, blocks: &[BlockId], ends: &mut Ends) -> usize {
-        let Ends { mut front, is_front_open, mut back, mut num_free } = *ends;
-        let uncached = if is_front_open { 1 } else { MAX_REFERENCES };
+    pub fn release_each(
+        &mut self,
+        ids: &[BlockId],
+        uncached_first: bool,
+        ends: &mut OpenEnds,
+    ) -> usize {
+        let OpenEnds { mut front, mut back, mut num_added, .. } = *ends;
+        let uncached = if uncached_first { 1 } else { MAX_REFERENCES };
         let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
-        let other = blocks.iter().position(|&block| {
+        let other = ids.iter().position(|&block| {
             let usage = usages[block as usize];
             if usage & !flag::IN_TRIE == flag::CACHED + 1 {
                 usages[block as usize] = usage - 1;
@@ -149,80 +147,82 @@ impl Records {
                 usages[block as usize] -= u32::from(is_shared);
                 return !is_shared;
             }
-            num_free += 1;
+            num_added += 1;
             false
         });
-        *ends = Ends { front, is_front_open, back, num_free };
-        other.unwrap_or(blocks.len())
+        (ends.front, ends.back, ends.num_added) = (front, back, num_added);
+        other.unwrap_or(ids.len())
     }
 
-    /// Drops a reference to each block, the last of them first, and lets them stand one behind the
-    /// other, the first of them behind `last`, as long as they are free then and cached nowhere; how
-    /// many are left, from the first on.
-    pub fn drop_uncached_behind(&mut self, blocks: &[BlockId], last: &mut u32) -> usize {
+    /// Drops the only reference to each uncached block, the last of them first, and adds it at the
+    /// front. Stops at any other block. Returns how many are left, from the first on.
+    pub fn release_uncached(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
         let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
-        let mut behind = *last;
-        let other = blocks.iter().rposition(|&block| {
+        let mut front = ends.front;
+        let other = ids.iter().rposition(|&block| {
             let usage = &mut usages[block as usize];
             if *usage != 1 || block == NULL_BLOCK {
                 return true;
             }
             *usage = 0;
-            join(links, behind, block);
-            behind = block;
+            join(links, front, block);
+            front = block;
             false
         });
-        *last = behind;
-        other.map_or(0, |last| last + 1)
+        let num_left = other.map_or(0, |last| last + 1);
+        ends.front = front;
+        ends.num_added += ids.len() - num_left;
+        num_left
     }
 
-    /// Makes the taker of free blocks the only holder of those that are neither cached nor pinned.
-    /// The others go to a list, which is as long as the blocks.
+    /// Gives free blocks that are neither cached nor pinned their only reference. Lists the others,
+    /// each with what `place` makes of its fingerprint, in `cached`, which is as long as `ids`.
     pub fn take_uncached<T>(
         &mut self,
-        blocks: &[BlockId],
+        ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         place: impl Fn(Fingerprint) -> T,
     ) -> Taken {
-        let run = IdRun::detect(blocks);
-        let taken = run.and_then(|run| self.take_uncached_row(run, blocks, cached, &place));
-        taken.unwrap_or_else(|| self.take_uncached_ones(blocks, cached, &place))
+        let run = IdRun::detect(ids);
+        let taken = run.and_then(|run| self.take_uncached_run(run, ids, cached, &place));
+        taken.unwrap_or_else(|| self.take_each_uncached(ids, cached, &place))
     }
 
-    /// As [`Self::take_uncached`], of blocks in a row, if all are plain or none is cached.
-    fn take_uncached_row<T>(
+    /// Does what [`Self::take_uncached`] does with the blocks of a run, if all are plain or none is
+    /// cached.
+    fn take_uncached_run<T>(
         &mut self,
-        row: IdRun,
-        blocks: &[BlockId],
+        run: IdRun,
+        ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         place: &impl Fn(Fingerprint) -> T,
     ) -> Option<Taken> {
-        let usages = row.slice_mut(&mut self.usage)?;
+        let usages = run.slice_mut(&mut self.usage)?;
         let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
         if any & KINDS == 0 {
             usages.fill(1);
-            return Some(Taken { num_cached: 0, plain: 0, is_any_linked: false });
+            return Some(Taken { num_cached: 0, plain: 0, is_any_in_trie: false });
         } else if any & KINDS != flag::CACHED || all & KINDS != flag::CACHED {
             return None;
         }
-        for (&block, cached) in blocks.iter().zip(cached) {
+        for (&block, cached) in ids.iter().zip(cached) {
             *cached = (block, place(self.fingerprints[block as usize]));
         }
         Some(Taken {
-            num_cached: blocks.len(),
-            plain: !0 >> (u64::BITS as usize - blocks.len()),
-            is_any_linked: any & flag::IN_TRIE != 0,
+            num_cached: ids.len(),
+            plain: !0 >> (u64::BITS as usize - ids.len()),
+            is_any_in_trie: any & flag::IN_TRIE != 0,
         })
     }
 
-    fn take_uncached_ones<T>(
+    fn take_each_uncached<T>(
         &mut self,
-        blocks: &[BlockId],
+        ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         place: &impl Fn(Fingerprint) -> T,
     ) -> Taken {
         let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
-        for &block in blocks {
+        for &block in ids {
             let usage = self.usage[block as usize];
             let kind = usage & KINDS;
             if kind == 0 {
@@ -234,18 +234,18 @@ impl Records {
                 num_cached += 1;
             }
         }
-        Taken { num_cached, plain, is_any_linked: flags & flag::IN_TRIE != 0 }
+        Taken { num_cached, plain, is_any_in_trie: flags & flag::IN_TRIE != 0 }
     }
 
-    /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is so already, or null; how
-    /// many.
-    pub fn mark_cached(&mut self, blocks: &[BlockId], flags: u32) -> usize {
-        if let Some(row) = IdRun::detect(blocks)
-            && let Some(usages) = row.slice_mut(&mut self.usage)
+    /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is cached already, or null.
+    /// Returns how many.
+    pub fn mark_cached(&mut self, ids: &[BlockId], flags: u32) -> usize {
+        if let Some(run) = IdRun::detect(ids)
+            && let Some(usages) = run.slice_mut(&mut self.usage)
             && usages.iter().fold(0, |any, usage| any | usage) & flag::CACHED == 0
         {
             usages.iter_mut().for_each(|usage| *usage |= flags);
-            return blocks.len();
+            return ids.len();
         }
         let is_marked = |&block: &BlockId| {
             let usage = &mut self.usage[block as usize];
@@ -255,59 +255,148 @@ impl Records {
             }
             is_new
         };
-        blocks.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
+        ids.iter().map(is_marked).take_while(|&is_marked| is_marked).count()
     }
 }
 
-/// The ends of a queue to which blocks are given back.
-pub struct Ends {
-    /// The last of the blocks that were put at its front, or its sentinel. They are to be joined
-    /// with the blocks behind them.
-    pub front: u32,
-    /// Whether blocks that are cached nowhere go to the front.
-    pub is_front_open: bool,
-    /// The last block at its back, which is to be joined with the sentinel.
-    pub back: u32,
-    /// How many were put at either.
-    pub num_free: usize,
-}
-
-/// What was found out of free blocks that are taken.
+/// Which of some free blocks are cached and still to be taken.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// How many are cached; they are listed with their fingerprints and still to be taken.
     pub num_cached: usize,
-    /// A bit for each of those: whether it serves its own hash, has no other and is not pinned.
+    /// A bit for each of them: whether it serves its own hash, has no other and is not pinned.
     pub plain: u64,
-    /// Whether any of those names a segment.
-    pub is_any_linked: bool,
+    /// Whether any of them is in the prefix trie.
+    pub is_any_in_trie: bool,
 }
 
-/// Parts of a list of blocks, one after the other, while what is known of those that follow is
-/// fetched from memory.
-pub fn prefetch_ahead<'a, I: Iterator<Item = &'a [BlockId]> + Clone>(
-    records: &Records,
-    parts: I,
-) -> PrefetchAhead<I> {
-    let mut later = parts.clone();
-    later.by_ref().take(PARTS_AHEAD).for_each(|part| records.fetch(part));
-    PrefetchAhead { parts, later }
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-/// See [`prefetch_ahead`].
-pub struct PrefetchAhead<I> {
-    parts: I,
-    later: I,
-}
+    use super::*;
+    use crate::pool::blocks::Blocks;
+    use crate::pool::blocks::fingerprint::KeyLayout;
+    use crate::pool::blocks::list::BlockList;
+    use crate::pool::blocks::run::Ids;
 
-impl<'a, I: Iterator<Item = &'a [BlockId]>> PrefetchAhead<I> {
-    /// The next part.
-    #[inline]
-    pub fn next(&mut self, records: &Records) -> Option<&'a [BlockId]> {
-        if let Some(part) = self.later.next() {
-            records.fetch(part);
+    const NUM_BLOCKS: usize = 60;
+    const USAGES: [u32; 8] = [
+        0,
+        1,
+        3,
+        flag::CACHED,
+        flag::CACHED + 1,
+        flag::CACHED + flag::IN_TRIE + 1,
+        flag::CACHED + 2,
+        flag::CACHED + flag::PINNED + 1,
+    ];
+
+    /// A pool of which all blocks are of one usage, but for a few, and its list of free blocks.
+    #[derive(Debug)]
+    struct World {
+        blocks: Blocks,
+        list: BlockList,
+    }
+
+    fn worlds() -> impl Strategy<Value = World> {
+        let usages = (0..8_usize, prop::collection::vec((1..NUM_BLOCKS, 0..8_usize), 0..3));
+        (usages, 0..3_usize).prop_map(|((all, others), order)| {
+            let mut blocks = Blocks::new(NUM_BLOCKS, KeyLayout::new(1));
+            let usage = &mut blocks.records_mut().usage;
+            usage[1..].fill(USAGES[all]);
+            others.into_iter().for_each(|(block, kind)| usage[block] = USAGES[kind]);
+            let mut list = BlockList::new(&mut blocks, 0);
+            let mut free: Vec<_> = (1..NUM_BLOCKS as u32).collect();
+            free.retain(|&block| blocks.ref_count(block) == 0);
+            match order {
+                0 => {}
+                1 => free.reverse(),
+                _ => free.sort_by_key(|block| block % 7),
+            }
+            free.into_iter().for_each(|block| list.push_back(&mut blocks, block));
+            World { blocks, list }
+        })
+    }
+
+    /// At least [`IdRun::MIN_LEN`] ids.
+    fn runs() -> impl Strategy<Value = Vec<BlockId>> {
+        (1..20_u32, IdRun::MIN_LEN as u32..40, any::<bool>()).prop_map(|(first, len, up)| {
+            let ids = first..first + len;
+            if up { ids.collect() } else { ids.rev().collect() }
+        })
+    }
+
+    impl World {
+        fn usage(&self) -> Vec<u32> {
+            self.blocks.records().usage.clone()
         }
-        self.parts.next()
+
+        fn free(&self) -> Vec<BlockId> {
+            self.list.iter(&self.blocks).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_released_as_its_blocks_are(
+            mut world in worlds(), run in runs(), uncached_first: bool,
+        ) {
+            let (mut usage, [mut front, mut back]) = (world.usage(), [vec![], vec![]]);
+            let is_uncached_first = uncached_first && !world.free().is_empty();
+            let stop = run.iter().position(|&block| {
+                let own = &mut usage[block as usize];
+                match *own & !flag::IN_TRIE {
+                    1 if is_uncached_first => front.push(block),
+                    own if own == flag::CACHED + 1 => back.push(block),
+                    own if own & MAX_REFERENCES > 1 => {}
+                    _ => return true,
+                }
+                *own -= 1;
+                false
+            });
+            let free = [front, world.free(), back].concat();
+
+            let mut ends = world.list.open(&world.blocks);
+            let num = world.blocks.release_to(Ids::Run(&run), uncached_first, &mut ends);
+            world.list.close(&mut world.blocks, &ends);
+            prop_assert_eq!(num, stop.unwrap_or(run.len()));
+            prop_assert_eq!((world.usage(), world.free()), (usage, free));
+        }
+
+        #[test]
+        fn a_run_is_hit_as_its_blocks_are_or_not_at_all(mut world in worlds(), run in runs()) {
+            let (mut usage, mut free) = (world.usage(), world.free());
+            let Some(span) = world.blocks.records_mut().hit_run(IdRun::of(&run)) else {
+                prop_assert_eq!((world.usage(), world.free()), (usage, free));
+                return Ok(());
+            };
+            world.list.remove_span(&mut world.blocks, &span);
+            run.iter().for_each(|&block| usage[block as usize] += 1);
+            free.retain(|block| !run.contains(block));
+            prop_assert_eq!((world.usage(), world.free()), (usage, free));
+        }
+
+        #[test]
+        fn a_run_is_taken_as_its_blocks_are(mut world in worlds(), run in runs()) {
+            let mut expected = world.blocks.records().clone();
+            let records = world.blocks.records_mut();
+            let mut cached = [[(NULL_BLOCK, 0); 64]; 2];
+            let [own, others] = &mut cached;
+            let place = |Fingerprint(bits)| bits + 1;
+            let taken = records.take_uncached(&run, own, place);
+            prop_assert_eq!(taken, expected.take_each_uncached(&run, others, &place));
+            prop_assert_eq!(&records.usage, &expected.usage);
+            prop_assert_eq!(cached[0], cached[1]);
+        }
+
+        #[test]
+        fn a_run_is_marked_as_its_blocks_are(mut world in worlds(), run in runs()) {
+            let mut usage = world.usage();
+            let is_new = |block: &&BlockId| usage[**block as usize] & flag::CACHED == 0;
+            let num = run.iter().take_while(is_new).count();
+            run[..num].iter().for_each(|&block| usage[block as usize] |= flag::CACHED);
+            prop_assert_eq!(world.blocks.records_mut().mark_cached(&run, flag::CACHED), num);
+            prop_assert_eq!(world.usage(), usage);
+        }
     }
 }
-
-const PARTS_AHEAD: usize = 2;

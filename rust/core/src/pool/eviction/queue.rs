@@ -1,11 +1,11 @@
 //! The free queue and the pinned tier, in the order of vLLM.
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::list::{BackRun, BlockList, FrontRun};
+use crate::pool::blocks::list::{BlockList, OpenEnds};
 use crate::pool::blocks::list_span::ListSpan;
-use crate::pool::blocks::records::prefetch_ahead;
+use crate::pool::blocks::prefetch::PrefetchedParts;
 use crate::pool::blocks::run::{IdRun, Ids, Runs};
-use crate::pool::blocks::{Blocks, Dropped};
+use crate::pool::blocks::{Blocks, Released};
 
 /// Where released blocks go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// The queue of a fresh pool, all of whose blocks are free.
     pub fn new(blocks: &mut Blocks, order: RecycleOrder) -> Self {
-        let (free, pinned) = blocks.lists();
+        let free = BlockList::of_all(blocks);
+        let pinned = BlockList::new(blocks, blocks.len() as u32);
         Self { free, pinned, order }
     }
 
@@ -76,8 +77,8 @@ impl Queue {
             run = self.hit_each(blocks, ids, run);
             return self.unlink(blocks, run);
         }
-        let mut parts = prefetch_ahead(blocks.records(), ids.chunks(READ_AT_ONCE));
-        while let Some(part) = parts.next(blocks.records()) {
+        let mut parts = PrefetchedParts::new(blocks, ids.chunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(blocks) {
             for piece in Runs::of(part, IdRun::MIN_LEN) {
                 run = match piece {
                     Ids::Run(row) => self.hit_row(blocks, row, run),
@@ -90,7 +91,7 @@ impl Queue {
 
     /// `run` are blocks that were hit, stand side by side in their list and still have to leave it.
     fn hit_row(&mut self, blocks: &mut Blocks, row: &[BlockId], mut run: ListSpan) -> ListSpan {
-        match blocks.records_mut().touch_row(IdRun::of(row)) {
+        match blocks.records_mut().hit_run(IdRun::of(row)) {
             None => self.hit_each(blocks, row, run),
             Some(free) => {
                 if !free.is_empty() && !run.join(blocks.links(), &free) {
@@ -108,7 +109,7 @@ impl Queue {
         mut run: ListSpan,
     ) -> ListSpan {
         loop {
-            let num_hit = blocks.records_mut().touch_beside(ids, &mut run);
+            let num_hit = blocks.records_mut().hit_each(ids, &mut run);
             let Some((&block, rest)) = ids[num_hit..].split_first() else { return run };
             if block != NULL_BLOCK {
                 blocks.add_reference(block);
@@ -124,78 +125,59 @@ impl Queue {
             true => &mut self.pinned,
             false => &mut self.free,
         };
-        list.remove_run(blocks, &run);
+        list.remove_span(blocks, &run);
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is allocated first.
     #[inline(never)]
     pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
-        self.release_to_runs(blocks, ids, &mut front, &mut back);
-        self.free.close_runs(blocks, front, back);
+        let mut ends = self.free.open(blocks);
+        self.release_to(blocks, ids, &mut ends);
+        self.free.close(blocks, &ends);
     }
 
     /// Does what [`Self::release`] does, the last block first.
     pub fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         let mut reversed = [NULL_BLOCK; READ_AT_ONCE];
-        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
-        let mut parts = prefetch_ahead(blocks.records(), table.rchunks(READ_AT_ONCE));
-        while let Some(part) = parts.next(blocks.records()) {
+        let mut ends = self.free.open(blocks);
+        let mut parts = PrefetchedParts::new(blocks, table.rchunks(READ_AT_ONCE));
+        while let Some(part) = parts.next(blocks) {
             let num = reverse(part, &mut reversed);
-            self.release_to_runs(blocks, &reversed[..num], &mut front, &mut back);
+            self.release_to(blocks, &reversed[..num], &mut ends);
         }
-        self.free.close_runs(blocks, front, back);
+        self.free.close(blocks, &ends);
     }
 
-    fn release_to_runs(
-        &mut self,
-        blocks: &mut Blocks,
-        ids: &[BlockId],
-        front: &mut FrontRun,
-        back: &mut BackRun,
-    ) {
+    fn release_to(&mut self, blocks: &mut Blocks, ids: &[BlockId], ends: &mut OpenEnds) {
         if ids.len() < IdRun::MIN_LEN {
-            return self.release_piece(blocks, Ids::Scattered(ids), front, back);
+            return self.release_part(blocks, Ids::Scattered(ids), ends);
         }
-        for piece in Runs::of(ids, IdRun::MIN_LEN) {
-            self.release_piece(blocks, piece, front, back);
+        for part in Runs::of(ids, IdRun::MIN_LEN) {
+            self.release_part(blocks, part, ends);
         }
     }
 
     #[inline]
-    fn release_piece(
-        &mut self,
-        blocks: &mut Blocks,
-        mut piece: Ids<'_>,
-        front: &mut FrontRun,
-        back: &mut BackRun,
-    ) {
-        let (Ids::Run(mut ids) | Ids::Scattered(mut ids)) = piece;
+    fn release_part(&mut self, blocks: &mut Blocks, mut part: Ids<'_>, ends: &mut OpenEnds) {
+        let (Ids::Run(mut ids) | Ids::Scattered(mut ids)) = part;
         loop {
-            let open = (self.order != RecycleOrder::Fifo).then_some(&mut *front);
-            let num = self.free.drop_to_runs(blocks, (open, back), piece);
+            let num = blocks.release_to(part, self.order != RecycleOrder::Fifo, ends);
             let Some((&block, rest)) = ids[num..].split_first() else { break };
-            if block != NULL_BLOCK && blocks.drop_reference(block) != Dropped::Held {
-                self.push(blocks, block, front, back);
+            if block != NULL_BLOCK && blocks.remove_reference(block) != Released::InUse {
+                self.push(blocks, block, ends);
             }
-            (ids, piece) = (rest, Ids::Scattered(rest));
+            (ids, part) = (rest, Ids::Scattered(rest));
         }
     }
 
-    fn push(
-        &mut self,
-        blocks: &mut Blocks,
-        block: BlockId,
-        front: &mut FrontRun,
-        back: &mut BackRun,
-    ) {
+    fn push(&mut self, blocks: &mut Blocks, block: BlockId, ends: &mut OpenEnds) {
         if blocks.is_pinned(block) {
             self.pinned.push_back(blocks, block);
         } else if blocks.is_cached(block) || self.order == RecycleOrder::Fifo {
-            self.free.push_to_back_run(blocks, back, block);
+            ends.push_back(blocks, block);
         } else {
-            self.free.push_to_front_run(blocks, front, block);
+            ends.push_front(blocks, block);
         }
     }
 
@@ -203,7 +185,7 @@ impl Queue {
     /// queue, cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: &mut Blocks, ids: impl IntoIterator<Item = BlockId>) {
         for block in ids {
-            if blocks.drop_reference(block) != Dropped::Held {
+            if blocks.remove_reference(block) != Released::InUse {
                 blocks.set_pinned(block, false);
                 self.free.push_back(blocks, block);
             }
@@ -223,22 +205,22 @@ impl Queue {
 
     /// Puts a free block into the queue.
     pub fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
-        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
-        self.push(blocks, block, &mut front, &mut back);
-        self.free.close_runs(blocks, front, back);
+        let mut ends = self.free.open(blocks);
+        self.push(blocks, block, &mut ends);
+        self.free.close(blocks, &ends);
     }
 
     /// Puts blocks without references at an end of the queue, in their order.
     pub fn enqueue_at(&mut self, blocks: &mut Blocks, ids: &[BlockId], end: QueueEnd) {
-        let (mut front, mut back) = (self.free.front_run(blocks), BackRun::default());
+        let mut ends = self.free.open(blocks);
         for &block in ids {
             blocks.set_pinned(block, false);
             match end {
-                QueueEnd::Front => self.free.push_to_front_run(blocks, &mut front, block),
-                QueueEnd::Back => self.free.push_to_back_run(blocks, &mut back, block),
+                QueueEnd::Front => ends.push_front(blocks, block),
+                QueueEnd::Back => ends.push_back(blocks, block),
             }
         }
-        self.free.close_runs(blocks, front, back);
+        self.free.close(blocks, &ends);
     }
 }
 

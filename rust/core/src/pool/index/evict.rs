@@ -22,7 +22,7 @@ impl PrefixIndex {
     pub fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
         let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
         let place = |fingerprint| self.table.place(fingerprint);
-        let Taken { num_cached, plain, is_any_linked } =
+        let Taken { num_cached, plain, is_any_in_trie } =
             blocks.records_mut().take_uncached(batch, &mut cached, place);
         let cached = &cached[..num_cached];
         if self.evictions.by_group.is_some() {
@@ -34,7 +34,7 @@ impl PrefixIndex {
             let num_plain =
                 if self.reports_removals() { 0 } else { (plain >> next).trailing_ones() };
             let plain = &cached[next..][..num_plain as usize];
-            next += self.evict_plain(blocks, plain, is_any_linked);
+            next += self.evict_plain(blocks, plain, is_any_in_trie);
             if next < num_cached {
                 self.evict_one(blocks, cached[next].0);
                 next += 1;
@@ -47,11 +47,11 @@ impl PrefixIndex {
         &mut self,
         blocks: &mut Blocks,
         plain: &[(BlockId, Place)],
-        are_linked: bool,
+        are_in_trie: bool,
     ) -> usize {
         let num_evicted = self.table.simple_changes().remove_each(plain);
         let evicted = &plain[..num_evicted];
-        if are_linked {
+        if are_in_trie {
             self.cut_each(blocks, evicted);
         }
         blocks.take_each(evicted.iter().map(|&(block, _)| block));

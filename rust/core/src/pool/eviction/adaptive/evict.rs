@@ -59,8 +59,8 @@ impl Adaptive {
         };
         self.num_ranked -= span.len();
         self.num_sampleable -= num_sampleable;
-        blocks.unlink_run(&span);
-        self.queue.free.push_run(blocks, &span);
+        blocks.unlink_span(&span);
+        self.queue.free.push_span(blocks, &span);
         span.len()
     }
 

@@ -40,11 +40,11 @@ impl Adaptive {
         let Some(mut metas) = self.metas.run_without_priority(run, are_ranked) else {
             return false;
         };
-        let touch = if are_ranked { Records::touch_free_row } else { Records::touch_row };
+        let touch = if are_ranked { Records::hit_free_run } else { Records::hit_run };
         let Some(span) = touch(blocks.records_mut(), run) else { return false };
         let num_sampleable = metas.hit();
         if are_ranked {
-            blocks.unlink_run(&span);
+            blocks.unlink_span(&span);
             self.num_ranked -= span.len();
             self.num_sampleable -= num_sampleable;
         }

@@ -132,7 +132,7 @@ impl Adaptive {
             lists: RankedLists::new(blocks, first_sentinel, shadow.scores()),
             num_ranked: 0,
             num_sampleable: 0,
-            protected: blocks.empty_list(protected_sentinel),
+            protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
             context: PriorityContext::default(),

@@ -5,10 +5,9 @@ use super::block_meta::{BlockMeta, ListKey, TargetList};
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::list::{BackRun, FrontRun};
-use crate::pool::blocks::records::Ends;
+use crate::pool::blocks::list::OpenEnds;
 use crate::pool::blocks::run::{IdRun, Ids, Runs};
-use crate::pool::blocks::{Blocks, Dropped};
+use crate::pool::blocks::{Blocks, Released};
 
 /// Blocks that are being released, one after the other.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub struct Release<'a> {
     blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
     /// Uncached blocks, for the front of the free queue.
-    uncached: FrontRun,
+    uncached: OpenEnds,
     open: OpenList,
 }
 
@@ -49,7 +48,7 @@ impl Adaptive {
     /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
     #[inline]
     pub fn release_by(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Release<'_>)) {
-        let uncached = self.queue.free.front_run(blocks);
+        let uncached = self.queue.free.open(blocks);
         let mut open = Release { blocks, adaptive: self, uncached, open: OpenList::default() };
         release(&mut open);
         open.close();
@@ -74,18 +73,15 @@ impl Release<'_> {
         if block == NULL_BLOCK {
             return None;
         }
-        let is_cached = match self.blocks.drop_reference(block) {
-            Dropped::Held => return None,
-            Dropped::Cached => true,
-            Dropped::Uncached => false,
-            Dropped::Other => self.blocks.is_cached(block),
+        let is_cached = match self.blocks.remove_reference(block) {
+            Released::InUse => return None,
+            Released::Cached => true,
+            Released::Uncached => false,
+            Released::Other => self.blocks.is_cached(block),
         };
         match is_cached {
             true => self.enqueue(block),
-            false => {
-                let free = &mut self.adaptive.queue.free;
-                free.push_to_front_run(self.blocks, &mut self.uncached, block);
-            }
+            false => self.uncached.push_front(self.blocks, block),
         }
         Some(is_cached)
     }
@@ -111,10 +107,7 @@ impl Release<'_> {
             let num_left = match self.release_one(block) {
                 None => before.len(),
                 Some(true) => self.release_to_open(before),
-                Some(false) => {
-                    let free = &mut self.adaptive.queue.free;
-                    free.drop_to_front_run(self.blocks, &mut self.uncached, before)
-                }
+                Some(false) => self.blocks.release_uncached_to(before, &mut self.uncached),
             };
             ids = &before[..num_left];
         }
@@ -137,13 +130,13 @@ impl Release<'_> {
     fn release_run_to_open(&mut self, run: IdRun) -> bool {
         let target = self.open.target;
         let Some(mut metas) = self.adaptive.metas.run_accepted(run, target) else { return false };
-        let mut ends = Ends { front: 0, is_front_open: false, back: self.open.last, num_free: 0 };
-        if !self.blocks.records_mut().drop_row_to_ends(run, &mut ends) {
+        let mut ends = OpenEnds::back_of(self.open.last);
+        if !self.blocks.records_mut().release_run(run, false, &mut ends) {
             return false;
         }
-        if ends.num_free > 0 {
+        if ends.num_added > 0 {
             self.open.num_sampleable += metas.enter(target);
-            self.open.num_ranked += ends.num_free;
+            self.open.num_ranked += ends.num_added;
             self.open.last = ends.back;
             self.adaptive.log_run(self.blocks, run, Access::Freed(target.class() as u8));
         }
@@ -164,7 +157,7 @@ impl Release<'_> {
             let (block, next) = (pair[1], pair[0]);
             let meta = &mut metas[block as usize];
             let was = *meta;
-            if !target.accepts(was) || !records.drop_between(last, block, next) {
+            if !target.accepts(was) || !records.release_between(last, block, next) {
                 return true;
             }
             *meta = was.entered(target);
@@ -237,7 +230,7 @@ impl Release<'_> {
         let Self { blocks, adaptive, uncached, .. } = self;
         adaptive.log.flush(&mut adaptive.shadow);
         adaptive.shadow.fit(adaptive.num_sampleable);
-        adaptive.queue.free.close_runs(blocks, uncached, BackRun::default());
+        adaptive.queue.free.close(blocks, &uncached);
     }
 
     fn close_list(&mut self) {

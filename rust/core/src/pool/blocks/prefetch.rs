@@ -1,0 +1,40 @@
+//! Prefetch of what hits and releases change.
+
+use prefetch_index::prefetch_index;
+
+use super::Blocks;
+use crate::block::BlockId;
+
+/// Parts of a list of blocks, one after another, while what is known of those that follow is
+/// prefetched.
+pub struct PrefetchedParts<I> {
+    parts: I,
+    ahead: I,
+}
+
+impl<'a, I: Iterator<Item = &'a [BlockId]> + Clone> PrefetchedParts<I> {
+    const NUM_AHEAD: usize = 2;
+
+    pub fn new(blocks: &Blocks, parts: I) -> Self {
+        let mut ahead = parts.clone();
+        ahead.by_ref().take(Self::NUM_AHEAD).for_each(|part| prefetch(blocks, part));
+        Self { parts, ahead }
+    }
+
+    #[inline]
+    pub fn next(&mut self, blocks: &Blocks) -> Option<&'a [BlockId]> {
+        if let Some(part) = self.ahead.next() {
+            prefetch(blocks, part);
+        }
+        self.parts.next()
+    }
+}
+
+/// Every fourth block is enough: neighbours mostly share a cache line.
+fn prefetch(blocks: &Blocks, ids: &[BlockId]) {
+    let (fours, _) = ids.as_chunks::<4>();
+    for &[block, ..] in fours {
+        prefetch_index(&blocks.records().links, block as usize);
+        prefetch_index(&blocks.records().usage, block as usize);
+    }
+}
