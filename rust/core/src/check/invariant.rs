@@ -25,7 +25,7 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     })?;
     numbered("8", check_worker_commands(manager))?;
     numbered("10", pool.index().check_trie(pool.blocks()))?;
-    numbered("11 or 12", pool.adaptive().map_or(Ok(()), |adaptive| adaptive.check(pool.blocks())))
+    numbered("11 or 12", pool.eviction.check(pool.blocks()))
 }
 
 /// Checks invariants 6, 7 and 9 of a request whose tables were written directly, once for each

@@ -122,14 +122,14 @@ impl CacheTarget<'_> {
         let hashes = self.hashes();
         let mut stored =
             pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
-        let mut cache = |run, grade| self.cache_run(pool, run, grade, stored.as_mut());
+        let mut cache = |run, value| self.cache_run(pool, run, value, stored.as_mut());
         match mask {
             RetentionMask::All => cache(start..end, ValueLevel::BEST),
             RetentionMask::Runs(runs) => {
                 runs.into_iter().for_each(|run| cache(run, ValueLevel::BEST));
             }
-            RetentionMask::Graded(runs) => {
-                runs.into_iter().for_each(|(run, grade)| cache(run, grade));
+            RetentionMask::Valued(runs) => {
+                runs.into_iter().for_each(|(run, value)| cache(run, value));
             }
         }
         if let Some(event) = stored {
@@ -141,7 +141,7 @@ impl CacheTarget<'_> {
         &self,
         pool: &mut BlockPool,
         run: Range<usize>,
-        grade: ValueLevel,
+        value: ValueLevel,
         mut stored: Option<&mut StoredEvent>,
     ) {
         let (first, tail) = self.blocks.tail_from(run.start);
@@ -154,7 +154,7 @@ impl CacheTarget<'_> {
             segment: self.open_segment(pool, held.start),
             ..self.full_blocks(held.start, blocks)
         };
-        let hints = EvictionHints { grade, num_prompt_tokens: self.request.num_prompt_tokens };
+        let hints = EvictionHints { value, num_prompt_tokens: self.request.num_prompt_tokens };
         let mut all_serve = true;
         for batch in whole.batches(HashTable::BATCH) {
             all_serve &= pool.cache_batch(&batch, hints);

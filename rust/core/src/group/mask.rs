@@ -35,7 +35,7 @@ pub struct CacheRules {
     pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
     pub retention_interval: Option<usize>,
-    /// What grades window blocks and states, with adaptive retention only.
+    /// What gives window blocks and states their values, with adaptive retention only.
     pub value_model: Option<ValueModel>,
     /// Whether the hits of any group drop their last block.
     pub any_group_drops: bool,
@@ -127,19 +127,19 @@ pub struct MaskQuery<'a> {
     pub boundaries: &'a [usize],
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
-    /// What grades the blocks, in place of an interval.
+    /// What gives the blocks their values, in place of an interval.
     pub value_model: Option<&'a ValueModel>,
 }
 
 /// Which blocks of a range are cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionMask {
-    /// All of them, of the best grade.
+    /// All of them, of the best value.
     All,
     /// Runs of blocks in ascending order, none of which touch.
     Runs(Vec<Range<usize>>),
-    /// Such runs, each with the grade of its blocks.
-    Graded(Vec<(Range<usize>, ValueLevel)>),
+    /// Such runs, each with the value of its blocks.
+    Valued(Vec<(Range<usize>, ValueLevel)>),
 }
 
 impl RetentionMask {
@@ -148,7 +148,7 @@ impl RetentionMask {
         match self {
             Self::All => std::iter::once(start..end).collect(),
             Self::Runs(runs) => runs,
-            Self::Graded(runs) => runs.into_iter().map(|(run, _)| run).collect(),
+            Self::Valued(runs) => runs.into_iter().map(|(run, _)| run).collect(),
         }
     }
 }
@@ -163,10 +163,10 @@ impl MaskQuery<'_> {
         let shift = usize::from(self.use_eagle);
         if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
-            return match value.grades_of_prompt_end(&range) {
+            return match value.values_of_prompt_end(&range) {
                 Some(runs) if runs.is_empty() => RetentionMask::All,
-                Some(runs) => RetentionMask::Graded(runs),
-                None => RetentionMask::Graded(value.grades_of_window(range, self.boundaries)),
+                Some(runs) => RetentionMask::Valued(runs),
+                None => RetentionMask::Valued(value.values_of_window(range, self.boundaries)),
             };
         }
         let segment = match self.retention_interval {
@@ -187,7 +187,7 @@ impl MaskQuery<'_> {
         RetentionMask::Runs(merge(runs))
     }
 
-    /// Returns what grades tails of `need` blocks that end `shift` blocks behind a hit.
+    /// Returns what gives values to tails of `need` blocks that end `shift` blocks behind a hit.
     pub fn tail_value(
         &self,
         block_size: usize,

@@ -5,7 +5,7 @@
 //! histogram tell boundaries apart by their distance from the prompt's end, and by the largest power
 //! of two of the alignment that divides them.
 
-use crate::pool::Nearness;
+use crate::pool::{Nearness, TUNING};
 
 /// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,41 +70,33 @@ pub struct ResumeHistogram {
 }
 
 impl ResumeHistogram {
-    /// Requests, spread evenly, that count as seen before any was.
-    const PRIOR: f64 = 48.0;
-    /// Requests after which the kept bins are computed again.
-    const INTERVAL: u32 = 8;
-    /// The total at which all counts are halved.
-    const MAX: u32 = 1024;
-    /// A bin is kept if at least this share of what an even spread would give it resumes there.
-    const LEAST: f64 = 0.5;
-
     /// An empty histogram for hits that end at multiples of `alignment` tokens.
     pub fn new(alignment: usize) -> Self {
         Self { alignment, total: 0, counts: [0; Bin::COUNT] }
     }
 
     /// Counts a request that resumes at `position`, a multiple of the alignment, with this nearness
-    /// to the end of the earlier prompt. Returns the kept bins once per interval.
+    /// to the end of the earlier prompt. Returns the kept bins from time to time.
     pub fn record(&mut self, position: usize, nearness: Nearness) -> Option<KeptBins> {
         let bin = Bin::of(position, self.alignment, nearness)?;
         self.counts[bin.index()] += 1;
         self.total += 1;
-        if self.total == Self::MAX {
+        if self.total == TUNING.max_resumes {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().sum();
         }
-        self.total.is_multiple_of(Self::INTERVAL).then(|| self.kept_bins())
+        self.total.is_multiple_of(TUNING.resumes_per_update).then(|| self.kept_bins())
     }
 
     fn kept_bins(&self) -> KeptBins {
-        let all = f64::from(self.total) + Self::PRIOR;
+        let all = f64::from(self.total) + TUNING.prior_resumes;
         let bins = (0..Bin::NUM_DOUBLINGS).flat_map(|doublings| {
             (0..Nearness::NUM_STEPS).map(move |step| Bin { step, doublings })
         });
         let dropped = bins.filter(|&bin| {
             let share = bin.share(self.alignment);
-            f64::from(self.counts[bin.index()]) + Self::PRIOR * share < Self::LEAST * all * share
+            f64::from(self.counts[bin.index()]) + TUNING.prior_resumes * share
+                < TUNING.min_resume_share * all * share
         });
         KeptBins { dropped: dropped.fold(0, |dropped, bin| dropped | 1 << bin.index()) }
     }
@@ -179,7 +171,7 @@ mod tests {
         };
         assert_eq!(note(&mut resumes, 512, 5000), [1536]);
         assert_eq!(note(&mut resumes, 16, 5000).last(), Some(&1712));
-        assert!(resumes.total < ResumeHistogram::MAX);
+        assert!(resumes.total < TUNING.max_resumes);
         assert_eq!(resumes.record(512, Nearness::FAR), None);
     }
 }

@@ -11,7 +11,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::resume_histogram::{Bin, KeptBins};
-use crate::pool::{Nearness, ValueLevel};
+use crate::pool::{Nearness, TUNING, ValueLevel};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,23 +49,23 @@ impl TailValue<'_> {
         doublings_to(cost / (spacing * spacing))
     }
 
-    /// Returns the grades of those blocks of a window group in `range` that are cached. Later
+    /// Returns the values of those blocks of a window group in `range` that are cached. Later
     /// requests are expected to resume at `boundaries`, in tokens.
-    pub fn grades_of_window(
+    pub fn values_of_window(
         &self,
         range: Range<usize>,
         boundaries: &[usize],
     ) -> Vec<(Range<usize>, ValueLevel)> {
-        let mut grades = Grades::new(range.clone());
-        self.fill_near_end(&mut grades);
-        boundaries.iter().for_each(|&boundary| grades.fill(self.tail(boundary), ValueLevel::BEST));
+        let mut values = Values::new(range.clone());
+        self.fill_near_end(&mut values);
+        boundaries.iter().for_each(|&boundary| values.fill(self.tail(boundary), ValueLevel::BEST));
         let halvings_at_alignment = self.halvings_at_alignment();
-        self.fill_tails(&mut grades, self.ends(&range), halvings_at_alignment);
-        self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| grades.let_last(tail));
+        self.fill_tails(&mut values, self.ends(&range), halvings_at_alignment);
+        self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| values.let_last(tail));
         // Generated tokens may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
-        grades.fill(prompt_end.saturating_sub(self.shift)..range.end, ValueLevel::WORST);
-        grades.runs()
+        values.fill(prompt_end.saturating_sub(self.shift)..range.end, ValueLevel::WORST);
+        values.runs()
     }
 
     /// Returns the ends of hits whose tails reach into a range, in alignments.
@@ -83,24 +83,24 @@ impl TailValue<'_> {
         halvings_at_alignment: i32,
     ) -> impl Iterator<Item = Range<usize>> {
         let doublings =
-            (halvings_at_alignment + LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
+            (halvings_at_alignment + TUNING.lasting_doublings).max(0).unsigned_abs().div_ceil(2);
         let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
         let (first, last) = self.ends(range).into_inner();
         let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
         (first..=last).step_by(spacing).map(|end| self.tail(end * self.alignment))
     }
 
-    /// Grades the tails of the hits with these ends, in alignments. The end on the sparsest
+    /// Fills in the tails of the hits with these ends, in alignments. The end on the sparsest
     /// power-of-two spacing has the highest value; blocks that its tail shares with tails of other
-    /// ends have its grade.
+    /// ends have its value.
     fn fill_tails(
         &self,
-        grades: &mut Grades,
+        values: &mut Values,
         ends: RangeInclusive<usize>,
         halvings_at_alignment: i32,
     ) {
         let (first, last) = ends.into_inner();
-        if first > last || grades.is_complete() {
+        if first > last || values.is_complete() {
             return;
         }
         let doublings = (last ^ (first - 1)).ilog2();
@@ -109,14 +109,14 @@ impl TailValue<'_> {
             return;
         }
         let sparsest = last >> doublings << doublings;
-        grades.fill(self.tail(sparsest * self.alignment), ValueLevel::new(halvings));
-        self.fill_tails(grades, first..=sparsest - 1, halvings_at_alignment);
-        self.fill_tails(grades, sparsest + 1..=last, halvings_at_alignment);
+        values.fill(self.tail(sparsest * self.alignment), ValueLevel::new(halvings));
+        self.fill_tails(values, first..=sparsest - 1, halvings_at_alignment);
+        self.fill_tails(values, sparsest + 1..=last, halvings_at_alignment);
     }
 
-    /// Grades the tails at the boundaries near the prompt's end that have its value.
-    fn fill_near_end(&self, grades: &mut Grades) {
-        grades.fill(self.range_at_end(), ValueLevel::BEST);
+    /// Fills in the tails at the boundaries near the prompt's end that have its value.
+    fn fill_near_end(&self, values: &mut Values) {
+        values.fill(self.range_at_end(), ValueLevel::BEST);
         if self.tails_touch_at_end() {
             return;
         }
@@ -125,7 +125,7 @@ impl TailValue<'_> {
             let boundary = num_tokens / self.alignment * self.alignment;
             let nearness = Nearness::of(self.num_prompt_tokens - boundary);
             if self.model.kept_bins.contains(Bin::of(boundary, self.alignment, nearness)) {
-                grades.fill(self.tail(boundary), ValueLevel::BEST);
+                values.fill(self.tail(boundary), ValueLevel::BEST);
             }
         }
     }
@@ -143,10 +143,10 @@ impl TailValue<'_> {
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Returns the grades of a range that lies in [`Self::range_at_end`], no runs if all grades are
+    /// Returns the values of a range that lies in [`Self::range_at_end`], no runs if all values are
     /// the best one, and `None` for any other range. Far fewer instructions than
-    /// [`Self::grades_of_window`], which returns the same grades.
-    pub fn grades_of_prompt_end(
+    /// [`Self::values_of_window`], which returns the same values.
+    pub fn values_of_prompt_end(
         &self,
         range: &Range<usize>,
     ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
@@ -183,9 +183,9 @@ impl TailValue<'_> {
         num_tokens / self.alignment * self.alignment / self.block_size + self.shift
     }
 
-    /// Returns the grades of the states in `range`, of which only those are there at which a step
+    /// Returns the values of the states in `range`, of which only those are there at which a step
     /// ended.
-    pub fn grades_of_states(
+    pub fn values_of_states(
         &self,
         range: Range<usize>,
         boundaries: &[usize],
@@ -197,16 +197,16 @@ impl TailValue<'_> {
         };
         let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
         let halvings = self.halvings_at_alignment() - 2 * doublings;
-        let mut grades = Grades::new(range.clone());
+        let mut values = Values::new(range.clone());
         for &boundary in boundaries {
             let end = self.tail_end(boundary);
-            grades.fill(end.saturating_sub(1)..end, ValueLevel::BEST);
+            values.fill(end.saturating_sub(1)..end, ValueLevel::BEST);
         }
-        grades.fill(range.clone(), ValueLevel::new(halvings.max(0) as usize));
-        if halvings <= -LASTING_DOUBLINGS {
-            grades.let_last(range);
+        values.fill(range.clone(), ValueLevel::new(halvings.max(0) as usize));
+        if halvings <= -TUNING.lasting_doublings {
+            values.let_last(range);
         }
-        grades.runs()
+        values.runs()
     }
 }
 
@@ -217,53 +217,49 @@ fn doublings_to(number: f64) -> i32 {
     let bits = number.to_bits();
     (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
 }
-
-/// Doublings of a full block's value from which on a tail lasts.
-const LASTING_DOUBLINGS: i32 = 1;
-
-/// The grades of the blocks of a range, filled in from the best grade to the worst.
-struct Grades {
+/// The values of the blocks of a range, filled in from the best value to the worst.
+struct Values {
     start: usize,
-    grades: Vec<Option<ValueLevel>>,
+    values: Vec<Option<ValueLevel>>,
     num_missing: usize,
 }
 
-impl Grades {
+impl Values {
     fn new(range: Range<usize>) -> Self {
-        Self { start: range.start, grades: vec![None; range.len()], num_missing: range.len() }
+        Self { start: range.start, values: vec![None; range.len()], num_missing: range.len() }
     }
 
     fn is_complete(&self) -> bool {
         self.num_missing == 0
     }
 
-    /// Grades those of the blocks that have no grade yet.
-    fn fill(&mut self, blocks: Range<usize>, grade: ValueLevel) {
-        let missing = self.part(blocks).iter_mut().filter(|grade| grade.is_none());
-        let num_filled = missing.map(|missing| *missing = Some(grade)).count();
+    /// Sets the value of those blocks that have none yet.
+    fn fill(&mut self, blocks: Range<usize>, value: ValueLevel) {
+        let missing = self.part(blocks).iter_mut().filter(|value| value.is_none());
+        let num_filled = missing.map(|missing| *missing = Some(value)).count();
         self.num_missing -= num_filled;
     }
 
-    /// Makes the grades of the blocks last, where they have any.
+    /// Makes the values of the blocks last, where they have any.
     fn let_last(&mut self, blocks: Range<usize>) {
-        let graded = self.part(blocks).iter_mut().flatten();
-        graded.for_each(|grade| *grade = grade.lasting());
+        let valued = self.part(blocks).iter_mut().flatten();
+        valued.for_each(|value| *value = value.lasting());
     }
 
     fn part(&mut self, blocks: Range<usize>) -> &mut [Option<ValueLevel>] {
-        let len = self.grades.len();
+        let len = self.values.len();
         let [first, end] =
             [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
-        self.grades.get_mut(first..end).unwrap_or_default()
+        self.values.get_mut(first..end).unwrap_or_default()
     }
 
     fn runs(self) -> Vec<(Range<usize>, ValueLevel)> {
         let mut runs: Vec<(Range<usize>, ValueLevel)> = Vec::new();
-        for (block, grade) in (self.start..).zip(self.grades) {
-            let Some(grade) = grade else { continue };
+        for (block, value) in (self.start..).zip(self.values) {
+            let Some(value) = value else { continue };
             match runs.last_mut() {
-                Some((run, last)) if run.end == block && *last == grade => run.end += 1,
-                _ => runs.push((block..block + 1, grade)),
+                Some((run, last)) if run.end == block && *last == value => run.end += 1,
+                _ => runs.push((block..block + 1, value)),
             }
         }
         runs
@@ -287,12 +283,12 @@ mod tests {
         }
     }
 
-    fn grades(of: &TailValue<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
-        let show = |(run, grade): (Range<usize>, ValueLevel)| {
-            let lasts = if grade.lasts() { " for good" } else { "" };
-            format!("{run:?} {}{lasts}", grade.halvings())
+    fn values(of: &TailValue<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
+        let show = |(run, value): (Range<usize>, ValueLevel)| {
+            let lasts = if value.lasts() { " for good" } else { "" };
+            format!("{run:?} {}{lasts}", value.halvings())
         };
-        of.grades_of_window(range, boundaries).into_iter().map(show).collect()
+        of.values_of_window(range, boundaries).into_iter().map(show).collect()
     }
 
     /// Halvings of a tail on a spacing, by the formula.
@@ -312,8 +308,8 @@ mod tests {
         assert_eq!(tail(2048).halvings_at_alignment(), 10);
     }
 
-    /// The best grade of the tails that a block is part of, tail by tail.
-    fn best_grade(of: &TailValue<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
+    /// The best value of the tails that a block is part of, tail by tail.
+    fn best_value(of: &TailValue<'_>, block: usize, boundaries: &[usize]) -> Option<usize> {
         let is_in = |position: usize| of.tail(position).contains(&block);
         let near_end = (0..Nearness::REACH).step_by(of.alignment);
         let ends = near_end.map(|before| of.num_prompt_tokens.saturating_sub(before));
@@ -342,11 +338,11 @@ mod tests {
         ] {
             let of = TailValue { num_prompt_tokens, alignment, need, shift, ..tail(0) };
             for (len, boundaries) in [(1, vec![]), (200, vec![777, 90]), (64, vec![4001])] {
-                let graded = of.grades_of_window(start..start + len, &boundaries);
+                let valued = of.values_of_window(start..start + len, &boundaries);
                 for block in start..start + len {
-                    let run = graded.iter().find(|(run, _)| run.contains(&block));
-                    let expected = best_grade(&of, block, &boundaries);
-                    assert_eq!(run.map(|(_, grade)| grade.halvings()), expected, "{of:?} {block}");
+                    let run = valued.iter().find(|(run, _)| run.contains(&block));
+                    let expected = best_value(&of, block, &boundaries);
+                    assert_eq!(run.map(|(_, value)| value.halvings()), expected, "{of:?} {block}");
                 }
             }
         }
@@ -358,7 +354,7 @@ mod tests {
         // 512 tokens of 640 are worth more than three full blocks at block 32 anyway.
         const EXPECTED: [&str; 5] =
             ["6..7 3", "7..30 0", "30..32 0 for good", "32..40 0", "40..42 7"];
-        assert_eq!(grades(&tail(640), 6..42, &[]), EXPECTED);
+        assert_eq!(values(&tail(640), 6..42, &[]), EXPECTED);
     }
 
     #[test]
@@ -368,20 +364,20 @@ mod tests {
         {
             let of = TailValue { num_prompt_tokens, need, shift, ..tail(0) };
             let at_end = of.range_at_end();
-            assert_eq!(of.grades_of_prompt_end(&(at_end.start..at_end.end + 1)), None);
+            assert_eq!(of.values_of_prompt_end(&(at_end.start..at_end.end + 1)), None);
             for (start, len) in
                 at_end.clone().flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
             {
                 let range = start..(start + len).min(at_end.end - shift);
-                let runs = of.grades_of_prompt_end(&range).expect("a part of the end");
+                let runs = of.values_of_prompt_end(&range).expect("a part of the end");
                 let whole = vec![(range.clone(), ValueLevel::BEST)];
                 let runs = if runs.is_empty() { whole } else { runs };
                 let each = |runs: Vec<(Range<usize>, ValueLevel)>| -> Vec<(usize, ValueLevel)> {
-                    runs.into_iter().flat_map(|(run, grade)| run.map(move |i| (i, grade))).collect()
+                    runs.into_iter().flat_map(|(run, value)| run.map(move |i| (i, value))).collect()
                 };
                 assert_eq!(
                     each(runs),
-                    each(of.grades_of_window(range.clone(), &[])),
+                    each(of.values_of_window(range.clone(), &[])),
                     "{of:?} {range:?}"
                 );
             }
@@ -392,33 +388,33 @@ mod tests {
     fn inside_a_prompt_tails_alone_are_kept_by_their_spacing() {
         // 128 blocks: tails of two blocks at multiples of 4, whose spacing is a power of two.
         let expected = ["2..4 6", "6..8 4", "10..12 6", "14..16 2", "18..20 6", "22..24 4"];
-        assert_eq!(grades(&tail(2048), 0..24, &[]), expected);
-        assert_eq!(grades(&tail(2048), 15..18, &[]), ["15..16 2"]);
-        assert_eq!(grades(&tail(2048), 31..33, &[]), ["31..32 0"]);
+        assert_eq!(values(&tail(2048), 0..24, &[]), expected);
+        assert_eq!(values(&tail(2048), 15..18, &[]), ["15..16 2"]);
+        assert_eq!(values(&tail(2048), 31..33, &[]), ["31..32 0"]);
     }
 
     #[test]
     fn where_prompts_part_is_worth_as_much_as_the_end() {
         // 80 tokens are 5 blocks, and so are 90.
         for boundary in [80, 90] {
-            assert_eq!(grades(&tail(2048), 0..8, &[boundary]), ["2..3 6", "3..5 0", "6..8 4"]);
+            assert_eq!(values(&tail(2048), 0..8, &[boundary]), ["2..3 6", "3..5 0", "6..8 4"]);
         }
     }
 
     #[test]
     fn a_tail_reaches_behind_a_hit_that_drops_its_last_block() {
         let shifted = TailValue { need: 3, shift: 1, ..tail(2048) };
-        assert_eq!(grades(&shifted, 0..9, &[]), ["2..5 6", "6..9 4"]);
+        assert_eq!(values(&shifted, 0..9, &[]), ["2..5 6", "6..9 4"]);
     }
 
     #[test]
     fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
-        let of = |range| tail(2048).grades_of_states(range, &[]);
+        let of = |range| tail(2048).values_of_states(range, &[]);
         assert_eq!(of(3..4), [(3..4, ValueLevel::new(6))]);
         assert_eq!(of(4..5), [(4..5, ValueLevel::WORST)]);
         assert_eq!(of(7..8), [(7..8, ValueLevel::new(4))]);
         assert_eq!(of(20..40), [(20..40, ValueLevel::BEST)]);
-        let parted = tail(2048).grades_of_states(4..6, &[90]);
+        let parted = tail(2048).values_of_states(4..6, &[90]);
         assert_eq!(parted, [(4..5, ValueLevel::BEST), (5..6, ValueLevel::new(7))]);
     }
 }

@@ -143,7 +143,7 @@ impl Plan {
         let reachable = |reach: &MaskQuery<'_>| group.kind().retention_mask(reach);
         Err(match self.rules.retention_mask(group, request, range, reachable) {
             RetentionMask::All => Error::OutOfRange(message),
-            RetentionMask::Runs(_) | RetentionMask::Graded(_) => Error::Precondition(message),
+            RetentionMask::Runs(_) | RetentionMask::Valued(_) => Error::Precondition(message),
         })
     }
 

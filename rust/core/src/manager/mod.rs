@@ -36,7 +36,7 @@ use plan::Plan;
 use crate::error::{Error, Result};
 use crate::group::{Group, ResumeHistogram, WorkerCommands};
 use crate::lookup::LookupMemos;
-use crate::pool::{AdaptiveOrder, BlockPool, Event};
+use crate::pool::{AdaptiveConfig, BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
@@ -64,7 +64,7 @@ impl Manager {
         let (plan, groups) = Plan::new(&config)?;
         let order = config.policy.recycle_order;
         let is_adaptive = config.policy.retention == Retention::Adaptive;
-        let adaptive = is_adaptive.then(|| AdaptiveOrder {
+        let adaptive = is_adaptive.then(|| AdaptiveConfig {
             classes: plan::block_classes(&groups),
             max_high_priority: config
                 .policy

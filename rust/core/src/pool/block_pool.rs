@@ -8,7 +8,7 @@ use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::blocks::Blocks;
 use crate::pool::eviction::Eviction;
-use crate::pool::eviction::adaptive::{Adaptive, AdaptiveOrder};
+use crate::pool::eviction::adaptive::{Adaptive, AdaptiveConfig};
 use crate::pool::eviction::by_hand::ByHand;
 use crate::pool::eviction::queue::RecycleOrder;
 
@@ -41,7 +41,7 @@ impl BlockPool {
         num_groups: usize,
         recycle_order: RecycleOrder,
         with_events: bool,
-        order: Option<AdaptiveOrder>,
+        order: Option<AdaptiveConfig>,
     ) -> Result<Self> {
         if !(1..MAX_BLOCKS).contains(&num_blocks) {
             return Err(Error::Config(format!(

@@ -27,8 +27,9 @@ pub use blocks::run::{Ids, Runs};
 pub use blocks::{Blocks, MAX_REFERENCES, NO_SEGMENT, SegmentId};
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
+pub(crate) use eviction::adaptive::tuning::TUNING;
 pub use eviction::adaptive::{
-    Adaptive, AdaptiveOrder, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
+    Adaptive, AdaptiveConfig, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
     ValueLevel,
 };
 pub use eviction::priority::{EffectivePriority, RetentionPriority};

@@ -61,18 +61,18 @@ impl BlockPool {
         }
     }
 
-    /// Adds a reference to a block that somebody holds, for one more who needs it for a while.
+    /// Adds a reference to a block in use.
     pub fn hold(&mut self, block: BlockId) {
         self.blocks.add_reference(block);
     }
 
-    /// Whether a block has one holder, who may write to it: nobody else reads or hits it.
+    /// Whether a block may be written to, since it has one reference and no key.
     pub fn is_writable(&self, block: BlockId) -> bool {
         block != NULL_BLOCK && self.blocks.ref_count(block) == 1 && !self.blocks.is_cached(block)
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
-    /// given: the first is recycled first.
+    /// given: the first is allocated first.
     pub fn release(&mut self, blocks: &[BlockId]) {
         if self.counts_null_references() {
             self.release_null(blocks.iter().filter(|&&block| block == NULL_BLOCK).count());
@@ -80,7 +80,7 @@ impl BlockPool {
         self.eviction.release(&mut self.blocks, blocks);
     }
 
-    /// As [`Self::release`], the last block first, and null blocks passed over.
+    /// Does what [`Self::release`] does, the last block first, without a count of null blocks.
     pub fn release_table(&mut self, table: &[BlockId]) {
         self.eviction.release_table(&mut self.blocks, table);
     }
@@ -100,7 +100,7 @@ impl BlockPool {
         }
     }
 
-    /// Takes blocks out of the prefix cache, whoever holds them.
+    /// Takes blocks out of the prefix cache, in use or not.
     pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
             self.note(|| Observation::Evicted(block));

@@ -293,7 +293,7 @@ fn the_index_can_grow_while_a_batch_is_cached() {
     };
     pool.cache_batch(
         &batch,
-        EvictionHints { grade: ValueLevel::BEST, num_prompt_tokens: usize::MAX },
+        EvictionHints { value: ValueLevel::BEST, num_prompt_tokens: usize::MAX },
     );
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));

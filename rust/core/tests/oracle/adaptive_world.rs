@@ -5,7 +5,7 @@ mod steps;
 use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
-    AdaptiveOrder, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, HashTable,
+    AdaptiveConfig, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, HashTable,
     KeyLayout, NO_SEGMENT, ValueLevel,
 };
 use kvoxide_core::{
@@ -55,7 +55,8 @@ impl World {
         let tail =
             BlockClass { is_tail: true, is_sampleable: are_all_tails, ..BlockClass::default() };
         let (classes, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
-        let adaptive = AdaptiveOrder { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
+        let adaptive =
+            AdaptiveConfig { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
         let engine = BlockPool::with_order(num_blocks, classes.len(), order, true, Some(adaptive));
         Self {
             engine: engine.expect("a pool"),
@@ -150,8 +151,8 @@ impl World {
         num_in_prompt: usize,
     ) {
         let Value { penalty, lasts } = value;
-        let grade =
-            if lasts { ValueLevel::new(penalty).lasting() } else { ValueLevel::new(penalty) };
+        let level = ValueLevel::new(penalty);
+        let level = if lasts { level.lasting() } else { level };
         let whole = FullBlocks {
             group,
             blocks,
@@ -163,7 +164,7 @@ impl World {
         };
         let num_prompt_tokens = (first_hash + num_in_prompt) * BLOCK_SIZE;
         for batch in whole.batches(HashTable::BATCH) {
-            self.engine.cache_batch(&batch, EvictionHints { grade, num_prompt_tokens });
+            self.engine.cache_batch(&batch, EvictionHints { value: level, num_prompt_tokens });
             self.model.cache(&Cached {
                 blocks: batch.blocks,
                 hashes: batch.hashes,

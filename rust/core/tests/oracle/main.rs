@@ -170,7 +170,7 @@ impl World {
             block_size: BLOCK_SIZE,
             segment: NO_SEGMENT,
         };
-        let hints = EvictionHints { grade: ValueLevel::default(), num_prompt_tokens: 0 };
+        let hints = EvictionHints { value: ValueLevel::default(), num_prompt_tokens: 0 };
         for batch in full.batches(kvoxide_core::pool::HashTable::BATCH) {
             self.engine.cache_batch(&batch, hints);
         }

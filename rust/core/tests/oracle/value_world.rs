@@ -138,10 +138,10 @@ impl Case {
 }
 
 fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
-    let value = |grade: &ValueLevel| Value { penalty: grade.halvings(), lasts: grade.lasts() };
+    let value = |level: &ValueLevel| Value { penalty: level.halvings(), lasts: level.lasts() };
     match reachable {
-        RetentionMask::Graded(runs) => {
-            runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, grade)| value(grade))
+        RetentionMask::Valued(runs) => {
+            runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, level)| value(level))
         }
         RetentionMask::All => Some(value(&ValueLevel::BEST)),
         RetentionMask::Runs(_) => panic!("adaptive retention has no interval"),

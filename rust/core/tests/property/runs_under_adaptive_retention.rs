@@ -1,7 +1,7 @@
 //! Runs of blocks under adaptive retention, compared with a pool that handles the same blocks in
 //! parts too small for runs.
 
-use kvoxide_core::pool::{Adaptive, AdaptiveOrder, BlockClass, Blocks, ValueLevel};
+use kvoxide_core::pool::{Adaptive, AdaptiveConfig, BlockClass, Blocks, ValueLevel};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder, RetentionPriority};
 use proptest::prelude::*;
 
@@ -35,8 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn pool() -> BlockPool {
     let whole = BlockClass { is_sampleable: true, ..BlockClass::default() };
-    let tail = BlockClass { grade: ValueLevel::new(2), is_tail: true, is_sampleable: false };
-    let order = AdaptiveOrder { classes: vec![whole, tail], max_high_priority: 100 };
+    let tail = BlockClass { value: ValueLevel::new(2), is_tail: true, is_sampleable: false };
+    let order = AdaptiveConfig { classes: vec![whole, tail], max_high_priority: 100 };
     BlockPool::with_order(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order))
         .expect("a pool")
 }

@@ -11,7 +11,7 @@ pub(crate) mod priority;
 pub(crate) mod queue;
 
 use adaptive::ValueLevel;
-use adaptive::{Adaptive, AdaptiveOrder};
+use adaptive::{Adaptive, AdaptiveConfig};
 use queue::{Queue, RecycleOrder};
 
 use crate::block::{BlockId, CacheKey};
@@ -30,7 +30,7 @@ pub(crate) enum Eviction {
 #[derive(Clone, Copy, Debug)]
 pub struct EvictionHints {
     /// What the blocks are worth.
-    pub grade: ValueLevel,
+    pub value: ValueLevel,
     /// Tokens of the prompt. Blocks behind it were generated.
     pub num_prompt_tokens: usize,
 }
@@ -41,7 +41,7 @@ pub(crate) type Find<'a> = &'a dyn Fn(&Blocks, &CacheKey) -> Option<BlockId>;
 impl Eviction {
     /// The order of a fresh pool, all of whose blocks are free. With `adaptive`, `blocks` has
     /// [`Adaptive::NUM_SENTINELS`] further lists.
-    pub fn new(blocks: &mut Blocks, order: RecycleOrder, adaptive: Option<AdaptiveOrder>) -> Self {
+    pub fn new(blocks: &mut Blocks, order: RecycleOrder, adaptive: Option<AdaptiveConfig>) -> Self {
         let queue = Queue::new(blocks, order);
         match adaptive {
             None => Self::Queue(queue),
@@ -177,6 +177,11 @@ impl Eviction {
         if !self.adaptive_mut().is_some_and(|adaptive| adaptive.remove(blocks, block)) {
             self.queue_mut().unlink(blocks, ListSpan::of(block));
         }
+    }
+
+    /// Says what is wrong with what the policy knows of blocks.
+    pub fn check(&self, blocks: &Blocks) -> Result<(), String> {
+        self.adaptive().map_or(Ok(()), |adaptive| adaptive.check(blocks))
     }
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second

@@ -190,7 +190,7 @@ impl StateCaching<'_> {
         match hit::mask(&query, data.block_size) {
             RetentionMask::All => true,
             RetentionMask::Runs(runs) => !runs.is_empty(),
-            RetentionMask::Graded(runs) => !runs.is_empty(),
+            RetentionMask::Valued(runs) => !runs.is_empty(),
         }
     }
 

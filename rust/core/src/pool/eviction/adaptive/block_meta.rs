@@ -10,7 +10,7 @@ use crate::pool::eviction::adaptive::value::ValueLevel;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockClass {
     /// What it is worth.
-    pub grade: ValueLevel,
+    pub value: ValueLevel,
     /// Whether it is part of a tail, which alone can serve a hit's end.
     pub is_tail: bool,
     /// Whether the shadow caches may sample it.
@@ -67,8 +67,8 @@ impl BlockMeta {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL)
             | flag(class.is_sampleable, bit::SAMPLEABLE)
-            | flag(class.grade.lasts(), bit::LASTING);
-        Self(1 | (class.grade.halvings() as u32) << bit::VALUE_SHIFT | flags)
+            | flag(class.value.lasts(), bit::LASTING);
+        Self(1 | (class.value.halvings() as u32) << bit::VALUE_SHIFT | flags)
     }
 
     pub fn list_key(self) -> ListKey {

@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn a_tail_gets_a_second_chance_for_each_resume_and_always_if_its_value_lasts() {
         for lasts in [false, true] {
-            let grade = if lasts { ValueLevel::BEST.lasting() } else { ValueLevel::BEST };
-            let mut metas = metas(BlockClass { grade, is_tail: true, is_sampleable: false });
+            let value = if lasts { ValueLevel::BEST.lasting() } else { ValueLevel::BEST };
+            let mut metas = metas(BlockClass { value, is_tail: true, is_sampleable: false });
             let has_second_chance = |metas: &BlockMetas| metas[BLOCK].has_second_chance();
             assert_eq!(has_second_chance(&metas), lasts);
             for _ in 0..2 {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_tail_that_is_hit_has_the_best_value() {
-        let class = BlockClass { grade: ValueLevel::WORST, is_tail: true, is_sampleable: false };
+        let class = BlockClass { value: ValueLevel::WORST, is_tail: true, is_sampleable: false };
         let mut metas = metas(class);
         assert_eq!(value(&metas, BLOCK), ValueLevel::WORST);
         hit(&mut metas);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn all_but_the_place_is_copied() {
         let mut metas =
-            metas(BlockClass { grade: ValueLevel::new(2), is_tail: true, is_sampleable: true });
+            metas(BlockClass { value: ValueLevel::new(2), is_tail: true, is_sampleable: true });
         assert!(enter(&mut metas, 0xabcd).is_some());
         assert!(metas.enter(BLOCK, TargetList::NONE).is_none());
         metas.update(5, BlockMeta::protected);
@@ -346,12 +346,12 @@ mod tests {
     #[test]
     fn tails_are_protected_whose_value_is_worth_it() {
         for halvings in 0..ValueLevel::COUNT {
-            let grade = ValueLevel::new(halvings);
+            let value = ValueLevel::new(halvings);
             let is_protectable = |is_tail| {
-                let class = BlockClass { grade, is_tail, is_sampleable: true };
+                let class = BlockClass { value, is_tail, is_sampleable: true };
                 BlockMeta::first(class).list_key().is_protectable()
             };
-            let expected = (grade.is_worth_protecting(), false);
+            let expected = (value.is_worth_protecting(), false);
             assert_eq!((is_protectable(true), is_protectable(false)), expected);
         }
     }

@@ -19,8 +19,8 @@ impl Adaptive {
     #[cold]
     #[inline(never)]
     pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
-        let EvictionHints { grade, num_prompt_tokens } = hints;
-        let prompt = BlockClass { grade, ..self.class_of(batch.group) };
+        let EvictionHints { value, num_prompt_tokens } = hints;
+        let prompt = BlockClass { value, ..self.class_of(batch.group) };
         let generated = BlockClass { is_sampleable: false, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
         self.start(blocks, in_prompt, prompt);

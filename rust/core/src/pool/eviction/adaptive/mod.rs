@@ -49,7 +49,7 @@ mod nearness;
 mod sampled;
 mod value;
 
-mod tuning;
+pub(crate) mod tuning;
 
 pub use block_meta::BlockClass;
 pub use nearness::Nearness;
@@ -74,7 +74,7 @@ use crate::pool::blocks::list::BlockList;
 
 /// What the adaptive policy knows of a model.
 #[derive(Clone, Debug)]
-pub struct AdaptiveOrder {
+pub struct AdaptiveConfig {
     /// What a block of each group is by default.
     pub classes: Vec<BlockClass>,
     /// The most free blocks above the default priority.
@@ -119,8 +119,8 @@ impl Adaptive {
 
     /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
     /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
-    pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveOrder) -> Self {
-        let AdaptiveOrder { classes, max_high_priority } = order;
+    pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveConfig) -> Self {
+        let AdaptiveConfig { classes, max_high_priority } = order;
         let num_blocks = blocks.len();
         let epoch_len = (num_blocks / TUNING.epochs_per_pool).max(TUNING.min_epoch_len);
         let shadow = ShadowCaches::new(num_blocks);

@@ -220,7 +220,7 @@ mod tests {
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::block_meta::Place;
     use crate::pool::eviction::adaptive::value::ValueLevel;
-    use crate::pool::eviction::adaptive::{AdaptiveOrder, BlockClass};
+    use crate::pool::eviction::adaptive::{AdaptiveConfig, BlockClass};
     use crate::pool::eviction::queue::{Queue, RecycleOrder};
 
     const BLOCK: BlockId = 3;
@@ -231,7 +231,7 @@ mod tests {
         let mut blocks = Blocks::with_sentinels(400, layout, num_sentinels);
         let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
-        let order = AdaptiveOrder { classes: vec![class], max_high_priority: capacity };
+        let order = AdaptiveConfig { classes: vec![class], max_high_priority: capacity };
         let mut adaptive = Adaptive::new(&mut blocks, queue, order);
         blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
         adaptive.start(&blocks, &[BLOCK], class);

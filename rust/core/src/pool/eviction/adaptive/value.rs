@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_end_with_the_worst_and_half_is_worth_holding() {
+    fn levels_end_with_the_worst_and_half_is_worth_protecting() {
         assert_eq!(ValueLevel::new(100), ValueLevel::WORST);
         assert_eq!(
             [0, 1, 2].map(|n| ValueLevel::new(n).is_worth_protecting()),
