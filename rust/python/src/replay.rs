@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyType};
 use serde::{Deserialize, Serialize};
 
 use kvoxide_core::Error;
-use kvoxide_replay::bound::Bound as HitBound;
+use kvoxide_replay::clairvoyant::Bound as HitBound;
 use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
@@ -78,7 +78,7 @@ impl PyTrace {
         let arrival = arrival.map(|seconds| microseconds(py, "arrival", seconds)).transpose()?;
         let claim = retention.map(|retention| retention.claim);
         let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
-        let request = TraceRequest { arrival, claim, ..request };
+        let request = TraceRequest { arrival, priority: claim, ..request };
         let pushed = Arc::make_mut(&mut self.trace).push(request);
         pushed.map_err(|error| trace_error(py, &error))
     }

@@ -1,25 +1,25 @@
-//! Where vLLM's scheduler ends a chunk of a prefill in a model with recurrent states: a state is
-//! there only where a step ends, and it can be cached only at a boundary.
+//! The chunks into which vLLM's scheduler splits a prefill in a model with recurrent states. States
+//! exist only where a step ends, and can be cached only at block boundaries.
 
 use kvoxide_core::{Manager, RequestView, Size};
 
 /// The kind of the groups that chunks are split for.
 const STATES: &str = "mamba";
 
-/// The split for the groups of a manager. Sizes in tokens.
+/// The rules of the split. Sizes in tokens.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     block_size: usize,
     hash_block_size: usize,
     has_partial_hits: bool,
-    /// What the states inside a chunk are aligned to, where the worker can export them.
+    /// The alignment of states inside a chunk, if the worker exports such states.
     checkpoint_alignment: Option<usize>,
     keeps_boundary_states: bool,
     max_batched_tokens: usize,
 }
 
 impl Chunks {
-    /// The split for a manager's groups; `None` where none of them holds states.
+    /// Returns the rules for a manager's groups, or `None` if none of them has states.
     pub fn of(manager: &Manager, max_batched_tokens: usize) -> Option<Self> {
         let specs = || manager.config().groups.iter().filter(|spec| spec.kind == STATES);
         let first = specs().next()?;
@@ -35,10 +35,10 @@ impl Chunks {
         })
     }
 
-    /// Tokens of the chunk from `start` on, at most `num_new`; 0 if it has to wait for a step with
-    /// more room.
+    /// Returns the tokens of the chunk from `start` on, at most `num_new`; 0 if the request has to
+    /// wait for a step with a larger budget.
     pub fn split(&self, request: &RequestView<'_>, start: usize, num_new: usize) -> usize {
-        // A preempted request computes what it had generated again.
+        // A preempted request computes its generated tokens again.
         let prefill_end = request.num_prompt_tokens.max(request.num_tokens - 1);
         if start >= prefill_end {
             return num_new;
@@ -49,7 +49,8 @@ impl Chunks {
         stops.into_iter().filter(is_inside).min().unwrap_or(end) - start
     }
 
-    /// A chunk that is not the last ends where a block does, unless no step holds a block.
+    /// Returns the end of a chunk: where a block ends, unless the chunk is the last or no step has
+    /// the budget for a block.
     fn aligned_end(&self, start: usize, end: usize, prefill_end: usize) -> usize {
         let aligned = end / self.block_size * self.block_size;
         let is_kept =
@@ -57,7 +58,7 @@ impl Chunks {
         if is_kept { end } else { aligned.max(start) }
     }
 
-    /// Where the chunk must not run past; 0 for nowhere.
+    /// Returns positions that the chunk must not pass; 0 for none.
     fn stops(
         &self,
         request: &RequestView<'_>,
@@ -67,9 +68,9 @@ impl Chunks {
         prefill_end: usize,
     ) -> [usize; 4] {
         let size = self.block_size;
-        let junction = self.junction_stop(request, start, end);
+        let boundary = self.boundary_stop(request, start, end);
         if asked_end >= prefill_end && self.exports_state(start, asked_end, prefill_end) {
-            return [0, 0, 0, junction];
+            return [0, 0, 0, boundary];
         }
         let last = last_boundary(request.num_tokens, size);
         let next = if start.is_multiple_of(size) { 0 } else { (start / size + 1) * size };
@@ -78,18 +79,18 @@ impl Chunks {
             false => 0,
         };
         let tail = if last < tail && tail < request.num_prompt_tokens { tail } else { 0 };
-        [next, last, tail, junction]
+        [next, last, tail, boundary]
     }
 
-    /// The end of a prefix that is shared with others.
-    fn junction_stop(&self, request: &RequestView<'_>, start: usize, end: usize) -> usize {
-        let junction = request.shared_prefix_boundary;
-        if junction <= start || end <= junction {
+    /// Returns the stop at the shared-prefix boundary; 0 for none.
+    fn boundary_stop(&self, request: &RequestView<'_>, start: usize, end: usize) -> usize {
+        let boundary = request.shared_prefix_boundary;
+        if boundary <= start || end <= boundary {
             0
-        } else if self.keeps_boundary_states && junction <= request.num_prompt_tokens {
-            junction
+        } else if self.keeps_boundary_states && boundary <= request.num_prompt_tokens {
+            boundary
         } else {
-            start + (junction - start) / self.block_size * self.block_size
+            start + (boundary - start) / self.block_size * self.block_size
         }
     }
 
@@ -98,7 +99,7 @@ impl Chunks {
         let Some(alignment) = self.checkpoint_alignment else { return false };
         let (hash, size) = (self.hash_block_size, self.block_size);
         let state = last_boundary(prefill_end, if self.has_partial_hits { hash } else { size });
-        // Columns of states, from 1: that before the chunk, and that before its last.
+        // Positions of states, from 1: the last before the chunk, and the last but one in it.
         let (before, exported) = (start.div_ceil(size), end.div_ceil(size).saturating_sub(1));
         start.is_multiple_of(hash)
             && exported > before
@@ -108,7 +109,7 @@ impl Chunks {
     }
 }
 
-/// The last boundary before the last of so many tokens, which is computed again.
+/// Returns the last boundary before the last token, which is always computed.
 fn last_boundary(num_tokens: usize, unit: usize) -> usize {
     num_tokens.saturating_sub(1) / unit * unit
 }

@@ -4,19 +4,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a line says of its conversation.
+/// The conversation that a line of a trace names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
-    /// Stands for the line's `session_id`, or for its `chat_id`.
+    /// A hash of the line's `session_id`, or of its `chat_id`.
     pub id: u64,
-    /// Stands for the chat that this one continues.
+    /// A hash of the `chat_id` that this chat continues.
     pub continues: Option<u64>,
 }
 
 impl Conversation {
-    /// Of the fields of a line, if one names it: `session_id`, the same in all requests of a
-    /// conversation, or Qwen-Bailian's `chat_id`, which each request has for itself, with the
-    /// `parent_chat_id` of the one before it, -1 for none.
+    /// Returns the conversation that the fields of a line name: by `session_id`, which all requests
+    /// of a conversation share, or by Qwen-Bailian's `chat_id`, one per request, and
+    /// `parent_chat_id`, that of the previous request, -1 for none.
     pub fn of_line(fields: &Map<String, Value>) -> Option<Self> {
         if let Some(session) = fields.get("session_id") {
             return Some(Self { id: number(session), continues: None });
@@ -28,7 +28,7 @@ impl Conversation {
     }
 }
 
-/// Names may be numbers, words or anything else.
+/// Returns a hash of a name, which may be any JSON value.
 fn number(value: &Value) -> u64 {
     xxh3_64(value.to_string().as_bytes())
 }

@@ -1,9 +1,9 @@
-//! How many tokens an id of a trace stands for. A prompt of so many tokens with so many ids leaves
-//! few numbers possible, and all prompts of a trace together mostly one.
+//! The number of tokens that an id of a trace stands for. The lengths and numbers of ids of a
+//! trace's prompts together mostly leave one number possible.
 
 use serde::{Deserialize, Serialize};
 
-/// The numbers of tokens per id that are possible, from `least` to `most`.
+/// The possible numbers of tokens per id, from `least` to `most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdWidths {
     /// The smallest.
@@ -12,10 +12,10 @@ pub struct IdWidths {
     pub most: usize,
 }
 
-/// Tokens per id of Mooncake's traces: taken wherever it is possible.
+/// Tokens per id of Mooncake's traces, the default wherever it is possible.
 pub const MOONCAKE: usize = 512;
 
-/// Tokens per id of Qwen-Bailian's traces, as they are published.
+/// Tokens per id of the published Qwen-Bailian traces.
 pub const QWEN_BAILIAN: usize = 16;
 
 /// The most tokens that an id can stand for.
@@ -28,25 +28,26 @@ impl Default for IdWidths {
 }
 
 impl IdWidths {
-    /// No number but this one.
+    /// Returns the range of one number.
     pub fn only(width: usize) -> Self {
         Self { least: width, most: width }
     }
 
-    /// What a prompt of `length` tokens and `num_ids` ids leaves possible; neither is 0.
+    /// Returns the numbers that are possible for a prompt of `length` tokens and `num_ids` ids,
+    /// neither of them 0.
     pub fn of_prompt(length: usize, num_ids: usize) -> Self {
         let least = length.div_ceil(num_ids);
         let most = (length - 1).checked_div(num_ids - 1).unwrap_or(MAX_WIDTH);
         Self { least, most }
     }
 
-    /// What both leave possible, if anything.
+    /// Returns the numbers in both ranges, if there are any.
     pub fn and(self, other: Self) -> Option<Self> {
         let both = Self { least: self.least.max(other.least), most: self.most.min(other.most) };
         (both.least <= both.most).then_some(both)
     }
 
-    /// The number to take: Mooncake's, or the only one, or the only power of two.
+    /// Returns Mooncake's number, or the only one, or the only power of two in the range.
     pub fn chosen(self) -> Option<usize> {
         let Self { least, most } = self;
         if (least..=most).contains(&MOONCAKE) {
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_widths_the_one_that_people_use_is_taken() {
+    fn of_several_widths_the_usual_one_is_chosen() {
         let chosen = |least, most| IdWidths { least, most }.chosen();
         assert_eq!(chosen(500, 520), Some(512));
         assert_eq!(chosen(1, MAX_WIDTH), Some(512));

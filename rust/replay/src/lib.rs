@@ -1,29 +1,29 @@
-//! Plays request traces through the block manager as a scheduler would.
+//! Replays request traces through the block manager, with a model of vLLM's scheduler.
 //!
-//! [`trace`] reads requests, [`tokens`] hashes them, [`scheduler`] decides what runs in a step, in
-//! the [`chunks`] that recurrent states need, and asks a [`cache`] for blocks, and [`report`] counts
-//! what came of it. [`losses`] says why what had been computed was not hit, and [`bound`] finds what
-//! could have come of it.
-//! In [`serving`] requests arrive at their times and go to several instances, as a [`router`]
-//! says, while a [`clock`] runs. Traces and reports travel between processes [`packed`].
+//! [`trace`] reads requests, `tokens` hashes them, and [`scheduler`] decides what runs in a step,
+//! in the chunks that recurrent states need, and allocates blocks in a `cache`. [`report`] has the
+//! counts, [`losses`] the reasons for which computed tokens were not hit, and [`clairvoyant`] an
+//! upper bound for every policy. In [`serving`] requests arrive over time, a [`router`] sends them
+//! to instances, and a [`clock`] models the duration of steps. [`packed`] has traces and reports as
+//! bytes for other processes.
 
-mod active;
-pub mod bound;
-pub mod cache;
-pub mod chunks;
+mod active_request;
+mod cache;
+mod chunks;
+pub mod clairvoyant;
 pub mod clock;
-pub mod conversation;
-mod counts;
+mod conversation;
+mod histogram_counts;
 pub mod id_width;
 pub mod losses;
+mod no_op_steps;
 pub mod packed;
-mod prompt_tree;
-pub mod quiet;
+mod radix_tree;
 pub mod report;
 pub mod router;
 pub mod scheduler;
 pub mod serving;
-pub mod tokens;
+mod tokens;
 pub mod trace;
 
 pub use report::Report;

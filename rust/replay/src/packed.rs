@@ -1,8 +1,8 @@
-//! Traces and reports as bytes, to travel between processes of the same kvoxide.
+//! Traces and reports as bytes, for processes with the same version of kvoxide.
 //!
-//! The bytes are a mark, the hash of what follows, the kind and the version as text, and the value
-//! in [postcard](https://postcard.jamesmunns.com/wire-format.html). The fields of a type are whatever
-//! the type has, so bytes of another version are refused, never guessed at.
+//! The bytes are a mark, a hash of the rest, the kind and the version as text, and the value in
+//! [postcard](https://postcard.jamesmunns.com/wire-format.html), which does not describe its
+//! fields. Bytes of another version are therefore refused.
 
 use postcard::{take_from_bytes, to_extend};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,27 +13,27 @@ const MARK: &[u8] = b"kvoxide\x01";
 const HASH_LEN: usize = 8;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Why bytes are refused.
+/// An error of [`unpack`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// Not what [`pack`] made, or not all of it.
+    /// The bytes are not those that [`pack`] returned.
     #[error("the bytes of a {kind} are damaged: {reason}")]
     Damaged {
-        /// What they should be.
+        /// The expected kind.
         kind: &'static str,
-        /// What is wrong with them.
+        /// What is wrong.
         reason: String,
     },
-    /// Made elsewhere.
+    /// The bytes have another kind or version.
     #[error(
         "the bytes are a {found} of kvoxide {version}; a {kind} of kvoxide {VERSION} is expected"
     )]
     Foreign {
-        /// What they should be.
+        /// The expected kind.
         kind: &'static str,
-        /// What they are.
+        /// Their kind.
         found: String,
-        /// Who made them.
+        /// Their version.
         version: String,
     },
 }
@@ -44,7 +44,7 @@ struct Head {
     version: String,
 }
 
-/// A value of a kind as bytes.
+/// Returns a value as bytes of a kind.
 pub fn pack<T: Serialize>(kind: &'static str, value: &T) -> Result<Vec<u8>, postcard::Error> {
     let head = Head { kind: kind.into(), version: VERSION.into() };
     let mut bytes = [MARK, &[0; HASH_LEN]].concat();
@@ -55,7 +55,7 @@ pub fn pack<T: Serialize>(kind: &'static str, value: &T) -> Result<Vec<u8>, post
     Ok(bytes)
 }
 
-/// The value of a kind that [`pack`] made these bytes of.
+/// Returns the value of bytes of a kind.
 pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T, Refused> {
     let damaged = |reason: String| Refused::Damaged { kind, reason };
     let content = intact(bytes).map_err(|reason| damaged(reason.into()))?;
@@ -70,7 +70,7 @@ pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T
     }
 }
 
-/// What follows mark and hash, if it has this hash.
+/// Returns the bytes behind mark and hash, if the hash is theirs.
 fn intact(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let Some(marked) = bytes.strip_prefix(MARK) else {
         return Err("they do not begin as such bytes do");

@@ -1,39 +1,40 @@
-//! What a run counts.
+//! The report of a run.
 
 use std::time::Duration;
 
 use hdrhistogram::{Histogram, RecordError};
 use serde::{Deserialize, Serialize};
 
-use crate::bound::Bound;
+use crate::clairvoyant::Bound;
 use kvoxide_core::RetentionReport;
 
 use crate::cache::Occupancy;
-use crate::counts::Counts;
+use crate::histogram_counts::HistogramCounts;
 use crate::losses::Losses;
 
 /// Most points of a timeline.
 pub const TIMELINE_POINTS: usize = 1000;
-/// Most points that tell what was retained: each takes a look at all blocks.
+/// Most points with statistics of retention; each of them reads all blocks.
 pub const RETENTION_POINTS: usize = 100;
 
-/// What came of one request.
+/// The report of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestReport {
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens it generated.
+    /// Generated tokens.
     pub output_tokens: usize,
-    /// Prompt tokens found cached at its first admission; `None` if it was rejected.
+    /// Prompt tokens that were hit at its first admission; `None` if it was rejected.
     pub hit_tokens: Option<usize>,
-    /// Prompt tokens that were computed before that and not found, by why.
+    /// Prompt tokens that had been computed before and were not hit, by reason.
     pub losses: Losses,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: usize,
 }
 
 impl RequestReport {
-    /// Prompt tokens that were not hit, by why: lost in each way, and computed for the first time.
+    /// Returns the prompt tokens that were not hit: those lost for each reason, and those computed
+    /// for the first time.
     pub fn unhit(&self) -> [usize; 4] {
         let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
         let known = self.hit_tokens.unwrap_or(0) + self.losses.num_tokens();
@@ -41,45 +42,45 @@ impl RequestReport {
     }
 }
 
-/// The pool at one moment.
+/// The occupancy of the pool at one moment.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TimelinePoint {
-    /// Requests finished.
+    /// Number of finished requests.
     pub finished: usize,
-    /// How the pool is used.
+    /// The occupancy.
     pub occupancy: Occupancy,
 }
 
-/// What was hit and retained up to one moment.
+/// Hits and statistics of retention up to one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RetentionPoint {
-    /// Requests finished.
+    /// Number of finished requests.
     pub finished: usize,
-    /// Prompt tokens of the counted requests that were admitted.
+    /// Prompt tokens of the admitted requests that count.
     pub prompt_tokens: usize,
-    /// Those of them that they hit.
+    /// Tokens of these that were hit.
     pub hit_tokens: usize,
-    /// What the manager says.
+    /// The manager's statistics.
     pub retention: RetentionReport,
 }
 
 /// The distribution of a duration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Counts", into = "Counts")]
+#[serde(try_from = "HistogramCounts", into = "HistogramCounts")]
 pub struct Durations {
     nanoseconds: Histogram<u64>,
 }
 
-impl From<Durations> for Counts {
+impl From<Durations> for HistogramCounts {
     fn from(durations: Durations) -> Self {
         Self::of(&durations.nanoseconds)
     }
 }
 
-impl TryFrom<Counts> for Durations {
+impl TryFrom<HistogramCounts> for Durations {
     type Error = RecordError;
 
-    fn try_from(counts: Counts) -> Result<Self, RecordError> {
+    fn try_from(counts: HistogramCounts) -> Result<Self, RecordError> {
         let mut durations = Self::default();
         counts.record(&mut durations.nanoseconds)?;
         Ok(durations)
@@ -88,7 +89,7 @@ impl TryFrom<Counts> for Durations {
 
 impl Default for Durations {
     fn default() -> Self {
-        // From 1 ns to 100 s at three digits.
+        // The bounds are 1 ns and 100 s, at three digits.
         let nanoseconds = Histogram::new_with_bounds(1, 100_000_000_000, 3);
         Self { nanoseconds: nanoseconds.unwrap_or_else(|_| unreachable!("constant bounds")) }
     }
@@ -100,13 +101,13 @@ impl Durations {
         self.nanoseconds.saturating_record(duration.as_nanos().max(1) as u64);
     }
 
-    /// Takes in others.
+    /// Adds the durations of another distribution.
     pub fn join(&mut self, other: &Self) {
         let same = self.nanoseconds.add(&other.nanoseconds);
         same.unwrap_or_else(|_| unreachable!("the same bounds"));
     }
 
-    /// The median, the 99th percentile and the longest, in seconds.
+    /// Returns the median, the 99th percentile and the longest, in seconds.
     pub fn summary(&self) -> (f64, f64, f64) {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
         (
@@ -117,40 +118,41 @@ impl Durations {
     }
 }
 
-/// The whole run.
+/// The report of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// One entry per request of the trace.
     pub requests: Vec<RequestReport>,
-    /// Requests before this one warm the cache and are left out of sums.
+    /// Index of the first request that counts; the ones before warm the cache.
     pub report_from: usize,
     /// Steps that scheduled something.
     pub steps: usize,
     /// Most blocks in use at once.
     pub peak_used_blocks: usize,
-    /// The pool at the end.
+    /// The occupancy at the end.
     pub last: Occupancy,
-    /// The pool over the run.
+    /// The occupancy over the run.
     pub timeline: Vec<TimelinePoint>,
-    /// What was hit and retained over the run.
+    /// Hits and retention over the run.
     pub retention: Vec<RetentionPoint>,
-    /// Time of one scheduling call: look-up and allocation for one request in one step.
+    /// Durations of scheduling calls: look-up and allocation for one request in one step.
     pub schedule: Durations,
-    /// Time of all scheduling calls of one step.
+    /// Durations of all scheduling calls of a step.
     pub step: Durations,
-    /// Time of the run.
+    /// Duration of the run.
     pub wall: Duration,
-    /// What a policy that knows the future could hit under the run's schedule, if it was asked for.
+    /// The clairvoyant bound under the run's schedule, if the settings ask for it.
     pub bound: Option<Bound>,
 }
 
 impl Report {
-    /// The requests that count and were not rejected.
+    /// Returns the requests that count and were not rejected.
     pub fn counted(&self) -> impl Iterator<Item = &RequestReport> {
         self.counting().flatten()
     }
 
-    /// The requests in the order of the trace, `None` for those that do not count or were rejected.
+    /// Returns all requests in the order of the trace, `None` for those that do not count or were
+    /// rejected.
     pub fn counting(&self) -> impl Iterator<Item = Option<&RequestReport>> {
         let counts = |&(index, request): &(usize, &RequestReport)| {
             index >= self.report_from && request.hit_tokens.is_some()
@@ -161,14 +163,14 @@ impl Report {
             .map(move |each| Some(each).filter(counts).map(|each| each.1))
     }
 
-    /// Prompt tokens of those that were admitted and count, and how many of them were hit.
+    /// Returns the prompt tokens of admitted requests that count, and how many of them were hit.
     pub fn admitted(&self) -> (usize, usize) {
         self.counted().fold((0, 0), |(prompt_tokens, hit_tokens), request| {
             (prompt_tokens + request.prompt_tokens, hit_tokens + request.hit_tokens.unwrap_or(0))
         })
     }
 
-    /// Requests that can never fit the pool.
+    /// Returns the number of requests that can never fit the pool.
     pub fn num_rejected(&self) -> usize {
         self.requests.iter().skip(self.report_from).filter(|r| r.hit_tokens.is_none()).count()
     }

@@ -1,17 +1,17 @@
-//! The hashes of a request in a run. A run sees only its own trace, so a fast hash that an
-//! adversary could break is good enough.
+//! Block hashes of the requests in a run. They need no cryptographic hash, because a run has no
+//! other input than its trace.
 
 use kvoxide_core::{BlockHash, HashWindow};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::trace::Prompt;
 
-/// What hashes are made of, in tokens.
+/// Sizes of hashes, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct HashSizes {
-    /// There is a hash every so many tokens.
+    /// Tokens per hash.
     pub block_size: usize,
-    /// An id of a trace stands for so many.
+    /// Tokens per id of the trace.
     pub tokens_per_id: usize,
 }
 
@@ -29,12 +29,12 @@ const PARENT_LEN: usize = 16;
 const TOKEN_LEN: usize = 8;
 
 impl HashChain {
-    /// The chain of a prompt.
+    /// Returns the chain of a prompt.
     pub fn new(sizes: HashSizes, prompt: &Prompt) -> Self {
         Self::of_first(sizes, prompt, prompt.len())
     }
 
-    /// The chain of so many tokens that are known, those of the prompt first.
+    /// Returns the chain of the first `num_tokens` known tokens.
     pub fn of_first(sizes: HashSizes, prompt: &Prompt, num_tokens: usize) -> Self {
         let HashSizes { block_size, tokens_per_id } = sizes;
         let mut chain = Self {
@@ -46,12 +46,12 @@ impl HashChain {
         chain
     }
 
-    /// What the manager reads: a chain, each hash of which stands for all before it.
+    /// Returns the hashes for the manager, as a chain.
     pub fn window(&self) -> HashWindow<'_> {
         HashWindow::from(&self.hashes[..]).chained(true)
     }
 
-    /// Adds a token.
+    /// Appends a token.
     pub fn push(&mut self, token: i64) {
         self.block.extend_from_slice(&token.to_le_bytes());
         if self.block.len() == PARENT_LEN + self.block_size * TOKEN_LEN {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_prefixes_have_equal_hashes_and_a_change_alters_all_that_follow() {
+    fn equal_prefixes_have_equal_hashes_and_a_change_alters_all_following() {
         let a = chain(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         let b = chain(&[1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12]);
         assert_eq!(a.len(), 3);

@@ -26,7 +26,7 @@ pub struct Request {
     /// Whether the request waits to be admitted.
     pub is_waiting: bool,
     /// Its priority.
-    pub claim: Option<RetentionPriority>,
+    pub priority: Option<RetentionPriority>,
 }
 
 impl Request {
@@ -45,7 +45,7 @@ impl Request {
             num_in_flight_tokens: 0,
             boundary: 0,
             is_waiting: true,
-            claim: None,
+            priority: None,
         };
         request.hash(hash_block_size);
         request

@@ -1,4 +1,4 @@
-//! What a scheduler asks for blocks: the manager, or a cache that never evicts.
+//! The cache of a scheduler: the block manager, or a cache that never evicts.
 
 mod unlimited;
 
@@ -12,13 +12,13 @@ use kvoxide_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::losses::{Ledger, Losses};
-use crate::quiet::QuietSteps;
+use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
 pub use unlimited::UnlimitedCache;
 
-/// A cache as the scheduler uses it. Lengths in tokens.
+/// The calls of a scheduler. Lengths in tokens.
 pub trait Cache {
-    /// A request arrives, at a time in microseconds, and may claim a priority for its blocks.
+    /// A request arrives, at a time in microseconds, and may set a priority for its blocks.
     fn arrives(
         &mut self,
         _request: RequestId,
@@ -27,11 +27,11 @@ pub trait Cache {
     ) {
     }
 
-    /// The longest cached prefix of a request and its shared-prefix boundary.
+    /// Returns the longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
 
-    /// Slots for `num_new_tokens` more tokens, after adopting a hit if one is given. `false` if
-    /// they do not fit.
+    /// Attaches a hit, if one is given, and allocates slots for `num_new_tokens` more tokens.
+    /// Returns `false` if too few blocks are free.
     fn allocate(
         &mut self,
         request: &RequestView<'_>,
@@ -39,87 +39,87 @@ pub trait Cache {
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error>;
 
-    /// Why a request that got its first slots with a hit did not hit more that was computed before.
+    /// Returns the losses of a request that got its first slots with a hit.
     fn losses(&self, _request: &RequestView<'_>, _hit: &Hit) -> Losses {
         Losses::default()
     }
 
-    /// A request got slots for its tokens from `start` to `end`.
+    /// Records that a request got slots for its tokens from `start` to `end`.
     fn note_computed(&mut self, _request: &RequestView<'_>, _start: usize, _end: usize) {}
 
-    /// Gives everything back that a request holds.
+    /// Releases all blocks of a request.
     fn free(&mut self, request: RequestId);
 
-    /// A step starts.
+    /// A step begins.
     fn step_starts(&mut self) {}
 
-    /// A step has run, and with it the copies that it ordered.
+    /// A step has run, and with it its copies.
     fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {
         Ok(())
     }
 
-    /// How the pool is used now.
+    /// Returns the occupancy of the pool.
     fn occupancy(&self) -> Occupancy;
 
-    /// What retention came to so far, in time proportional to the pool; `None` if there is none.
+    /// Returns the statistics of retention, in time proportional to the pool, if the cache has any.
     fn retention(&self) -> Option<RetentionReport> {
         None
     }
 
-    /// The length of what [`Self::look_up`] would find; nothing changes.
+    /// Returns the length of the hit that [`Self::look_up`] would find. Nothing changes.
     fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error>;
 
-    /// The computed tokens of the next decode step from `num_computed_tokens` on that needs a call
-    /// of [`Self::allocate`].
+    /// Returns the computed tokens of the next decode step from `num_computed_tokens` on that needs
+    /// a call of [`Self::allocate`].
     fn next_call(&self, num_computed_tokens: usize) -> usize;
 }
 
-/// A hit of either cache.
+/// A hit.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// Its length.
+    /// Its length in tokens.
     pub length: usize,
-    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
+    /// The end of a shared prefix whose tail is not cached; 0 for none.
     pub shared_prefix_boundary: usize,
-    /// How far the blocks of full attention are there.
+    /// Tokens whose blocks of full attention are cached.
     full_length: usize,
     blocks: Option<PrefixHit>,
 }
 
-/// How a pool is used, in blocks.
+/// The occupancy of a pool, in blocks.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Occupancy {
-    /// Blocks that can be used at all.
+    /// Blocks without the null block.
     pub capacity: usize,
     /// Blocks in use.
     pub used: usize,
     /// Blocks with a key.
     pub cached: usize,
-    /// Blocks in the pinned tier.
+    /// Pinned blocks.
     pub pinned: usize,
-    /// Cached blocks that were evicted so far.
+    /// Evicted blocks so far.
     pub evictions: u64,
 }
 
-/// The block manager, and why what was lost was lost.
+/// The block manager, and a ledger of its losses.
 #[derive(Debug)]
 pub struct ManagedCache {
     manager: Manager,
     ledger: Option<Ledger>,
-    quiet: Option<QuietSteps>,
-    claims: HashMap<RequestId, RetentionPriority>,
+    no_op_steps: Option<NoOpSteps>,
+    priorities: HashMap<RequestId, RetentionPriority>,
 }
 
 impl ManagedCache {
-    /// A manager of this configuration.
+    /// Returns a cache with a new manager.
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         let manager = Manager::new(config)?;
-        let quiet = QuietSteps::of(&manager);
-        Ok(Self { manager, ledger: None, quiet, claims: HashMap::new() })
+        let no_op_steps = NoOpSteps::of(&manager);
+        Ok(Self { manager, ledger: None, no_op_steps, priorities: HashMap::new() })
     }
 
-    /// Finds out from now on why tokens of this trace are lost, and what is evicted.
-    pub fn explain(&mut self, trace: &Trace, tokens_per_id: usize) {
+    /// Records losses of this trace, and evictions by group, from now on.
+    pub fn record_losses(&mut self, trace: &Trace, tokens_per_id: usize) {
         self.manager.pool_mut().count_evictions_by_group();
         self.ledger = Some(Ledger::new(trace, tokens_per_id, &self.manager));
     }
@@ -134,7 +134,7 @@ impl ManagedCache {
         &self.manager
     }
 
-    /// A cache for the same groups that never evicts.
+    /// Returns a cache for the same groups that never evicts.
     pub fn unlimited(&self, trace: &Trace, tokens_per_id: usize) -> UnlimitedCache {
         UnlimitedCache::new(trace, tokens_per_id, self.manager.scheduler_block_size())
     }
@@ -145,13 +145,13 @@ impl Cache for ManagedCache {
         &mut self,
         request: RequestId,
         arrival: Option<u64>,
-        claim: Option<RetentionPriority>,
+        priority: Option<RetentionPriority>,
     ) {
-        if let Some(claim) = claim {
-            self.claims.insert(request, claim);
+        if let Some(priority) = priority {
+            self.priorities.insert(request, priority);
         }
         if let Some(arrival) =
-            arrival.filter(|_| self.manager.has_times_to_live() || claim.is_some())
+            arrival.filter(|_| self.manager.has_times_to_live() || priority.is_some())
         {
             self.manager.set_now(arrival / 1_000);
         }
@@ -178,20 +178,20 @@ impl Cache for ManagedCache {
         num_new_tokens: usize,
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error> {
-        let adopted = hit.and_then(|hit| hit.blocks.as_ref());
+        let hit_blocks = hit.and_then(|hit| hit.blocks.as_ref());
         let args = AllocateArgs {
             num_new_tokens,
-            num_new_computed_tokens: adopted.map_or(0, |hit| hit.length),
-            new_computed_blocks: adopted
+            num_new_computed_tokens: hit_blocks.map_or(0, |hit| hit.length),
+            new_computed_blocks: hit_blocks
                 .filter(|hit| hit.length > 0)
                 .map_or(&[], |hit| &hit.blocks),
             full_sequence_must_fit: hit.is_some(),
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
         };
-        let claim = self.claims.get(&request.id);
+        let priority = self.priorities.get(&request.id);
         let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        Ok(self.manager.with_priority(claim, allocate)?.is_some())
+        Ok(self.manager.with_priority(priority, allocate)?.is_some())
     }
 
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
@@ -206,9 +206,9 @@ impl Cache for ManagedCache {
     }
 
     fn free(&mut self, request: RequestId) {
-        // A request that never got a block holds nothing.
-        let claim = self.claims.get(&request);
-        let _ = self.manager.with_priority(claim, |manager| manager.free(request));
+        // A request that never got a block is unknown to the manager.
+        let priority = self.priorities.get(&request);
+        let _ = self.manager.with_priority(priority, |manager| manager.free(request));
     }
 
     fn step_starts(&mut self) {
@@ -242,7 +242,7 @@ impl Cache for ManagedCache {
     }
 
     fn next_call(&self, num_computed_tokens: usize) -> usize {
-        let quiet = self.quiet.as_ref();
-        quiet.map_or(num_computed_tokens, |quiet| quiet.next_call(num_computed_tokens))
+        let steps = self.no_op_steps.as_ref();
+        steps.map_or(num_computed_tokens, |steps| steps.next_call(num_computed_tokens))
     }
 }

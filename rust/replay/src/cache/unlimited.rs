@@ -1,25 +1,25 @@
-//! A cache with room for everything: what the best policy could hit.
+//! A cache that never evicts: its hits are the most that any policy can have.
 
 use kvoxide_core::{Error, RequestView};
 
 use super::{Cache, Hit, Occupancy};
-use crate::prompt_tree::PromptTree;
+use crate::radix_tree::RadixTree;
 use crate::trace::Trace;
 
-/// Remembers every aligned prefix that was computed, in a size that follows the number of requests.
+/// Records every aligned prefix that was computed. Its size grows with the number of requests.
 #[derive(Debug)]
 pub struct UnlimitedCache {
-    prefixes: PromptTree,
-    /// How far each node of the tree was computed, in tokens of its requests.
+    prefixes: RadixTree,
+    /// The computed tokens of requests up to or into each node of the tree.
     computed: Vec<u32>,
     alignment: usize,
     num_cached: usize,
 }
 
 impl UnlimitedCache {
-    /// A cache for groups whose hits are multiples of `alignment`.
+    /// Returns an empty cache for groups whose hits are multiples of `alignment`.
     pub fn new(trace: &Trace, tokens_per_id: usize, alignment: usize) -> Self {
-        let prefixes = PromptTree::new(trace.requests(), tokens_per_id);
+        let prefixes = RadixTree::new(trace.requests(), tokens_per_id);
         Self { computed: vec![0; prefixes.len()], prefixes, alignment, num_cached: 0 }
     }
 }
@@ -37,7 +37,7 @@ impl Cache for UnlimitedCache {
         Ok(computed.min(most) / self.alignment * self.alignment)
     }
 
-    /// Where another boundary is computed.
+    /// Returns the step that computes the next boundary.
     fn next_call(&self, num_computed_tokens: usize) -> usize {
         (num_computed_tokens + 1).next_multiple_of(self.alignment) - 1
     }
@@ -50,7 +50,7 @@ impl Cache for UnlimitedCache {
     ) -> Result<bool, Error> {
         let id = request.id as usize;
         let start = request.num_computed_tokens + hit.map_or(0, |hit| hit.length);
-        // Other tokens than those that are known are like no other, and never hit.
+        // Unknown tokens are unique and never hit.
         let end = (start + num_new_tokens).min(self.prefixes.num_known(id));
         if start / self.alignment >= end / self.alignment {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! What requests waited, in figures.
+//! Latencies of requests.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,23 @@ use super::{Nanoseconds, Times, seconds};
 pub struct Quantiles {
     /// The median.
     pub p50: f64,
-    /// 90 % are no longer.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 % are no longer.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
-/// What requests waited.
+/// The latencies of some requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
-    /// From the arrival of a request to its first token; `None` if none has any.
+    /// Time from the arrival of a request to its first token; `None` without any token.
     pub time_to_first_token: Option<Quantiles>,
-    /// From one token of a request to its next, to three digits; `None` if none has two.
+    /// Time between tokens of a request, to three digits; `None` if no request has two.
     pub time_between_tokens: Option<Quantiles>,
 }
 
 impl Latencies {
-    /// Of some requests, and of all tokens in the times.
+    /// Returns the times to the first token of `requests` and the times between all tokens.
     pub fn of(times: &Times, requests: impl Iterator<Item = usize>) -> Self {
         let waited = |request: usize| {
             let times = &times.requests[request];
@@ -41,7 +41,7 @@ impl Latencies {
     }
 }
 
-/// The least values that so many of all do not exceed.
+/// Returns the quantiles of sorted values.
 fn of_sorted(values: &[Nanoseconds]) -> Option<Quantiles> {
     let last = values.len().checked_sub(1)?;
     let at = |percent: usize| {

@@ -1,15 +1,15 @@
-//! How long a step takes: linear in what it computes and what it reads.
+//! The duration of a step: linear in the tokens that it computes and reads.
 
 use kvoxide_core::{Error, RequestView};
 
 use super::Nanoseconds;
 
-/// What a step has to do.
+/// The work of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepWork {
-    /// Tokens scheduled of prompts, and of what preempted requests compute again.
+    /// Scheduled tokens of prompts, and those that preempted requests compute again.
     pub prefill_tokens: usize,
-    /// Tokens computed before the step, of all requests in it: what attention reads.
+    /// Tokens of its requests that were computed before, which attention reads.
     pub context_tokens: usize,
     /// Requests in the step.
     pub running: usize,
@@ -27,16 +27,16 @@ impl StepWork {
     }
 }
 
-/// Seconds of a step, by what is in it.
+/// Seconds of a step, by its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
-    /// Of every step: the weights are read, kernels are started.
+    /// For every step, to read the weights and to start kernels.
     pub base: f64,
-    /// More for each token of a prefill.
+    /// For each token of a prefill.
     pub prefill: f64,
-    /// More for each token that attention reads.
+    /// For each token that attention reads.
     pub context: f64,
-    /// More for each request in it.
+    /// For each request.
     pub running: f64,
 }
 
@@ -50,10 +50,10 @@ impl Default for StepTime {
 }
 
 impl StepTime {
-    /// A day: nothing of a step takes longer.
+    /// The most seconds of any part: a day.
     const MAX: f64 = 86_400.0;
 
-    /// Refuses times that no step can have.
+    /// Checks the times.
     pub fn check(&self) -> Result<(), Error> {
         let Self { base, prefill, context, running } = *self;
         let named = [base, prefill, context, running].into_iter().zip(Self::NAMES);
@@ -70,10 +70,10 @@ impl StepTime {
         Ok(())
     }
 
-    /// Names of its parts, in order.
+    /// Names of the parts, in order.
     pub const NAMES: [&'static str; 4] = ["base", "prefill", "context", "running"];
 
-    /// The duration of a step; none if there is nothing in it.
+    /// Returns the duration of a step; 0 for a step without requests.
     pub fn of(&self, work: &StepWork) -> Nanoseconds {
         if work.running == 0 {
             return 0;

@@ -1,47 +1,45 @@
-//! Why prompt tokens were not hit although they had been computed before.
+//! The reasons for which prompt tokens were not hit although they had been computed before.
 //!
-//! A hit ends where the blocks of full attention do, or before, where the last tail was kept: the
-//! blocks of a window or the state that a hit needs at its end. The [`Ledger`] knows how far each
-//! prefix of the trace was computed and where its tails were ever cached, and so what a hit would
-//! have reached had nothing been evicted.
+//! A hit ends with the cached blocks of full attention, or before that, with the last cached tail.
+//! The [`Ledger`] records how far each prefix of the trace was computed and where its tails were
+//! ever cached, and so how long a hit would be without evictions.
 
-mod cached;
-mod ends;
-mod tails;
+mod ever_cached;
+mod prefix_set;
+mod tail_rule;
 
 use serde::{Deserialize, Serialize};
 
 use kvoxide_core::{Error, Manager, PrefixHit, RequestView};
 
-use crate::prompt_tree::PromptTree;
+use crate::radix_tree::RadixTree;
 use crate::trace::Trace;
-use cached::{EverCached, FullGroup};
-use ends::Path;
+use ever_cached::{EverCached, FullGroup};
+use prefix_set::Path;
 
-/// Prompt tokens of one request, or of several, that were computed before and not hit, by why.
+/// Prompt tokens that had been computed before and were not hit, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// A block of full attention at or before them was evicted.
+    /// Tokens at or behind an evicted block of full attention.
     pub evicted_full: usize,
-    /// The blocks of full attention are there, and a window's blocks or a state that would serve a
-    /// hit of them were cached once, and evicted.
+    /// Tokens whose blocks of full attention are cached, and whose tail was cached and evicted.
     pub evicted_tail: usize,
-    /// Nothing that would serve a hit of them was ever cached.
+    /// Tokens that no hit could have reached, because no tail behind them was ever cached.
     pub never_cached: usize,
 }
 
 impl Losses {
-    /// All of them.
+    /// Returns the sum.
     pub fn num_tokens(&self) -> usize {
         self.evicted_full + self.evicted_tail + self.never_cached
     }
 }
 
-/// What was computed and cached so far, of the prompts of a trace.
+/// Records which tokens of a trace were computed and cached so far.
 #[derive(Debug)]
 pub struct Ledger {
-    prompts: PromptTree,
-    /// How far each node of the tree was computed, in tokens of its prompts.
+    prompts: RadixTree,
+    /// The computed tokens of prompts up to or into each node of the tree.
     computed: Vec<usize>,
     cached: EverCached,
     /// Whether one look-up serves all groups of full attention.
@@ -50,9 +48,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger for a run of `trace`, of which nothing was played yet, with a manager.
+    /// Returns a ledger for a run of `trace` that has not begun.
     pub fn new(trace: &Trace, tokens_per_id: usize, manager: &Manager) -> Self {
-        let prompts = PromptTree::new(trace.requests(), tokens_per_id);
+        let prompts = RadixTree::new(trace.requests(), tokens_per_id);
         let cached = EverCached::new(manager);
         let spec = |full: &FullGroup| &manager.groups()[usize::from(full.id)].spec;
         let specs = || cached.full.iter().map(spec);
@@ -65,7 +63,8 @@ impl Ledger {
         }
     }
 
-    /// A request got slots for its tokens from `start` to `end`, and what of them is cached is.
+    /// Records that a request got slots for its tokens from `start` to `end` and cached its full
+    /// blocks.
     pub fn note_computed(
         &mut self,
         manager: &Manager,
@@ -87,8 +86,8 @@ impl Ledger {
         self.cached.note(manager, request, &path, (start, end));
     }
 
-    /// How far the blocks of full attention are there for a request that was just looked up. Groups
-    /// that are looked up together end a shared prefix where they end themselves.
+    /// Returns the tokens whose blocks of full attention are cached, for a request that was just
+    /// looked up. If all these groups are looked up together, that is the shared-prefix boundary.
     pub fn full_length(
         &self,
         manager: &Manager,
@@ -104,9 +103,9 @@ impl Ledger {
         Ok(lengths.min().unwrap_or(0).max(hit.length))
     }
 
-    /// Why a request that is admitted did not hit what was computed before, of which it hit
-    /// `hit_length` tokens and blocks of full attention were there for `full_length`. To be asked
-    /// before [`Self::note_computed`] is told of it.
+    /// Returns the losses of a request that is admitted with a hit of `hit_length` tokens, where
+    /// `full_length` tokens have cached blocks of full attention. The call has to come before
+    /// [`Self::note_computed`] for the request.
     pub fn losses(
         &self,
         request: &RequestView<'_>,
@@ -115,15 +114,15 @@ impl Ledger {
     ) -> Losses {
         let path = Path::of(&self.prompts, request.id as usize);
         let computed = path.nodes().map(|(node, _)| self.computed[node]).max().unwrap_or(0);
-        // The last token is computed again.
+        // The last token is always computed.
         let computed = computed.min(request.num_prompt_tokens - 1);
         let computed = computed / self.alignment * self.alignment;
         if computed <= hit_length {
             return Losses::default();
         }
-        let furthest = |most: usize, is_there: &dyn Fn(usize) -> bool| {
+        let furthest = |most: usize, is_cached: &dyn Fn(usize) -> bool| {
             let mut ends = (hit_length + 1..=most).rev().step_by(self.alignment);
-            ends.find(|&end| is_there(end)).unwrap_or(hit_length)
+            ends.find(|&end| is_cached(end)).unwrap_or(hit_length)
         };
         let cached_full = furthest(computed, &|end| self.cached.has_full(&path, end));
         let present_full = match self.cached.full.is_empty() {

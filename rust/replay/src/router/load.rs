@@ -1,25 +1,25 @@
-//! What a router sees of an instance.
+//! The state of an instance as a router sees it.
 
-/// How much an instance has to do.
+/// The load of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Requests that wait for their first blocks, or again after a preemption.
+    /// Waiting requests, preempted ones included.
     pub waiting: usize,
-    /// Requests that hold blocks.
+    /// Running requests.
     pub running: usize,
-    /// Prompt tokens still to be computed, of all these requests.
+    /// Prompt tokens of these requests that are not computed yet.
     pub prefill_tokens: usize,
-    /// Tokens of all these requests.
+    /// Prompt and output tokens of these requests.
     pub active_tokens: usize,
-    /// Share of the pool in use, 0 to 1.
+    /// Share of the pool in use, from 0 to 1.
     pub usage: f64,
 }
 
 /// An instance as a candidate for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Candidate {
-    /// How much it has to do.
+    /// Its load.
     pub load: Load,
-    /// Prompt tokens of the request that it has cached, if the router asks.
+    /// Prompt tokens that the request would hit, if the routing needs them.
     pub hit: usize,
 }

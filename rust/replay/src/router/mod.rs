@@ -1,8 +1,7 @@
-//! Which of several instances a request goes to.
+//! The choice of an instance for each request.
 //!
-//! A [`Router`] gives every instance a score and takes the highest. Of equal ones it takes the
-//! first that it looks at, and it begins with another one for each request, as vLLM does: equal
-//! instances take turns.
+//! A [`Router`] scores every instance and chooses the highest score. It starts the comparison at
+//! another instance for each request, as vLLM does, so that instances with equal scores take turns.
 
 mod load;
 mod scores;
@@ -21,31 +20,31 @@ use sessions::sessions;
 pub struct Router {
     routing: Routing,
     num_instances: usize,
-    /// The instance that it looks at first.
-    turn: usize,
-    /// What of each request of the trace decides alone, if something does: its conversation, or
-    /// who served it.
-    places: Vec<u64>,
+    /// The instance that is compared first.
+    first: usize,
+    /// For each request, the number that alone decides: a hash of its conversation, or the instance
+    /// that served it.
+    keys: Vec<u64>,
 }
 
 impl Router {
-    /// A router for a trace. Refuses one that does not tell who served its requests, if that
-    /// decides.
+    /// Returns a router for a trace, or an error if the routing needs recorded instances that are
+    /// missing.
     pub fn new(routing: Routing, num_instances: usize, trace: &Trace) -> Result<Self, Error> {
-        let places = match routing {
+        let keys = match routing {
             Routing::Session => sessions(trace),
             Routing::Recorded => recorded(trace)?,
             _ => Vec::new(),
         };
-        Ok(Self { routing, num_instances, turn: 0, places })
+        Ok(Self { routing, num_instances, first: 0, keys })
     }
 
-    /// Whether it asks what of a request the instances have cached.
-    pub fn asks_for_hits(&self) -> bool {
+    /// Whether the routing depends on the hits of a request in each instance.
+    pub fn needs_hits(&self) -> bool {
         matches!(self.routing, Routing::Prefix { .. } | Routing::Scored { .. })
     }
 
-    /// The instance for a request with a prompt of so many tokens.
+    /// Returns the instance for a request.
     pub fn choose(
         &mut self,
         request: usize,
@@ -54,22 +53,22 @@ impl Router {
     ) -> usize {
         let chosen = match self.routing {
             Routing::Session | Routing::Recorded => {
-                (self.places[request] % self.num_instances as u64) as usize
+                (self.keys[request] % self.num_instances as u64) as usize
             }
             routing => self.highest(&routing.scores(num_prompt_tokens, candidates)),
         };
-        self.turn = (self.turn + 1) % self.num_instances;
+        self.first = (self.first + 1) % self.num_instances;
         chosen
     }
 
     fn highest(&self, scores: &[f64]) -> usize {
-        let others = (1..self.num_instances).map(|i| (self.turn + i) % self.num_instances);
+        let others = (1..self.num_instances).map(|i| (self.first + i) % self.num_instances);
         others
-            .fold(self.turn, |best, other| if scores[other] > scores[best] { other } else { best })
+            .fold(self.first, |best, other| if scores[other] > scores[best] { other } else { best })
     }
 }
 
-/// The instance that served each request.
+/// Returns the recorded instance of each request.
 fn recorded(trace: &Trace) -> Result<Vec<u64>, Error> {
     let instance = |(index, request): (usize, &TraceRequest)| {
         let missing = || {

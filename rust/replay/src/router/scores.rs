@@ -1,4 +1,4 @@
-//! How good each instance is for a request.
+//! Scores of instances for a request.
 
 use std::collections::BTreeMap;
 
@@ -6,46 +6,46 @@ use kvoxide_core::Error;
 
 use super::Candidate;
 
-/// What decides, with its weights.
+/// A routing rule with its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Routing {
-    /// The instances in turns.
+    /// Takes the instances in turn.
     RoundRobin,
-    /// The instance with the fewest requests, where those that wait count for more the fuller a
-    /// pool is beyond its half: `pressure * (usage - 0.5)` requests more each. What vLLM does for
-    /// its data-parallel engines.
+    /// Takes the instance with the fewest requests. In a pool that is more than half full, each
+    /// waiting request counts as `pressure * (usage - 0.5)` more. vLLM does this for data-parallel
+    /// engines.
     LeastLoaded {
-        /// How much more those that wait count.
+        /// Weight of waiting requests.
         pressure: f64,
     },
-    /// All requests of a conversation go to one instance, found by a hash.
+    /// Takes the same instance for all requests of a conversation, by a hash.
     Session,
-    /// The instance that served the request when it was recorded.
+    /// Takes the recorded instance.
     Recorded,
-    /// The lowest `overlap * prefill + decode`: prompt tokens that the instance has to compute,
-    /// the request's own without its hit included, and tokens of all its requests. This is the cost
-    /// function of NVIDIA Dynamo's KV router, in tokens instead of blocks.
+    /// Takes the lowest `overlap * prefill + decode`: prompt tokens that the instance has to
+    /// compute, those of the request without its hit included, and tokens of all its requests. This
+    /// is the cost function of NVIDIA Dynamo's KV router, in tokens instead of blocks.
     Prefix {
         /// Its `overlap_score_weight`.
         overlap: f64,
     },
-    /// The highest sum of weighted scores from 0 to 1, as in llm-d and in the Gateway API Inference
-    /// Extension: share of the prompt that is cached, shortness of the queue among all instances,
-    /// and the part of the pool that is not in use.
+    /// Takes the highest sum of weighted scores from 0 to 1, as llm-d and the Gateway API Inference
+    /// Extension do: the cached share of the prompt, the shortness of the queue among all
+    /// instances, and the share of the pool that is not in use.
     Scored {
-        /// Of the cached share.
+        /// Weight of the cached share.
         prefix: f64,
-        /// Of the queue.
+        /// Weight of the queue.
         queue: f64,
-        /// Of the pool.
+        /// Weight of the pool.
         cache: f64,
     },
 }
 
-/// Of a pool in use, from where on waiting requests count for more.
+/// Usage of a pool beyond which waiting requests count for more.
 const HALF: f64 = 0.5;
 
-/// All of them, with their weights' defaults.
+/// All routing rules with default weights.
 pub const ROUTINGS: [Routing; 6] = [
     Routing::RoundRobin,
     Routing::LeastLoaded { pressure: 6.0 },
@@ -56,8 +56,8 @@ pub const ROUTINGS: [Routing; 6] = [
 ];
 
 impl Routing {
-    /// The one of this name, with weights other than the defaults. Refuses names and weights that
-    /// do not exist.
+    /// Returns the rule of this name with the given weights, or an error for an unknown name or
+    /// weight.
     pub fn named(name: &str, given: BTreeMap<String, f64>) -> Result<Self, Error> {
         let Some(mut routing) = ROUTINGS.into_iter().find(|routing| routing.name() == name) else {
             let known: Vec<_> = ROUTINGS.iter().map(Self::name).collect();
@@ -79,7 +79,7 @@ impl Routing {
         Ok(routing)
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
@@ -91,7 +91,7 @@ impl Routing {
         }
     }
 
-    /// Its weights by name.
+    /// Returns its weights by name.
     pub fn weights(&self) -> Vec<(&'static str, f64)> {
         let mut routing = *self;
         routing.weights_mut().into_iter().map(|(name, weight)| (name, *weight)).collect()
@@ -108,7 +108,7 @@ impl Routing {
         }
     }
 
-    /// Refuses weights that are no numbers of at least 0.
+    /// Checks that the weights are finite and at least 0.
     pub fn check(&self) -> Result<(), Error> {
         let weights = self.weights();
         match weights.iter().find(|(_, weight)| !(weight.is_finite() && *weight >= 0.0)) {
@@ -122,7 +122,7 @@ impl Routing {
         }
     }
 
-    /// A score per instance for a request with a prompt of so many tokens; the highest is best.
+    /// Returns a score per instance for a request; the highest is best.
     pub fn scores(&self, num_prompt_tokens: usize, candidates: &[Candidate]) -> Vec<f64> {
         match *self {
             Self::RoundRobin | Self::Session | Self::Recorded => vec![0.0; candidates.len()],

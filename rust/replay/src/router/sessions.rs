@@ -1,4 +1,4 @@
-//! Which requests belong together.
+//! Conversations of requests.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::trace::{Prompt, Trace, TraceRequest};
 
-/// Tokens behind the common beginning that tell conversations apart where there are no ids.
+/// Tokens behind the common prefix that distinguish conversations in traces without ids.
 const NUM_TOKENS: usize = 64;
 
-/// A number for the conversation of each request: that of the session that its line names, or of
-/// the chat that it continues; else what comes first in its prompt behind the beginning that all
-/// prompts of the trace share.
+/// Returns a hash for the conversation of each request: of the session that its line names, or of
+/// the first chat that it continues, or else of the part of its prompt that follows the prefix
+/// common to all prompts of the trace.
 pub fn sessions(trace: &Trace) -> Vec<u64> {
     let requests = trace.requests();
     let common = num_common(requests);
@@ -29,7 +29,7 @@ pub fn sessions(trace: &Trace) -> Vec<u64> {
     requests.iter().map(session).collect()
 }
 
-/// Ids, or tokens, that all prompts begin with.
+/// Returns the number of ids, or tokens, that all prompts begin with.
 fn num_common(requests: &[TraceRequest]) -> usize {
     let Some(first) = requests.first() else { return 0 };
     requests.iter().fold(ids(&first.prompt).count(), |common, request| {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_id_that_prompts_do_not_share_names_the_conversation() {
+    fn the_first_id_behind_the_common_prefix_identifies_the_conversation() {
         let line = |ids: &str| {
             let length = 512 * ids.split(',').count();
             format!(r#"{{"input_length": {length}, "output_length": 1, "hash_ids": [{ids}]}}"#)
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_a_chat_belong_to_its_first() {
+    fn requests_of_a_chat_belong_to_its_first() {
         let line = |chat: &str| {
             format!(r#"{{{chat}, "input_length": 16, "output_length": 1, "hash_ids": [7]}}"#)
         };

@@ -1,17 +1,17 @@
-//! A run as one of several instances under a clock: what it is brought, and what others see of it.
+//! A run as one of several instances under a clock: its arrivals, and its load as a router sees it.
 
 use kvoxide_core::RequestView;
 
 use super::run::Run;
 use super::settings::Stopped;
-use crate::active::{Active, Arrival};
+use crate::active_request::{ActiveRequest, Arrival};
 use crate::cache::{Cache, Occupancy};
 use crate::clock::{StepWork, Times};
 use crate::router::Load;
 use crate::tokens::HashChain;
 
 impl<C: Cache> Run<'_, C> {
-    /// A clock is read from now on.
+    /// Records times from now on.
     pub fn keep_times(&mut self) {
         self.times = Some(Times::new(self.trace.requests().len()));
     }
@@ -20,12 +20,12 @@ impl<C: Cache> Run<'_, C> {
         self.times.as_mut()
     }
 
-    /// Only what is brought is played, nothing taken from the trace.
+    /// Serves only arrivals from now on, instead of taking requests from the trace.
     pub fn wait_for_arrivals(&mut self) {
         self.next = self.trace.requests().len();
     }
 
-    pub fn bring(&mut self, arrival: Arrival) {
+    pub fn push_arrival(&mut self, arrival: Arrival) {
         self.arrived.push_back(arrival);
     }
 
@@ -34,7 +34,7 @@ impl<C: Cache> Run<'_, C> {
         !is_idle || self.next < self.trace.requests().len()
     }
 
-    /// What the step that started has to do.
+    /// Returns the work of the current step.
     pub fn work(&self) -> &StepWork {
         &self.work
     }
@@ -51,7 +51,7 @@ impl<C: Cache> Run<'_, C> {
         HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt)
     }
 
-    /// What a request would hit now.
+    /// Returns the tokens that a request would hit now.
     pub fn hit(&self, request: usize, chain: &HashChain) -> Result<usize, Stopped> {
         let num_tokens = self.trace.requests()[request].prompt.len();
         let view = RequestView::new(request as u64, chain.window(), num_tokens);
@@ -59,21 +59,21 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub fn load(&self) -> Load {
-        let here = || self.running.iter().chain(&self.waiting);
-        let left = |request: &Active| {
+        let requests = || self.running.iter().chain(&self.waiting);
+        let left = |request: &ActiveRequest| {
             let known = request.num_computed_tokens.max(request.expected_hit);
             request.num_prompt_tokens.saturating_sub(known)
         };
         let prompt = |arrival: &Arrival| self.trace.requests()[arrival.request].prompt.len();
-        let brought = || self.arrived.iter();
+        let arrived = || self.arrived.iter();
         let occupancy = self.cache.occupancy();
         Load {
             waiting: self.waiting.len() + self.arrived.len(),
             running: self.running.len(),
-            prefill_tokens: here().map(left).sum::<usize>()
-                + brought().map(|arrival| prompt(arrival) - arrival.expected_hit).sum::<usize>(),
-            active_tokens: here().map(|request| request.num_tokens).sum::<usize>()
-                + brought().map(prompt).sum::<usize>(),
+            prefill_tokens: requests().map(left).sum::<usize>()
+                + arrived().map(|arrival| prompt(arrival) - arrival.expected_hit).sum::<usize>(),
+            active_tokens: requests().map(|request| request.num_tokens).sum::<usize>()
+                + arrived().map(prompt).sum::<usize>(),
             usage: occupancy.used as f64 / occupancy.capacity.max(1) as f64,
         }
     }

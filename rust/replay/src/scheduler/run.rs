@@ -8,11 +8,11 @@ use kvoxide_core::RequestView;
 
 use super::settings::{Control, Settings, Stopped};
 use super::step_clock::StepClock;
-use crate::active::{Active, Arrival};
-use crate::bound::schedule::Schedule;
-use crate::bound::{Bound, Groups};
+use crate::active_request::{ActiveRequest, Arrival};
 use crate::cache::{Cache, Hit};
 use crate::chunks::Chunks;
+use crate::clairvoyant::schedule::Schedule;
+use crate::clairvoyant::{Bound, BoundModel};
 use crate::clock::{StepWork, Times};
 use crate::report::{
     RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
@@ -27,29 +27,29 @@ pub struct Run<'a, C> {
     control: &'a Control,
     pub(super) cache: C,
     pub(super) hash_sizes: HashSizes,
-    /// Where chunks of prefills end, if that is not the same everywhere.
+    /// The split of prefills in models with recurrent states.
     chunks: Option<Chunks>,
-    /// The next request of the trace that has not arrived.
+    /// Index of the next request of the trace.
     pub(super) next: usize,
-    /// Requests that were brought, if this does not take them from the trace by itself.
+    /// Arrived requests, if the run does not take them from the trace.
     pub(super) arrived: VecDeque<Arrival>,
-    pub(super) waiting: VecDeque<Active>,
-    pub(super) running: Vec<Active>,
-    /// Tokens scheduled in this step for each running request, in their order.
+    pub(super) waiting: VecDeque<ActiveRequest>,
+    pub(super) running: Vec<ActiveRequest>,
+    /// Tokens scheduled in this step for each running request.
     scheduled: Vec<usize>,
     next_unique_token: i64,
     pub(super) num_finished: usize,
-    /// What the step has to do.
+    /// The work of the current step.
     pub(super) work: StepWork,
-    /// What a clock shows, where one runs.
+    /// Times of requests, under a clock.
     pub(super) times: Option<Times>,
-    /// What a bound is found from.
+    /// The schedule for a bound.
     schedule: Option<Schedule>,
     report: Report,
 }
 
 impl<'a, C: Cache> Run<'a, C> {
-    /// A run of which nothing is played yet.
+    /// Returns a run that has not begun.
     pub fn new(
         trace: &'a Trace,
         settings: &'a Settings,
@@ -86,8 +86,8 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    /// Plays to the end, and finds the bound for the groups if it is asked for them.
-    pub fn finish(mut self, bounded: Option<Groups>) -> Result<Report, Stopped> {
+    /// Runs to the end, and computes the bound if a model for it is given.
+    pub fn finish(mut self, bounded: Option<BoundModel>) -> Result<Report, Stopped> {
         if bounded.is_some() {
             self.keep_schedule();
         }
@@ -99,7 +99,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.close(start.elapsed(), bounded)
     }
 
-    /// From now on, the schedule is kept that a bound is found from.
+    /// Records the schedule for a bound from now on.
     pub fn keep_schedule(&mut self) {
         self.schedule = Some(Schedule::new(self.hash_sizes.block_size));
     }
@@ -111,8 +111,8 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    /// What came of it, after so long.
-    pub fn close(mut self, wall: Duration, bounded: Option<Groups>) -> Result<Report, Stopped> {
+    /// Returns the report of a run that took `wall`.
+    pub fn close(mut self, wall: Duration, bounded: Option<BoundModel>) -> Result<Report, Stopped> {
         self.report.wall = wall;
         self.report.last = self.cache.occupancy();
         self.report.bound = match (bounded, self.schedule.take()) {
@@ -123,14 +123,14 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(self.report)
     }
 
-    fn bound(&self, groups: Groups, schedule: &Schedule) -> Result<Bound, Stopped> {
+    fn bound(&self, groups: BoundModel, schedule: &Schedule) -> Result<Bound, Stopped> {
         let played = (self.trace, self.hash_sizes);
         let counts = self.report.counting().map(|request| request.is_some()).collect();
         let cancelled = &self.control.cancelled;
         groups.bound(played, schedule, counts, cancelled).ok_or(Stopped::Cancelled)
     }
 
-    /// Of a pool that never evicts.
+    /// Returns the hits as bound, for a cache that never evicts.
     fn hits_as_bound(&self) -> Bound {
         let hits = self.report.counting().map(|request| request?.hit_tokens);
         Bound { hit_tokens: hits.collect(), ..Bound::default() }
@@ -147,7 +147,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.end_step()
     }
 
-    /// Hands out the blocks of a step.
+    /// Allocates the blocks of a step.
     pub fn start_step(&mut self) -> Result<(), Stopped> {
         let mut step = StepClock::default();
         self.scheduled.clear();
@@ -166,14 +166,14 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// The step has run.
+    /// Ends a step.
     pub fn end_step(&mut self) -> Result<(), Stopped> {
         self.cache.step_has_run()?;
-        self.settle();
+        self.generate();
         Ok(())
     }
 
-    /// Serves running requests; returns whether one was preempted.
+    /// Serves running requests. Returns whether one was preempted.
     fn serve_running(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<bool, Stopped> {
         let mut preempted = false;
         while self.scheduled.len() < self.running.len() && *budget > 0 {
@@ -221,8 +221,8 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(preempted)
     }
 
-    /// The newest running request gives its blocks back. It cannot have been served in this step:
-    /// requests are served oldest first.
+    /// Preempts the newest running request. It was not served in this step, because requests are
+    /// served oldest first.
     fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
         self.cache.free(request.index as u64);
@@ -235,7 +235,8 @@ impl<'a, C: Cache> Run<'a, C> {
         self.waiting.push_front(request);
     }
 
-    /// A request that outgrows the pool while it runs alone would be preempted for ever.
+    /// Rejects a request that outgrows the pool while it runs alone. It would be preempted for
+    /// ever.
     fn reject_running(&mut self) {
         if let Some(request) = self.running.pop() {
             self.cache.free(request.index as u64);
@@ -278,17 +279,20 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// The first in line: preempted requests, then what was brought, then the trace in its order.
-    /// Hashed now, unless a router did.
-    fn next_waiting(&mut self) -> Option<Active> {
+    /// Returns the first request in line: preempted ones, then arrived ones, then the next of the
+    /// trace. It is hashed here unless the router did so.
+    fn next_waiting(&mut self) -> Option<ActiveRequest> {
         self.waiting.pop_front().or_else(|| {
             let arrival = self.arrived.pop_front().or_else(|| self.next_of_trace())?;
             let request = &self.trace.requests()[arrival.request];
-            self.cache.arrives(arrival.request as u64, request.arrival, request.claim);
+            self.cache.arrives(arrival.request as u64, request.arrival, request.priority);
             let chain = arrival.chain;
             let chain = chain.unwrap_or_else(|| HashChain::new(self.hash_sizes, &request.prompt));
             let expected_hit = arrival.expected_hit;
-            Some(Active { expected_hit, ..Active::new(arrival.request, request, chain) })
+            Some(ActiveRequest {
+                expected_hit,
+                ..ActiveRequest::new(arrival.request, request, chain)
+            })
         })
     }
 
@@ -300,14 +304,14 @@ impl<'a, C: Cache> Run<'a, C> {
         })
     }
 
-    fn admit(&mut self, mut request: Active, hit: &Hit, num_new: usize) {
+    fn admit(&mut self, mut request: ActiveRequest, hit: &Hit, num_new: usize) {
         request.shared_prefix_boundary = hit.shared_prefix_boundary;
         request.num_computed_tokens = hit.length;
         request.is_waiting = false;
         self.work.add(&request.view(), hit.length, num_new);
         self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
         let report = &mut self.report.requests[request.index];
-        // The look-up of a request that comes back after a preemption hits its own blocks.
+        // A preempted request hits its own blocks, so that only the first admission counts.
         if report.hit_tokens.is_none() {
             report.hit_tokens = Some(hit.length);
             report.losses = self.cache.losses(&request.view(), hit);
@@ -317,8 +321,8 @@ impl<'a, C: Cache> Run<'a, C> {
         self.scheduled.push(num_new);
     }
 
-    /// What the step computed takes effect: tokens are generated, requests end.
-    fn settle(&mut self) {
+    /// Generates the tokens of a step and ends requests.
+    fn generate(&mut self) {
         let mut position = 0;
         for i in 0..self.scheduled.len() {
             let request = &mut self.running[position];
@@ -348,7 +352,7 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    fn end(&mut self, request: &Active) {
+    fn end(&mut self, request: &ActiveRequest) {
         self.cache.free(request.index as u64);
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
@@ -377,7 +381,8 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 }
-/// Tokens of the chunk of a request from `start` on.
+
+/// Returns the tokens of a request's chunk from `start` on.
 fn chunk(chunks: &Option<Chunks>, request: &RequestView<'_>, start: usize, most: usize) -> usize {
     chunks.as_ref().map_or(most, |chunks| chunks.split(request, start, most))
 }

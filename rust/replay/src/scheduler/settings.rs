@@ -1,41 +1,41 @@
-//! How a trace is played, and how a run is watched and ended.
+//! The settings of a run, and its control from other threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use kvoxide_core::{Error, GroupSpec, Policy};
 
-/// How a trace is played.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The KV cache groups.
     pub groups: Vec<GroupSpec>,
     /// Blocks of the pool, the null block included; `None` for a cache that never evicts.
     pub num_blocks: Option<usize>,
-    /// Retention and recycling.
+    /// The retention policy.
     pub policy: Policy,
     /// Most requests running at once.
     pub concurrency: usize,
     /// Most tokens of a step.
     pub max_batched_tokens: usize,
-    /// Requests before this one warm the cache and are left out of sums.
+    /// Index of the first request that counts; the ones before warm the cache.
     pub report_from: usize,
-    /// Whether to find what a policy that knows the future could hit.
+    /// Whether the clairvoyant bound is computed.
     pub has_bound: bool,
 }
 
-/// Shared with other threads during a run.
+/// The control of a run from other threads.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Requests finished so far.
+    /// Number of finished requests.
     pub finished: AtomicUsize,
     /// Set to stop the run at its next step.
     pub cancelled: AtomicBool,
 }
 
-/// Why a run ended early.
+/// The reason for which a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
-    /// The settings cannot work, or the manager refused a call.
+    /// The settings are invalid, or the manager refused a call.
     #[error(transparent)]
     Refused(#[from] Error),
     /// [`Control::cancelled`] was set.

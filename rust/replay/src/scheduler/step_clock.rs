@@ -1,4 +1,4 @@
-//! The time that the calls of a step take.
+//! Durations of the scheduling calls of a step.
 
 use std::time::{Duration, Instant};
 

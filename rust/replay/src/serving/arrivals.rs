@@ -1,25 +1,25 @@
-//! When requests arrive.
+//! Arrivals of requests.
 
 use kvoxide_core::Error;
 
 use crate::clock::Nanoseconds;
 use crate::trace::Trace;
 
-/// When requests arrive.
+/// The times at which requests arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Arrivals {
-    /// In the order of the trace, each as soon as fewer requests are under way than may run.
+    /// In the order of the trace, each as soon as fewer requests are in progress than may run.
     #[default]
     Full,
-    /// When the trace says it.
+    /// At the times of the trace.
     Trace {
-        /// Seconds of the trace in a second.
+        /// Seconds of the trace per second.
         speed: f64,
     },
 }
 
 impl Arrivals {
-    /// Refuses a speed at which nothing would arrive, or everything at once.
+    /// Checks that the speed is in its range.
     pub fn check(&self) -> Result<(), Error> {
         match self {
             Self::Trace { speed } if !(MIN_SPEED..=MAX_SPEED).contains(speed) => {
@@ -34,27 +34,27 @@ impl Arrivals {
 const MIN_SPEED: f64 = 1e-3;
 const MAX_SPEED: f64 = 1e6;
 
-/// Requests that are still to arrive.
+/// The requests that have not arrived yet.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// As many as may be under way.
+    /// Requests arrive as others end.
     Full {
-        /// The next request.
+        /// Index of the next request.
         next: usize,
-        /// All requests.
+        /// Number of requests.
         num_requests: usize,
-        /// How many may be under way.
+        /// Most requests in progress.
         limit: usize,
     },
-    /// At their times.
+    /// Requests arrive at given times.
     Timed {
-        /// Times and requests, the last to arrive first.
+        /// Times and indices of requests, the last first.
         left: Vec<(Nanoseconds, usize)>,
     },
 }
 
 impl Source {
-    /// Of a trace. Refuses one that does not tell all times.
+    /// Returns the requests of a trace, or an error if a time is needed and missing.
     pub fn new(arrivals: Arrivals, trace: &Trace, limit: usize) -> Result<Self, Error> {
         let num_requests = trace.requests().len();
         match arrivals {
@@ -63,17 +63,17 @@ impl Source {
         }
     }
 
-    /// When the next request arrives, if so many are under way now.
-    pub fn next_time(&self, now: Nanoseconds, num_under_way: usize) -> Option<Nanoseconds> {
+    /// Returns the time of the next arrival, if requests are in progress as given.
+    pub fn next_time(&self, now: Nanoseconds, num_in_progress: usize) -> Option<Nanoseconds> {
         match self {
             Self::Full { next, num_requests, limit } => {
-                (next < num_requests && num_under_way < *limit).then_some(now)
+                (next < num_requests && num_in_progress < *limit).then_some(now)
             }
             Self::Timed { left } => left.last().map(|&(time, _)| time),
         }
     }
 
-    /// The next request arrives.
+    /// Takes the next request.
     pub fn take(&mut self) -> Option<usize> {
         match self {
             Self::Full { next, num_requests, .. } => {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_house_takes_another_when_one_has_left() {
+    fn at_the_limit_a_request_arrives_when_another_has_ended() {
         let mut source =
             Source::new(Arrivals::Full, &trace(&[None, None]), 1).expect("no times needed");
         assert_eq!(source.next_time(5, 0), Some(5));

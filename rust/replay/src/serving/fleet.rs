@@ -1,26 +1,26 @@
-//! Instances under one clock: it goes from one arrival or end of a step to the next.
+//! Instances under one clock, which advances from one arrival or end of a step to the next.
 
 use std::time::Instant;
 
 use super::arrivals::Source;
 use super::served::{InstanceReport, Served};
 use super::{Arrivals, Serving};
-use crate::active::Arrival;
-use crate::bound::Groups;
+use crate::active_request::Arrival;
 use crate::cache::{Cache, Occupancy};
+use crate::clairvoyant::BoundModel;
 use crate::clock::{Nanoseconds, StepTime, Times};
 use crate::report::{Report, TIMELINE_POINTS, TimelinePoint};
 use crate::router::{Candidate, Router};
 use crate::scheduler::{Run, Stopped};
 use crate::trace::Trace;
 
-/// Instances, and what is still to arrive.
+/// Instances, and the requests that have not arrived yet.
 pub(crate) struct Fleet<'a, C> {
     trace: &'a Trace,
     step_time: StepTime,
     source: Source,
-    /// One instance of a full house takes the next request by itself, inside its step.
-    takes_by_itself: bool,
+    /// Whether the only instance takes requests from the trace, inside its steps.
+    takes_from_trace: bool,
     router: Router,
     instances: Vec<Instance<'a, C>>,
     instance_of: Vec<usize>,
@@ -29,15 +29,14 @@ pub(crate) struct Fleet<'a, C> {
     now: Nanoseconds,
 }
 
-/// One of them.
 struct Instance<'a, C> {
     run: Run<'a, C>,
-    /// When its step began and when it ends.
+    /// Begin and end of its current step.
     step: Option<(Nanoseconds, Nanoseconds)>,
 }
 
 impl<'a, C: Cache> Fleet<'a, C> {
-    /// Instances, all of them idle.
+    /// Returns idle instances.
     pub fn new(
         trace: &'a Trace,
         serving: &Serving,
@@ -46,10 +45,10 @@ impl<'a, C: Cache> Fleet<'a, C> {
     ) -> Result<Self, Stopped> {
         let num_instances = runs.len();
         let source = Source::new(serving.arrivals, trace, concurrency * num_instances)?;
-        let takes_by_itself = num_instances == 1 && serving.arrivals == Arrivals::Full;
+        let takes_from_trace = num_instances == 1 && serving.arrivals == Arrivals::Full;
         for run in &mut runs {
             run.keep_times();
-            if !takes_by_itself {
+            if !takes_from_trace {
                 run.wait_for_arrivals();
             }
         }
@@ -58,7 +57,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
             trace,
             step_time: serving.step_time,
             source,
-            takes_by_itself,
+            takes_from_trace,
             router: Router::new(serving.routing, num_instances, trace)?,
             instances,
             instance_of: vec![0; trace.requests().len()],
@@ -68,8 +67,8 @@ impl<'a, C: Cache> Fleet<'a, C> {
         })
     }
 
-    /// Plays to the end.
-    pub fn finish(mut self, bounded: Option<Groups>) -> Result<(Report, Served), Stopped> {
+    /// Runs to the end.
+    pub fn finish(mut self, bounded: Option<BoundModel>) -> Result<(Report, Served), Stopped> {
         let start = Instant::now();
         if bounded.is_some() {
             self.instances.iter_mut().for_each(|instance| instance.run.keep_schedule());
@@ -78,8 +77,8 @@ impl<'a, C: Cache> Fleet<'a, C> {
             self.now = now;
             self.check_cancelled()?;
             self.end_steps()?;
-            self.look_at_pools();
-            self.bring_arrivals()?;
+            self.add_to_timeline();
+            self.take_arrivals()?;
             self.start_steps()?;
         }
         self.close(start, bounded)
@@ -89,7 +88,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         self.instances.first().map_or(Ok(()), |instance| instance.run.check_cancelled())
     }
 
-    /// The first of what comes next.
+    /// Returns the time of the next arrival or end of a step.
     fn next_event(&self) -> Option<Nanoseconds> {
         let ends = self.instances.iter().filter_map(|instance| Some(instance.step?.1));
         ends.chain(self.next_arrival()).min()
@@ -103,8 +102,8 @@ impl<'a, C: Cache> Fleet<'a, C> {
         self.instances.iter().map(|instance| instance.run.num_finished()).sum()
     }
 
-    /// All pools together, at most so often over the trace as one pool by itself.
-    fn look_at_pools(&mut self) {
+    /// Adds the occupancy of all pools together to the timeline, as often as a single run does.
+    fn add_to_timeline(&mut self) {
         let (finished, total) = (self.num_finished(), self.trace.requests().len());
         let points = TIMELINE_POINTS.min(total);
         if finished * points / total.max(1) > self.timeline.len() {
@@ -128,7 +127,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         Ok(())
     }
 
-    fn bring_arrivals(&mut self) -> Result<(), Stopped> {
+    fn take_arrivals(&mut self) -> Result<(), Stopped> {
         while self.next_arrival().is_some_and(|time| time <= self.now) {
             let Some(request) = self.source.take() else { break };
             self.num_arrived += 1;
@@ -142,15 +141,15 @@ impl<'a, C: Cache> Fleet<'a, C> {
         Ok(())
     }
 
-    /// Brings a request to an instance.
+    /// Sends a request to an instance, which it returns.
     fn route(&mut self, request: usize) -> Result<usize, Stopped> {
         if let [only] = &mut self.instances[..] {
-            if !self.takes_by_itself {
-                only.run.bring(Arrival { request, ..Arrival::default() });
+            if !self.takes_from_trace {
+                only.run.push_arrival(Arrival { request, ..Arrival::default() });
             }
             return Ok(0);
         }
-        let chain = self.router.asks_for_hits().then(|| self.instances[0].run.hashes(request));
+        let chain = self.router.needs_hits().then(|| self.instances[0].run.hashes(request));
         let candidates = self.instances.iter().map(|Instance { run, .. }| {
             let hit = chain.as_ref().map_or(Ok(0), |chain| run.hit(request, chain))?;
             Ok(Candidate { load: run.load(), hit })
@@ -159,7 +158,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         let num_prompt_tokens = self.trace.requests()[request].prompt.len();
         let chosen = self.router.choose(request, num_prompt_tokens, &candidates);
         let expected_hit = candidates[chosen].hit;
-        self.instances[chosen].run.bring(Arrival { request, chain, expected_hit });
+        self.instances[chosen].run.push_arrival(Arrival { request, chain, expected_hit });
         Ok(chosen)
     }
 
@@ -174,7 +173,11 @@ impl<'a, C: Cache> Fleet<'a, C> {
         Ok(())
     }
 
-    fn close(self, start: Instant, bounded: Option<Groups>) -> Result<(Report, Served), Stopped> {
+    fn close(
+        self,
+        start: Instant,
+        bounded: Option<BoundModel>,
+    ) -> Result<(Report, Served), Stopped> {
         let Self { instances, instance_of, now: makespan, trace, timeline, .. } = self;
         let num_instances = instances.len();
         let wall = start.elapsed();
@@ -184,9 +187,9 @@ impl<'a, C: Cache> Fleet<'a, C> {
             let own = run.times_mut().map(|times| times.clone());
             let own = own.unwrap_or_else(|| unreachable!("kept since the start"));
             let report = run.close(wall, bounded.clone())?;
-            let is_here = |request: usize| instance_of[request] == id;
-            served.push(InstanceReport::of(&report, &own, makespan, 1, is_here));
-            times.join(&own, (0..instance_of.len()).filter(|&request| is_here(request)));
+            let is_served = |request: usize| instance_of[request] == id;
+            served.push(InstanceReport::of(&report, &own, makespan, 1, is_served));
+            times.join(&own, (0..instance_of.len()).filter(|&request| is_served(request)));
             reports.push(report);
         }
         let report = joined(reports, &instance_of, timeline);
@@ -195,7 +198,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
     }
 }
 
-/// The counts of all instances; of one, its own.
+/// Returns the joint report of all instances.
 fn joined(reports: Vec<Report>, instance_of: &[usize], timeline: Vec<TimelinePoint>) -> Report {
     let mut reports = reports.into_iter().enumerate();
     let Some((_, mut all)) = reports.next() else { return Report::default() };
@@ -204,8 +207,8 @@ fn joined(reports: Vec<Report>, instance_of: &[usize], timeline: Vec<TimelinePoi
         all.retention.clear();
     }
     for (id, other) in reports {
-        let here = (0..instance_of.len()).filter(|&request| instance_of[request] == id);
-        here.for_each(|request| all.requests[request] = other.requests[request]);
+        let served = (0..instance_of.len()).filter(|&request| instance_of[request] == id);
+        served.for_each(|request| all.requests[request] = other.requests[request]);
         all.steps += other.steps;
         all.peak_used_blocks = all.peak_used_blocks.max(other.peak_used_blocks);
         all.last = sum(all.last, other.last);

@@ -1,4 +1,4 @@
-//! Serving over time: requests arrive, go to one of several instances, and wait for its steps.
+//! Replays over time: requests arrive, are sent to one of several instances and wait for its steps.
 
 mod arrivals;
 mod fleet;
@@ -9,25 +9,25 @@ pub use served::{InstanceReport, Served};
 
 use kvoxide_core::Error;
 
-use crate::bound::Groups;
 use crate::cache::Cache;
+use crate::clairvoyant::BoundModel;
 use crate::clock::StepTime;
 use crate::report::Report;
 use crate::router::Routing;
-use crate::scheduler::{Control, Plan, Settings, Stopped};
+use crate::scheduler::{Control, Settings, Setup, Stopped};
 use crate::trace::Trace;
 use fleet::Fleet;
 
-/// Who serves, and for whom.
+/// The settings of a replay over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Serving {
-    /// How long steps take.
+    /// The duration of steps.
     pub step_time: StepTime,
-    /// When requests arrive.
+    /// The times of arrivals.
     pub arrivals: Arrivals,
-    /// Instances, each with a scheduler and a pool of its own.
+    /// Number of instances, each with its own scheduler and pool.
     pub instances: usize,
-    /// Which instance a request goes to.
+    /// The choice of an instance for a request.
     pub routing: Routing,
 }
 
@@ -35,7 +35,7 @@ pub struct Serving {
 pub const MAX_INSTANCES: usize = 1024;
 
 impl Serving {
-    /// Refuses what cannot work.
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), Error> {
         let Self { step_time, arrivals, instances, routing } = self;
         step_time.check()?;
@@ -49,7 +49,7 @@ impl Serving {
     }
 }
 
-/// Plays a trace to its end over time.
+/// Replays a trace over time.
 pub fn serve(
     trace: &Trace,
     settings: &Settings,
@@ -62,24 +62,24 @@ pub fn serve(
         let message = format!("a bound is found for one pool, not for {instances} instances");
         return Err(Error::Config(message).into());
     }
-    let plan = Plan::new(trace, settings, control)?;
-    let house = (trace, serving, settings.concurrency);
-    match plan.has_pool {
+    let setup = Setup::new(trace, settings, control)?;
+    let fleet = (trace, serving, settings.concurrency);
+    match setup.has_pool {
         true => {
-            let bounded = plan.bounded(&plan.pool()?);
-            play(&plan, house, || plan.pool(), bounded)
+            let bounded = setup.bounded(&setup.pool()?);
+            replay(&setup, fleet, || setup.pool(), bounded)
         }
-        false => play(&plan, house, || plan.unlimited(), None),
+        false => replay(&setup, fleet, || setup.unlimited(), None),
     }
 }
 
-fn play<C: Cache>(
-    plan: &Plan<'_>,
+fn replay<C: Cache>(
+    setup: &Setup<'_>,
     (trace, serving, concurrency): (&Trace, &Serving, usize),
     cache: impl Fn() -> Result<C, Error>,
-    bounded: Option<Groups>,
+    bounded: Option<BoundModel>,
 ) -> Result<(Report, Served), Stopped> {
-    let runs = (0..serving.instances).map(|_| Ok(plan.run(cache()?)));
+    let runs = (0..serving.instances).map(|_| Ok(setup.run(cache()?)));
     let runs = runs.collect::<Result<Vec<_>, Error>>()?;
     Fleet::new(trace, serving, runs, concurrency)?.finish(bounded)
 }

@@ -1,62 +1,62 @@
-//! What came of serving.
+//! The reports of a replay over time.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Latencies, Nanoseconds, Times, seconds};
 use crate::report::Report;
 
-/// What the clock showed.
+/// The times and the reports of all instances.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Served {
-    /// Of all requests.
+    /// The times of all requests.
     pub times: Times,
     /// The instance of each request of the trace.
     pub instance_of: Vec<usize>,
-    /// What all instances did together.
+    /// The report of all instances together.
     pub all: InstanceReport,
-    /// What each instance did.
+    /// The report of each instance.
     pub instances: Vec<InstanceReport>,
 }
 
-/// What one instance did, or all of them.
+/// The report of one instance, or of all together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstanceReport {
-    /// Requests that it served; those that it rejected are no part of any figure.
+    /// Served requests; rejected ones count in no figure.
     pub requests: usize,
-    /// Tokens of their prompts.
+    /// Prompt tokens.
     pub prompt_tokens: usize,
-    /// Of those, the tokens found cached.
+    /// Prompt tokens that were hit.
     pub hit_tokens: usize,
-    /// Tokens generated.
+    /// Generated tokens.
     pub output_tokens: usize,
-    /// How often one was preempted.
+    /// Number of preemptions.
     pub preemptions: usize,
-    /// Cached blocks that were evicted.
+    /// Evicted blocks.
     pub evictions: u64,
-    /// Steps.
+    /// Number of steps.
     pub steps: usize,
-    /// From the first arrival to the end of the last step, in seconds.
+    /// Seconds from the first arrival to the end of the last step.
     pub makespan: f64,
-    /// Share of all instances' time that was spent in steps.
+    /// Share of the instances' time that was spent in steps.
     pub utilisation: f64,
-    /// Requests in a step, on average over an instance's time.
+    /// Average number of requests in a step, over an instance's time.
     pub running: f64,
-    /// What requests waited.
+    /// Latencies of requests.
     pub latencies: Latencies,
 }
 
 impl InstanceReport {
-    /// Of one instance, with its own counts in `report`, or of all.
+    /// Returns the report of the requests that `is_served` selects.
     pub fn of(
         report: &Report,
         times: &Times,
         makespan: Nanoseconds,
         num_instances: usize,
-        is_here: impl Fn(usize) -> bool,
+        is_served: impl Fn(usize) -> bool,
     ) -> Self {
         let counting = || {
-            let here = move |&(index, _): &(usize, _)| is_here(index);
-            report.counting().enumerate().filter(here)
+            let selected = move |&(index, _): &(usize, _)| is_served(index);
+            report.counting().enumerate().filter(selected)
         };
         let requests: Vec<_> = counting().filter_map(|(i, request)| Some((i, request?))).collect();
         let sum = |count: fn(&crate::report::RequestReport) -> usize| -> usize {

@@ -1,18 +1,18 @@
-//! Ids of hash blocks, kept as runs: a trace numbers what is new in the order in which it appears,
-//! so that most ids follow the one before.
+//! Ids of hash blocks, stored as runs: a trace numbers new blocks in the order in which they
+//! appear, so that most ids are consecutive.
 
 use serde::{Deserialize, Serialize};
 
-/// Ids that follow each other.
+/// Consecutive ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
-    /// The first of them.
+    /// The first id.
     first: i64,
-    /// How many ids there are up to its end, those of the runs before included.
+    /// Number of ids up to its end, earlier runs included.
     end: u32,
 }
 
-/// A sequence of ids. Its size follows the number of runs.
+/// A sequence of ids. Its size grows with the number of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashIds {
     runs: Box<[Run]>,
@@ -24,18 +24,18 @@ impl HashIds {
         self.runs.last().map_or(0, |run| run.end as usize)
     }
 
-    /// Whether there is none.
+    /// Whether there is no id.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The id at a position below the length.
+    /// Returns the id at a position below the length.
     pub fn at(&self, position: usize) -> i64 {
         let run = self.run_at(position);
         self.runs[run].first + (position - self.start(run)) as i64
     }
 
-    /// All ids in their order.
+    /// Returns all ids in order.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
         (0..self.runs.len()).flat_map(|run| {
             let Run { first, end } = self.runs[run];
@@ -43,25 +43,25 @@ impl HashIds {
         })
     }
 
-    /// The largest id.
+    /// Returns the largest id.
     pub fn max(&self) -> Option<i64> {
         let last = |run: usize| self.at(self.runs[run].end as usize - 1);
         (0..self.runs.len()).map(last).max()
     }
 
-    /// How many ids from `position` on are those of another sequence at the same positions.
+    /// Returns how many ids from `position` on are equal to those of another sequence.
     pub fn num_equal(&self, other: &Self, position: usize) -> usize {
         let most = self.len().min(other.len());
         let mut at = position;
         while at < most && self.at(at) == other.at(at) {
-            // Both count up until the first of their runs ends.
+            // The ids are equal until the end of the shorter run.
             let ends = [self, other].map(|ids| ids.runs[ids.run_at(at)].end as usize);
             at = ends[0].min(ends[1]);
         }
         at.min(most).saturating_sub(position)
     }
 
-    /// The ids that are each `by` higher.
+    /// Returns the ids with `by` added to each.
     pub fn shifted(mut self, by: i64) -> Self {
         self.runs.iter_mut().for_each(|run| run.first += by);
         self
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_up_is_one_run() {
+    fn consecutive_ids_are_one_run() {
         let ids: HashIds = (7..700).chain([3, 4, i64::MAX]).collect();
         assert_eq!((ids.len(), ids.runs.len(), ids.max()), (696, 3, Some(i64::MAX)));
         assert_eq!([ids.at(0), ids.at(692), ids.at(693), ids.at(695)], [7, 699, 3, i64::MAX]);

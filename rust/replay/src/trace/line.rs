@@ -1,5 +1,5 @@
-//! Lines of traces: Mooncake's JSONL (FAST'25), Qwen-Bailian's, what a server records, and JSONL with
-//! token ids.
+//! Lines of traces: Mooncake's JSONL (FAST'25), Qwen-Bailian's, recordings of servers, and JSONL
+//! with token ids.
 
 use kvoxide_core::RetentionPriority;
 use serde_json::{Map, Value};
@@ -11,20 +11,20 @@ use super::request::{MAX_LENGTH, TraceRequest};
 use crate::conversation::Conversation;
 use crate::id_width::{MOONCAKE, QWEN_BAILIAN};
 
-/// What is wrong with a line.
+/// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}': ") })]
 pub struct LineError {
     /// The field at fault; empty for the line itself.
     pub field: String,
-    /// What is wrong and what is expected.
+    /// What is wrong, and what is expected.
     pub message: String,
 }
 
 impl TraceRequest {
     /// Reads one line: a JSON object with `output_length` and either `input_length` and
     /// `hash_ids`, or `prompt_token_ids`; `output_hash_ids`, `priority`, `ttl` and `timestamp` are
-    /// optional. Other fields are passed over.
+    /// optional. Other fields are ignored.
     pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
         let value: Value = serde_json::from_slice(line)
             .map_err(|error| wrong("", format!("not a JSON object: {error}")))?;
@@ -40,7 +40,7 @@ impl TraceRequest {
         Ok(Self {
             arrival: arrival(&fields),
             conversation: Conversation::of_line(&fields),
-            claim: claim(&fields)?,
+            priority: priority(&fields)?,
             prompt,
             output_length: output_length?,
             tokens_per_id: (has_ids && is_qwen_bailians(&fields)).then_some(QWEN_BAILIAN),
@@ -53,15 +53,15 @@ fn is_qwen_bailians(fields: &Map<String, Value>) -> bool {
     fields.contains_key("chat_id")
 }
 
-/// In microseconds, from milliseconds; in Qwen-Bailian's lines from seconds.
+/// Returns the time in microseconds. Lines have milliseconds, Qwen-Bailian's seconds.
 fn arrival(fields: &Map<String, Value>) -> Option<u64> {
     let unit = if is_qwen_bailians(fields) { 1e6 } else { 1e3 };
     let timestamp = fields.get("timestamp")?.as_f64()?;
     (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
 }
 
-/// What a line asks for the blocks of its request, if for anything.
-fn claim(fields: &Map<String, Value>) -> Result<Option<RetentionPriority>, LineError> {
+/// Returns the priority that a line sets for the blocks of its request.
+fn priority(fields: &Map<String, Value>) -> Result<Option<RetentionPriority>, LineError> {
     let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let (priority, ttl) = (given("priority"), given("ttl"));
     if priority.is_none() && ttl.is_none() {
@@ -174,18 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_claim_a_priority_for_a_time() {
-        let claimed = |fields: &str| {
+    fn a_line_may_set_a_priority_and_a_time_to_live() {
+        let read_priority = |fields: &str| {
             let line = format!(r#"{{"prompt_token_ids": [1], "output_length": 1{fields}}}"#);
-            TraceRequest::from_line(line.as_bytes()).map(|request| (request.claim, request.arrival))
+            TraceRequest::from_line(line.as_bytes())
+                .map(|request| (request.priority, request.arrival))
         };
-        assert_eq!(claimed(""), Ok((None, None)));
-        let claim = |priority, ttl| RetentionPriority::new(priority, ttl).ok();
+        assert_eq!(read_priority(""), Ok((None, None)));
+        let expected = |priority, ttl| RetentionPriority::new(priority, ttl).ok();
         assert_eq!(
-            claimed(r#", "priority": 80, "ttl": 1.5, "timestamp": 7"#),
-            Ok((claim(80, Some(1.5)), Some(7_000)))
+            read_priority(r#", "priority": 80, "ttl": 1.5, "timestamp": 7"#),
+            Ok((expected(80, Some(1.5)), Some(7_000)))
         );
-        assert_eq!(claimed(r#", "priority": 0, "ttl": null"#), Ok((claim(0, None), None)));
+        assert_eq!(read_priority(r#", "priority": 0, "ttl": null"#), Ok((expected(0, None), None)));
         for (fields, field) in [
             (r#", "priority": 101"#, "priority"),
             (r#", "priority": 50.5"#, "priority"),
@@ -193,7 +194,7 @@ mod tests {
             (r#", "priority": 80, "ttl": 0"#, "ttl"),
             (r#", "ttl": "long""#, "ttl"),
         ] {
-            assert_eq!(claimed(fields).expect_err(fields).field, field);
+            assert_eq!(read_priority(fields).expect_err(fields).field, field);
         }
     }
 
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_line_has_ids_of_what_was_generated() {
+    fn a_recorded_line_has_ids_of_the_output() {
         let request = read(
             r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1],
                 "output_hash_ids": [2]}"#,
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn qwen_bailians_lines_are_known_by_their_chat() {
+    fn lines_with_a_chat_id_are_qwen_bailians() {
         let request = read(
             r#"{"chat_id": 5, "parent_chat_id": -1, "timestamp": 2.5, "input_length": 20,
                 "output_length": 3, "type": "text", "turn": 1, "hash_ids": [0, 1]}"#,

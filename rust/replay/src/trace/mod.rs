@@ -15,19 +15,19 @@ pub use request::{MAX_LENGTH, TraceRequest};
 use crate::id_width::{IdWidths, MAX_WIDTH};
 use line::wrong;
 
-/// Requests in arrival order.
+/// The requests of a trace, in the order of their replay.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
     requests: Vec<TraceRequest>,
     id_widths: IdWidths,
-    /// Whether somebody said what an id stands for.
+    /// Whether the caller gave the tokens per id.
     is_width_given: bool,
     largest_id: i64,
     part: Part,
 }
 
-/// What is added to the ids (all of them at least 0) and times of the requests that are pushed now,
-/// and who served them.
+/// A part of a trace: the numbers that are added to ids and times of its requests, and the instance
+/// that served them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Part {
     first_id: i64,
@@ -36,7 +36,7 @@ struct Part {
 }
 
 impl Trace {
-    /// A trace whose ids stand for so many tokens each.
+    /// Returns an empty trace whose ids stand for `tokens_per_id` tokens.
     pub fn with_tokens_per_id(tokens_per_id: usize) -> Self {
         let id_widths = IdWidths::only(tokens_per_id);
         Self { id_widths, is_width_given: true, ..Self::default() }
@@ -47,7 +47,7 @@ impl Trace {
         &self.requests
     }
 
-    /// Adds a request. One that does not go with those before it is refused.
+    /// Adds a request, or returns an error if it contradicts earlier ones.
     pub fn push(&mut self, mut request: TraceRequest) -> Result<(), LineError> {
         let Part { first_id, delay, instance } = self.part;
         if matches!(request.prompt, Prompt::HashIds { .. }) {
@@ -66,8 +66,8 @@ impl Trace {
         Ok(())
     }
 
-    /// What is pushed from now on has ids of its own, came `delay` microseconds later than it says,
-    /// and was served by this instance.
+    /// Begins a part. Its requests share no ids with earlier ones, arrive `delay` microseconds
+    /// later than they say, and were served by `instance`.
     pub fn start_part(&mut self, delay: u64, instance: Option<u32>) {
         let has_ids = |request: &TraceRequest| request.prompt.num_ids() > 0;
         let first_id = match self.requests.iter().any(has_ids) {
@@ -77,23 +77,23 @@ impl Trace {
         self.part = Part { first_id, delay, instance };
     }
 
-    /// Puts the requests in the order of their arrival; those that arrived at the same time, or at
-    /// none, keep theirs.
+    /// Sorts the requests by arrival, those without a time first. The sort is stable.
     pub fn sort_by_arrival(&mut self) {
         self.requests.sort_by_key(|request| request.arrival);
     }
 
-    /// Forgets all requests but the first.
+    /// Keeps the first `num_requests` requests.
     pub fn truncate(&mut self, num_requests: usize) {
         self.requests.truncate(num_requests);
     }
 
-    /// How many tokens an id can stand for, as far as the requests tell.
+    /// Returns the numbers of tokens per id that are possible for the requests so far.
     pub fn id_widths(&self) -> IdWidths {
         self.id_widths
     }
 
-    /// How many tokens an id stands for; Mooncake's number where no request has ids.
+    /// Returns the tokens per id, Mooncake's number if no request has ids, or an error if several
+    /// numbers are possible.
     pub fn tokens_per_id(&self) -> Result<usize, LineError> {
         let IdWidths { least, most } = self.id_widths;
         let Some(width) = self.id_widths.chosen() else {
@@ -108,7 +108,7 @@ impl Trace {
         Ok(width)
     }
 
-    /// The widths that are possible with a request that has ids.
+    /// Returns the numbers of tokens per id that are possible with another request.
     fn widths_with(&self, request: &TraceRequest) -> Result<IdWidths, LineError> {
         let (length, num_ids) = (request.prompt.len(), request.prompt.num_ids());
         let of_format = request.tokens_per_id.filter(|_| !self.is_width_given);
@@ -136,7 +136,7 @@ fn contradiction(widths: IdWidths, length: usize, num_ids: usize) -> String {
     format!("has {num_ids} ids; {length} tokens need {widths}")
 }
 
-/// Ids of the output begin where those of the prompt end, and end with it.
+/// Checks that ids of the output end with it.
 fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), LineError> {
     let Prompt::HashIds { length, num_output_ids: Some(count), .. } = request.prompt else {
         return Ok(());
@@ -159,7 +159,7 @@ fn largest_id(request: &TraceRequest) -> i64 {
     }
 }
 
-/// Tokens are numbers of 64 bits.
+/// Checks that the tokens of an id are numbers of 64 bits.
 fn check_id(id: i64, width: usize) -> Result<(), LineError> {
     let limit = i64::MAX / width as i64;
     match id < limit {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_requests_of_a_trace_tell_how_many_tokens_an_id_stands_for() {
+    fn the_requests_of_a_trace_determine_the_tokens_per_id() {
         let mut trace = Trace::default();
         assert_eq!(trace.tokens_per_id(), Ok(512));
         trace.push(of_ids(300, 0..5)).expect("the first");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_requests_do_not_tell_has_to_be_said() {
+    fn tokens_per_id_that_requests_leave_open_have_to_be_given() {
         let mut trace = Trace::default();
         trace.push(of_ids(600, 0..1)).expect("one id");
         let unknown = trace.tokens_per_id().expect_err("600 or more");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_may_say_what_ids_stand_for() {
+    fn a_format_may_determine_the_tokens_per_id() {
         let of_format = || TraceRequest { tokens_per_id: Some(16), ..of_ids(20, 0..2) };
         let mut trace = Trace::default();
         trace.push(of_format()).expect("ids of 16 tokens");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_ids_and_times_of_their_own() {
+    fn parts_have_their_own_ids_and_times() {
         let mut trace = Trace::with_tokens_per_id(16);
         let at = |arrival| TraceRequest { arrival: Some(arrival), ..of_ids(40, 0..3) };
         trace.start_part(0, None);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_output_end_with_it() {
+    fn output_ids_end_with_the_output() {
         let request = |output_length, count: i64| TraceRequest {
             prompt: Prompt::HashIds {
                 length: 20,

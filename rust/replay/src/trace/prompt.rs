@@ -1,21 +1,21 @@
-//! The prompt of a request, and what is known of the tokens that it generates.
+//! The prompt of a request, and its known output tokens.
 
 use serde::{Deserialize, Serialize};
 
 use super::ids::HashIds;
 
-/// A prompt, as the trace gives it.
+/// A prompt in the form that the trace has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
-    /// Token `t` is `hash_ids[t / w] * w + t % w`, where an id stands for `w` tokens, so that equal
-    /// ids are equal tokens at every block size.
+    /// Ids of `w` tokens each. Token `t` is `hash_ids[t / w] * w + t % w`, so that equal ids are
+    /// equal tokens at every block size.
     HashIds {
         /// Number of tokens.
         length: usize,
-        /// One id per `w` tokens of the prompt, then those of the output, where they are known.
+        /// One id per `w` tokens of the prompt, then those of the output, if they are known.
         hash_ids: HashIds,
-        /// How many of them stand for generated tokens alone, if the trace tells these at all.
-        /// Generated tokens in the last block of the prompt have its id then.
+        /// How many of the ids have only output tokens, if the trace knows the output. Output
+        /// tokens in the last block of the prompt have its id then.
         num_output_ids: Option<usize>,
     },
     /// The token ids themselves.
@@ -23,7 +23,7 @@ pub enum Prompt {
 }
 
 impl Prompt {
-    /// Of ids that say nothing of the output.
+    /// Returns a prompt of ids with unknown output.
     pub fn of_ids(length: usize, hash_ids: impl IntoIterator<Item = i64>) -> Self {
         Self::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids: None }
     }
@@ -41,7 +41,7 @@ impl Prompt {
         self.len() == 0
     }
 
-    /// Number of ids that its tokens have.
+    /// Number of ids of the prompt's tokens.
     pub fn num_ids(&self) -> usize {
         match self {
             Self::HashIds { hash_ids, num_output_ids, .. } => {
@@ -51,8 +51,7 @@ impl Prompt {
         }
     }
 
-    /// Tokens that are known, those of the prompt and what is generated behind them, where an id
-    /// stands for `tokens_per_id`.
+    /// Returns the number of known tokens, those of the prompt and of the output.
     pub fn num_known(&self, tokens_per_id: usize) -> usize {
         match self {
             Self::HashIds { length, hash_ids, num_output_ids: Some(_) } => {
@@ -62,7 +61,7 @@ impl Prompt {
         }
     }
 
-    /// The token at a position that is known, where an id stands for `tokens_per_id`.
+    /// Returns the known token at a position.
     pub fn token(&self, position: usize, tokens_per_id: usize) -> i64 {
         match self {
             Self::HashIds { hash_ids, .. } => {
@@ -73,7 +72,7 @@ impl Prompt {
         }
     }
 
-    /// Calls `take` with each of the first `num_tokens` tokens, which are known.
+    /// Calls `take` with each of the first `num_tokens` known tokens.
     pub fn each(&self, num_tokens: usize, tokens_per_id: usize, mut take: impl FnMut(i64)) {
         match self {
             Self::Tokens(tokens) => tokens[..num_tokens].iter().copied().for_each(take),
@@ -89,7 +88,8 @@ impl Prompt {
         }
     }
 
-    /// How many tokens from `start` on, and before `end`, are those of another prompt.
+    /// Returns the first position from `start` on where the tokens differ from another prompt's, at
+    /// most `end`.
     pub fn common_end(
         &self,
         other: &Self,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_behind_the_prompt_are_those_of_what_is_generated() {
+    fn ids_behind_the_prompt_are_those_of_the_output() {
         let hash_ids = [4, 5, 9].into_iter().collect();
         let prompt = Prompt::HashIds { length: 6, hash_ids, num_output_ids: Some(1) };
         assert_eq!((prompt.len(), prompt.num_ids(), prompt.num_known(4)), (6, 2, 12));

@@ -12,43 +12,42 @@ pub const MAX_LENGTH: usize = 1 << 28;
 /// One request of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRequest {
-    /// When it arrived, in microseconds, where the trace says it.
+    /// Time of arrival in microseconds, if the trace has it.
     pub arrival: Option<u64>,
-    /// The conversation that it belongs to, where the trace says it.
+    /// The conversation, if the trace has it.
     pub conversation: Option<Conversation>,
-    /// Its prompt.
+    /// The prompt.
     pub prompt: Prompt,
-    /// Tokens it generates.
+    /// Tokens of the output.
     pub output_length: usize,
-    /// What it asks for its blocks.
-    pub claim: Option<RetentionPriority>,
-    /// What its ids stand for, where its format says it.
+    /// The priority of its blocks, if it sets one.
+    pub priority: Option<RetentionPriority>,
+    /// Tokens per id, if the format of the trace determines them.
     pub tokens_per_id: Option<usize>,
-    /// The instance that served it, from 0, where it was recorded.
+    /// The instance that served it, from 0, if that was recorded.
     pub instance: Option<u32>,
 }
 
 impl TraceRequest {
-    /// A prompt that arrives at no special time.
+    /// Returns a request without a time.
     pub fn of_prompt(prompt: Prompt, output_length: usize) -> Self {
         Self {
             arrival: None,
             conversation: None,
             prompt,
             output_length,
-            claim: None,
+            priority: None,
             tokens_per_id: None,
             instance: None,
         }
     }
 
-    /// A prompt of tokens that arrives at no special time.
+    /// Returns a request with a prompt of tokens and without a time.
     pub fn of_tokens(tokens: Vec<i64>, output_length: usize) -> Self {
         Self::of_prompt(Prompt::Tokens(tokens), output_length)
     }
 
-    /// Tokens that are known, of the prompt and of what it generates, where an id stands for
-    /// `tokens_per_id`; others are like no other token.
+    /// Returns the number of known prompt and output tokens. All other tokens are unique.
     pub fn num_known_tokens(&self, tokens_per_id: usize) -> usize {
         self.prompt.num_known(tokens_per_id).min(self.prompt.len() + self.output_length)
     }

@@ -1,4 +1,4 @@
-//! Small traces over time, whose moments are known.
+//! Small traces over time, with known times.
 
 use kvoxide_core::{GroupSpec, Policy, Size};
 use kvoxide_replay::clock::{Nanoseconds, RequestTimes, StepTime};
@@ -22,7 +22,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     }
 }
 
-/// 10 ms for every step, and 1 ms for each prefilled token.
+/// A step takes 10 ms, and 1 ms for each prefilled token.
 fn serving() -> Serving {
     Serving {
         step_time: StepTime { base: 10e-3, prefill: 1e-3, context: 0.0, running: 0.0 },
@@ -36,7 +36,7 @@ fn with_routing(instances: usize, routing: Routing) -> Serving {
     Serving { instances, routing, ..serving() }
 }
 
-/// Of (arrival in milliseconds, first token, prompt length, output length).
+/// Returns a trace of (arrival in milliseconds, first token, prompt length, output length).
 fn trace(requests: &[(u64, i64, usize, usize)]) -> Trace {
     let mut trace = Trace::default();
     for &(arrival, first, length, output_length) in requests {
@@ -52,7 +52,7 @@ fn play(trace: &Trace, settings: &Settings, serving: &Serving) -> (Report, Serve
     serve(trace, settings, serving, &Control::default()).expect("settings that can work")
 }
 
-/// Arrival, first and last token in milliseconds.
+/// Returns the times of arrival, first and last token in milliseconds.
 fn moments(served: &Served) -> Vec<(u64, u64, u64)> {
     let in_milliseconds = |times: &RequestTimes| {
         let first = times.first_token.expect("a token");
@@ -65,8 +65,9 @@ fn moments(served: &Served) -> Vec<(u64, u64, u64)> {
 fn a_request_waits_for_the_step_that_runs_when_it_arrives() {
     let trace = trace(&[(0, 0, 20, 3), (5, 100, 10, 2)]);
     let (report, served) = play(&trace, &settings(&[GroupSpec::full(16)], Some(50)), &serving());
-    // Steps: 20 tokens until 30 ms; a decode and 10 tokens until 50; two decodes until 60, the
-    // first request's last token and the second's; what takes the slots of both, until 70.
+    // The first step computes 20 tokens until 30 ms; the second a decode and 10 tokens until 50;
+    // the third two decodes until 60, with the last tokens of both; the fourth fills their slots
+    // until 70.
     assert_eq!(moments(&served), [(0, 30, 60), (5, 50, 60)]);
     assert_eq!(report.steps, 4);
     assert_eq!(served.all.makespan, 0.070);
@@ -82,7 +83,7 @@ fn a_long_prompt_takes_several_steps_and_a_hit_shortens_it() {
     // 64 tokens and 36, in two steps; then 4 of 100, in one.
     assert_eq!(moments(&served), [(0, 120, 120), (1000, 1014, 1014)]);
     assert_eq!(report.requests[1].hit_tokens, Some(96));
-    // The idle time between them takes no steps, but counts.
+    // The idle time between them has no steps, but counts.
     assert_eq!(report.steps, 5);
     let busy = served.all.utilisation * served.all.makespan;
     assert!((busy - (0.120 + 0.010 + 0.014 + 0.010)).abs() < 1e-9, "{busy}");
@@ -107,12 +108,12 @@ fn time_can_be_compressed() {
 }
 
 #[test]
-fn in_a_full_house_a_request_arrives_when_another_has_left() {
+fn at_the_limit_a_request_arrives_when_another_has_ended() {
     let trace = trace(&[(0, 0, 20, 1), (0, 100, 20, 1), (0, 200, 20, 1)]);
     let settings = Settings { concurrency: 2, ..settings(&[GroupSpec::full(16)], Some(50)) };
     let full = Serving { arrivals: Arrivals::Full, ..serving() };
     let (_, served) = play(&trace, &settings, &full);
-    // Both prompts until 50 ms, their tokens' slots until 60; then the third.
+    // Both prompts are computed until 50 ms, their tokens' slots until 60; then the third begins.
     assert_eq!(moments(&served), [(0, 50, 50), (0, 50, 50), (60, 90, 90)]);
 }
 
@@ -128,7 +129,7 @@ fn a_preempted_request_waits_longer_for_its_next_token() {
 }
 
 #[test]
-fn a_trace_without_times_cannot_be_played_by_them() {
+fn a_trace_without_times_cannot_be_replayed_by_them() {
     let mut trace = Trace::default();
     trace.push(TraceRequest::of_tokens(vec![1], 1)).expect("tokens");
     let settings = settings(&[GroupSpec::full(16)], Some(50));
@@ -150,7 +151,7 @@ fn a_bound_is_for_one_instance() {
 }
 
 #[test]
-fn each_instance_has_a_pool_of_its_own() {
+fn each_instance_has_its_own_pool() {
     let twice = [(0, 0, 40, 1), (500, 0, 40, 1), (1000, 0, 40, 1)];
     let settings = settings(&[GroupSpec::full(16)], Some(50));
     let (report, served) = play(&trace(&twice), &settings, &with_routing(2, Routing::RoundRobin));
@@ -163,7 +164,7 @@ fn each_instance_has_a_pool_of_its_own() {
 }
 
 #[test]
-fn a_prefix_router_goes_where_the_prefix_is_unless_the_load_is_too_high() {
+fn a_prefix_router_follows_the_prefix_unless_the_load_is_too_high() {
     let prefix = |overlap| with_routing(2, Routing::Prefix { overlap });
     let settings = settings(&[GroupSpec::full(16)], Some(50));
     // The last two share a prefix; the third comes while the first still runs.
@@ -182,7 +183,7 @@ fn the_least_loaded_instance_is_not_the_one_that_runs() {
     assert_eq!(play(&trace, &settings, &least).1.instance_of, [0, 1, 1]);
 }
 
-/// A scheduler with room for everything and nothing to hit, in the simplest way; first tokens.
+/// Returns the times of first tokens by a naive scheduler with blocks for all and without hits.
 fn plain(requests: &[(u64, usize, usize)], concurrency: usize, budget: usize) -> Vec<u64> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|&request| requests[request].0);

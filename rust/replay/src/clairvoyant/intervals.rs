@@ -1,113 +1,116 @@
-//! Goes through a schedule: what every request could hit, what of that has to wait in the pool
-//! and how long, and how much room there is.
+//! The intervals of a schedule in which free prefixes have to stay cached to be hit, and the blocks
+//! that are free meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::prefixes::Prefixes;
-use super::rules::HitRules;
+use super::blocks_in_use::{BlocksInUse, Holding};
+use super::hit_rules::HitRules;
+use super::prefix_numbers::Prefixes;
 use super::schedule::{Event, Schedule};
+use super::selection::ReuseInterval;
 use super::tables::{Progress, Table};
-use super::usage::{Holding, Usage};
-use super::waits::Wait;
 use crate::tokens::HashSizes;
 use crate::trace::Trace;
 
-/// What a schedule is a schedule of.
+/// What belongs to a schedule.
 #[derive(Debug)]
-pub struct Plan<'a> {
-    /// The trace that was played.
+pub struct BoundInput<'a> {
+    /// The trace.
     pub trace: &'a Trace,
-    /// Its hashes.
+    /// Sizes of its hashes.
     pub hash_sizes: HashSizes,
     /// Blocks of the pool, the null block included.
     pub num_blocks: usize,
-    /// What the groups hold.
+    /// The block tables of the groups.
     pub tables: Vec<Table>,
-    /// What they hit.
+    /// The rules for hits.
     pub rules: HitRules,
-    /// Which requests' hits count.
+    /// Whether each request counts.
     pub counts: Vec<bool>,
 }
 
-/// What a schedule leaves to decide.
+/// The intervals of a schedule.
 #[derive(Debug)]
-pub struct Swept {
-    /// What is hit if it waits.
-    pub waits: Vec<Wait>,
-    /// The most units that can wait after each step's allocation.
-    pub room: Vec<usize>,
-    /// Tokens that each request hits if nothing is evicted; `None` where its hits do not count.
+pub struct Intervals {
+    /// The units that are hit if they stay cached.
+    pub intervals: Vec<ReuseInterval>,
+    /// The most free units that the pool holds after the allocation of each step.
+    pub capacity: Vec<usize>,
+    /// Tokens that each request hits if nothing is evicted; `None` for requests that do not count.
     pub reachable: Vec<Option<usize>>,
 }
 
-/// Goes through a schedule; `None` if that was cancelled.
-pub fn sweep(plan: &Plan<'_>, schedule: &Schedule, cancelled: &AtomicBool) -> Option<Swept> {
-    let mut sweep = Sweep::new(plan);
+/// Returns the intervals of a schedule, or `None` if the run was cancelled.
+pub fn find(
+    input: &BoundInput<'_>,
+    schedule: &Schedule,
+    cancelled: &AtomicBool,
+) -> Option<Intervals> {
+    let mut scan = ScheduleScan::new(input);
     for &event in schedule.events() {
         if event == Event::StepAllocated && cancelled.load(Ordering::Relaxed) {
             return None;
         }
-        sweep.play(event);
+        scan.apply(event);
     }
-    Some(sweep.swept)
+    Some(scan.found)
 }
 
-/// A prefix, named by its last unit.
+/// A prefix, represented by its last unit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unit {
-    /// Running requests that have computed it.
+    /// Running requests that have computed the unit.
     num_users: u32,
-    /// When it was in use or hit for the last time, in allocated steps; `None` if it was never
-    /// computed.
+    /// The allocated step of its last use or hit; `None` if it was never computed.
     used_at: Option<u32>,
-    /// Whether a state was there at its end.
+    /// Whether a state existed at its end.
     has_state: bool,
 }
 
-/// A request that runs or was preempted.
-struct Active {
+/// A running or preempted request.
+struct ActiveRequest {
     prefixes: Vec<u32>,
     num_prompt_tokens: usize,
     num_known_tokens: usize,
-    /// Units of its known tokens that it has computed.
+    /// Computed units of its known tokens.
     num_units: usize,
     holding: Holding,
 }
 
-struct Sweep<'a> {
-    plan: &'a Plan<'a>,
+struct ScheduleScan<'a> {
+    input: &'a BoundInput<'a>,
     prefixes: Prefixes,
     units: Vec<Unit>,
-    usage: Usage,
-    requests: Vec<Option<Active>>,
-    /// Steps allocated so far.
+    usage: BlocksInUse,
+    requests: Vec<Option<ActiveRequest>>,
+    /// Number of steps allocated so far.
     now: u32,
-    swept: Swept,
+    found: Intervals,
 }
 
-impl<'a> Sweep<'a> {
-    fn new(plan: &'a Plan<'a>) -> Self {
-        let num_requests = plan.trace.requests().len();
+impl<'a> ScheduleScan<'a> {
+    fn new(input: &'a BoundInput<'a>) -> Self {
+        let num_requests = input.trace.requests().len();
         Self {
-            plan,
-            prefixes: Prefixes::new(plan.hash_sizes, plan.rules.unit),
+            input,
+            prefixes: Prefixes::new(input.hash_sizes, input.rules.unit),
             units: Vec::new(),
-            usage: Usage::new(plan.tables.clone(), plan.rules.unit),
+            usage: BlocksInUse::new(input.tables.clone(), input.rules.unit),
             requests: std::iter::repeat_with(|| None).take(num_requests).collect(),
             now: 0,
-            swept: Swept {
-                waits: Vec::new(),
-                room: Vec::new(),
-                reachable: plan.counts.iter().map(|counts| counts.then_some(0)).collect(),
+            found: Intervals {
+                intervals: Vec::new(),
+                capacity: Vec::new(),
+                reachable: input.counts.iter().map(|counts| counts.then_some(0)).collect(),
             },
         }
     }
 
-    fn play(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Admitted { request, num_tokens } => {
                 if self.requests[request as usize].is_none() {
-                    self.arrive(request as usize);
+                    self.admit(request as usize);
                 }
                 self.extend(request as usize, num_tokens as usize);
             }
@@ -127,38 +130,38 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// A request is admitted for the first time.
-    fn arrive(&mut self, request: usize) {
-        let known = &self.plan.trace.requests()[request];
+    /// Admits a request for the first time.
+    fn admit(&mut self, request: usize) {
+        let known = &self.input.trace.requests()[request];
         let prefixes = self.prefixes.of_request(known);
         let num_prompt_tokens = known.prompt.len();
         self.units.resize(self.prefixes.len(), Unit::default());
-        self.usage.learn(self.prefixes.len());
-        if self.plan.counts[request] && self.plan.rules.is_cacheable {
+        self.usage.resize(self.prefixes.len());
+        if self.input.counts[request] && self.input.rules.is_cacheable {
             self.look_up(request, &prefixes, num_prompt_tokens - 1);
         }
-        self.requests[request] = Some(Active {
+        self.requests[request] = Some(ActiveRequest {
             prefixes,
             num_prompt_tokens,
-            num_known_tokens: known.num_known_tokens(self.plan.hash_sizes.tokens_per_id),
+            num_known_tokens: known.num_known_tokens(self.input.hash_sizes.tokens_per_id),
             num_units: 0,
             holding: Holding::new(),
         });
     }
 
     fn look_up(&mut self, request: usize, prefixes: &[u32], max_length: usize) {
-        let rules = &self.plan.rules;
+        let rules = &self.input.rules;
         let num_units = self.longest_hit(&prefixes[..max_length / rules.unit]);
         let num_tokens = (num_units * rules.unit).max(rules.num_free_tokens(max_length));
-        self.swept.reachable[request] = Some(num_tokens);
+        self.found.reachable[request] = Some(num_tokens);
         if rules.cost.is_some() {
-            self.wait_for(request as u32, &prefixes[..num_units]);
+            self.add_intervals(request as u32, &prefixes[..num_units]);
         }
     }
 
-    /// Units of the longest hit in a pool that never evicts.
+    /// Returns the units of the longest hit in a pool that never evicts.
     fn longest_hit(&self, prefixes: &[u32]) -> usize {
-        let rules = &self.plan.rules;
+        let rules = &self.input.rules;
         let unit = |&prefix: &u32| self.units[prefix as usize];
         let num_seen = prefixes.iter().take_while(|prefix| unit(prefix).used_at.is_some()).count();
         let is_hit = |&num_units: &usize| {
@@ -169,29 +172,29 @@ impl<'a> Sweep<'a> {
         (1..=num_seen).rev().find(is_hit).unwrap_or(0)
     }
 
-    /// A request that is admitted now hits these prefixes if they waited since they were last used.
-    fn wait_for(&mut self, request: u32, prefixes: &[u32]) {
-        let first = self.swept.waits.len();
+    /// Adds the intervals from the last use of prefixes to their hit by a request now.
+    fn add_intervals(&mut self, request: u32, prefixes: &[u32]) {
+        let first = self.found.intervals.len();
         for &prefix in prefixes {
             let unit = &mut self.units[prefix as usize];
             let Some(from) = unit.used_at.replace(self.now) else { continue };
             if unit.num_users > 0 {
                 continue;
             }
-            match self.swept.waits[first..].last_mut() {
+            match self.found.intervals[first..].last_mut() {
                 Some(last) if last.from == from => last.num_units += 1,
                 _ => {
-                    let wait = Wait { from, until: self.now, request, num_units: 1 };
-                    self.swept.waits.push(wait);
+                    let interval = ReuseInterval { from, until: self.now, request, num_units: 1 };
+                    self.found.intervals.push(interval);
                 }
             }
         }
     }
 
-    /// A request has slots for `num_tokens`.
+    /// Gives a request slots for `num_tokens`.
     fn extend(&mut self, request: usize, num_tokens: usize) {
         let Some(active) = &mut self.requests[request] else { return };
-        let rules = &self.plan.rules;
+        let rules = &self.input.rules;
         let num_units = num_tokens.min(active.num_known_tokens) / rules.unit;
         for &prefix in &active.prefixes[active.num_units.min(num_units)..num_units] {
             let unit = &mut self.units[prefix as usize];
@@ -204,18 +207,18 @@ impl<'a> Sweep<'a> {
             self.units[active.prefixes[num_units - 1] as usize].has_state = true;
         }
         if rules.cost.is_some() {
-            let Active { num_prompt_tokens, num_known_tokens, .. } = *active;
-            // Decode steps inside a hash block are not in the schedule.
+            let ActiveRequest { num_prompt_tokens, num_known_tokens, .. } = *active;
+            // The schedule has no decode steps inside a hash block.
             let at_most = match num_tokens < num_prompt_tokens {
                 true => num_tokens,
-                false => num_tokens.next_multiple_of(self.plan.hash_sizes.block_size),
+                false => num_tokens.next_multiple_of(self.input.hash_sizes.block_size),
             };
             let progress = Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens };
             self.usage.hold(&mut active.holding, &active.prefixes, progress);
         }
     }
 
-    fn release(&mut self, mut active: Active) -> Active {
+    fn release(&mut self, mut active: ActiveRequest) -> ActiveRequest {
         for &prefix in &active.prefixes[..active.num_units] {
             let unit = &mut self.units[prefix as usize];
             unit.num_users -= 1;
@@ -227,10 +230,10 @@ impl<'a> Sweep<'a> {
     }
 
     fn end_step(&mut self) {
-        if let Some(cost) = self.plan.rules.cost {
-            let num_usable = self.plan.num_blocks - 1;
+        if let Some(cost) = self.input.rules.cost {
+            let num_usable = self.input.num_blocks - 1;
             let num_free = num_usable.saturating_sub(self.usage.num_blocks());
-            self.swept.room.push(cost.num_units(num_free));
+            self.found.capacity.push(cost.num_units(num_free));
         }
         self.now += 1;
     }

@@ -1,4 +1,4 @@
-//! Runs of small traces whose outcome is known.
+//! Runs of small traces with known outcomes.
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::trace::TraceRequest;
@@ -17,7 +17,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     }
 }
 
-/// A trace of (first token, prompt length, output length); tokens count up from the first.
+/// Returns a trace of (first token, prompt length, output length) with consecutive tokens.
 fn trace(requests: &[(i64, usize, usize)]) -> Trace {
     let request = |&(first, length, output_length): &(i64, usize, usize)| {
         TraceRequest::of_tokens((first..first + length as i64).collect(), output_length)
@@ -53,7 +53,7 @@ fn every_generated_token_takes_a_slot() {
 }
 
 #[test]
-fn a_request_that_cannot_fit_is_rejected_and_the_others_go_on() {
+fn a_request_that_cannot_fit_is_rejected_and_the_others_continue() {
     let trace = trace(&[(0, 40, 1), (100, 400, 1), (0, 40, 1), (500, 60, 100)]);
     let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(6)));
     assert_eq!(hits(&report), [Some(0), None, Some(32), None]);

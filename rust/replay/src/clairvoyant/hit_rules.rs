@@ -1,31 +1,31 @@
-//! What can be hit, and what it costs to let it wait.
+//! Which prefixes can be hit, and how many blocks they take while they are not in use.
 
 use kvoxide_core::group::{Group, Head};
 use kvoxide_core::{Manager, Size};
 
 use super::tables::{Table, tables};
 
-/// What a manager's groups need of a hit. Sizes in tokens.
+/// The rules for hits of a manager's groups. Sizes in tokens.
 #[derive(Clone, Debug)]
 pub struct HitRules {
-    /// The shortest stretch of a prefix that can be hit by itself; prefixes are counted in it.
+    /// The unit in which prefixes are counted: the smallest part of a prefix that can be hit.
     pub unit: usize,
-    /// Hits are multiples of this, itself one of the unit.
+    /// Tokens of which the length of a hit is a multiple; a multiple of the unit.
     pub alignment: usize,
     /// Whether a hit needs a state at its end.
     pub needs_state: bool,
-    /// Whether there can be states inside chunks.
+    /// Whether the worker exports states from inside a chunk.
     pub exports_states: bool,
-    /// Whether anything is cached.
+    /// Whether any group caches blocks.
     pub is_cacheable: bool,
-    /// What waiting prefixes cost; `None` where no group needs whole prefixes.
+    /// What cached prefixes cost; `None` if no group needs whole prefixes.
     pub cost: Option<Cost>,
-    /// The chunks of models that have no other groups to hit: what lies before the chunk of the
-    /// next token counts as hit, cached or not.
+    /// Chunk and block size of each group, in models that cache only chunked groups. In these,
+    /// tokens before the chunk of the next token count as hit, cached or not.
     chunks: Vec<(Head, usize)>,
 }
 
-/// What prefixes cost that wait in the pool.
+/// The cost of cached prefixes, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     units_per_block: usize,
@@ -33,7 +33,7 @@ pub struct Cost {
 }
 
 impl HitRules {
-    /// The rules of a manager's groups.
+    /// Returns the rules of a manager's groups.
     pub fn of(manager: &Manager) -> Self {
         let cacheable = || manager.groups().iter().filter(|group| group.is_cacheable);
         let exports = |group: &Group| {
@@ -61,7 +61,7 @@ impl HitRules {
         }
     }
 
-    /// Tokens of a prompt that count as hit though nothing is cached.
+    /// Returns the tokens of a prompt that count as hit although nothing is cached.
     pub fn num_free_tokens(&self, max_length: usize) -> usize {
         let skipped = |&(head, block_size): &(Head, usize)| {
             head.num_skipped_tokens(max_length) / block_size * block_size
@@ -71,21 +71,21 @@ impl HitRules {
 }
 
 impl Cost {
-    /// The most units that can wait in so many blocks.
+    /// Returns the most units of prefixes that fit `num_blocks` blocks.
     pub fn num_units(self, num_blocks: usize) -> usize {
         num_blocks * self.units_per_block / self.num_groups
     }
 }
 
-/// The block size of those groups that need whole prefixes, and their number. Where they have
-/// several sizes, those that need most blocks for a prefix; the others are taken to cost nothing.
+/// Returns the block size and the number of the groups that need whole prefixes. Of several sizes,
+/// those count that take most blocks per token; the others are assumed to cost nothing.
 fn costly_block_size(tables: &[Table]) -> Option<(usize, usize)> {
     let closed = || tables.iter().filter(|table| table.holds_prefixes());
     let num_groups = |block_size: usize| -> usize {
         closed().filter(|table| table.block_size == block_size).map(|table| table.num_groups).sum()
     };
     let sizes = closed().map(|table| (table.block_size, num_groups(table.block_size)));
-    // Blocks per token, compared without fractions.
+    // Compares blocks per token without fractions.
     sizes.max_by(|a, b| (a.1 * b.0).cmp(&(b.1 * a.0)))
 }
 

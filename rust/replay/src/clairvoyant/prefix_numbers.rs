@@ -1,40 +1,40 @@
-//! Prefixes of prompts, and of what is known behind them, by number: equal prefixes have the same one.
+//! Numbers for the prefixes of known tokens: equal prefixes have the same number.
 //!
-//! The numbers of a prompt that begins as no other count up, so that most prefixes are found beside
-//! the one before; only where prompts part, they are looked up.
+//! The prefixes of a new prompt get consecutive numbers. A map is needed only where prompts
+//! diverge.
 
 use std::collections::HashMap;
 
 use crate::tokens::{HashChain, HashSizes};
 use crate::trace::TraceRequest;
 
-/// Hashes of a run have 16 bytes, and each stands for all tokens up to it.
+/// A hash of 16 bytes over all tokens of a prefix.
 type Name = [u64; 2];
 
-/// The numbers of all prefixes seen so far that are whole units long.
+/// The numbers of all prefixes seen so far whose length is a multiple of the unit.
 #[derive(Debug)]
 pub struct Prefixes {
     sizes: HashSizes,
     /// Tokens per unit, a multiple of the hash block size.
     unit: usize,
-    /// By number.
+    /// The names by number.
     names: Vec<Name>,
-    /// Those whose number does not follow that of the prefix before.
+    /// Prefixes whose number does not follow that of the next shorter prefix.
     branches: HashMap<Name, u32>,
 }
 
 impl Prefixes {
-    /// No prefix yet.
+    /// Returns an empty set of numbers.
     pub fn new(sizes: HashSizes, unit: usize) -> Self {
         Self { sizes, unit, names: Vec::new(), branches: HashMap::new() }
     }
 
-    /// How many there are; their numbers are below.
+    /// Number of prefixes, which is also the next free number.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// The numbers of the prefixes of a request's known tokens, of one unit, two and so on.
+    /// Returns the numbers of the prefixes of a request's known tokens, the shortest first.
     pub fn of_request(&mut self, request: &TraceRequest) -> Vec<u32> {
         let per_unit = self.unit / self.sizes.block_size;
         let num_known = request.num_known_tokens(self.sizes.tokens_per_id);

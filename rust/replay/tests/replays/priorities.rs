@@ -1,17 +1,17 @@
-//! Requests of a trace that claim a retention priority.
+//! Requests of a trace that set a retention priority.
 
 use kvoxide_core::{GroupSpec, Policy, RetentionPriority};
 use kvoxide_replay::scheduler::{Control, Settings, run};
 use kvoxide_replay::trace::{Trace, TraceRequest};
 
-/// Tokens that each request hits: one prompt of 64 tokens first and last, others between, a request
-/// a second.
-fn hits(policy: Policy, claim: Option<RetentionPriority>) -> Vec<Option<usize>> {
+/// Returns the tokens that each request hits: the same prompt of 64 tokens first and last, others
+/// between, one request per second.
+fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize>> {
     let mut trace = Trace::default();
     for i in 0..40_i64 {
         let first = if i == 0 || i == 39 { 0 } else { i * 1_000 };
         let request = TraceRequest {
-            claim: claim.filter(|_| i == 0),
+            priority: priority.filter(|_| i == 0),
             arrival: Some(i as u64 * 1_000_000),
             ..TraceRequest::of_tokens((first..first + 64).collect(), 1)
         };
@@ -31,20 +31,20 @@ fn hits(policy: Policy, claim: Option<RetentionPriority>) -> Vec<Option<usize>> 
 }
 
 #[test]
-fn a_claim_keeps_a_prompt_for_its_time() {
-    let last = |policy: Policy, claim: Option<(i64, Option<f64>)>| {
-        let claim =
-            claim.map(|(priority, ttl)| RetentionPriority::new(priority, ttl).expect("a claim"));
-        hits(policy, claim)[39]
+fn a_priority_keeps_a_prompt_for_its_time_to_live() {
+    let last = |policy: Policy, priority: Option<(i64, Option<f64>)>| {
+        let priority = priority
+            .map(|(priority, ttl)| RetentionPriority::new(priority, ttl).expect("a priority"));
+        hits(policy, priority)[39]
     };
-    for (claim, expected) in [
+    for (priority, expected) in [
         (None, 0),
         (Some((80, None)), 60),
         (Some((80, Some(100.0))), 60),
         (Some((80, Some(5.0))), 0),
         (Some((20, None)), 0),
     ] {
-        assert_eq!(last(Policy::adaptive(), claim), Some(expected), "{claim:?}");
-        assert_eq!(last(Policy::default(), claim), Some(0), "has no effect: {claim:?}");
+        assert_eq!(last(Policy::adaptive(), priority), Some(expected), "{priority:?}");
+        assert_eq!(last(Policy::default(), priority), Some(0), "has no effect: {priority:?}");
     }
 }

@@ -1,20 +1,21 @@
-//! The counts of a histogram, as they travel between processes.
+//! The counts of a histogram in serialized form.
 
 use hdrhistogram::{Histogram, RecordError};
 use serde::{Deserialize, Serialize};
 
-/// Values that occurred, as exact as the histogram has them, and how often.
+/// Values, at the histogram's precision, and how often they occurred.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts(Vec<(u64, u64)>);
+pub struct HistogramCounts(Vec<(u64, u64)>);
 
-impl Counts {
-    /// Of a histogram.
+impl HistogramCounts {
+    /// Returns the counts of a histogram.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let values = histogram.iter_recorded();
         Self(values.map(|at| (at.value_iterated_to(), at.count_at_value())).collect())
     }
 
-    /// Counts them in a histogram of the same bounds and digits. Refuses values beyond its bounds.
+    /// Adds the counts to a histogram of the same bounds and digits. Values beyond its bounds are
+    /// an error.
     pub fn record(&self, histogram: &mut Histogram<u64>) -> Result<(), RecordError> {
         self.0.iter().try_for_each(|&(value, count)| histogram.record_n(value, count))
     }
@@ -34,15 +35,15 @@ mod tests {
                 counted.saturating_record(value);
             }
             let mut copied = empty.clone();
-            Counts::of(&counted).record(&mut copied).expect("the same bounds");
+            HistogramCounts::of(&counted).record(&mut copied).expect("the same bounds");
             assert_eq!((copied.max(), &copied), (counted.max(), &counted));
-            assert_eq!(Counts::of(&empty), Counts(Vec::new()));
+            assert_eq!(HistogramCounts::of(&empty), HistogramCounts(Vec::new()));
         }
     }
 
     #[test]
     fn a_value_beyond_the_bounds_is_refused() {
         let mut bounded = Histogram::<u64>::new_with_bounds(1, 1_000, 3).expect("bounds");
-        assert!(Counts(vec![(u64::MAX, 1)]).record(&mut bounded).is_err());
+        assert!(HistogramCounts(vec![(u64::MAX, 1)]).record(&mut bounded).is_err());
     }
 }

@@ -1,43 +1,43 @@
-//! Where prefixes were ever cached, group by group.
+//! The prefixes that were ever cached in each group.
 
 use kvoxide_core::group::Group;
 use kvoxide_core::{CacheKey, GroupId, Manager, NULL_BLOCK, RequestBlocks, RequestView};
 
-use super::ends::{Ends, Path};
-use super::tails::TailRule;
+use super::prefix_set::{Path, PrefixSet};
+use super::tail_rule::TailRule;
 
-/// What was ever cached in the groups that take part in prefix caching.
+/// The prefixes that were ever cached in the groups with prefix caching.
 #[derive(Debug)]
 pub struct EverCached {
-    /// The groups that need all of a prefix.
+    /// The groups that need a whole prefix.
     pub full: Vec<FullGroup>,
     tails: Vec<TailGroup>,
     hash_block_size: usize,
     scheduler_block_size: usize,
 }
 
-/// A group that needs all of a prefix.
+/// A group that needs a whole prefix.
 #[derive(Debug)]
 pub struct FullGroup {
-    /// Its number.
+    /// The group.
     pub id: GroupId,
     block_size: usize,
-    /// Ends inside blocks at which it was cached.
-    inside: Ends,
+    /// Cached prefixes that end inside a block.
+    inside: PrefixSet,
 }
 
-/// A group that needs what is at a hit's end.
+/// A group that needs a tail.
 #[derive(Debug)]
 struct TailGroup {
     id: GroupId,
     block_size: usize,
     rule: TailRule,
-    /// Ends of the blocks that were cached; of states, of their prefixes.
-    cached: Ends,
+    /// Prefixes that end with a cached block or state.
+    cached: PrefixSet,
 }
 
 impl EverCached {
-    /// Nothing yet, of the groups of a manager.
+    /// Returns an empty record for the groups of a manager.
     pub fn new(manager: &Manager) -> Self {
         let hash_block_size = manager.hash_block_size();
         let cacheable = || manager.groups().iter().filter(|group| group.is_cacheable);
@@ -45,12 +45,17 @@ impl EverCached {
         let full = |group: &Group| FullGroup {
             id: group.id,
             block_size: group.block_size,
-            inside: Ends::new(hash_block_size),
+            inside: PrefixSet::new(hash_block_size),
         };
         let tail = |group: &Group| {
             let rule = TailRule::of(group);
             let unit = if rule == TailRule::State { hash_block_size } else { group.block_size };
-            TailGroup { id: group.id, block_size: group.block_size, rule, cached: Ends::new(unit) }
+            TailGroup {
+                id: group.id,
+                block_size: group.block_size,
+                rule,
+                cached: PrefixSet::new(unit),
+            }
         };
         Self {
             full: cacheable().filter(is_full).map(full).collect(),
@@ -60,8 +65,8 @@ impl EverCached {
         }
     }
 
-    /// Notes what is cached of the blocks and states of a request that got slots for its tokens from
-    /// `start` to `end`, all of them known.
+    /// Records the cached blocks and states of a request that got slots for its known tokens from
+    /// `start` to `end`.
     pub fn note(
         &mut self,
         manager: &Manager,
@@ -70,7 +75,7 @@ impl EverCached {
         (start, end): (usize, usize),
     ) {
         let Ok(held) = manager.blocks_of(request.id) else { return };
-        // What lies behind the last boundary of all groups is cached with the next one.
+        // Blocks behind the last boundary of all groups are cached at the next boundary.
         let start = start / self.scheduler_block_size * self.scheduler_block_size;
         for tail in &mut self.tails {
             tail.note(manager, held, path, (start, end));
@@ -80,7 +85,7 @@ impl EverCached {
         }
     }
 
-    /// Where hits can end inside blocks, the end of a prompt is cached beside its full blocks.
+    /// Records the cached end of a prompt inside a block.
     fn note_prompt_end(
         &mut self,
         manager: &Manager,
@@ -104,15 +109,15 @@ impl EverCached {
         }
     }
 
-    /// Whether all of so many tokens that were computed was ever cached in the groups that need all
-    /// of it.
+    /// Whether the first `num_tokens` computed tokens were ever cached in the groups that need a
+    /// whole prefix.
     pub fn has_full(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         self.full.iter().all(|full| {
             num_tokens.is_multiple_of(full.block_size) || full.inside.contains(path, num_tokens)
         })
     }
 
-    /// Whether every tail that a hit of so many tokens needs was ever cached.
+    /// Whether every tail that a hit of `num_tokens` tokens needs was ever cached.
     pub fn has_tails(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         self.tails
             .iter()

@@ -1,30 +1,30 @@
-//! A run before it starts: settings that were checked, and what follows from them.
+//! The setup of a run: checked settings and what follows from them.
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Size};
 
 use super::run::Run;
 use super::settings::{Control, Settings};
-use crate::bound::Groups;
 use crate::cache::{Cache, ManagedCache, UnlimitedCache};
 use crate::chunks::Chunks;
+use crate::clairvoyant::BoundModel;
 use crate::tokens::HashSizes;
 use crate::trace::Trace;
 
-/// A trace and settings that can work.
-pub struct Plan<'a> {
+/// A trace and valid settings.
+pub struct Setup<'a> {
     trace: &'a Trace,
     settings: &'a Settings,
     control: &'a Control,
-    /// Of the manager, or of one for the same groups where there is no pool.
+    /// The manager's configuration; without a pool, that of a manager for the same groups.
     config: ManagerConfig,
-    /// Whether requests play in a manager's pool.
+    /// Whether the run has a pool.
     pub has_pool: bool,
     hash_sizes: HashSizes,
     chunks: Option<Chunks>,
 }
 
-impl<'a> Plan<'a> {
-    /// Checks settings, those of a run without a pool too.
+impl<'a> Setup<'a> {
+    /// Returns the setup, or an error for invalid settings.
     pub fn new(
         trace: &'a Trace,
         settings: &'a Settings,
@@ -37,9 +37,10 @@ impl<'a> Plan<'a> {
         let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
         let longest = longest.unwrap_or(1).max(1);
         let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
-        // What a state leaves of a prefix depends on the steps, so that it has to be played.
-        let room_for_all = has_states.then(|| num_blocks_for_all(trace, settings));
-        let num_blocks = settings.num_blocks.or(room_for_all);
+        // Which states are cached depends on the steps, so that a run without evictions needs a
+        // pool.
+        let needed = has_states.then(|| num_blocks_for_all(trace, settings));
+        let num_blocks = settings.num_blocks.or(needed);
         let config = ManagerConfig {
             max_in_flight_tokens: Some(settings.max_batched_tokens),
             policy: settings.policy.clone(),
@@ -59,40 +60,40 @@ impl<'a> Plan<'a> {
         Ok(Self { trace, settings, control, config, has_pool, hash_sizes, chunks })
     }
 
-    /// A pool of its own for a run.
+    /// Returns a new pool.
     pub fn pool(&self) -> Result<ManagedCache, Error> {
         let mut cache = ManagedCache::new(self.config.clone())?;
-        cache.explain(self.trace, self.hash_sizes.tokens_per_id);
+        cache.record_losses(self.trace, self.hash_sizes.tokens_per_id);
         Ok(cache)
     }
 
-    /// What a run has instead of a pool.
+    /// Returns a cache that never evicts.
     pub fn unlimited(&self) -> Result<UnlimitedCache, Error> {
         let tokens_per_id = self.hash_sizes.tokens_per_id;
         Ok(ManagedCache::new(self.config.clone())?.unlimited(self.trace, tokens_per_id))
     }
 
-    /// What a bound for a run in this pool is found from, if it is asked for.
-    pub fn bounded(&self, cache: &ManagedCache) -> Option<Groups> {
+    /// Returns the model for a bound of a run in this pool, if the settings ask for a bound.
+    pub fn bounded(&self, cache: &ManagedCache) -> Option<BoundModel> {
         let is_bounded = self.settings.has_bound && self.settings.num_blocks.is_some();
-        is_bounded.then(|| Groups::of(cache.manager()))
+        is_bounded.then(|| BoundModel::of(cache.manager()))
     }
 
-    /// A run with a cache of its own.
+    /// Returns a new run.
     pub fn run<C: Cache>(&self, cache: C) -> Run<'a, C> {
         let sizes = (self.hash_sizes, self.chunks.clone());
         Run::new(self.trace, self.settings, self.control, cache, sizes)
     }
 }
 
-/// A pool in which every request's blocks have a place of their own, the blocks included that
-/// states are copied to.
+/// Returns the blocks of a pool that holds the blocks of all requests at once, copies of states
+/// included.
 fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
     let lengths = || trace.requests().iter().map(|r| r.prompt.len() + r.output_length);
     let blocks = |group: &GroupSpec| -> usize {
         let drafts = group.size(Size::NumSpeculativeBlocks).unwrap_or(0);
-        let beside = 4 + drafts;
-        lengths().map(|length| length.div_ceil(group.block_size.max(1)) + beside).sum()
+        let extra = 4 + drafts;
+        lengths().map(|length| length.div_ceil(group.block_size.max(1)) + extra).sum()
     };
     let all = settings.groups.iter().map(blocks).sum::<usize>() + 1;
     all.min(kvoxide_core::MAX_BLOCKS)

@@ -1,4 +1,4 @@
-//! How many blocks are in use at least.
+//! The least number of blocks in use.
 
 use std::ops::Range;
 
@@ -6,25 +6,25 @@ use super::tables::{Held, Progress, Table};
 
 /// The blocks in use by running requests, each counted once.
 #[derive(Debug)]
-pub struct Usage {
+pub struct BlocksInUse {
     tables: Vec<SharedTable>,
     num_blocks: usize,
 }
 
-/// What one running request holds, per table.
+/// The blocks that one running request holds in each table.
 pub type Holding = Vec<Held>;
 
 #[derive(Debug)]
 struct SharedTable {
     table: Table,
-    /// `None` where blocks do not end where units do; then they are taken to cost nothing.
+    /// `None` if blocks do not end where units do; such blocks are assumed to cost nothing.
     units_per_block: Option<usize>,
-    /// Requests that hold the block in which each prefix ends.
+    /// Number of requests that hold the block in which each prefix ends.
     num_holders: Vec<u32>,
 }
 
-impl Usage {
-    /// Nothing in use; prefixes are counted in units of so many tokens.
+impl BlocksInUse {
+    /// Returns tables without blocks in use; prefixes are counted in units of `unit` tokens.
     pub fn new(tables: Vec<Table>, unit: usize) -> Self {
         let shared = |table: Table| SharedTable {
             units_per_block: table.block_size.is_multiple_of(unit).then(|| table.block_size / unit),
@@ -39,38 +39,37 @@ impl Usage {
         self.num_blocks
     }
 
-    /// Makes room for prefixes of all numbers below `num_prefixes`.
-    pub fn learn(&mut self, num_prefixes: usize) {
+    /// Extends the tables to prefixes of all numbers below `num_prefixes`.
+    pub fn resize(&mut self, num_prefixes: usize) {
         self.tables.iter_mut().for_each(|table| table.num_holders.resize(num_prefixes, 0));
     }
 
-    /// A request whose prompt has these prefixes holds what it needs for its progress. It never
-    /// goes back.
+    /// Updates the blocks of a request with these prefixes to its progress, which never decreases.
     pub fn hold(&mut self, holding: &mut Holding, prefixes: &[u32], progress: Progress) {
         holding.resize(self.tables.len(), Held::default());
         for (table, held) in self.tables.iter_mut().zip(holding) {
             let next = table.table.held(progress);
             let taken = held.shared.end.max(next.shared.start)..next.shared.end;
-            let given = held.shared.start..held.shared.end.min(next.shared.start);
+            let released = held.shared.start..held.shared.end.min(next.shared.start);
             let num_taken = table.take(prefixes, taken) + next.num_own;
-            let num_given = table.give_back(prefixes, given) + held.num_own;
+            let num_released = table.release_range(prefixes, released) + held.num_own;
             self.num_blocks += num_taken * table.table.num_groups;
-            self.num_blocks -= num_given * table.table.num_groups;
+            self.num_blocks -= num_released * table.table.num_groups;
             *held = next;
         }
     }
 
-    /// A request gives everything back.
+    /// Releases all blocks of a request.
     pub fn release(&mut self, holding: &mut Holding, prefixes: &[u32]) {
         for (table, held) in self.tables.iter_mut().zip(holding.drain(..)) {
-            let num_given = table.give_back(prefixes, held.shared) + held.num_own;
-            self.num_blocks -= num_given * table.table.num_groups;
+            let num_released = table.release_range(prefixes, held.shared) + held.num_own;
+            self.num_blocks -= num_released * table.table.num_groups;
         }
     }
 }
 
 impl SharedTable {
-    /// One more request holds the blocks at these positions; how many nobody held.
+    /// Adds a request to the blocks at these positions. Returns how many were not in use.
     fn take(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
         let Some(per_block) = self.units_per_block else { return 0 };
         let mut num_taken = 0;
@@ -82,20 +81,20 @@ impl SharedTable {
         num_taken
     }
 
-    /// One request less holds the blocks at these positions; how many nobody holds any more.
-    fn give_back(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
+    /// Removes a request from the blocks at these positions. Returns how many become free.
+    fn release_range(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
         let Some(per_block) = self.units_per_block else { return 0 };
-        let mut num_given = 0;
+        let mut num_released = 0;
         for position in positions {
             let num_holders = &mut self.num_holders[prefix(prefixes, position, per_block)];
             *num_holders -= 1;
-            num_given += usize::from(*num_holders == 0);
+            num_released += usize::from(*num_holders == 0);
         }
-        num_given
+        num_released
     }
 }
 
-/// The prefix that ends with the block at a position.
+/// Returns the number of the prefix that ends with the block at a position.
 fn prefix(prefixes: &[u32], position: usize, per_block: usize) -> usize {
     prefixes[(position + 1) * per_block - 1] as usize
 }
@@ -103,13 +102,13 @@ fn prefix(prefixes: &[u32], position: usize, per_block: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bound::tables::tables;
+    use crate::clairvoyant::tables::tables;
     use kvoxide_core::{GroupSpec, Manager, ManagerConfig};
 
-    fn usage(groups: &[GroupSpec], unit: usize) -> Usage {
+    fn usage(groups: &[GroupSpec], unit: usize) -> BlocksInUse {
         let config = ManagerConfig::new(100, groups.to_vec(), 1 << 20);
-        let mut usage = Usage::new(tables(&Manager::new(config).expect("a manager")), unit);
-        usage.learn(100);
+        let mut usage = BlocksInUse::new(tables(&Manager::new(config).expect("a manager")), unit);
+        usage.resize(100);
         usage
     }
 
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_gives_back_what_it_leaves() {
+    fn a_window_releases_the_blocks_that_leave_it() {
         let groups = [GroupSpec::full(32), GroupSpec::sliding_window(16, 17)];
         let mut usage = usage(&groups, 16);
         let mut holding = Holding::new();

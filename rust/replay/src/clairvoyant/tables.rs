@@ -1,11 +1,11 @@
-//! What a running request holds at least, whatever the policy.
+//! The blocks that a running request holds at least, under any policy.
 
 use std::ops::Range;
 
 use kvoxide_core::group::{Group, Head};
 use kvoxide_core::{Manager, Size};
 
-/// The block tables of groups that are alike. Sizes in tokens.
+/// The block tables of equal groups. Sizes in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Tokens per block.
@@ -13,52 +13,52 @@ pub struct Table {
     shape: Shape,
     /// Whether requests share the blocks of equal prefixes.
     is_shared: bool,
-    /// How many groups there are.
+    /// Number of groups.
     pub num_groups: usize,
 }
 
 /// Which blocks a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// All of them.
+    /// All blocks.
     Whole,
-    /// Those of the prompt, and at least one behind it.
+    /// The blocks of the prompt, and at least one behind it.
     Prompt,
-    /// Those that are not skipped.
+    /// The blocks that are not skipped.
     Tail(Head),
-    /// So many, of the request's own.
+    /// A fixed number of blocks that are never shared.
     Fixed(usize),
 }
 
 /// Blocks of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Positions whose blocks requests with the same prefix share.
+    /// Positions whose blocks are shared between requests with the same prefix.
     pub shared: Range<usize>,
-    /// Blocks that no other request can have.
+    /// Blocks that cannot be shared.
     pub num_own: usize,
 }
 
-/// How far a request is, in tokens.
+/// The progress of a request, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Tokens with slots.
     pub num_tokens: usize,
-    /// Tokens that may have slots.
+    /// The most tokens that may have slots.
     pub at_most: usize,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
-    /// Of these and what it generates, those that others can have too.
+    /// Prompt and output tokens that the trace knows, and so other requests can share.
     pub num_known_tokens: usize,
 }
 
-/// The tables of a manager's groups.
+/// Returns the tables of a manager's groups.
 pub fn tables(manager: &Manager) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for table in manager.groups().iter().filter_map(Table::of) {
-        let is_alike = |other: &&mut Table| Table { num_groups: 1, ..(**other).clone() } == table;
-        match tables.iter_mut().find(is_alike) {
-            Some(alike) => alike.num_groups += 1,
+        let is_equal = |other: &&mut Table| Table { num_groups: 1, ..(**other).clone() } == table;
+        match tables.iter_mut().find(is_equal) {
+            Some(equal) => equal.num_groups += 1,
             None => tables.push(table),
         }
     }
@@ -85,7 +85,7 @@ impl Table {
         self.is_shared && matches!(self.shape, Shape::Whole | Shape::Prompt)
     }
 
-    /// What a request holds at least.
+    /// Returns the least blocks that a request holds.
     pub fn held(&self, progress: Progress) -> Held {
         let Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens } = progress;
         let size = self.block_size;
@@ -109,7 +109,8 @@ impl Table {
     }
 }
 
-/// What lies below a window's reach is there only if the request computed it.
+/// Returns the tokens that a window retains beyond its reach, which only the request that computed
+/// them holds.
 fn extra_retained(group: &Group) -> usize {
     group.spec.size(Size::ExtraRetainedTokens).unwrap_or(0)
 }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_alike_have_one_table() {
+    fn equal_groups_have_one_table() {
         let window = GroupSpec::sliding_window(16, 40);
         let found = tables_of(&[GroupSpec::full(16), window.clone(), window]);
         assert_eq!(found.iter().map(|table| table.num_groups).collect::<Vec<_>>(), [1, 2]);
@@ -142,35 +143,35 @@ mod tests {
         let full = &tables_of(&[GroupSpec::full(16)])[0];
         assert_eq!(held(full, 40, 40, 100), Held { shared: 0..2, num_own: 1 });
         assert_eq!(held(full, 96, 96, 100), Held { shared: 0..6, num_own: 0 });
-        // The block in which the prompt ends is the request's own, and those behind it.
+        // The block in which the prompt ends and those behind it are not shared.
         assert_eq!(held(full, 120, 128, 100), Held { shared: 0..6, num_own: 2 });
     }
 
     #[test]
-    fn a_window_moves_on() {
+    fn a_window_moves() {
         let window = &tables_of(&[GroupSpec::sliding_window(16, 33)])[0];
         assert_eq!(held(window, 32, 32, 200), Held { shared: 0..2, num_own: 0 });
         assert_eq!(held(window, 100, 100, 200), Held { shared: 4..6, num_own: 1 });
         assert_eq!(held(window, 240, 240, 200), Held { shared: 13..13, num_own: 2 });
-        // Up to 256 tokens may have slots, and the window begins as late as there.
+        // Up to 256 tokens may have slots, so that the window may begin as late.
         assert_eq!(held(window, 241, 256, 200), Held { shared: 14..14, num_own: 2 });
     }
 
     #[test]
-    fn what_a_window_retains_beyond_its_reach_does_not_count() {
+    fn tokens_that_a_window_retains_beyond_its_reach_do_not_count() {
         let window = GroupSpec::sliding_window(16, 33).with(Size::ExtraRetainedTokens, 32);
         let window = &tables_of(&[window])[0];
         assert_eq!(held(window, 100, 100, 200), Held { shared: 4..6, num_own: 1 });
     }
 
     #[test]
-    fn a_state_is_the_requests_own() {
+    fn a_state_is_not_shared() {
         let found = tables_of(&[GroupSpec::full(16), GroupSpec::new("mamba", 16)]);
         assert_eq!(held(&found[1], 100, 112, 90), Held { shared: 0..0, num_own: 1 });
     }
 
     #[test]
-    fn a_reference_window_keeps_the_prompt() {
+    fn r_swa_keeps_the_prompt() {
         let groups = [GroupSpec::new("rswa", 16).with(Size::RswaWindow, 32)];
         let found = tables_of(&groups);
         assert!(found[0].holds_prefixes());

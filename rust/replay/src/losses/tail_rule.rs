@@ -1,36 +1,36 @@
-//! What of a group a hit needs at its end, where it does not need all of its prefix.
+//! The tail that a hit needs in a group that does not need the whole prefix.
 
 use kvoxide_core::group::{Group, Head};
 
-use super::ends::{Ends, Path};
+use super::prefix_set::{Path, PrefixSet};
 
-/// What a hit needs at its end.
+/// The tail that a hit needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailRule {
-    /// So many blocks in a row, or all that there are.
+    /// A number of blocks, or all blocks of a shorter prefix.
     Window(usize),
-    /// The blocks of its chunk of so many tokens.
+    /// The blocks of the last chunk, of this many tokens.
     Chunk(usize),
-    /// The state of all of its tokens.
+    /// The state after all tokens.
     State,
 }
 
 impl TailRule {
-    /// The rule of a group.
+    /// Returns the rule of a group.
     pub fn of(group: &Group) -> Self {
         match group.head {
             _ if group.is_state => Self::State,
             Head::Chunk(size) => Self::Chunk(size),
-            // A window of one token needs nothing before it, and hits still end with a block.
+            // A window of one token needs no block, but hits still end with one.
             _ => Self::Window(group.kind().tail_len(group.drops_eagle_block).max(1)),
         }
     }
 
-    /// Whether all was ever cached that a hit of so many tokens needs, where `cached` are the ends
-    /// of blocks that were.
+    /// Whether the tail of a hit of `num_tokens` tokens was ever cached; `cached` has the prefixes
+    /// that end with cached blocks.
     pub fn was_cached(
         self,
-        cached: &Ends,
+        cached: &PrefixSet,
         path: &Path<'_>,
         block_size: usize,
         num_tokens: usize,

@@ -1,12 +1,12 @@
-//! A request of a trace while it waits or runs.
+//! Requests of a trace while they wait or run.
 
 use kvoxide_core::RequestView;
 
 use crate::tokens::HashChain;
 use crate::trace::TraceRequest;
 
-/// A request that waits or runs.
-pub struct Active {
+/// A waiting or running request.
+pub struct ActiveRequest {
     pub index: usize,
     pub chain: HashChain,
     pub num_prompt_tokens: usize,
@@ -14,24 +14,24 @@ pub struct Active {
     pub num_computed_tokens: usize,
     pub shared_prefix_boundary: usize,
     pub is_waiting: bool,
-    /// What a router took it to hit.
+    /// The tokens that the router expected it to hit.
     pub expected_hit: usize,
-    /// A decode step below so many computed tokens needs no call.
+    /// Decode steps before this many computed tokens are no-ops.
     pub next_call: usize,
 }
 
-/// A request that is brought to an instance.
+/// A request that arrives at an instance.
 #[derive(Debug, Default)]
 pub struct Arrival {
     /// Its index in the trace.
     pub request: usize,
-    /// Its hashes, if they are known.
+    /// Its hashes, if the router computed them.
     pub chain: Option<HashChain>,
-    /// What it would hit now, if somebody asked.
+    /// The tokens that it would hit now, if the router looked them up.
     pub expected_hit: usize,
 }
 
-impl Active {
+impl ActiveRequest {
     pub fn new(index: usize, request: &TraceRequest, chain: HashChain) -> Self {
         let num_prompt_tokens = request.prompt.len();
         Self {

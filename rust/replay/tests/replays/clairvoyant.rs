@@ -1,8 +1,8 @@
-//! What a policy that knows the future could hit: no policy hits more, and where the most that can
-//! be hit is known, it is that.
+//! The clairvoyant bound: no policy hits more, and where the most hits are known, the bound is
+//! exact.
 
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder, Size};
-use kvoxide_replay::bound::Bound;
+use kvoxide_replay::clairvoyant::Bound;
 use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn num_hit_tokens(report: &Report) -> usize {
     report.counted().filter_map(|request| request.hit_tokens).sum()
 }
 
-/// Pages of one block; a request reads its page and is one token longer, in a block of its own.
+/// Pages of one block each. A request reads its page and generates one token, in another block.
 fn pages(references: &[i64]) -> Trace {
     trace_of(references.iter().map(|page| ((0..17).map(|token| page * 100 + token).collect(), 0)))
 }
@@ -50,7 +50,8 @@ const REFERENCES: [i64; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1
 #[test]
 fn the_bound_is_beladys_where_a_page_is_a_block() {
     let trace = pages(&REFERENCES);
-    // Beside the null block and the request's own, so many frames; faults as in the textbooks.
+    // Besides the null block and the request's last block, the pool has this many frames. The
+    // faults are the textbooks'.
     for (num_frames, num_faults) in [(3, 9), (4, 8), (6, 6)] {
         let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(2 + num_frames)));
         assert_eq!(bound(&report).num_hit_tokens(), (20 - num_faults) * 16, "{num_frames} frames");
@@ -69,7 +70,7 @@ fn two_groups_of_full_attention_need_twice_the_blocks() {
 }
 
 #[test]
-fn a_window_takes_room_only_while_it_is_in_use() {
+fn a_window_takes_blocks_only_while_it_is_in_use() {
     let trace = pages(&REFERENCES);
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 32)];
     // A request holds two blocks in each group.
@@ -86,10 +87,10 @@ fn a_state_is_hit_only_where_a_chunk_ended() {
 }
 
 #[test]
-fn what_runs_at_the_same_time_needs_no_room() {
+fn requests_that_run_at_the_same_time_share_a_prefix() {
     let prompt = |tail: i64| (0..64).chain([tail]).collect::<Vec<i64>>();
     let trace = trace_of((1..=6).map(|tail| (prompt(-100 * tail), 40)));
-    // Room for the shared prefix and three blocks for each of three requests at a time.
+    // The pool holds the shared prefix, and three blocks for each of three requests at a time.
     let three = Settings { concurrency: 3, ..settings(&[GroupSpec::full(16)], Some(14)) };
     let report = play(&trace, &three);
     assert_eq!(bound(&report).hit_tokens[1..], [Some(64); 5]);
@@ -116,7 +117,7 @@ fn a_pool_that_never_evicts_hits_its_bound() {
 }
 
 #[test]
-fn there_is_no_bound_unless_it_is_asked_for() {
+fn there_is_no_bound_unless_the_settings_ask_for_it() {
     let unasked = Settings { has_bound: false, ..settings(&[GroupSpec::full(16)], Some(50)) };
     assert!(play(&pages(&[1]), &unasked).bound.is_none());
 }
@@ -125,7 +126,7 @@ fn mamba(block_size: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size)
 }
 
-/// Groups, and the tokens that their hits are multiples of.
+/// Groups, and the tokens of which the lengths of their hits are multiples.
 fn models() -> Vec<(Vec<GroupSpec>, usize)> {
     let full = GroupSpec::full;
     let window = GroupSpec::sliding_window;
@@ -173,7 +174,7 @@ fn policies() -> Vec<Policy> {
     ]
 }
 
-/// Prompts that start alike: tokens of one family, then of another.
+/// Prompts with shared prefixes: tokens of one family, then of another.
 fn prompts() -> impl Strategy<Value = Vec<(Vec<i64>, usize)>> {
     let prompt = (0..3_i64, 0..160_usize, 0..4_i64, 1..100_usize, 0..40_usize);
     let tokens = |(family, shared, branch, own, output): (i64, usize, i64, usize, usize)| {

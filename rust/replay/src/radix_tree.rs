@@ -1,44 +1,42 @@
-//! The prompts of a trace, and what is known of the tokens generated behind them, as a tree: what
-//! several share from the start on is there once.
+//! The known tokens of a trace's requests as a radix tree, in which shared prefixes exist once.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::trace::TraceRequest;
 
-/// A radix tree over tokens, made before anything is played. Its size follows the number of
-/// prompts, not their lengths.
+/// A radix tree over tokens, built before the replay. Its size grows with the number of prompts,
+/// not with their lengths.
 #[derive(Debug)]
-pub struct PromptTree {
+pub struct RadixTree {
     nodes: Vec<Node>,
-    /// The last node of each request's tokens, and how many they are.
+    /// The last node and the number of each request's tokens.
     leaves: Vec<(u32, u32)>,
 }
 
-/// A piece of the prompts that go through it.
+/// A part of all prompts that go through it.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// [`NONE`] before the first.
+    /// [`NONE`] for a root.
     parent: u32,
     start: u32,
     end: u32,
-    /// A request that has them.
+    /// A request that has the tokens.
     request: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Makes the tree.
 struct Builder<'a> {
     requests: &'a [TraceRequest],
     tokens_per_id: usize,
     nodes: Vec<Node>,
-    /// By the node before and the first token.
+    /// Nodes by parent and first token.
     children: HashMap<(u32, i64), u32>,
 }
 
-impl PromptTree {
-    /// The tree of these requests' known tokens.
+impl RadixTree {
+    /// Returns the tree of the requests' known tokens.
     pub fn new(requests: &[TraceRequest], tokens_per_id: usize) -> Self {
         let mut builder =
             Builder { requests, tokens_per_id, nodes: Vec::new(), children: HashMap::new() };
@@ -51,25 +49,26 @@ impl PromptTree {
         self.nodes.len()
     }
 
-    /// The tokens that a node stands for, by their positions in its prompts.
+    /// Returns the positions of a node's tokens in its prompts.
     pub fn range(&self, node: usize) -> Range<usize> {
         let Node { start, end, .. } = self.nodes[node];
         start as usize..end as usize
     }
 
-    /// How many tokens of a request are known.
+    /// Returns the number of known tokens of a request.
     pub fn num_known(&self, request: usize) -> usize {
         self.leaves[request].1 as usize
     }
 
-    /// The nodes of a request's tokens, the first first. The last one may go on behind them.
+    /// Returns the nodes of a request's tokens, the first first. The last node may extend beyond
+    /// them.
     pub fn path(&self, request: usize) -> Vec<usize> {
         let mut path: Vec<_> = self.nodes_from_last(request).collect();
         path.reverse();
         path
     }
 
-    /// The nodes of a request's tokens, the last first.
+    /// Returns the nodes of a request's tokens, the last first.
     pub fn nodes_from_last(&self, request: usize) -> impl Iterator<Item = usize> + '_ {
         let existing = |node: u32| (node != NONE).then_some(node as usize);
         let leaf = existing(self.leaves[request].0);
@@ -82,7 +81,7 @@ impl Builder<'_> {
         self.requests[request as usize].prompt.token(position as usize, self.tokens_per_id)
     }
 
-    /// Adds the tokens of a request: their last node, and how many they are.
+    /// Adds the tokens of a request. Returns their last node and their number.
     fn add(&mut self, request: u32) -> (u32, u32) {
         let len = self.requests[request as usize].num_known_tokens(self.tokens_per_id) as u32;
         let (mut before, mut start) = (NONE, 0);
@@ -108,7 +107,8 @@ impl Builder<'_> {
         index
     }
 
-    /// Where a node and the tokens of a request part, or the first of them ends.
+    /// Returns the position where a node and the tokens of a request diverge, or the shorter one
+    /// ends.
     fn common_end(&self, node: u32, request: u32, start: u32, end: u32) -> u32 {
         let Node { end: node_end, request: other, .. } = self.nodes[node as usize];
         let [a, b] = [request, other].map(|request| &self.requests[request as usize].prompt);
@@ -116,8 +116,8 @@ impl Builder<'_> {
         a.common_end(b, start as usize, end, self.tokens_per_id) as u32
     }
 
-    /// Puts a node of its own before a part of another: the new one. What ended in the other still
-    /// does, or in the new one, which is on its way.
+    /// Splits the tokens of a node before `at` off into a new parent, which it returns. Requests
+    /// whose last node it is keep it, and reach the new parent on their path.
     fn split(&mut self, node: u32, at: u32) -> u32 {
         let lower = self.nodes[node as usize];
         let upper = self.push(Node { end: at, ..lower });
@@ -132,48 +132,48 @@ mod tests {
     use super::*;
     use crate::trace::Prompt;
 
-    fn tree(prompts: Vec<Prompt>, tokens_per_id: usize) -> PromptTree {
+    fn tree(prompts: Vec<Prompt>, tokens_per_id: usize) -> RadixTree {
         let request = |prompt| TraceRequest::of_prompt(prompt, 1);
         let requests: Vec<_> = prompts.into_iter().map(request).collect();
-        PromptTree::new(&requests, tokens_per_id)
+        RadixTree::new(&requests, tokens_per_id)
     }
 
-    /// The tokens of each node of a request, as far as they are its own.
-    fn pieces(tree: &PromptTree, request: usize, len: usize) -> Vec<Range<usize>> {
+    /// Returns the token ranges of a request's nodes.
+    fn ranges(tree: &RadixTree, request: usize, len: usize) -> Vec<Range<usize>> {
         let ranges = tree.path(request).into_iter().map(|node| tree.range(node));
         ranges.filter(|range| range.start < len).map(|r| r.start..r.end.min(len)).collect()
     }
 
     #[test]
-    fn prompts_part_where_their_tokens_do() {
+    fn prompts_diverge_where_their_tokens_differ() {
         let tokens = |tokens: &[i64]| Prompt::Tokens(tokens.to_vec());
         let prompts =
             vec![tokens(&[1, 2, 3, 4]), tokens(&[1, 2, 3]), tokens(&[1, 2, 9]), tokens(&[5])];
         let tree = tree(prompts, 1);
-        assert_eq!(pieces(&tree, 0, 4), [0..2, 2..4]);
-        assert_eq!(pieces(&tree, 1, 3), [0..2, 2..3]);
-        assert_eq!(pieces(&tree, 2, 3), [0..2, 2..3]);
-        assert_eq!(pieces(&tree, 3, 1), vec![0..1; 1]);
+        assert_eq!(ranges(&tree, 0, 4), [0..2, 2..4]);
+        assert_eq!(ranges(&tree, 1, 3), [0..2, 2..3]);
+        assert_eq!(ranges(&tree, 2, 3), [0..2, 2..3]);
+        assert_eq!(ranges(&tree, 3, 1), vec![0..1; 1]);
         let last = |request| tree.path(request)[1];
         assert!(last(0) == last(1) && last(0) != last(2));
         assert_eq!((tree.path(0)[0], tree.len()), (tree.path(2)[0], 4));
     }
 
     #[test]
-    fn a_prompt_that_ends_before_a_later_split_goes_through_less() {
+    fn a_prompt_that_ends_before_a_later_split_has_fewer_nodes() {
         let ids = |length, hash_ids: &[i64]| Prompt::of_ids(length, hash_ids.to_vec());
         let prompts = vec![ids(20, &[7, 8]), ids(12, &[7, 8]), ids(32, &[7, 9])];
         let tree = tree(prompts, 16);
-        assert_eq!(pieces(&tree, 0, 20), [0..16, 16..20]);
-        assert_eq!(pieces(&tree, 1, 12), vec![0..12; 1]);
-        assert_eq!(pieces(&tree, 2, 32), [0..16, 16..32]);
+        assert_eq!(ranges(&tree, 0, 20), [0..16, 16..20]);
+        assert_eq!(ranges(&tree, 1, 12), vec![0..12; 1]);
+        assert_eq!(ranges(&tree, 2, 32), [0..16, 16..32]);
     }
 
     #[test]
-    fn ids_and_tokens_can_be_the_same() {
+    fn ids_and_tokens_can_be_equal() {
         let ids = Prompt::of_ids(5, [1, 2]);
         let tree = tree(vec![ids, Prompt::Tokens(vec![4, 5, 6, 7, 0])], 4);
-        assert_eq!(pieces(&tree, 0, 5), [0..4, 4..5]);
-        assert_eq!(pieces(&tree, 1, 5), [0..4, 4..5]);
+        assert_eq!(ranges(&tree, 0, 5), [0..4, 4..5]);
+        assert_eq!(ranges(&tree, 1, 5), [0..4, 4..5]);
     }
 }

@@ -1,4 +1,4 @@
-//! Why prompt tokens were not hit, in pools so small that the reason is known.
+//! Losses in pools so small that the reasons are known.
 
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
 use kvoxide_replay::losses::Losses;
@@ -18,7 +18,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, policy: Policy) -> 
     }
 }
 
-/// Prompts of pieces that count up: (first token, tokens).
+/// Prompts of parts with consecutive tokens: (first token, number of tokens).
 fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
     let piece = |&(first, length): &(i64, usize)| first..first + length as i64;
     let mut trace = Trace::default();
@@ -33,7 +33,7 @@ fn play(trace: &Trace, settings: &Settings) -> Report {
     run(trace, settings, &Control::default()).expect("settings that can work")
 }
 
-/// What the last request hit, and why not more.
+/// Returns the hit of the last request, and its losses.
 fn last(report: &Report) -> (usize, Losses) {
     let last = report.requests.last().expect("requests");
     (last.hit_tokens.expect("an admitted request"), last.losses)
@@ -50,7 +50,7 @@ fn full_and_window() -> [GroupSpec; 2] {
 }
 
 #[test]
-fn what_nobody_computed_and_the_last_block_are_no_losses() {
+fn new_tokens_and_the_last_block_are_no_losses() {
     let trace = trace(&[&[(0, 320)], &[(0, 320)], &[(0, 100), (5_000, 200)]]);
     let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(100), Policy::default()));
     let hits: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
@@ -61,7 +61,7 @@ fn what_nobody_computed_and_the_last_block_are_no_losses() {
 fn blocks_of_full_attention_are_evicted() {
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
     let groups = [GroupSpec::full(16)];
-    // 25 blocks: 6 of the first prompt's 20 make room, the last first.
+    // The pool has 25 blocks: 6 of the first prompt's 20 are evicted, the last first.
     let report = play(&trace, &settings(&groups, Some(26), Policy::default()));
     assert_eq!(last(&report), (224, Losses { evicted_full: 80, ..NONE }));
     let unlimited = play(&trace, &settings(&groups, None, Policy::default()));
@@ -69,8 +69,9 @@ fn blocks_of_full_attention_are_evicted() {
 }
 
 #[test]
-fn tails_are_evicted_before_the_blocks_that_they_go_with() {
-    // The first prompt's window blocks lie at the front of the queue when it ends, but for the last.
+fn tails_are_evicted_before_the_blocks_of_their_prefix() {
+    // All window blocks of the first prompt but the last lie at the front of the queue when it
+    // ends.
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 200), (9_000, 100)]]);
     let report = play(&trace, &settings(&full_and_window(), Some(42), Policy::default()));
     assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
@@ -83,13 +84,13 @@ fn tails_inside_a_prompt_are_never_cached_with_an_interval_of_0() {
     let report = play(&trace, &settings(&full_and_window(), Some(500), interval(0)));
     let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
     let second = Losses { never_cached: 496, ..NONE };
-    // The second request leaves a tail where it parted.
+    // The second request caches a tail where it diverges.
     assert_eq!(losses, [(Some(0), NONE), (Some(0), second), (Some(496), NONE)]);
 }
 
 #[test]
-fn of_tails_that_were_cached_the_last_counts() {
-    // Tails at 256 and 512, of which none is left; behind the last nothing could have served a hit.
+fn of_cached_tails_the_last_counts() {
+    // The tails at 256 and 512 are evicted; behind the last one no tail was ever cached.
     let trace = trace(&[&[(0, 1000)], &[(5_000, 800)], &[(0, 600), (9_000, 10)]]);
     let report = play(&trace, &settings(&full_and_window(), Some(116), interval(256)));
     let losses = last(&report).1;
@@ -142,7 +143,7 @@ fn a_hit_inside_a_block_needs_the_end_of_a_prompt_there() {
 }
 
 #[test]
-fn of_groups_with_blocks_of_several_sizes_the_first_that_lacks_one_counts() {
+fn of_groups_with_several_block_sizes_the_first_missing_block_counts() {
     let groups = [GroupSpec::full(16), GroupSpec::full(32)];
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
     let report = play(&trace, &settings(&groups, Some(38), Policy::default()));
@@ -182,8 +183,8 @@ fn models() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
-    /// With one request at a time, the schedule does not matter: hits and losses together are what a
-    /// pool that never evicts hits.
+    /// With one request at a time, hits and losses together are the hits of a pool that never
+    /// evicts.
     #[test]
     fn hits_and_losses_are_what_could_have_been_hit(
         (groups, policy) in models(),
@@ -207,8 +208,8 @@ proptest! {
         }
     }
 
-    /// A loss is called an eviction only where something was evicted, and states are never lost
-    /// where a pool keeps all of them.
+    /// Losses count as evictions only if blocks were evicted, and no state is lost in a pool that
+    /// holds all of them.
     #[test]
     fn states_are_evicted_only_where_something_was(
         block_size in prop_oneof![Just(16_usize), Just(48)],

@@ -1,39 +1,39 @@
-//! The schedule of a run, as far as a bound needs it.
+//! The schedule of a run, reduced to what a bound needs.
 
 use std::ops::Range;
 
-/// What happens to the blocks of a request. Requests by their index in the trace.
+/// A change of the blocks of a request. Requests are named by their index in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It starts or starts anew, with slots for its first `num_tokens` tokens.
+    /// The request starts, or restarts, with slots for its first `num_tokens` tokens.
     Admitted {
         /// The request.
         request: u32,
         /// Tokens with slots, those of the hit included.
         num_tokens: u32,
     },
-    /// It has slots for its first `num_tokens` tokens.
+    /// The request has slots for its first `num_tokens` tokens.
     Extended {
         /// The request.
         request: u32,
         /// Tokens with slots.
         num_tokens: u32,
     },
-    /// It gives everything back and waits again.
+    /// The request releases its blocks and waits again.
     Preempted {
         /// The request.
         request: u32,
     },
-    /// It gives everything back for good.
+    /// The request ends and releases its blocks.
     Ended {
         /// The request.
         request: u32,
     },
-    /// All blocks of a step are handed out, and none is given back yet.
+    /// All blocks of a step are allocated, and none is released yet.
     StepAllocated,
 }
 
-/// The events of a run in their order. Steps in which no table could have grown are left out.
+/// The events of a run in order, without steps in which no table can grow.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     hash_block_size: usize,
@@ -41,7 +41,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// An empty schedule of a run with a hash every `hash_block_size` tokens.
+    /// Returns an empty schedule of a run with a hash every `hash_block_size` tokens.
     pub fn new(hash_block_size: usize) -> Self {
         Self { hash_block_size, events: Vec::new() }
     }
@@ -57,8 +57,8 @@ impl Schedule {
         self.events.push(Event::Admitted { request, num_tokens });
     }
 
-    /// A running request gets slots for these tokens. While it decodes, only steps into another
-    /// block are kept, and those that fill a block with known tokens.
+    /// A running request gets slots for these tokens. Of its decode steps, only those are kept that
+    /// begin a block or fill one with known tokens.
     pub fn extend(
         &mut self,
         request: usize,
@@ -85,7 +85,7 @@ impl Schedule {
         self.events.push(Event::Ended { request: request as u32 });
     }
 
-    /// The blocks of a step are handed out.
+    /// The blocks of a step are allocated.
     pub fn step_allocated(&mut self) {
         if !matches!(self.events.last(), None | Some(Event::StepAllocated)) {
             self.events.push(Event::StepAllocated);

@@ -1,4 +1,4 @@
-//! Conversations whose answers are known: later turns hit what earlier ones generated.
+//! Conversations with known outputs: later requests hit the outputs of earlier ones.
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::trace::{Prompt, TraceRequest};
@@ -19,7 +19,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, concurrency: usize)
     }
 }
 
-/// A request of which the first `input` of these blocks are the prompt, and some tokens more.
+/// Returns a request whose prompt has the first `input` of these blocks and some more tokens.
 fn turn(blocks: &[i64], input: usize, tail: usize, output_length: usize) -> TraceRequest {
     let length = input * WIDTH + tail;
     let num_prompt_ids = length.div_ceil(WIDTH);
@@ -39,8 +39,8 @@ fn hits(report: &Report) -> Vec<usize> {
 }
 
 #[test]
-fn a_second_turn_hits_what_the_first_generated() {
-    // 40 tokens and 50 generated: blocks 0 to 4 are full, and so is the third, which both share.
+fn a_second_request_hits_the_output_of_the_first() {
+    // 40 prompt and 50 output tokens fill blocks 0 to 4; the third block has both.
     let first = turn(&[0, 1, 2, 3, 4], 2, 8, 50);
     let second = turn(&[0, 1, 2, 3, 4, 5, 6], 6, 3, 1);
     let other = turn(&[0, 1, 7, 8, 9, 10, 11], 6, 3, 1);
@@ -55,7 +55,7 @@ fn a_second_turn_hits_what_the_first_generated() {
 }
 
 #[test]
-fn what_was_generated_and_evicted_is_lost() {
+fn evicted_output_is_lost() {
     let first = turn(&[0, 1, 2, 3, 4], 2, 8, 50);
     let between = turn(&[20, 21, 22, 23, 24, 25], 6, 0, 1);
     let second = turn(&[0, 1, 2, 3, 4, 5, 6], 6, 3, 1);
@@ -66,7 +66,7 @@ fn what_was_generated_and_evicted_is_lost() {
     assert!(last.losses.evicted_full > 0);
 }
 
-/// Conversations that take turns; each turn's prompt is all before, its answer and more.
+/// Conversations in turn; each prompt continues the previous prompt and output.
 fn conversations() -> impl Strategy<Value = Vec<TraceRequest>> {
     let turn = (0..4_usize, 1..40_usize, 0..60_usize);
     prop::collection::vec(turn, 1..24).prop_map(|turns| {
@@ -78,7 +78,7 @@ fn conversations() -> impl Strategy<Value = Vec<TraceRequest>> {
             let total = input + output_length;
             let num_known = (total.max(1) - 1) / WIDTH;
             let num_ids = num_known.max(input.div_ceil(WIDTH));
-            // What was partial before has another id now that it is full.
+            // A block that was partial has another id when it is full.
             ids.truncate(*length / WIDTH);
             while ids.len() < num_ids {
                 ids.push(next);

@@ -1,29 +1,30 @@
-//! Positions at which something of a prefix was ever cached.
+//! A set of prefixes of the prompts of a trace.
 
 use std::ops::Range;
 
-use crate::prompt_tree::PromptTree;
+use crate::radix_tree::RadixTree;
 
-/// The nodes of one prompt, the first first.
+/// The nodes of one prompt in the radix tree, the first first.
 #[derive(Debug)]
 pub struct Path<'a> {
-    tree: &'a PromptTree,
+    tree: &'a RadixTree,
     nodes: Vec<usize>,
 }
 
 impl<'a> Path<'a> {
-    /// The path of a request's prompt.
-    pub fn of(tree: &'a PromptTree, request: usize) -> Self {
+    /// Returns the path of a request's prompt.
+    pub fn of(tree: &'a RadixTree, request: usize) -> Self {
         Self { tree, nodes: tree.path(request) }
     }
 
-    /// The nodes, and which tokens of the prompt each stands for; the last one may go on behind the
+    /// Returns the nodes and the positions of their tokens. The last node may extend beyond the
     /// prompt.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         self.nodes.iter().map(|&node| (node, self.tree.range(node)))
     }
 
-    /// The node that has the last of so many tokens, and its tokens.
+    /// Returns the node with the last of the first `num_tokens` tokens, and the positions of its
+    /// tokens.
     fn node_at(&self, num_tokens: usize) -> Option<(usize, Range<usize>)> {
         let num_before =
             self.nodes.partition_point(|&node| self.tree.range(node).start < num_tokens);
@@ -33,22 +34,23 @@ impl<'a> Path<'a> {
     }
 }
 
-/// A set of prefixes that end at multiples of a unit. Equal prefixes are one, whosever they are.
+/// A set of prefixes whose length is a multiple of a unit. Equal prefixes of several prompts are
+/// one.
 #[derive(Debug)]
-pub struct Ends {
+pub struct PrefixSet {
     unit: usize,
-    /// A bit for each end in each node.
+    /// Bits for the prefixes that end in each node.
     bits: Vec<Vec<u64>>,
 }
 
-impl Ends {
-    /// No prefix.
+impl PrefixSet {
+    /// Returns an empty set.
     pub fn new(unit: usize) -> Self {
         Self { unit, bits: Vec::new() }
     }
 
-    /// Adds the first `num_tokens` of a path. Others than those of a unit, or of another prompt's
-    /// end, are passed over.
+    /// Adds the first `num_tokens` of a path, unless that is no multiple of the unit or more than
+    /// the path has.
     pub fn insert(&mut self, path: &Path<'_>, num_tokens: usize) {
         let Some((node, word, bit)) = self.place(path, num_tokens) else { return };
         if self.bits.len() <= node {
@@ -61,7 +63,7 @@ impl Ends {
         words[word] |= bit;
     }
 
-    /// Whether the first `num_tokens` of a path are one of them.
+    /// Whether the set has the first `num_tokens` of a path.
     pub fn contains(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         let word = self
             .place(path, num_tokens)
@@ -84,16 +86,16 @@ mod tests {
     use super::*;
     use crate::trace::TraceRequest;
 
-    fn tree(prompts: &[&[i64]]) -> PromptTree {
+    fn tree(prompts: &[&[i64]]) -> RadixTree {
         let request = |tokens: &&[i64]| TraceRequest::of_tokens(tokens.to_vec(), 1);
-        PromptTree::new(&prompts.iter().map(request).collect::<Vec<_>>(), 1)
+        RadixTree::new(&prompts.iter().map(request).collect::<Vec<_>>(), 1)
     }
 
     #[test]
-    fn what_prompts_share_is_one() {
+    fn shared_prefixes_are_one() {
         let tree = tree(&[&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 9, 9], &[1, 2, 3, 9, 9, 9]]);
         let [first, second, third] = [0, 1, 2].map(|request| Path::of(&tree, request));
-        let mut ends = Ends::new(2);
+        let mut ends = PrefixSet::new(2);
         for num_tokens in [2, 4, 8, 7, 0, 10] {
             ends.insert(&first, num_tokens);
         }
@@ -102,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn ends_beyond_a_word_are_kept_apart() {
+    fn prefixes_beyond_a_word_are_distinguished() {
         let tokens: Vec<i64> = (0..1000).collect();
         let tree = tree(&[&tokens, &tokens[..700]]);
         let [path, shorter] = [0, 1].map(|request| Path::of(&tree, request));
-        let mut ends = Ends::new(3);
+        let mut ends = PrefixSet::new(3);
         (0..1000).step_by(9).for_each(|n| ends.insert(&path, n));
         for n in 1..1000 {
             assert_eq!(ends.contains(&path, n), n % 9 == 0, "{n}");
