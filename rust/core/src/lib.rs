@@ -3,6 +3,21 @@
 //! This crate makes every decision: which block a request gets, which prefix it hits, which block
 //! is evicted. It knows no Python and does no I/O. Read [`manager`] top to bottom to follow one
 //! request through it. The modules stand in the order of their layers: each uses only those below.
+//!
+//! ```
+//! use kvoxide_core::{AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, RequestView};
+//!
+//! // A pool of 10 blocks for full attention, 16 tokens per block, at most 160 tokens per request.
+//! let mut manager = Manager::new(ManagerConfig::new(10, vec![GroupSpec::full(16)], 160))?;
+//! let hashes = [BlockHash([1, 0, 0, 0]), BlockHash([2, 0, 0, 0])];
+//! let request = RequestView::new(1, &hashes[..], 40);
+//! let args = AllocateArgs { num_new_tokens: 40, ..AllocateArgs::default() };
+//! assert_eq!(manager.allocate_slots(&request, &args)?, Some(vec![vec![1, 2, 3]]));
+//! manager.free(1)?;
+//! // Another request with the same hashes hits the two full blocks.
+//! assert_eq!(manager.get_computed_blocks(2, &request.hashes, 39)?.length, 32);
+//! # Ok::<(), kvoxide_core::Error>(())
+//! ```
 
 mod check;
 pub mod manager;

@@ -98,14 +98,14 @@ impl Manager {
         Ok(held)
     }
 
-    /// Removes a reference from each block; blocks without any left are evicted in the order given.
+    /// Removes a reference from each block. Of those that become free, the first is evicted first.
     pub fn release_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release(blocks);
         Ok(())
     }
 
-    /// Removes a reference from each block; those without any left go to the back of the free
+    /// Removes a reference from each block. Those that become free go to the back of the free
     /// queue, cached or not.
     pub fn release_blocks_to_back(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;

@@ -1,4 +1,4 @@
-//! Random calls of a pool in adaptive order, beside [`Adaptive`].
+//! Random calls of a pool with the adaptive policy, against [`Adaptive`].
 
 mod steps;
 
@@ -24,14 +24,15 @@ use steps::{Release, Step, Tails, step};
 
 const BLOCK_SIZE: usize = 16;
 const NUM_HASHES: usize = 400;
-/// Full blocks, and tails.
+/// Groups of full blocks and of tails.
 const FULL: u16 = 0;
 const TAILS: u16 = 1;
 const MAX_PROTECTED: usize = 20;
-/// Later, names in use are forgotten of which nothing was heard, which is not modelled.
+/// Most epochs. After more, the engine forgets names in use without events, which the oracle does
+/// not model.
 const MAX_EPOCHS: usize = 127;
 
-/// Hashes of which every other one is sampled: more than of real ones.
+/// Returns hashes of which every other one is sampled, more than of real ones.
 static HASHES: LazyLock<Vec<BlockHash>> = LazyLock::new(|| {
     let is_sampled = |hash: &BlockHash| KeyLayout::bits(hash) < 1 << 28;
     let mut hashes = (0..).map(crate::hash);
@@ -44,7 +45,7 @@ struct World {
     engine: BlockPool,
     model: Adaptive,
     holdings: Vec<Vec<BlockId>>,
-    /// What was held once; some of it may be cached still.
+    /// Blocks of earlier holdings, some of them still cached.
     past: Vec<Vec<BlockId>>,
 }
 
@@ -110,7 +111,7 @@ impl World {
         let keys =
             (first_hash..first_hash + len).map(|i| CacheKey { hash: HASHES[i], group: FULL });
         let hit: Vec<_> = keys.map_while(|key| self.model.pool.find(&key)).collect();
-        // Where a request resumes, it hits tails.
+        // A request that resumes hits tails.
         let resumed = (first_hash..first_hash + hit.len()).rev().take(tails.num);
         let keys = resumed.map(|i| CacheKey { hash: HASHES[i], group: TAILS });
         let hit_tails: Vec<_> = keys.filter_map(|key| self.model.pool.find(&key)).collect();
@@ -310,7 +311,7 @@ impl World {
     }
 }
 
-/// Holds what waits in the engine's pool against the model.
+/// Compares the evictable blocks of the engine's pool with the oracle's.
 pub fn compare(engine: &BlockPool, model: &Adaptive) {
     assert_eq!(engine.eviction_order(), model.eviction_order(), "order of eviction");
     let adaptive = engine.adaptive().expect("an adaptive order");
@@ -340,7 +341,7 @@ fn some(lists: &[Vec<BlockId>], which: Index) -> &[BlockId] {
 
 proptest! {
     #[test]
-    fn the_adaptive_order_is_that_of_one_block_at_a_time(
+    fn the_adaptive_policy_agrees_with_the_oracle(
         steps in prop::collection::vec(step(), 1..250),
         num_blocks in prop_oneof![Just(100_usize), Just(250), Just(600)],
         are_all_tails in prop::bool::weighted(0.2),

@@ -1,6 +1,5 @@
-//! The engine beside models that do one block at a time: what is written there to be read, the
-//! engine does in runs, in one pass over memory, or not at all until somebody asks. Both have to
-//! come out the same.
+//! The engine against an oracle: naive models that handle one block at a time and are written to be
+//! read. The engine handles runs of blocks, in one pass over memory or lazily, and has to agree.
 
 mod adaptive;
 mod adaptive_world;
@@ -16,36 +15,36 @@ use proptest::sample::Index;
 const NUM_BLOCKS: usize = 500;
 const NUM_GROUPS: u16 = 2;
 const BLOCK_SIZE: usize = 16;
-/// Few enough that blocks often have the key of others.
+/// Few enough that blocks are often duplicates.
 const NUM_HASHES: u64 = 400;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Takes blocks for a new holding, with null blocks at its head.
+    /// Allocates blocks for a new holding, with null blocks at its head.
     Take {
         num: Index,
         num_null: usize,
     },
-    /// Caches some of a holding's blocks under hashes that count up.
+    /// Caches some of a holding's blocks under consecutive hashes.
     Cache {
         holding: Index,
         part: Part,
         first_hash: u64,
         group: u16,
     },
-    /// One more key for a block in use.
+    /// Gives a block in use another key.
     AddKey {
         holding: Index,
         at: Index,
         hash: u64,
         group: u16,
     },
-    /// The keys of a block in use go to another one in use that has none.
+    /// Moves the keys of a block in use to another one in use that has none.
     MoveKeys {
         from: (Index, Index),
         to: (Index, Index),
     },
-    /// Another user of some blocks that were held once, as far as they are still cached.
+    /// Adds a reference to some blocks of earlier holdings that are still cached.
     Touch {
         holding: Index,
         part: Part,
@@ -72,7 +71,7 @@ enum Release {
     ToBack,
 }
 
-/// Some positions of a holding: each `every`-th of `len` from `first` on.
+/// Positions of a holding: each `every`-th of `len` from `first` on.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: usize,
@@ -106,12 +105,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The engine's pool and the model's, and what their users hold.
+/// The engine's pool, the oracle, and the holdings of their users.
 struct World {
     engine: BlockPool,
     model: pool::Pool,
     holdings: Vec<Vec<BlockId>>,
-    /// What was held once; some of it may be found by look-ups still.
+    /// Blocks of earlier holdings, some of them still cached.
     past: Vec<Vec<BlockId>>,
 }
 
@@ -286,7 +285,7 @@ impl Part {
     }
 }
 
-/// Words that are no numbers in a row, as those of real hashes.
+/// Returns hashes whose words are not consecutive, like real ones.
 fn hash(n: u64) -> BlockHash {
     let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     BlockHash([mixed ^ mixed >> 29, n, 0, 0])
@@ -294,7 +293,7 @@ fn hash(n: u64) -> BlockHash {
 
 proptest! {
     #[test]
-    fn the_pool_does_what_one_block_at_a_time_would(
+    fn the_pool_agrees_with_the_oracle(
         steps in prop::collection::vec(step(), 1..80),
         is_fifo in any::<bool>(),
     ) {

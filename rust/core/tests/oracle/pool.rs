@@ -1,10 +1,10 @@
-//! The block pool, one block at a time, as `Vec` and `HashMap` write it down. The engine's
+//! A naive block pool: one block at a time, with `Vec` and `HashMap`. The engine's
 //! [`kvoxide_core::BlockPool`] has to decide the same.
 //!
-//! A block is *in use* while it has references, else *free*. A free block stands in one of two
-//! lists: the queue, whose first block is recycled next, or the pinned tier, which is recycled
-//! after the queue is empty. A block with keys is *cached*, in use or free: look-ups find it, until
-//! it is recycled or evicted.
+//! A block is *in use* while it has references, else *free*. A free block is in one of two lists:
+//! the queue, whose first block is allocated next, or the pinned tier, from which blocks are
+//! allocated when the queue is empty. A block with keys is *cached*, in use or free: look-ups find
+//! it until it is allocated or evicted.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use kvoxide_core::{BlockId, CacheKey, Event, NULL_BLOCK, RecycleOrder};
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     pub references: u32,
-    /// What look-ups find the block under; the first is its own hash.
+    /// The keys under which look-ups find the block; the first is its own.
     pub keys: Vec<CacheKey>,
-    /// Whether the block goes to the pinned tier when its last user leaves.
+    /// Whether the block goes to the pinned tier when it loses its last reference.
     pub is_pinned: bool,
 }
 
 pub struct Pool {
     pub blocks: Vec<Block>,
-    /// Free blocks; the first is recycled next.
+    /// Free blocks; the first is allocated next.
     pub queue: Vec<BlockId>,
-    /// Free pinned blocks; the first came first.
+    /// Free pinned blocks, the longest pinned first.
     pub pinned: Vec<BlockId>,
-    /// The blocks that have a key; the first of them serves it.
+    /// The blocks that have a key; the first serves it.
     pub index: HashMap<CacheKey, Vec<BlockId>>,
     pub events: Vec<Event>,
     order: RecycleOrder,
@@ -47,7 +47,7 @@ impl Pool {
         self.queue.len() + self.pinned.len()
     }
 
-    /// Takes `n` blocks from the front of the queue. They lose their keys.
+    /// Allocates `n` blocks from the front of the queue. They lose their keys.
     pub fn take(&mut self, n: usize) -> Vec<BlockId> {
         self.demote(n.saturating_sub(self.queue.len()));
         let taken: Vec<_> = self.queue.drain(..n).collect();
@@ -58,7 +58,7 @@ impl Pool {
         taken
     }
 
-    /// Moves the `n` blocks that are pinned the longest to the back of the queue.
+    /// Moves the `n` longest pinned blocks to the back of the queue.
     fn demote(&mut self, n: usize) {
         for block in self.pinned.drain(..n.min(self.pinned.len())) {
             self.blocks[block as usize].is_pinned = false;
@@ -66,7 +66,7 @@ impl Pool {
         }
     }
 
-    /// One user more for each block. A free block leaves its list.
+    /// Adds a reference to each block. A free block leaves its list.
     pub fn touch(&mut self, blocks: &[BlockId]) {
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             self.blocks[block as usize].references += 1;
@@ -75,9 +75,9 @@ impl Pool {
         }
     }
 
-    /// One user less for each block. Of those without a user, in the order given, pinned ones go to
-    /// the pinned tier and cached ones to the back of the queue; the others go, as they are
-    /// ordered, to the front, or to the back as well in [`RecycleOrder::Fifo`].
+    /// Removes a reference from each block. Of blocks that become free, in the order given, pinned
+    /// ones go to the pinned tier and cached ones to the back of the queue. The others keep their
+    /// order and go to the front, or to the back as well in [`RecycleOrder::Fifo`].
     pub fn release(&mut self, blocks: &[BlockId]) {
         let mut front = Vec::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -103,8 +103,8 @@ impl Pool {
         self.release(&turned);
     }
 
-    /// One user less for each block; those without a user go to the back of the queue, whatever
-    /// they are.
+    /// Removes a reference from each block. All blocks that become free go to the back of the
+    /// queue.
     pub fn release_to_back(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             let state = &mut self.blocks[block as usize];
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// Marks cached blocks for the pinned tier.
+    /// Flags cached blocks for the pinned tier.
     pub fn pin(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             let state = &mut self.blocks[block as usize];
@@ -124,7 +124,7 @@ impl Pool {
         }
     }
 
-    /// Makes a full block found under its hash alone.
+    /// Gives a full block its key, and no other.
     pub fn cache(&mut self, block: BlockId, key: CacheKey) {
         if block != NULL_BLOCK {
             self.remove_keys(block);
@@ -132,7 +132,7 @@ impl Pool {
         }
     }
 
-    /// Makes a block found under one more key.
+    /// Gives a block another key.
     pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
         let keys = &mut self.blocks[block as usize].keys;
         if !keys.contains(&key) {
@@ -141,12 +141,12 @@ impl Pool {
         }
     }
 
-    /// The block that serves a key: of those that have it, the one that got it first.
+    /// Returns the block that serves a key: the one that got the key first.
     pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
         self.index.get(key).map(|blocks| blocks[0])
     }
 
-    /// No key finds the block any more. Each key is told as removed.
+    /// Removes all keys of a block and reports each of them.
     pub fn remove_keys(&mut self, block: BlockId) {
         for key in std::mem::take(&mut self.blocks[block as usize].keys) {
             let blocks = self.index.get_mut(&key).expect("a key of a block is in the index");
@@ -158,8 +158,8 @@ impl Pool {
         }
     }
 
-    /// A block without keys gets all keys of another, and its place in the pinned tier. Nothing is
-    /// told.
+    /// Moves all keys of a block, and its place in the pinned tier, to another without keys,
+    /// without a report.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let told = self.events.len();
         let keys = self.blocks[from as usize].keys.clone();
@@ -170,7 +170,7 @@ impl Pool {
         self.blocks[to as usize].is_pinned = was_pinned && !keys.is_empty();
     }
 
-    /// Takes blocks out of the cache, in use or free. One of the pinned tier returns to the queue.
+    /// Evicts blocks, in use or free. A free pinned block returns to the queue.
     pub fn evict(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             self.remove_keys(block);
@@ -186,7 +186,7 @@ impl Pool {
         }
     }
 
-    /// Takes all blocks out of the cache; refused while a block is in use.
+    /// Evicts all blocks. Returns `false`, and does nothing, while a block is in use.
     pub fn reset(&mut self) -> bool {
         if self.num_free() + 1 < self.blocks.len() {
             return false;

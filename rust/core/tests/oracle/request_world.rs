@@ -1,4 +1,4 @@
-//! Random requests of a whole manager with adaptive retention, beside [`Model`].
+//! Random requests of a manager with adaptive retention, against [`Model`].
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,13 @@ use crate::pool::Pool;
 
 const MAX_MODEL_LEN: usize = 4096;
 const HASH_BLOCK_SIZE: usize = 16;
-/// Later, names in use are forgotten of which nothing was heard, which is not modelled.
+/// Most epochs. After more, the engine forgets names in use without events, which the oracle does
+/// not model.
 const MAX_EPOCHS: usize = 127;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request begins, whose prompt is that of its family up to where it parts from it.
+    /// A request begins. Its prompt is its family's up to a position.
     Begin {
         family: u64,
         parts_at: usize,
@@ -30,15 +31,15 @@ enum Step {
         chunk: usize,
         asked: Option<(u8, u64)>,
     },
-    /// Requests one after the other, each of which parts from the last one so many tokens before
-    /// its end.
+    /// Requests one after the other, each of which diverges from the previous one the same number
+    /// of tokens before its end.
     Follow {
         family: u64,
         num_tokens: usize,
         num_before: usize,
         num_requests: usize,
     },
-    /// A request that runs computes more of its prompt, or generates tokens.
+    /// A running request computes more of its prompt, or generates tokens.
     Go {
         request: Index,
         num_tokens: usize,
@@ -46,7 +47,7 @@ enum Step {
     End {
         request: Index,
     },
-    /// A request ends, and its blocks are released by somebody else.
+    /// A request ends, and the caller releases its blocks.
     Forget {
         request: Index,
     },
@@ -82,8 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Models in small: full attention alone, windows beside it, also of other block sizes, and windows
-/// alone.
+/// Small models: with full attention, with windows, also of other block sizes, and with both.
 fn groups() -> impl Strategy<Value = Vec<Group>> {
     let full = |block_size| Group { block_size, window: None };
     let window = |block_size, window| Group { block_size, window: Some(window) };
@@ -97,7 +97,7 @@ fn groups() -> impl Strategy<Value = Vec<Group>> {
     ]
 }
 
-/// A request as a scheduler keeps it.
+/// A request of a scheduler.
 struct Request {
     hashes: Vec<BlockHash>,
     num_prompt_tokens: usize,
@@ -105,12 +105,12 @@ struct Request {
     num_computed: usize,
     branch_point: usize,
     asked: Option<(u8, u64)>,
-    /// What the tokens are from where the prompt parts from its family's.
+    /// Seed of the tokens behind the part shared with the family.
     own: u64,
 }
 
 impl Request {
-    /// Tokens are added, whose hashes are those of a chain.
+    /// Appends tokens and the hashes of full blocks, as a chain.
     fn grow(&mut self, num_tokens: usize, content: impl Fn(usize) -> u64) {
         self.num_tokens += num_tokens;
         while (self.hashes.len() + 1) * HASH_BLOCK_SIZE <= self.num_tokens {
@@ -265,7 +265,7 @@ impl World {
         has_room
     }
 
-    /// A step of a request, whose tokens exist already or are generated; whether there was room.
+    /// Computes tokens of a request. Returns whether enough blocks were free.
     fn go(
         &mut self,
         id: u64,
@@ -339,7 +339,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn requests_leave_the_pool_as_one_block_at_a_time_would(
+    fn requests_agree_with_the_oracle(
         steps in prop::collection::vec(step(), 1..150),
         groups in groups(),
         num_blocks in prop_oneof![Just(150_usize), Just(400), Just(1000)],

@@ -1,4 +1,4 @@
-//! Random prompts, whose blocks the engine and [`Prompt`] have to value alike.
+//! Random prompts: the engine and [`Prompt`] have to give their blocks the same values.
 
 use std::ops::Range;
 
@@ -19,7 +19,8 @@ struct Case {
     use_eagle: bool,
     tail_cost: f64,
     branch_points: Vec<usize>,
-    /// Where requests resumed, in alignments, and how far before the end, in tokens.
+    /// Positions where requests resumed, in alignments, and their distances from the end, in
+    /// tokens.
     resumes: Vec<(usize, usize)>,
     blocks: Range<usize>,
 }
@@ -66,7 +67,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Prompts of which only the boundaries near the end are worth anything, after many resumes.
+/// Prompts in which only boundaries near the end have a value, after many resumes.
 fn learnt_case() -> impl Strategy<Value = Case> {
     let before = prop_oneof![2 => 0..64_usize, 3 => 64..256_usize, 3 => 256..512_usize];
     let resumes = prop::collection::vec((0..64_usize, before), 40..400);
@@ -86,8 +87,8 @@ fn learnt_case() -> impl Strategy<Value = Case> {
 
 impl Case {
     /// Whether the boundaries near a prompt's end are multiples from its start as well as from its
-    /// end. Elsewhere the engine has one boundary more while it has learnt nothing: up to an
-    /// alignment farther than 512 tokens.
+    /// end. In other prompts the engine has one boundary more before it has learnt anything: up to
+    /// an alignment beyond 512 tokens.
     fn is_regular(&self) -> bool {
         let alignment = self.block_size * self.blocks_per_alignment;
         512_usize.is_multiple_of(alignment) || alignment > 512 || self.window.is_none()
@@ -150,7 +151,7 @@ fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
 
 proptest! {
     #[test]
-    fn a_block_is_worth_as_much_as_the_best_tail_that_it_is_part_of(
+    fn a_block_has_the_value_of_the_best_tail_that_it_belongs_to(
         case in prop_oneof![any_case(), learnt_case()].prop_filter("a regular case", Case::is_regular)
     ) {
         case.check();

@@ -1,12 +1,11 @@
-//! Scoring functions: what a free cached block is worth by how often its prefix was used (its *use
+//! Scoring functions: the score of a free cached block by how often its prefix was used (its *use
 //! class*) and by how long it has been free (its *age*, in epochs). The list of blocks with the
 //! lowest score is evicted first. Three functions compete:
 //!
 //! - *recency*, 1 / age: the least recently used block goes first;
 //! - *frequency*, uses / age: hyperbolic caching (ATC 2017);
 //! - *hazard*: expected hits per expected time in the pool, for the best time to wait (Gittins'
-//!   index), from how
-//!   often blocks of that class and age were reused (as LHD measures it, NSDI 2018).
+//!   index), from the frequency of reuse of that class and age (as in LHD, NSDI 2018).
 //!
 //! Scores are compared, so every sum here is a sum of `f32` in the engine's order.
 
@@ -14,19 +13,19 @@ use kvoxide_core::pool::ScoringFunction;
 
 /// Use classes: 1 use, 2 to 3, 4 to 7, 8 and more.
 pub const CLASSES: usize = 4;
-/// Ages that are told apart. What is older counts as of the last one.
+/// Number of ages. Older blocks count as of the last age.
 pub const AGES: usize = 64;
 /// Scores by use class and age.
 pub type Scores = [[f32; AGES]; CLASSES];
 
-/// Returns the use class of a block that was used so often.
+/// Returns the use class for a number of uses.
 pub fn class_of(uses: usize) -> usize {
     [2, 4, 8].iter().filter(|&&bound| uses >= bound).count()
 }
 
 /// Returns the scores of a scoring function that learns nothing.
 fn fixed_scores(uses: [f32; CLASSES]) -> Scores {
-    // The last age stands for all beyond it, too, so that it counts twice.
+    // The last age stands for all older ones too, so that it counts twice.
     let age = |age: usize| if age == AGES - 1 { 2 * age } else { age };
     uses.map(|uses| std::array::from_fn(|i| uses / (1 + age(i)) as f32))
 }
@@ -63,9 +62,9 @@ impl Default for Reuse {
 }
 
 impl Reuse {
-    /// What remains of an observation after an epoch.
+    /// The share of an observation that remains after an epoch.
     const FADE: f32 = 0.9946;
-    /// A class is judged as if so many blocks of the average class had been seen beside its own.
+    /// Number of blocks of the average class that are added to the observations of each class.
     const PRIOR: f32 = 32.0;
 
     pub fn note_freed(&mut self, class: usize) {
@@ -78,8 +77,8 @@ impl Reuse {
         self.exposed[class][age] += 1.0;
     }
 
-    /// Blocks that are free were exposed at their age; they are an epoch older from now on, and
-    /// forgotten after the last age.
+    /// Counts free blocks as exposed at their age and makes them an epoch older. Blocks of the last
+    /// age are forgotten.
     pub fn end_epoch(&mut self) {
         for class in 0..CLASSES {
             for age in 0..AGES {
@@ -96,7 +95,7 @@ impl Reuse {
         self.free = [[0.0; AGES]; CLASSES];
     }
 
-    /// Updates the hazard scores: of classes of which nothing was seen yet only with `all`.
+    /// Updates the hazard scores, those of classes without observations only with `all`.
     pub fn learn(&self, scores: &mut Scores, all: bool) {
         let average = self.average_hazards();
         let near = |values: &[f32; AGES], age| values[neighbours(age)].iter().sum::<f32>();
@@ -112,14 +111,14 @@ impl Reuse {
         }
     }
 
-    /// Returns how likely a free block of any class is reused within an epoch, by age.
+    /// Returns, by age, the probability that a free block of any class is reused within an epoch.
     fn average_hazards(&self) -> [f32; AGES] {
         let of_age =
             |values: &Scores, age: usize| values.iter().map(|class| class[age]).sum::<f32>();
         let all = |values| (0..AGES).map(|age| of_age(values, age)).sum::<f32>();
         let overall = (all(&self.reused) + 1.0) / (all(&self.exposed) + AGES as f32);
         std::array::from_fn(|age| {
-            // Before anything was seen, reuse becomes rarer with age.
+            // Without observations, reuse becomes rarer with age.
             let prior = overall * 4.0 / (1.0 + age as f32 / 4.0);
             (of_age(&self.reused, age) + Self::PRIOR * prior)
                 / (of_age(&self.exposed, age) + Self::PRIOR)
@@ -127,7 +126,7 @@ impl Reuse {
     }
 }
 
-/// Ages that are alike: the older, the more.
+/// Returns the ages that are averaged with one: the older, the more.
 fn neighbours(age: usize) -> std::ops::Range<usize> {
     let reach = age / 16;
     age - reach..(age + reach + 1).min(AGES)
@@ -149,7 +148,7 @@ fn gittins_index(hazards: &[f32; AGES]) -> [f32; AGES] {
     let (mut best, mut until) = ([0.0; AGES], [AGES; AGES]);
     for age in (0..AGES).rev() {
         until[age] = age + 1;
-        // Waiting on pays while what is beyond offers at least as much as what is up to there.
+        // Waiting longer pays while later ages offer at least as many hits per time.
         while until[age] < AGES && ratio(age, until[age]) <= best[until[age]] {
             until[age] = until[until[age]];
         }

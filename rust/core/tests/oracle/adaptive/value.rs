@@ -1,46 +1,46 @@
-//! What a tail is worth, and where requests resume.
+//! The value of tails, and where requests resume.
 //!
 //! A hit ends where all groups can continue, so that it needs a tail there: the window's blocks, or
-//! a state. Where a prompt ends, where it parted from an earlier one, and where follow-ups of
-//! prompts mostly resume, a tail is worth as much per block as full blocks are. Elsewhere in a
-//! prompt of L tokens it is worth s² / (4 · c · L) of that: it lies on a multiple of s tokens, a
-//! power of two times the alignment of hits, so that it spares s tokens to a request that parts in
-//! the s tokens behind it; c is what a tail costs, in tokens of full blocks. This is the checkpoint
-//! rule of Marconi (MLSys 2025). The *penalty* counts how often that value halves 1. Below 1/64 a
-//! window's block is not cached.
+//! a state. A tail has the value of full blocks, per block, where a prompt ends, where it diverges
+//! from an earlier one, and where follow-ups of prompts mostly resume. Elsewhere in a prompt of L
+//! tokens its value is s² / (4 · c · L) of that. It lies on a multiple of s tokens, a power of two
+//! times the alignment of hits, so that it saves s tokens of a request that diverges in the s
+//! tokens behind it; c is the cost of a tail in tokens of full blocks. This is the checkpoint rule
+//! of Marconi (MLSys 2025). The *penalty* is the number of halvings from 1 to that value. Blocks of
+//! a window with a value below 1/64 are not cached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::lists::WORTHLESS;
 
-/// What a block is worth. One that `lasts` is worth twice a full block by its place alone.
+/// The value of a block. With `lasts`, its position gives it twice the value of a full block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub penalty: usize,
     pub lasts: bool,
 }
 
-/// The tails of one prompt in one group. Positions in tokens are ends of hits; blocks are positions
-/// in the table.
+/// The tails of one prompt in one group. Ends of hits are in tokens, blocks are positions in the
+/// table.
 #[derive(Clone, Debug)]
 pub struct Prompt<'a> {
     pub num_tokens: usize,
     pub block_size: usize,
-    /// Hits end at multiples of so many tokens.
+    /// Tokens of which the length of a hit is a multiple.
     pub alignment: usize,
-    /// Blocks of a tail, and how many of them lie behind the end of the hit.
+    /// Number of blocks of a tail, and how many of them lie behind the end of the hit.
     pub tail_len: usize,
     pub num_behind: usize,
-    /// Tokens of a prefix whose full blocks are as many as the blocks of its tail.
+    /// Tokens of a prefix that takes as many full blocks as its tail has blocks.
     pub tail_cost: f64,
     pub resumes: &'a ResumeHistogram,
-    /// Where requests are known to resume.
+    /// Positions where requests are known to resume.
     pub branch_points: &'a [usize],
 }
 
 impl Prompt<'_> {
-    /// Returns what a block of a window is worth; `None` if it is not cached.
+    /// Returns the value of a block of a window, `None` if it is not cached.
     pub fn value_in_window(&self, block: usize) -> Option<Value> {
         let is_in_tail = |end: usize| self.tail(end).contains(&block);
         let behind_first = (1..).take_while(|i| self.tail(i * self.alignment).start <= block);
@@ -53,15 +53,14 @@ impl Prompt<'_> {
         let best = spacings.iter().map(|&doublings| self.penalty(doublings)).min();
         let penalty = if is_end { Some(0) } else { best.filter(|&penalty| penalty < WORTHLESS) };
         let lasts = spacings.iter().any(|&doublings| self.lasts(doublings));
-        // What is generated may end anywhere.
+        // The output may end anywhere.
         let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
         let generated =
             (block >= first_generated).then_some(Value { penalty: WORTHLESS, lasts: false });
         penalty.map(|penalty| Value { penalty, lasts }).or(generated)
     }
 
-    /// Returns what a state is worth that was computed in a step over some blocks, of which it is
-    /// one.
+    /// Returns the value of a state that was computed in a step over some blocks.
     pub fn value_of_state(&self, block: usize, step: &Range<usize>) -> Value {
         let [start, end] = [step.start, step.end].map(|block| block * self.block_size);
         let sparsest = (1..usize::BITS / 2).take_while(|doublings| {
@@ -74,7 +73,7 @@ impl Prompt<'_> {
         Value { penalty, lasts: self.lasts(doublings) }
     }
 
-    /// Returns where the prompt ends, and where near its end follow-ups resume.
+    /// Returns the end of the prompt, and the positions near it where follow-ups resume.
     fn ends(&self) -> Vec<usize> {
         let before = (1..).map(|i| i * self.alignment).take_while(|&before| before < NEAR_END[0]);
         let aligned = before.map(|before| self.aligned(self.num_tokens.saturating_sub(before)));
@@ -82,7 +81,7 @@ impl Prompt<'_> {
         std::iter::once(self.num_tokens).chain(aligned.filter(is_kept)).collect()
     }
 
-    /// Returns the blocks of the tail of the last hit that ends within so many tokens.
+    /// Returns the blocks of the tail of the last hit that ends within a number of tokens.
     fn tail(&self, num_tokens: usize) -> Range<usize> {
         let end = self.aligned(num_tokens) / self.block_size + self.num_behind;
         end.saturating_sub(self.tail_len)..end
@@ -92,7 +91,7 @@ impl Prompt<'_> {
         num_tokens / self.alignment * self.alignment
     }
 
-    /// Returns the penalty of a tail on a multiple of so many doublings of the alignment.
+    /// Returns the penalty of a tail on a multiple of the alignment, doubled a number of times.
     fn penalty(&self, doublings: u32) -> usize {
         self.halvings(doublings).clamp(0, WORTHLESS as i32) as usize
     }
@@ -101,8 +100,8 @@ impl Prompt<'_> {
         self.halvings(doublings) <= -1
     }
 
-    /// Returns the least number of halvings of 1 that is not above the value of a tail; below 0 if
-    /// that is more than 1.
+    /// Returns the least number of halvings of 1 whose result is not above the value of a tail;
+    /// negative if that value is more than 1.
     fn halvings(&self, doublings: u32) -> i32 {
         let cost = 4.0 * self.tail_cost * self.num_tokens.max(1) as f64;
         let cost = cost / (self.alignment as f64 * self.alignment as f64);
@@ -111,20 +110,20 @@ impl Prompt<'_> {
     }
 }
 
-/// Tokens before the end of a prompt below which a boundary is near it, in three steps.
+/// Upper limits, in tokens before the end of a prompt, of the three steps of nearness.
 const NEAR_END: [usize; 3] = [512, 256, 64];
 
-/// Returns in which of the steps something lies so many tokens before the end of its prompt.
+/// Returns the step of a position, by its distance in tokens from the end of its prompt.
 pub fn nearness(num_tokens: usize) -> Option<usize> {
     NEAR_END.iter().filter(|&&bound| num_tokens < bound).count().checked_sub(1)
 }
 
-/// Boundaries near the end of a prompt that are not told apart: by their step, and by the doublings
-/// of the alignment that they are a multiple of.
+/// A bin of boundaries near the end of a prompt: by their step, and by the doublings of the
+/// alignment that they are a multiple of.
 type Bin = (usize, u32);
 
-/// Where near the ends of prompts later requests resumed. A bin in which fewer than half as many do
-/// as if they resumed anywhere is worth nothing.
+/// The resumes of later requests near the ends of prompts. A bin has no value if it has fewer than
+/// half of the resumes that it would have if requests resumed anywhere.
 #[derive(Clone, Debug)]
 pub struct ResumeHistogram {
     alignment: usize,
@@ -134,12 +133,12 @@ pub struct ResumeHistogram {
 }
 
 impl ResumeHistogram {
-    /// Resumes anywhere near the end that count as seen before any was.
+    /// Resumes anywhere near the end that are assumed at the start.
     const PRIOR: f64 = 48.0;
     const LEAST_SHARE: f64 = 0.5;
-    /// Bins are judged each time so many requests have resumed.
+    /// Number of resumes after which bins are judged again.
     const JUDGED_EACH: u32 = 8;
-    /// When so many have resumed, half of them are forgotten.
+    /// Number of resumes after which half of them are forgotten.
     const MAX: u32 = 1024;
 
     pub fn new(alignment: usize) -> Self {
@@ -173,7 +172,7 @@ impl ResumeHistogram {
         self.dropped = bins.filter(is_dropped).collect();
     }
 
-    /// Whether a boundary in a step before the end is worth as much as the end itself.
+    /// Whether a boundary in a step before the end has the value of the end.
     fn keeps(&self, position: usize, step: Option<usize>) -> bool {
         step.is_some_and(|step| !self.dropped.contains(&(step, self.doublings(position))))
     }
@@ -182,12 +181,12 @@ impl ResumeHistogram {
         (position / self.alignment).trailing_zeros().min(self.max_doublings())
     }
 
-    /// Boundaries on multiples beyond these are near an end mostly once.
+    /// Doublings beyond which mostly one boundary is near an end.
     fn max_doublings(&self) -> u32 {
         (NEAR_END[0] / self.alignment).max(1).ilog2()
     }
 
-    /// Returns the share of the boundaries near an end that a bin has.
+    /// Returns the share of a bin in the boundaries near an end.
     fn share(&self, (step, doublings): Bin) -> f64 {
         let end = NEAR_END.get(step + 1).copied().unwrap_or(0);
         let of_step = (NEAR_END[step] - end) as f64 / NEAR_END[0] as f64;
