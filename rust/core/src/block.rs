@@ -1,15 +1,15 @@
-//! The names of things: blocks, groups, hashes and keys.
+//! Ids of blocks and groups, block hashes, and the keys of the prefix cache.
 
-/// Index of a block in the pool.
+/// The index of a block in the pool.
 pub type BlockId = u32;
 
-/// Index of a KV cache group.
+/// The index of a KV cache group.
 pub type GroupId = u16;
 
-/// The placeholder for tokens whose KV is not kept. Never allocated, freed or cached.
+/// The block that stands in tables for blocks that are not there. It is never allocated or cached.
 pub const NULL_BLOCK: BlockId = 0;
 
-/// The most blocks a pool can have; ids above name further keys of blocks in the index.
+/// The most blocks of a pool. Larger ids are those of alias keys in the index.
 pub const MAX_BLOCKS: usize = 1 << 31;
 
 /// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes, padded with
@@ -21,7 +21,7 @@ impl BlockHash {
     /// The longest hash that fits.
     pub const MAX_LEN: usize = 32;
 
-    /// A hash from its bytes; `None` if there are none or more than [`Self::MAX_LEN`].
+    /// Returns the hash of these bytes; `None` if there are none or more than [`Self::MAX_LEN`].
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
             return None;
@@ -31,7 +31,7 @@ impl BlockHash {
         Some(Self::from_bytes(padded))
     }
 
-    /// A hash from exactly 32 bytes.
+    /// Returns the hash of these bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         let word = |i: usize| {
             let mut word = [0; 8];
@@ -41,7 +41,7 @@ impl BlockHash {
         Self([word(0), word(1), word(2), word(3)])
     }
 
-    /// The padded bytes.
+    /// Returns the padded bytes.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.0) {
@@ -57,10 +57,10 @@ impl std::fmt::Debug for BlockHash {
     }
 }
 
-/// What the prefix cache is keyed by: a block hash in one KV cache group.
+/// A key of the prefix cache: a block hash in one KV cache group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CacheKey {
-    /// The prefix.
+    /// The hash of the prefix.
     pub hash: BlockHash,
     /// The group whose KV the block holds.
     pub group: GroupId,

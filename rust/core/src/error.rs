@@ -1,9 +1,8 @@
-//! What can be wrong with a call, said so that the caller can mend it. Every call checks before it
-//! changes anything.
+//! Errors of calls. Each says what is allowed. Every call checks before it changes anything.
 
 use thiserror::Error as ThisError;
 
-/// Why a call was refused. The manager is as it was before the call.
+/// Why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Error {
     /// A group, policy or manager was described with values that cannot work.
@@ -20,13 +19,13 @@ pub enum Error {
     /// An argument about a request does not fit the manager's state.
     #[error("{0}")]
     Request(String),
-    /// What is asked for does not go with what the request or the hit holds.
+    /// The call does not go with the blocks of the request or of the hit.
     #[error("{0}")]
     Precondition(String),
     /// A position or a group past what the request, the hit or the manager has.
     #[error("{0}")]
     OutOfRange(String),
-    /// Nothing is held for this request.
+    /// The manager does not know the request.
     #[error(
         "request '{0}' is not known to the manager: it was never looked up or allocated, or it \
          was freed already"
@@ -41,7 +40,7 @@ pub enum Error {
     /// A block id outside the pool, or a block in a state that forbids the call.
     #[error("{0}")]
     Block(String),
-    /// The engine found its own state broken.
+    /// The engine found that its own state is broken.
     #[error("internal error, please report it: {0}")]
     Internal(String),
 }

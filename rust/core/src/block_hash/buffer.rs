@@ -1,13 +1,13 @@
 //! A growing byte buffer for encoders.
 
-/// Bytes that [`Buffer::put_each`] lends for one number.
+/// Bytes of the window that [`Buffer::put_each`] gives to a number.
 pub const WINDOW: usize = 16;
 
-/// Room for most blocks.
+/// The bytes of most blocks fit into this.
 const MIN_CAPACITY: usize = 1_024;
 
-/// Bytes with room behind them, so that numbers of different widths are written without a branch
-/// for each width.
+/// A byte buffer with spare bytes at its end, so that numbers of different widths are written without
+/// a branch for each width.
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -15,22 +15,22 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What was put.
+    /// Returns the bytes that were put.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// How much was put.
+    /// Returns the number of bytes that were put.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Forgets what was put.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Takes `len` bytes at `at` out.
+    /// Removes `len` bytes at `at`.
     pub fn remove(&mut self, at: usize, len: usize) {
         self.bytes.copy_within(at + len..self.len, at);
         self.len -= len;
@@ -44,13 +44,13 @@ impl Buffer {
         self.len += bytes.len();
     }
 
-    /// Writes over what was put at `at`.
+    /// Overwrites the bytes at `at`.
     pub fn overwrite(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends each number as `write` writes it to the start of a window; `write` returns how many
-    /// bytes the number takes.
+    /// Appends each number. `write` writes a number to the start of a window and returns the number of
+    /// bytes.
     #[inline]
     pub fn put_each(&mut self, numbers: &[i64], write: impl Fn(i64, &mut [u8; WINDOW]) -> usize) {
         self.reserve(numbers.len() * WINDOW);

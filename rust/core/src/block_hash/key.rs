@@ -1,9 +1,9 @@
-//! What is hashed beside the tokens of a block.
+//! Extra keys of blocks, as values of Python.
 
 /// A value in the extra keys of a block.
 ///
-/// Strings, bytes and tuples carry the identity of the object that they were: pickle writes an
-/// object that comes again as a reference to where it came first, and an equal object in full.
+/// Strings, bytes and tuples have the identity of their Python object, because pickle writes an
+/// object that occurs again as a reference to its first occurrence, but an equal object in full.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Key {
     /// Python's `None`.
@@ -19,22 +19,22 @@ pub enum Key {
     Tuple(Identity, Vec<Key>),
 }
 
-/// Which object a value was.
+/// The identity of a value's Python object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// An object that comes only once.
+    /// An object that occurs only once.
     Unique,
-    /// The object with this number, its address say.
+    /// The object with this number, such as its address.
     Object(usize),
 }
 
 impl Key {
-    /// A text that comes only once.
+    /// A text that occurs only once.
     pub fn text(text: &str) -> Self {
         Self::Text(Identity::Unique, text.into())
     }
 
-    /// A tuple that comes only once.
+    /// A tuple that occurs only once.
     pub fn tuple(items: Vec<Key>) -> Self {
         Self::Tuple(Identity::Unique, items)
     }

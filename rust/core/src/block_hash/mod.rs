@@ -1,4 +1,4 @@
-//! The chain of block hashes of a token sequence.
+//! Block hashes of a token sequence, each chained to the one before it.
 //!
 //! The bytes are those of vLLM's four algorithms: the digest of the tuple (parent hash, tokens,
 //! extra keys or none), written as Python's pickler ([`pickle`]) or as canonical CBOR ([`cbor`]).
@@ -31,7 +31,7 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
-    /// Every algorithm with its name.
+    /// All algorithms with their names.
     pub const ALL: [(&'static str, Self); 4] = [
         ("sha256", Self::Sha256),
         ("sha256_cbor", Self::Sha256Cbor),
@@ -39,17 +39,17 @@ impl HashAlgorithm {
         ("xxhash_cbor", Self::XxhashCbor),
     ];
 
-    /// The algorithm of this name.
+    /// Returns the algorithm of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
     }
 
-    /// Its name.
+    /// Returns the name of the algorithm.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
-    /// Bytes of a hash.
+    /// Returns the bytes of a hash.
     pub fn hash_len(self) -> usize {
         match self {
             Self::Sha256 | Self::Sha256Cbor => 32,
@@ -57,7 +57,7 @@ impl HashAlgorithm {
         }
     }
 
-    /// The hash of a text that starts chains.
+    /// Returns the hash of a text, with which chains begin.
     pub fn hash_text(self, text: &str) -> BlockHash {
         match self {
             Self::Sha256 | Self::Xxhash => self.digest(PickleEncoder::default().text(text)),
@@ -77,24 +77,24 @@ impl HashAlgorithm {
     }
 }
 
-/// Consecutive blocks to be hashed.
+/// Consecutive blocks that are to be hashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<'a> {
-    /// The hash of the block before the first one, or what stands for it.
+    /// The hash of the block before the first one, or the root of chains.
     pub parent: &'a [u8],
-    /// The tokens of the blocks and the lookahead tokens behind the last one. The blocks are as
-    /// many as find their lookahead tokens here.
+    /// The tokens of the blocks, and the lookahead tokens behind the last one. A block without all of
+    /// its lookahead tokens is not hashed.
     pub tokens: &'a [i64],
     /// Tokens per block, at least 1.
     pub block_size: usize,
-    /// Tokens behind a block that its hash covers too.
+    /// Tokens behind a block that the block's hash covers too.
     pub num_lookahead_tokens: usize,
-    /// The extra keys of each block; the last ones are those of all blocks behind it too.
+    /// The extra keys of each block. The last ones are also those of all further blocks.
     pub keys: &'a [Key],
 }
 
 impl<'a> Chain<'a> {
-    /// The hashes of the blocks, in order.
+    /// Returns the hashes of the blocks, in order.
     pub fn hash(&self, algorithm: HashAlgorithm) -> Vec<BlockHash> {
         match algorithm {
             HashAlgorithm::Sha256 | HashAlgorithm::Xxhash => {
@@ -139,45 +139,45 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// What a hash covers: the tuple (parent, tokens, key), or (parent, tokens, (key, lookahead token,
-/// ...)) where there are lookahead tokens.
+/// What a hash covers: the tuple (parent, tokens, key), or with lookahead tokens the tuple (parent,
+/// tokens, (key, lookahead token, ...)).
 #[derive(Clone, Copy, Debug)]
 struct Block<'a> {
     parent: &'a [u8],
     tokens: &'a [i64],
     key: &'a Key,
-    /// Whether the key is that of the block that was encoded before.
+    /// Whether the block that was encoded before has the same key.
     repeats_key: bool,
     lookahead: &'a [i64],
 }
 
-/// Writes down what is to be hashed.
+/// An encoder of what is to be hashed.
 trait Encoder {
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     fn block(&mut self, block: &Block<'_>) -> &[u8];
 
-    /// The bytes of a text.
+    /// Returns the bytes of a text.
     fn text(&mut self, text: &str) -> &[u8];
 }
 
-/// Text that sets the KV of equal tokens apart, beside the tokens.
+/// Extra keys, which give equal tokens with different KV different hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraKeys {
-    /// Name and path of the LoRA adapter; part of every block.
+    /// The name and path of the LoRA adapter, which are keys of every block.
     pub lora: Option<(String, String)>,
-    /// Isolates the caches of tenants; part of the first block, and so of the whole chain.
+    /// A salt that isolates the caches of tenants, a key of the first block and so of the chain.
     pub cache_salt: Option<String>,
 }
 
 impl ExtraKeys {
-    /// The keys of the block that starts at a token, as vLLM tags them.
+    /// Returns the keys of the block that starts at a token, with vLLM's tags.
     pub fn of_block(&self, start_token: usize) -> Vec<Vec<&str>> {
         let lora = self.lora.iter().map(|(name, path)| vec!["lora", name, path]);
         let salt = self.cache_salt.iter().filter(|salt| start_token == 0 && !salt.is_empty());
         lora.chain(salt.map(|salt| vec!["cache_salt", salt.as_str()])).collect()
     }
 
-    /// The keys of the block that starts at a token, and of all blocks behind it.
+    /// Returns the keys of the block that starts at a token, and those of all further blocks.
     fn of_chain(&self, start_token: usize) -> [Key; 2] {
         [start_token, start_token + 1].map(|token| {
             let keys = self
@@ -190,7 +190,7 @@ impl ExtraKeys {
     }
 }
 
-/// Computes block hashes.
+/// A hasher of blocks.
 #[derive(Clone, Debug)]
 pub struct BlockHasher {
     algorithm: HashAlgorithm,
@@ -207,12 +207,12 @@ impl BlockHasher {
         Self { algorithm, block_size, root: algorithm.hash_text(seed) }
     }
 
-    /// Tokens per hash.
+    /// Returns the tokens per hash.
     pub fn block_size(&self) -> usize {
         self.block_size
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> HashAlgorithm {
         self.algorithm
     }

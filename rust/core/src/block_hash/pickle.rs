@@ -1,8 +1,8 @@
-//! Blocks as Python's C pickler writes them with protocol 5.
+//! Encoding of blocks as pickles of protocol 5.
 //!
-//! The bytes are those of `pickle.dumps`: numbers in the narrowest opcode, every string, byte
-//! string and tuple in the memo, an object that comes again as a reference into the memo, and the
-//! whole cut into frames.
+//! The bytes are those of CPython's `pickle.dumps`: numbers have the narrowest opcode, every string,
+//! byte string and tuple is in the memo, an object that occurs again is a reference into the memo, and
+//! the pickle is cut into frames.
 
 use super::buffer::{Buffer, WINDOW};
 use super::key::{Identity, Key};
@@ -26,9 +26,9 @@ const LONG_BINGET: u8 = b'j';
 const BYTES: Opcodes = Opcodes { short: b'C', long: b'B', very_long: 0x8e };
 const TEXT: Opcodes = Opcodes { short: 0x8c, long: b'X', very_long: 0x8d };
 
-/// A frame is closed at the first value that begins this far into it.
+/// A frame ends before the first value that begins after this many bytes.
 const FRAME_TARGET: usize = 64 * 1024;
-/// What is shorter is left without a frame around it.
+/// Fewer bytes have no frame.
 const FRAME_MIN: usize = 4;
 const FRAME_HEADER: usize = 9;
 /// Bytes of the widest number.
@@ -41,15 +41,15 @@ struct Opcodes {
     very_long: u8,
 }
 
-/// Writes pickles.
+/// An encoder of pickles.
 #[derive(Default)]
 pub struct PickleEncoder {
     buffer: Buffer,
-    /// Where the header of the open frame is.
+    /// The position of the open frame's header.
     frame: usize,
-    /// What is in the memo, by its index.
+    /// The objects in the memo, by index.
     memo: Vec<Identity>,
-    /// The key of the last block as it was written; empty if a frame ended in it.
+    /// The bytes of the last block's key; empty if a frame ended inside.
     last_key: Vec<u8>,
 }
 
@@ -113,27 +113,28 @@ impl PickleEncoder {
         }
     }
 
-    /// Bytes after which the next value closes the open frame.
+    /// Returns the bytes after which the next value closes the open frame.
     #[inline]
-    fn room(&self) -> usize {
+    fn left_in_frame(&self) -> usize {
         (self.frame + FRAME_HEADER + FRAME_TARGET).saturating_sub(self.buffer.len())
     }
 
-    /// To be called before each value.
+    /// Must be called before each value.
     #[inline]
     fn next_value(&mut self) {
-        if self.room() == 0 {
+        if self.left_in_frame() == 0 {
             self.close_frame();
             self.open_frame();
         }
     }
 
-    /// Behind the parent and the tokens, the memo is always the same, and so is a key.
+    /// Writes the key of a block. The memo behind parent and tokens is always the same, and so are the
+    /// bytes of an equal key.
     fn key_of_block(&mut self, block: &Block<'_>) {
         if *block.key == Key::None {
             return self.key(block.key);
         }
-        if block.repeats_key && (1..=self.room()).contains(&self.last_key.len()) {
+        if block.repeats_key && (1..=self.left_in_frame()).contains(&self.last_key.len()) {
             self.buffer.put(&self.last_key);
             return;
         }
@@ -164,8 +165,8 @@ impl PickleEncoder {
     fn integers(&mut self, mut numbers: &[i64]) {
         while !numbers.is_empty() {
             self.next_value();
-            // So few that only the first of those behind them can close the frame.
-            let run = self.room().div_ceil(MAX_INTEGER).min(numbers.len());
+            // So few numbers that none but the one behind them can close the frame.
+            let run = self.left_in_frame().div_ceil(MAX_INTEGER).min(numbers.len());
             let (now, later) = numbers.split_at(run);
             self.buffer.put_each(now, integer);
             numbers = later;
@@ -226,7 +227,7 @@ impl PickleEncoder {
         self.memo.push(identity);
     }
 
-    /// Writes a reference if the object has come before.
+    /// Writes a reference if the object is in the memo, and returns whether it is.
     #[inline]
     fn refer(&mut self, identity: Identity) -> bool {
         if identity == Identity::Unique {
@@ -244,13 +245,13 @@ impl PickleEncoder {
     }
 }
 
-/// Writes a number and returns how many bytes it takes.
+/// Writes a number and returns the number of bytes.
 #[inline]
 fn integer(number: i64, window: &mut [u8; WINDOW]) -> usize {
     if !(0..1 << 31).contains(&number) {
         return unusual_integer(number, window);
     }
-    // Branchless: tokens of different widths follow each other in no order.
+    // Without branches, because the widths of consecutive tokens cannot be predicted.
     let width = usize::from(number > 0xff) + usize::from(number > 0xffff);
     let opcode = [BININT1, BININT2, BININT][width];
     let word = u64::from(opcode) | (number as u64) << 8;

@@ -108,7 +108,7 @@ fn check_pinned(pool: &BlockPool) -> Result<(), String> {
 fn holders(manager: &Manager) -> Result<Holders, String> {
     let mut holders = Holders::new();
     for held in manager.requests.values() {
-        for block in held.iter_held_back() {
+        for block in held.iter_owned_rev() {
             *holders.entry(block).or_default() += 1;
         }
     }

@@ -20,26 +20,30 @@ mod resume_histogram;
 mod demand;
 mod worker_commands;
 
-mod linked_prefix;
 mod query;
+mod trie_prefix;
 
 mod data;
 mod declaration;
 mod spec;
 
 pub use caching::CacheTarget;
-pub use context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
 pub use data::{GroupData, Head};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
-pub use demand::{BlockDemand, GroupDemand};
+pub use demand::BlockDemand;
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
-pub use mask::{CacheRules, MaskQuery, RetentionMask, replay_boundaries};
-pub use partial_hits::SharedTail;
+pub use mask::{MaskQuery, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};
 pub use resume_histogram::{KeptBins, ResumeHistogram};
 pub use spec::{GroupSpec, Size, Sizes};
 pub use value::ValueModel;
-pub use worker_commands::{Offload, WorkerCommands};
+pub use worker_commands::Offload;
+
+pub(crate) use context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
+pub(crate) use demand::GroupDemand;
+pub(crate) use mask::CacheRules;
+pub(crate) use partial_hits::SharedTail;
+pub(crate) use worker_commands::WorkerCommands;
 
 use kinds::{AlignedStates, Rswa, circular_buffer, cross_attention};
 

@@ -1,4 +1,4 @@
-//! One look-up in groups of one kind.
+//! A look-up in groups of one spec.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::pool::{BlockPool, PrefixCursor};
 use crate::request::{GroupBlocks, GroupHashes};
 
-/// Hashes are read in pieces: small ones at first, since most look-ups end early.
+/// Hashes are read in pieces, small ones first, because most look-ups end early.
 const FIRST_READ: usize = 4;
 const LARGEST_READ: usize = 256;
 
@@ -21,26 +21,24 @@ pub struct HitQuery<'a> {
     pub groups: &'a [GroupId],
     /// The request's hashes at the granularity of these groups.
     pub hashes: GroupHashes<'a>,
-    /// All of them, for hits that end inside a block.
+    /// The request's hashes at their own granularity, for hits that end inside a block.
     pub unit_hashes: GroupHashes<'a>,
     /// Tokens per block.
     pub block_size: usize,
-    /// Upper bound of the hit.
+    /// The most tokens of the hit.
     pub max_length: usize,
     /// Whether the last matched block is dropped, so that its hidden states are recomputed.
     pub drop_eagle_block: bool,
-    /// The hit is a multiple of this.
+    /// The hit is a multiple of this many tokens.
     pub alignment: usize,
     /// The blocks of the cached prefix, if it is known already.
     pub known_prefix: Option<&'a KnownPrefix>,
 }
 
-/// The blocks of a cached prefix as far as anybody can ask for it, one list per group; none once a
-/// query took them.
+/// The blocks of the longest cached prefix, one list per group; `None` after a query took them.
 pub type KnownPrefix = RefCell<Option<Vec<Vec<BlockId>>>>;
 
-/// A hit: its length and, for each group of the query, the blocks that cover it. Blocks that the
-/// group does not need are null.
+/// A hit in the groups of a query. Blocks that a group does not need are null.
 #[derive(Clone, Debug, Default)]
 pub struct GroupHit {
     /// Length of the hit, in tokens.
@@ -50,23 +48,22 @@ pub struct GroupHit {
 }
 
 impl HitQuery<'_> {
-    /// The most blocks that the hit can have.
+    /// Returns the most blocks that the hit can have.
     pub fn max_blocks(&self) -> usize {
         self.max_length / self.block_size
     }
 
-    /// Whether hits can end inside a block: at multiples of the alignment, which has a hash then.
+    /// Whether hits can end inside a block, at any multiple of the alignment, which is a hash block.
     pub fn is_fine_grained(&self) -> bool {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
-    /// The blocks that stand for the first `num_units` hash blocks, one per group, if all groups
-    /// have one.
+    /// Returns the blocks of the first `num_units` hash blocks, one per group, if all groups have one.
     pub fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.unit_hashes.get(num_units - 1)?)
     }
 
-    /// The blocks at a position, one per group, if all groups have one.
+    /// Returns the blocks at a position, one per group, if all groups have one.
     pub fn find_block(&self, index: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.hashes.get(index)?)
     }
@@ -76,17 +73,17 @@ impl HitQuery<'_> {
         Ok(self.groups.iter().map(find).collect())
     }
 
-    /// Whether a hit of so many blocks is aligned.
+    /// Whether a hit of `num_blocks` is aligned.
     pub fn is_aligned(&self, num_blocks: usize) -> bool {
         (num_blocks * self.block_size).is_multiple_of(self.alignment)
     }
 
-    /// Cursors to look one block after the other up.
+    /// Returns a cursor per group, to look one block after the other up.
     pub fn cursors(&self) -> Vec<PrefixCursor> {
         self.groups.iter().map(|&group| PrefixCursor::new(group)).collect()
     }
 
-    /// Adds the blocks at `index` to `found`, one per group, if all groups have it.
+    /// Adds the blocks at `index` to `found`, one per group, and returns whether all groups have one.
     pub fn find(
         &self,
         cursors: &mut [PrefixCursor],
@@ -140,7 +137,7 @@ impl HitQuery<'_> {
         Ok(())
     }
 
-    /// The blocks of the longest cached prefix, one list per group.
+    /// Returns the blocks of the longest cached prefix, one list per group.
     pub fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
         let limit = self.max_blocks().min(self.hashes.len());
         if let Some(mut known) = self.known_prefix.and_then(RefCell::take) {
@@ -153,10 +150,10 @@ impl HitQuery<'_> {
     }
 
     /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
-    /// group lacks. How many blocks at its start are linked, as far as that was looked up.
+    /// group lacks. Returns the number of leading blocks in the trie; 0 if the prefix was not empty.
     pub fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
-        let linked = match found[0].is_empty() {
-            true => self.read_linked_prefix(limit, found)?,
+        let num_in_trie = match found[0].is_empty() {
+            true => self.read_trie_prefix(limit, found)?,
             false => 0,
         };
         let after = |(&group, ids): (&GroupId, &Vec<BlockId>)| {
@@ -164,6 +161,6 @@ impl HitQuery<'_> {
         };
         let mut cursors: Vec<_> = self.groups.iter().zip(&*found).map(after).collect();
         self.find_while_cached(&mut cursors, found[0].len()..limit, found)?;
-        Ok(linked)
+        Ok(num_in_trie)
     }
 }

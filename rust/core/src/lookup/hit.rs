@@ -1,40 +1,40 @@
-//! What a look-up answers.
+//! Results of look-ups.
 
 use std::sync::Arc;
 
 use crate::request::GroupBlocks;
 
-/// A prefix found in the cache.
+/// A cached prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixHit {
     /// The blocks of each group; null where a group does not need them.
     pub blocks: Arc<Vec<GroupBlocks>>,
     /// Tokens of the hit.
     pub length: usize,
-    /// Where a shared prefix ends that a sparse group has not kept; 0 for nowhere.
+    /// Where a shared prefix ends that a sparse group has not cached; 0 for none.
     pub shared_prefix_boundary: usize,
 }
 
-/// What the groups agreed on.
+/// The hit on which all groups agree.
 #[derive(Clone, Debug)]
 pub struct SearchResult {
     /// The blocks of each group.
     pub blocks: Vec<GroupBlocks>,
     /// Tokens of the hit.
     pub length: usize,
-    /// Tokens that some group has cached beyond it: a shared prefix that a sparse group has not
-    /// kept.
+    /// Tokens beyond the hit that some group has cached: a shared prefix that a sparse group has not
+    /// cached.
     pub num_uncached_common_prefix_tokens: usize,
 }
 
-/// What full attention alone can continue from.
+/// The prefix from which full attention alone can continue.
 #[derive(Clone, Debug)]
 pub struct DeepestHit {
-    /// The blocks of each group, as far as it has them.
+    /// The blocks of each group, as far as the group has them.
     pub blocks: Vec<GroupBlocks>,
     /// Tokens of the hit.
     pub length: usize,
-    /// Whether another group has less of it, so that a connector has to bring the rest.
+    /// Whether another group has less of the prefix, so that a connector has to bring the rest.
     pub is_diverged: bool,
 }
 

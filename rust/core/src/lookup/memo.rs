@@ -1,9 +1,9 @@
-//! What the last look-up of each request found. A waiting request is looked up at every step; this
-//! makes the second time cost what changed since the first.
+//! Memos of what the last look-up of each request found. A waiting request is looked up at every
+//! step, and with a memo the cost is that of the changes since.
 //!
-//! While nothing entered or left the index, the answer is the last one. Otherwise the groups whose
-//! hits are closed under prefixes, which read the whole prompt, keep the blocks they found: those
-//! that left the index since are asked for again, and the search goes on where it ended.
+//! If nothing entered or left the index, the hit is the same. Otherwise the groups of which every
+//! prefix of a hit is a hit, which read the whole prompt, keep the blocks that they found: blocks that
+//! left the index since are looked up again, and the search continues where it ended.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
@@ -13,20 +13,20 @@ use crate::request::{HashSource, RequestId};
 
 type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedState>;
 
-/// The memos of all requests that wait.
+/// The memos of all waiting requests.
 #[derive(Debug, Default)]
 pub struct LookupMemos {
     by_request: MemoMap,
     clock: u64,
     num_ids: usize,
-    /// Memos that keep prefixes.
+    /// Memos with prefixes.
     num_with_prefixes: usize,
 }
 
 impl LookupMemos {
-    /// Shorter chains are looked up anew: that costs no more than remembering.
+    /// Hashes from which on a memo costs less than another look-up.
     pub const MIN_HASHES: usize = 64;
-    /// Block ids of all memos together; beyond, the one that rested longest is forgotten. 64 MB.
+    /// The most block ids of all memos, 64 MB. Beyond, the memo least recently used is dropped.
     const MAX_IDS: usize = 1 << 24;
 
     /// Whether there is no memo.
@@ -34,18 +34,18 @@ impl LookupMemos {
         self.by_request.is_empty()
     }
 
-    /// Whether some memo is brought up to date by what leaves the index.
+    /// Whether some memo needs to know which keys leave the index.
     pub fn has_prefixes(&self) -> bool {
         self.num_with_prefixes > 0
     }
 
-    /// Takes a request's memo out, if it is about the chain that starts `hashes`.
+    /// Removes a request's memo, and returns it if its chain is a prefix of `hashes`.
     pub fn take(&mut self, id: RequestId, hashes: &dyn HashSource) -> Result<Option<LookupMemo>> {
         let Some(memo) = self.remove(id) else { return Ok(None) };
         Ok(if memo.chain.starts(hashes)? { Some(memo) } else { None })
     }
 
-    /// Keeps a request's memo.
+    /// Stores a request's memo.
     pub fn put(&mut self, id: RequestId, mut memo: LookupMemo) {
         self.clock += 1;
         memo.last_used = self.clock;
@@ -78,21 +78,21 @@ impl LookupMemos {
     }
 }
 
-/// What one look-up found.
+/// What a look-up found.
 #[derive(Debug)]
 pub struct LookupMemo {
     chain: ChainEnd,
     max_length: usize,
     version: u64,
-    /// The answer.
+    /// The hit.
     pub hit: PrefixHit,
-    /// Cached prefixes, one for each set of groups that are looked up together.
+    /// Cached prefixes, one for each `SpecGroup`.
     pub prefixes: Vec<CachedPrefix>,
     last_used: u64,
 }
 
 impl LookupMemo {
-    /// A memo of the answer to a look-up of at most `max_length` tokens, at a version of the pool.
+    /// A memo of the hit of a look-up of at most `max_length` tokens, at a version of the pool.
     pub fn new(
         chain: ChainEnd,
         max_length: usize,
@@ -103,8 +103,8 @@ impl LookupMemo {
         Self { chain, max_length, version, hit, prefixes, last_used: 0 }
     }
 
-    /// Whether a look-up would find the same again.
-    pub fn answers(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
+    /// Whether a look-up would find the same hit.
+    pub fn is_current(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
         self.chain == *chain && self.max_length == max_length && self.version == version
     }
 
@@ -114,7 +114,7 @@ impl LookupMemo {
     }
 }
 
-/// Length and last hash of a chain: since hashes are chained, they stand for all of it.
+/// The length and the last hash of a chain, which covers all hashes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainEnd {
     len: usize,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memo_that_rested_longest_makes_room() {
+    fn the_memo_least_recently_used_is_dropped_first() {
         let hashes = chain(3);
         let mut memos = LookupMemos::default();
         memos.put(1, memo(&hashes, 3));
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_memo_answers_the_same_question_at_the_same_version() {
+    fn a_memo_is_current_for_the_same_look_up_at_the_same_version() {
         let hashes = chain(4);
         let memo = memo(&hashes[..3], 0);
         let end = |hashes: &[BlockHash]| ChainEnd::of(&HashWindow::from(hashes)).expect("a chain");
-        assert!(memo.answers(&end(&hashes[..3]), 40, 3));
-        assert!(!memo.answers(&end(&hashes[..4]), 40, 3));
-        assert!(!memo.answers(&end(&hashes[1..4]), 40, 3));
-        assert!(!memo.answers(&end(&hashes[..3]), 39, 3));
-        assert!(!memo.answers(&end(&hashes[..3]), 40, 4));
+        assert!(memo.is_current(&end(&hashes[..3]), 40, 3));
+        assert!(!memo.is_current(&end(&hashes[..4]), 40, 3));
+        assert!(!memo.is_current(&end(&hashes[1..4]), 40, 3));
+        assert!(!memo.is_current(&end(&hashes[..3]), 39, 3));
+        assert!(!memo.is_current(&end(&hashes[..3]), 40, 4));
     }
 }

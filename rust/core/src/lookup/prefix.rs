@@ -1,4 +1,4 @@
-//! The longest cached prefix of a request, brought up to date instead of searched anew.
+//! The longest cached prefix of a request, which is updated instead of looked up again.
 
 use crate::block::BlockId;
 use crate::error::Result;
@@ -10,32 +10,31 @@ use crate::pool::{BlockPool, LogPosition, PrefixCursor};
 pub struct CachedPrefix {
     pub(super) ids: Vec<Vec<BlockId>>,
     pub(super) seen: LogPosition,
-    /// Blocks at the start that the pool has linked, if that was asked just now.
-    pub(super) num_linked: Option<usize>,
+    /// Leading blocks in the prefix trie, if the last update looked that up.
+    pub(super) num_in_trie: Option<usize>,
 }
 
 impl CachedPrefix {
-    /// The blocks, for a search.
+    /// Returns the blocks for a search.
     pub fn known(&self) -> KnownPrefix {
         Some(self.ids.clone()).into()
     }
 
-    /// As [`Self::known`], for the last search.
+    /// Returns the blocks for a search, after which the prefix is not needed.
     pub fn into_known(self) -> KnownPrefix {
         Some(self.ids).into()
     }
 
-    /// Links what is not linked yet in these groups, so that the next look-up finds all of it as
-    /// one; whether that was done for all.
-    pub fn link(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
-        let Some(first) = self.num_linked else { return false };
+    /// Adds the blocks that are not in the prefix trie to it, and returns whether all are in it then.
+    pub fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
+        let Some(first) = self.num_in_trie else { return false };
         let len = self.len();
-        let link =
+        let add =
             |ids: &Vec<BlockId>| first == len || pool.add_prefix_to_trie(ids, first, block_size);
-        self.ids.iter().map(link).fold(true, |all, linked| all & linked)
+        self.ids.iter().map(add).fold(true, |all, added| all & added)
     }
 
-    /// Brings the prefix up to date, at least as far as `query` reads.
+    /// Updates the prefix, at least as far as `query` reads.
     pub fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
         if self.ids.len() != query.groups.len() {
             self.ids = vec![Vec::new(); query.groups.len()];
@@ -54,18 +53,18 @@ impl CachedPrefix {
             let group = query.groups.iter().position(|&group| group == key.group);
             let position = key.num_tokens.saturating_sub(1) / query.block_size;
             if let Some(i) = group.filter(|&i| self.ids[i].get(position) == Some(&key.block)) {
-                self.ask_again(query, i, position)?;
+                self.look_up_again(query, i, position)?;
             }
         }
         Ok(())
     }
 
-    /// Another block may serve the key that one has lost.
-    fn ask_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
+    /// Looks a position up whose block lost its key, which another block may serve now.
+    fn look_up_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
         let hash = query.hashes.get(position)?;
         match PrefixCursor::new(query.groups[i]).find(query.pool.index(), query.pool.blocks(), hash)
         {
-            Some(heir) => self.ids[i][position] = heir,
+            Some(block) => self.ids[i][position] = block,
             None => self.ids.iter_mut().for_each(|ids| ids.truncate(position)),
         }
         Ok(())
@@ -75,7 +74,7 @@ impl CachedPrefix {
         let limit = query.max_blocks().min(query.hashes.len());
         let is_new = self.len() == 0;
         let linked = query.extend_prefix(limit, &mut self.ids)?;
-        self.num_linked = is_new.then_some(linked);
+        self.num_in_trie = is_new.then_some(linked);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! The longest hit that every group agrees on.
+//! The longest hit on which all groups agree.
 //!
-//! Each kind of group either accepts the length found so far or shortens it; when one shortens it,
-//! the others are asked again, until nobody objects (the fixed point of vLLM PR 31707). Lengths
-//! only fall, so this ends.
+//! Each group accepts the length so far or shortens it. After one has shortened it, the others are
+//! searched again, until none does (the fixed point of vLLM PR 31707). Lengths only fall, so the
+//! search ends.
 
 use super::hit::SearchResult;
 use super::prefix::CachedPrefix;
@@ -19,7 +19,7 @@ pub struct HitSearch<'a> {
     pub pool: &'a BlockPool,
     /// The groups.
     pub groups: &'a [Group],
-    /// The groups to ask, in this order.
+    /// The groups by spec, in the order of the search.
     pub spec_groups: &'a [SpecGroup],
     /// The request's hashes.
     pub hashes: &'a dyn HashSource,
@@ -27,15 +27,15 @@ pub struct HitSearch<'a> {
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
-    /// What is known of the closed groups' cached prefixes, in the order of `spec_groups`.
+    /// The cached prefixes that are known already, in the order of `spec_groups`.
     pub known_prefixes: Option<&'a [KnownPrefix]>,
 }
 
 impl HitSearch<'_> {
-    /// The hit of a model with one group.
+    /// Returns the hit of a model with one group.
     pub fn unitary(&self, max_length: usize) -> Result<SearchResult> {
         let group = &self.spec_groups[0];
-        let hit = self.ask(group, max_length, group.use_eagle)?;
+        let hit = self.search(group, max_length, group.use_eagle)?;
         Ok(SearchResult {
             length: hit.length,
             blocks: hit.blocks,
@@ -43,7 +43,7 @@ impl HitSearch<'_> {
         })
     }
 
-    /// The hit that all groups of a hybrid model agree on.
+    /// Returns the hit on which all groups of a hybrid model agree.
     pub fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
         let mut state = FixedPoint::new(self.spec_groups.len());
         let mut length = max_length;
@@ -58,17 +58,18 @@ impl HitSearch<'_> {
         Ok(state.into_result(self, length))
     }
 
-    /// One closed group and one other: the first bounds the second, whose answer the first has.
+    /// Whether there are two groups, and every prefix of a hit of the first is a hit: the second then
+    /// only shortens a hit that the first has.
     fn is_settled_in_one_round(&self) -> bool {
         self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }
 
-    /// The hit of each group by itself: blocks and lengths, per group.
+    /// Returns the hit of each group by itself: blocks and lengths, per group.
     pub fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
         let mut blocks = vec![GroupBlocks::default(); self.groups.len()];
         let mut lengths = vec![0; self.groups.len()];
         for group in self.spec_groups {
-            let hit = self.ask(group, self.search_length(group, max_length), group.use_eagle)?;
+            let hit = self.search(group, self.search_length(group, max_length), group.use_eagle)?;
             for (&id, found) in group.groups.iter().zip(hit.blocks) {
                 blocks[usize::from(id)] = found;
                 lengths[usize::from(id)] = hit.length;
@@ -85,7 +86,7 @@ impl HitSearch<'_> {
         max_length.saturating_add(group.eagle_margin).min(self.hashes.len() * self.hash_block_size)
     }
 
-    fn ask(
+    fn search(
         &self,
         group: &SpecGroup,
         max_length: usize,
@@ -103,8 +104,8 @@ impl HitSearch<'_> {
         self.spec_groups.iter().take_while(|other| !std::ptr::eq(*other, group)).count()
     }
 
-    /// Brings the cached prefixes of the closed groups up to date, as far as a search for
-    /// `max_length` can ask for them.
+    /// Updates the cached prefixes of groups of which every prefix of a hit is a hit, as far as a
+    /// search for `max_length` can read.
     pub fn update_prefixes(&self, prefixes: &mut [CachedPrefix], max_length: usize) -> Result<()> {
         for (group, prefix) in self.spec_groups.iter().zip(prefixes) {
             if group.is_prefix_closed {
@@ -135,7 +136,7 @@ impl HitSearch<'_> {
     }
 }
 
-/// The answers so far of the groups that are asked in turns.
+/// The hits of all groups so far.
 struct FixedPoint {
     hits: Vec<Option<GroupHit>>,
     /// Whether the group's EAGLE drop has been applied at the current length; it is applied once.
@@ -148,7 +149,7 @@ impl FixedPoint {
         Self { hits: vec![None; num_groups], is_drop_verified: vec![false; num_groups], longest: 0 }
     }
 
-    /// Asks every group once, each with what the ones before it left of `length`.
+    /// Searches each group once, for what the groups before it left of `length`.
     fn round(&mut self, search: &HitSearch<'_>, length: usize) -> Result<usize> {
         let mut length = length;
         for (i, group) in search.spec_groups.iter().enumerate() {
@@ -156,13 +157,13 @@ impl FixedPoint {
                 length = length.min(hit.length);
                 continue;
             }
-            length = self.ask(search, i, group, length)?;
+            length = self.search_group(search, i, group, length)?;
             self.longest = self.longest.max(length);
         }
         Ok(length)
     }
 
-    fn ask(
+    fn search_group(
         &mut self,
         search: &HitSearch<'_>,
         i: usize,
@@ -172,7 +173,7 @@ impl FixedPoint {
         let drop_eagle_block = group.use_eagle && !self.is_drop_verified[i];
         let max_length =
             if drop_eagle_block { search.search_length(group, length) } else { length };
-        let hit = search.ask(group, max_length, drop_eagle_block)?;
+        let hit = search.search(group, max_length, drop_eagle_block)?;
         if drop_eagle_block {
             self.is_drop_verified[i] = true;
         } else if hit.length < length {
@@ -183,7 +184,7 @@ impl FixedPoint {
         Ok(found)
     }
 
-    /// The blocks of every group, closed ones cut to the final length.
+    /// Returns the blocks of every group, cut to the final length where a prefix of a hit is a hit.
     fn into_result(self, search: &HitSearch<'_>, length: usize) -> SearchResult {
         let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
         for (group, hit) in search.spec_groups.iter().zip(self.hits) {

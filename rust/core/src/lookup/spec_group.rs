@@ -1,4 +1,4 @@
-//! Groups that are looked up together, as vLLM's `SpecGroup`.
+//! Groups that are looked up together, vLLM's `SpecGroup`.
 
 use crate::block::GroupId;
 use crate::group::{CacheRules, Group};
@@ -12,16 +12,16 @@ pub struct SpecGroup {
     pub block_size: usize,
     /// Whether hits drop their last block.
     pub use_eagle: bool,
-    /// Tokens that such hits match beyond their end; 0 for states, which do not drop.
+    /// Tokens that such hits match beyond their end; 0 for states, which drop nothing.
     pub eagle_margin: usize,
     /// Whether every prefix of a hit is a hit.
     pub is_prefix_closed: bool,
 }
 
 impl SpecGroup {
-    /// Gathers the groups that take part in prefix caching, those with closed prefixes first: they
-    /// bound the search for the others. A group alone is asked even if it takes no part: vLLM
-    /// refuses look-ups past the hashes there too.
+    /// Gathers the groups that take part in prefix caching. Those of which every prefix of a hit is a
+    /// hit come first, because they bound the search in the others. An only group is gathered even if
+    /// it takes no part, because vLLM refuses look-ups past the hashes there too.
     pub fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {

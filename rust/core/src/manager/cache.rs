@@ -48,7 +48,7 @@ impl Manager {
         let states = self.pool.blocks();
         let cached = |is_state: bool, blocks: &GroupBlocks| {
             let mut lengths =
-                blocks.iter_held_back().filter_map(|block| states.hash_num_tokens(block));
+                blocks.iter_owned_rev().filter_map(|block| states.hash_num_tokens(block));
             // The last block's hash covers the most tokens, unless blocks are states.
             if is_state { lengths.max() } else { lengths.next() }.unwrap_or(0)
         };

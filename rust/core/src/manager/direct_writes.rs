@@ -153,7 +153,7 @@ impl Manager {
     fn holders_of(&self, blocks: &HashSet<BlockId>) -> Vec<(BlockId, RequestId)> {
         let mut holders = Vec::new();
         for (&request, held) in &self.requests {
-            let held = held.iter_held_back().filter(|block| blocks.contains(block));
+            let held = held.iter_owned_rev().filter(|block| blocks.contains(block));
             holders.extend(held.map(|block| (block, request)));
         }
         holders

@@ -23,7 +23,7 @@ impl Manager {
         let version = self.pool.index().version();
         let chain = ChainEnd::of(hashes)?;
         let prefixes = match self.memos.take(request, hashes)? {
-            Some(memo) if memo.answers(&chain, max_length, version) => {
+            Some(memo) if memo.is_current(&chain, max_length, version) => {
                 let hit = memo.hit.clone();
                 self.memos.put(request, memo);
                 return Ok(hit);
@@ -63,7 +63,9 @@ impl Manager {
     fn link(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
         let Self { plan, pool, .. } = self;
         let closed = plan.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
-        closed.map(|(group, prefix)| prefix.link(pool, group.block_size)).fold(true, |a, b| a & b)
+        closed
+            .map(|(group, prefix)| prefix.add_to_trie(pool, group.block_size))
+            .fold(true, |a, b| a & b)
     }
 
     /// Forgets the look-up of a request that ends while it waits. Admission and release do so for

@@ -47,7 +47,7 @@ impl Manager {
             let num_released =
                 group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
             if num_released >= min_drop {
-                context.pool.pin(context.state.blocks.iter_held_back());
+                context.pool.pin(context.state.blocks.iter_owned_rev());
             }
         }
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
@@ -92,7 +92,7 @@ impl Manager {
         groups.iter_mut().for_each(|group| group.end(request, commands));
         if self.config.policy.pin_min_drop_size.is_some() {
             for group in &held.groups {
-                self.pool.pin(group.blocks.iter_held_back());
+                self.pool.pin(group.blocks.iter_owned_rev());
             }
         }
         Ok(held)
@@ -117,7 +117,7 @@ impl Manager {
     /// references counted by hand.
     #[cold]
     pub fn check_hit_by_hand(&self, hit: &[GroupBlocks]) -> Result<()> {
-        let hit = hit.iter().flat_map(|group| group.iter_held_back());
+        let hit = hit.iter().flat_map(|group| group.iter_owned_rev());
         self.pool.check_none_by_hand(hit)?;
         self.pool.check_none_counted()
     }
@@ -127,7 +127,7 @@ impl Manager {
     pub fn check_none_by_hand(&self, request: RequestId) -> Result<()> {
         match self.pool.has_by_hand() {
             false => Ok(()),
-            true => self.pool.check_none_by_hand(self.blocks_of(request)?.iter_held_back()),
+            true => self.pool.check_none_by_hand(self.blocks_of(request)?.iter_owned_rev()),
         }
     }
 

@@ -56,7 +56,7 @@ fn raise_priorities(
     tails: &[Tail],
 ) {
     let tails = tails.iter().map(|&(_, tail)| tail);
-    adaptive.raise_priorities(blocks, held.iter_held_back().chain(tails));
+    adaptive.raise_priorities(blocks, held.iter_owned_rev().chain(tails));
 }
 
 /// The tables of a request that ends.

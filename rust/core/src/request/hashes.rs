@@ -5,16 +5,15 @@ use std::ops::Range;
 use crate::block::BlockHash;
 use crate::error::{Error, Result};
 
-/// A chain of block hashes that is read one at a time: a look-up in a group of large blocks needs
-/// few of them.
+/// A chain of block hashes, read one by one because a look-up in a group of large blocks needs few.
 pub trait HashSource {
-    /// Number of hashes.
+    /// Returns the number of hashes.
     fn len(&self) -> usize;
 
-    /// The hash at a position below [`Self::len`].
+    /// Returns the hash at a position below [`Self::len`].
     fn get(&self, index: usize) -> Result<BlockHash>;
 
-    /// Whether each hash is known to stand for all before it, in every chain of which this is known.
+    /// Whether each hash is known to cover all hashes before it.
     fn is_chain(&self) -> bool {
         false
     }
@@ -34,7 +33,7 @@ pub trait HashSource {
     }
 }
 
-/// A part of a chain of hashes: what an allocation needs of it.
+/// The part of a chain of hashes that an allocation needs.
 #[derive(Clone, Copy, Debug)]
 pub struct HashWindow<'a> {
     start: usize,
@@ -44,43 +43,43 @@ pub struct HashWindow<'a> {
 }
 
 impl<'a> HashWindow<'a> {
-    /// The hashes from position `start` on, to the end of the chain.
+    /// The hashes from position `start` to the end of a chain.
     pub fn new(start: usize, hashes: &'a [BlockHash]) -> Self {
         Self { start, hashes, chain_len: start + hashes.len(), is_chain: false }
     }
 
-    /// The same hashes, of a chain that goes on behind them: it has `chain_len`.
+    /// The same hashes as a part of a longer chain, which has `chain_len` hashes.
     pub fn of_chain(self, chain_len: usize) -> Self {
         debug_assert!(self.chain_len <= chain_len);
         Self { chain_len, ..self }
     }
 
-    /// The same hashes, known to be made by a hasher: each stands for all before it.
+    /// The same hashes, with whether each is known to cover all hashes before it.
     pub fn chained(self, is_chain: bool) -> Self {
         Self { is_chain, ..self }
     }
 
-    /// Number of hashes of the whole chain.
+    /// Returns the number of hashes of the whole chain.
     pub fn chain_len(&self) -> usize {
         self.chain_len
     }
 
-    /// As [`Self::at`], if the position lies in the window.
+    /// Returns the hash at a position of the chain, if the window has it.
     pub fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
         self.hashes.get(index.checked_sub(self.start)?)
     }
 
-    /// The hash at a position of the chain that lies in the window.
+    /// Returns the hash at a position of the chain, which the window must have.
     pub fn at(&self, index: usize) -> BlockHash {
         self.hashes[index - self.start]
     }
 
-    /// The hashes from that of a full block of `per_block` hashes on.
+    /// Returns the hashes from that of a full block of `per_block` hashes on.
     pub fn from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
         &self.hashes[(index + 1) * per_block - 1 - self.start..]
     }
 
-    /// The hash of a full block of `per_block` hashes.
+    /// Returns the hash of a full block of `per_block` hashes.
     pub fn of_block(&self, index: usize, per_block: usize) -> BlockHash {
         self.from_block(index, per_block)[0]
     }
@@ -106,8 +105,8 @@ impl HashSource for HashWindow<'_> {
     }
 }
 
-/// The hashes of a request seen at the block size of a group: the hash of a block is that of the
-/// last hash block inside it, since hashes are chained.
+/// The hashes of a request by the blocks of a group. Hashes are chained, so the hash of a block is
+/// that of the last hash block inside it.
 #[derive(Clone, Copy)]
 pub struct GroupHashes<'a> {
     hashes: &'a dyn HashSource,
@@ -115,17 +114,17 @@ pub struct GroupHashes<'a> {
 }
 
 impl<'a> GroupHashes<'a> {
-    /// `hashes` every `hash_block_size` tokens, seen every `block_size` tokens.
+    /// The hashes of blocks of `block_size` tokens, from hashes every `hash_block_size` tokens.
     pub fn new(hashes: &'a dyn HashSource, hash_block_size: usize, block_size: usize) -> Self {
         Self { hashes, per_block: block_size / hash_block_size }
     }
 
-    /// Number of full blocks that have a hash.
+    /// Returns the number of full blocks that have a hash.
     pub fn len(&self) -> usize {
         self.hashes.len() / self.per_block
     }
 
-    /// Whether each hash is known to stand for all before it.
+    /// Whether each hash is known to cover all hashes before it.
     pub fn is_chain(&self) -> bool {
         self.hashes.is_chain()
     }
@@ -135,7 +134,7 @@ impl<'a> GroupHashes<'a> {
         self.len() == 0
     }
 
-    /// The hash of a block.
+    /// Returns the hash of a block.
     pub fn get(&self, index: usize) -> Result<BlockHash> {
         self.hashes.get((index + 1) * self.per_block - 1)
     }

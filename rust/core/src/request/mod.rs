@@ -1,23 +1,23 @@
-//! A request as the manager sees it: its number, its hashes, and the blocks that it holds.
+//! A request in the core: its number, its hashes and its blocks.
 
+mod blocks;
 mod hashes;
-mod held;
 mod table;
 
+pub use blocks::{GroupState, RequestBlocks};
 pub use hashes::{GroupHashes, HashSource, HashWindow};
-pub use held::{GroupState, RequestBlocks};
 pub use table::GroupBlocks;
 
-/// Names a request. The caller gives each live request a number of its own.
+/// The number of a request. Two live requests never have the same.
 pub type RequestId = u64;
 
-/// What a call reads of a request. Counts in tokens.
+/// What a call reads of a request. Numbers are in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     /// The request.
     pub id: RequestId,
-    /// The hash of every full hash block so far, each chained over its prefix. An allocation reads
-    /// them from [`crate::Manager::first_hash_needed`] on.
+    /// The hashes of all full hash blocks so far, each chained over its prefix. An allocation reads
+    /// those from [`crate::Manager::first_hash_needed`] on.
     pub hashes: HashWindow<'a>,
     /// Prompt and output tokens so far.
     pub num_tokens: usize,
@@ -34,7 +34,7 @@ pub struct RequestView<'a> {
 }
 
 impl<'a> RequestView<'a> {
-    /// A request that waits: `num_tokens` of prompt, nothing computed.
+    /// A waiting request with a prompt of `num_tokens` and nothing computed.
     pub fn new(id: RequestId, hashes: impl Into<HashWindow<'a>>, num_tokens: usize) -> Self {
         Self {
             id,

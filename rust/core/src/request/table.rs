@@ -2,27 +2,27 @@
 
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// Blocks of one group in token order. A leading run of null blocks is a number, not a word each.
+/// Blocks of one group in token order. Leading null blocks are stored as their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupBlocks {
     null_head: usize,
-    /// Ids before this position have joined the null head.
+    /// Ids before this index are counted in the null head.
     start: usize,
     ids: Vec<BlockId>,
 }
 
 impl GroupBlocks {
-    /// Fewer are copied in no time.
+    /// Blocks from which on a list gets spare capacity.
     const MANY: usize = 1 << 9;
 
-    /// `null_head` null blocks, then `ids`.
+    /// A list of `null_head` null blocks and then `ids`.
     pub fn new(null_head: usize, ids: Vec<BlockId>) -> Self {
         let mut blocks = Self { null_head, start: 0, ids };
         blocks.absorb_leading_nulls();
         blocks
     }
 
-    /// Number of blocks, null blocks included.
+    /// Returns the number of blocks, null blocks included.
     pub fn len(&self) -> usize {
         self.null_head + self.tail().len()
     }
@@ -32,17 +32,17 @@ impl GroupBlocks {
         self.len() == 0
     }
 
-    /// Number of leading null blocks.
+    /// Returns the number of leading null blocks.
     pub fn null_head(&self) -> usize {
         self.null_head
     }
 
-    /// The blocks behind the null head.
+    /// Returns the blocks behind the null head.
     pub fn tail(&self) -> &[BlockId] {
         &self.ids[self.start..]
     }
 
-    /// The block at a position.
+    /// Returns the block at a position.
     pub fn get(&self, index: usize) -> Option<BlockId> {
         if index < self.null_head {
             return Some(NULL_BLOCK);
@@ -50,20 +50,20 @@ impl GroupBlocks {
         self.tail().get(index - self.null_head).copied()
     }
 
-    /// The blocks behind the null head from a position on, and the position of the first of them.
+    /// Returns the blocks behind the null head from a position on, and the position of the first.
     pub fn tail_from(&self, index: usize) -> (usize, &[BlockId]) {
         let first = index.max(self.null_head);
         (first, self.tail().get(first - self.null_head..).unwrap_or(&[]))
     }
 
-    /// Every block, null blocks included.
+    /// Returns all blocks, null blocks included.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = BlockId> + '_ {
         let nulls = std::iter::repeat_n(NULL_BLOCK, self.null_head);
         nulls.chain(self.tail().iter().copied())
     }
 
-    /// The blocks that hold KV, last first: the order in which they are freed.
-    pub fn iter_held_back(&self) -> impl Iterator<Item = BlockId> + '_ {
+    /// Returns the blocks that are not null, the last first.
+    pub fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.tail().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
     }
 
@@ -76,8 +76,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Adds blocks at the end, and leaves room behind many: a hit goes on with new blocks, and a
-    /// list without room is copied for the first of them.
+    /// Adds the blocks of another list from position `skip` on. Many get spare capacity behind them,
+    /// because the first new block behind a hit would copy the whole list.
     pub fn extend_from(&mut self, other: &Self, skip: usize) {
         self.push_nulls(other.null_head.saturating_sub(skip));
         let tail = other.tail_from(skip).1;
@@ -87,7 +87,7 @@ impl GroupBlocks {
         self.ids.extend_from_slice(tail);
     }
 
-    /// The end of the list, to add blocks to. They must not be null.
+    /// Returns the end of the list, to which blocks that are not null can be added.
     pub fn ids_mut(&mut self) -> &mut Vec<BlockId> {
         &mut self.ids
     }
@@ -97,7 +97,7 @@ impl GroupBlocks {
         self.ids.push(block);
     }
 
-    /// Puts another block at the position of one that is held: the one that was there.
+    /// Replaces the block at a position behind the null head, and returns the former one.
     pub fn replace(&mut self, index: usize, block: BlockId) -> Option<BlockId> {
         let position = self.start + index.checked_sub(self.null_head)?;
         let place = self.ids.get_mut(position)?;
@@ -106,8 +106,8 @@ impl GroupBlocks {
         Some(replaced)
     }
 
-    /// Replaces the held blocks at positions `first..end` by null blocks, going over null blocks
-    /// between them. Returns the blocks, last first.
+    /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were not
+    /// null, the last first.
     pub fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
@@ -121,7 +121,7 @@ impl GroupBlocks {
         released
     }
 
-    /// Every block from a position on, null blocks included.
+    /// Returns all blocks from a position on, null blocks included.
     pub fn since(&self, index: usize) -> Vec<BlockId> {
         let (first, tail) = self.tail_from(index);
         let num_nulls = first.min(self.len()).saturating_sub(index);
@@ -138,8 +138,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Replaces the held blocks at positions `first..end` by null blocks, going back from `end` and
-    /// stopping at the first null block. Returns the blocks, last first.
+    /// Replaces the blocks at positions `first..end` by null blocks, from the last to the one behind
+    /// the first null block that is met. Returns the blocks, the last first.
     pub fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
@@ -147,7 +147,7 @@ impl GroupBlocks {
         }
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
         let range = &mut self.ids[first..end];
-        // Nearly always none, and looked for side by side.
+        // Almost never is any block null, and this loop is vectorised.
         let are_held = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
         let first_held = match are_held {
             true => 0,
@@ -224,7 +224,7 @@ mod tests {
         );
         assert_eq!(blocks.get(6), None);
         assert_eq!(blocks.tail_from(4), (4, &[0, 7][..]));
-        assert_eq!(blocks.iter_held_back().collect::<Vec<_>>(), [7, 5]);
+        assert_eq!(blocks.iter_owned_rev().collect::<Vec<_>>(), [7, 5]);
     }
 
     #[test]

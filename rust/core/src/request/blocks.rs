@@ -1,0 +1,42 @@
+//! The blocks of a request.
+
+use super::table::GroupBlocks;
+use crate::block::BlockId;
+
+/// The blocks of a request in one group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupState {
+    /// The block table.
+    pub blocks: GroupBlocks,
+    /// Leading blocks that are cached or will never be; `None` until the request has attached a hit
+    /// or cached a block in the group.
+    pub num_cached_blocks: Option<usize>,
+}
+
+/// The blocks of a request in all groups.
+#[derive(Clone, Debug)]
+pub struct RequestBlocks {
+    /// One entry per group.
+    pub groups: Vec<GroupState>,
+    /// Window tails and states that the request released and that are protected while it runs, with
+    /// the first words of their hashes. Some may have been evicted since.
+    pub protected_tails: Vec<(BlockId, u64)>,
+}
+
+impl RequestBlocks {
+    /// A request without blocks.
+    pub fn new(num_groups: usize) -> Self {
+        Self { groups: vec![GroupState::default(); num_groups], protected_tails: Vec::new() }
+    }
+
+    /// Returns the blocks of all groups that are not null, the last of each table first.
+    pub fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.groups.iter().flat_map(|group| group.blocks.iter_owned_rev())
+    }
+
+    /// Whether the request has attached a hit or cached a block in some group, after which it can
+    /// attach no other hit.
+    pub fn is_running(&self) -> bool {
+        self.groups.iter().any(|group| group.num_cached_blocks.is_some())
+    }
+}
