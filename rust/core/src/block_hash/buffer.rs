@@ -1,7 +1,7 @@
 //! A growing byte buffer for encoders.
 
 /// Bytes of the window that [`Buffer::put_each`] gives to a number.
-pub const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 16;
 
 /// The bytes of most blocks fit into this.
 const MIN_CAPACITY: usize = 1_024;
@@ -9,50 +9,54 @@ const MIN_CAPACITY: usize = 1_024;
 /// A byte buffer with spare bytes at its end, so that numbers of different widths are written without
 /// a branch for each width.
 #[derive(Default)]
-pub struct Buffer {
+pub(super) struct Buffer {
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Buffer {
     /// Returns the bytes that were put.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
     /// Returns the number of bytes that were put.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Empties the buffer.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.len = 0;
     }
 
     /// Removes `len` bytes at `at`.
-    pub fn remove(&mut self, at: usize, len: usize) {
+    pub(super) fn remove(&mut self, at: usize, len: usize) {
         self.bytes.copy_within(at + len..self.len, at);
         self.len -= len;
     }
 
     /// Appends bytes.
     #[inline(always)]
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
 
     /// Overwrites the bytes at `at`.
-    pub fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+    pub(super) fn overwrite(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Appends each number. `write` writes a number to the start of a window and returns the number of
     /// bytes.
     #[inline]
-    pub fn put_each(&mut self, numbers: &[i64], write: impl Fn(i64, &mut [u8; WINDOW]) -> usize) {
+    pub(super) fn put_each(
+        &mut self,
+        numbers: &[i64],
+        write: impl Fn(i64, &mut [u8; WINDOW]) -> usize,
+    ) {
         self.reserve(numbers.len() * WINDOW);
         let mut at = self.len;
         for &number in numbers {

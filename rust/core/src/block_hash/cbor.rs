@@ -13,7 +13,7 @@ const NULL: u8 = 0xf6;
 
 /// An encoder of canonical CBOR.
 #[derive(Default)]
-pub struct CborEncoder {
+pub(super) struct CborEncoder {
     buffer: Buffer,
 }
 

@@ -58,7 +58,7 @@ impl HashAlgorithm {
     }
 
     /// Returns the hash of a text, with which chains begin.
-    pub fn hash_text(self, text: &str) -> BlockHash {
+    pub(crate) fn hash_text(self, text: &str) -> BlockHash {
         match self {
             Self::Sha256 | Self::Xxhash => self.digest(PickleEncoder::default().text(text)),
             Self::Sha256Cbor | Self::XxhashCbor => self.digest(CborEncoder::default().text(text)),

@@ -43,7 +43,7 @@ struct Opcodes {
 
 /// An encoder of pickles.
 #[derive(Default)]
-pub struct PickleEncoder {
+pub(super) struct PickleEncoder {
     buffer: Buffer,
     /// The position of the open frame's header.
     frame: usize,

@@ -16,7 +16,7 @@ use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestVi
 /// Caches the blocks of a request that are computed up to `num_tokens`: full ones that the mask does
 /// not leave out, and the one in which the prompt ends, if the kind caches that.
 #[inline]
-pub fn cache(
+pub(super) fn cache(
     data: &GroupData,
     context: &mut StepContext<'_>,
     rules: &CacheRules,
@@ -112,7 +112,7 @@ impl CacheTarget<'_> {
     }
 
     /// Caches the full blocks `start..end` that the mask does not leave out. Null blocks are skipped.
-    pub fn cache_full_blocks(
+    pub(crate) fn cache_full_blocks(
         &self,
         pool: &mut BlockPool,
         start: usize,
@@ -222,7 +222,7 @@ impl CacheTarget<'_> {
 
     /// Caches a block whose content now stands for the first `num_tokens`, a multiple of the hash
     /// block size, and for nothing else.
-    pub fn cache_replaced_block(
+    pub(crate) fn cache_replaced_block(
         &self,
         pool: &mut BlockPool,
         block: BlockId,
@@ -261,13 +261,13 @@ impl CacheTarget<'_> {
     }
 
     /// Checks that the first `num_blocks` blocks have hashes.
-    pub fn require_hashes(&self, num_blocks: usize) -> Result<()> {
+    pub(crate) fn require_hashes(&self, num_blocks: usize) -> Result<()> {
         GroupHashes::new(&self.request.hashes, self.hash_block_size, self.block_size)
             .require(num_blocks)
     }
 
     /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
-    pub fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
+    pub(crate) fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
         let hashes = self.hashes();
         let mut event = self.new_event(hashes, 0, num_blocks);
         for i in 0..num_blocks {

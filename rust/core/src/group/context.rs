@@ -7,7 +7,7 @@ use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 /// What a group reads of a request, before anything changes.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadContext<'a> {
+pub(crate) struct ReadContext<'a> {
     /// The request.
     pub request: RequestId,
     /// What the request holds in the group; `None` for a request without blocks in any group.
@@ -20,7 +20,7 @@ pub struct ReadContext<'a> {
 
 /// What a group changes for a request in a step.
 #[derive(Debug)]
-pub struct StepContext<'a> {
+pub(crate) struct StepContext<'a> {
     /// The request.
     pub request: RequestId,
     /// What the request holds in the group.
@@ -33,7 +33,7 @@ pub struct StepContext<'a> {
 
 /// A hit that is attached to a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Attachment<'a> {
+pub(crate) struct Attachment<'a> {
     /// The group's blocks of the hit, if there is any hit.
     pub hit: Option<&'a GroupBlocks>,
     /// Where the hit ends, in tokens.
@@ -44,7 +44,7 @@ pub struct Attachment<'a> {
 
 /// What a request needs slots for at the end of a step, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// Tokens that need a slot.
     pub num_tokens: usize,
     /// Those of them that are the target model's: without slots for drafts to come.
@@ -55,7 +55,7 @@ pub struct Slots {
 
 /// Computed tokens that a connector brings.
 #[derive(Clone, Copy, Debug)]
-pub struct External {
+pub(crate) struct External {
     /// How many.
     pub num_tokens: usize,
     /// Computed tokens up to their end.
@@ -66,7 +66,7 @@ pub struct External {
 
 /// A step that is about to be served.
 #[derive(Clone, Copy, Debug)]
-pub struct PlannedStep<'a> {
+pub(crate) struct PlannedStep<'a> {
     /// The request.
     pub request: &'a RequestView<'a>,
     /// Tokens before whose end blocks are released first.

@@ -30,7 +30,7 @@ pub struct BlockDemand<'a> {
 
 /// What a group asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupDemand<'a> {
+pub(crate) struct GroupDemand<'a> {
     /// New blocks; below zero where a table is longer than the request needs and its kind says so.
     pub new: isize,
     /// The blocks of the hit that the request attaches. Those that are free leave the free blocks.

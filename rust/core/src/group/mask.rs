@@ -13,7 +13,7 @@ use crate::request::RequestView;
 
 /// The rules by which all groups of a manager cache blocks. Sizes in tokens.
 #[derive(Clone, Debug)]
-pub struct CacheRules {
+pub(crate) struct CacheRules {
     /// Tokens per block hash.
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
@@ -45,7 +45,7 @@ pub struct CacheRules {
 
 impl CacheRules {
     /// Returns the mask of a range of blocks. `mask` is that of the group's kind.
-    pub fn retention_mask(
+    pub(crate) fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
@@ -101,7 +101,7 @@ impl CacheRules {
 
     /// Returns the number of full blocks of a request below `num_tokens` that have a hash.
     #[inline]
-    pub fn num_full_blocks(
+    pub(crate) fn num_full_blocks(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
@@ -188,7 +188,7 @@ impl MaskQuery<'_> {
     }
 
     /// Returns what gives values to tails of `need` blocks that end `shift` blocks behind a hit.
-    pub fn tail_value(
+    pub(crate) fn tail_value(
         &self,
         block_size: usize,
         need: usize,
@@ -251,7 +251,7 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
 /// Returns the token positions at which a later request that repeats or extends a prompt can resume:
 /// the end of the prompt less the token that is always recomputed, and with EAGLE, which drops a
 /// block, the aligned boundaries one block below.
-pub fn replay_boundaries(
+pub(super) fn replay_boundaries(
     num_prompt_tokens: usize,
     alignment: usize,
     use_eagle: bool,

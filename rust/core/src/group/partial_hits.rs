@@ -9,7 +9,7 @@ use crate::request::GroupBlocks;
 
 /// A shared block that a request is about to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedTail {
+pub(crate) struct SharedTail {
     /// Its position in the request's table.
     pub position: usize,
     /// The block.
@@ -19,7 +19,7 @@ pub struct SharedTail {
 impl SharedTail {
     /// The block in which a hit that was just attached ends, if it ends inside one. It counts as
     /// not cached yet, since its copy will be.
-    pub fn of_attached(
+    pub(crate) fn of_attached(
         data: &GroupData,
         context: &mut StepContext<'_>,
         attachment: &Attachment<'_>,
@@ -36,7 +36,7 @@ impl SharedTail {
     }
 
     /// Gives the request a copy in place of the block. Both stay referenced until the copy is done.
-    pub fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
+    pub(crate) fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
         let replaced = context.state.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
         context.commands.copy(data.id, self.block, copy);
@@ -44,7 +44,11 @@ impl SharedTail {
     }
 
     /// Checks that a hit that ends inside a block has that block last.
-    pub fn check(data: &GroupData, hit: &GroupBlocks, num_local_tokens: usize) -> Result<()> {
+    pub(crate) fn check(
+        data: &GroupData,
+        hit: &GroupBlocks,
+        num_local_tokens: usize,
+    ) -> Result<()> {
         let is_inside = !num_local_tokens.is_multiple_of(data.block_size);
         let has_block = hit.len() == num_local_tokens / data.block_size + 1
             && hit.tail().last().is_some_and(|&block| block != NULL_BLOCK);

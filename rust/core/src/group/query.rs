@@ -54,17 +54,17 @@ impl HitQuery<'_> {
     }
 
     /// Whether hits can end inside a block, at any multiple of the alignment, which is a hash block.
-    pub fn is_fine_grained(&self) -> bool {
+    pub(crate) fn is_fine_grained(&self) -> bool {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
     /// Returns the blocks of the first `num_units` hash blocks, one per group, if all groups have one.
-    pub fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
+    pub(crate) fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.unit_hashes.get(num_units - 1)?)
     }
 
     /// Returns the blocks at a position, one per group, if all groups have one.
-    pub fn find_block(&self, index: usize) -> Result<Option<Vec<BlockId>>> {
+    pub(crate) fn find_block(&self, index: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.hashes.get(index)?)
     }
 
@@ -112,7 +112,7 @@ impl HitQuery<'_> {
     }
 
     /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
-    pub fn find_while_cached(
+    pub(crate) fn find_while_cached(
         &self,
         cursors: &mut [PrefixCursor],
         positions: Range<usize>,
@@ -138,7 +138,7 @@ impl HitQuery<'_> {
     }
 
     /// Returns the blocks of the longest cached prefix, one list per group.
-    pub fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
+    pub(crate) fn cached_prefix(&self) -> Result<Vec<Vec<BlockId>>> {
         let limit = self.max_blocks().min(self.hashes.len());
         if let Some(mut known) = self.known_prefix.and_then(RefCell::take) {
             known.iter_mut().for_each(|ids| ids.truncate(limit));
@@ -151,7 +151,7 @@ impl HitQuery<'_> {
 
     /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
     /// group lacks. Returns the number of leading blocks in the trie; 0 if the prefix was not empty.
-    pub fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
+    pub(crate) fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
         let num_in_trie = match found[0].is_empty() {
             true => self.read_trie_prefix(limit, found)?,
             false => 0,

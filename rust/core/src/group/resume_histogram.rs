@@ -21,7 +21,7 @@ impl Bin {
 
     /// Returns the bin of the boundary `position`, a multiple of `alignment`, in tokens; `None` if
     /// the boundary is not near the end.
-    pub fn of(position: usize, alignment: usize, nearness: Nearness) -> Option<Self> {
+    pub(super) fn of(position: usize, alignment: usize, nearness: Nearness) -> Option<Self> {
         let doublings = (position / alignment).trailing_zeros() as usize;
         Some(Self { step: nearness.step()?, doublings: doublings.min(Self::most(alignment)) })
     }

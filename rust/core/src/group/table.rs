@@ -12,7 +12,7 @@ use crate::request::{GroupBlocks, GroupState};
 /// Returns how many new blocks a request needs for `num_tokens`, and which blocks of the hit it
 /// attaches.
 #[inline]
-pub fn demand<'a>(
+pub(super) fn demand<'a>(
     data: &GroupData,
     state: Option<&GroupState>,
     num_tokens: usize,
@@ -40,7 +40,11 @@ pub fn demand<'a>(
 }
 
 /// Makes the blocks of a hit the request's own, behind null blocks for what it skips.
-pub fn attach_hit(data: &GroupData, context: &mut StepContext<'_>, attachment: &Attachment<'_>) {
+pub(super) fn attach_hit(
+    data: &GroupData,
+    context: &mut StepContext<'_>,
+    attachment: &Attachment<'_>,
+) {
     attach_hit_after(
         context,
         attachment.hit,
@@ -49,7 +53,11 @@ pub fn attach_hit(data: &GroupData, context: &mut StepContext<'_>, attachment: &
 }
 
 /// Makes the blocks of a hit the request's own, those behind the first `skipped`.
-pub fn attach_hit_after(context: &mut StepContext<'_>, hit: Option<&GroupBlocks>, skipped: usize) {
+pub(super) fn attach_hit_after(
+    context: &mut StepContext<'_>,
+    hit: Option<&GroupBlocks>,
+    skipped: usize,
+) {
     let StepContext { state, pool, .. } = context;
     state.blocks.push_nulls(skipped);
     if let Some(hit) = hit {
@@ -61,7 +69,11 @@ pub fn attach_hit_after(context: &mut StepContext<'_>, hit: Option<&GroupBlocks>
 }
 
 /// Takes blocks for what a connector brings, unless all of it is skipped.
-pub fn allocate_external(data: &GroupData, context: &mut StepContext<'_>, external: &External) {
+pub(super) fn allocate_external(
+    data: &GroupData,
+    context: &mut StepContext<'_>,
+    external: &External,
+) {
     let total = external.total_computed_tokens;
     let skipped = data.head.num_skipped_tokens(total);
     if external.num_tokens.min(total.saturating_sub(skipped)) > 0 {
@@ -71,7 +83,7 @@ pub fn allocate_external(data: &GroupData, context: &mut StepContext<'_>, extern
 
 /// Gives the request slots for `num_tokens`: the blocks that its table gained.
 #[inline]
-pub fn allocate(
+pub(super) fn allocate(
     data: &GroupData,
     context: &mut StepContext<'_>,
     num_tokens: usize,
@@ -82,7 +94,7 @@ pub fn allocate(
 
 /// Lengthens a table until it has slots for `num_tokens`; returns how many blocks its tail had.
 #[inline]
-pub fn grow(
+pub(super) fn grow(
     data: &GroupData,
     context: &mut StepContext<'_>,
     num_tokens: usize,
@@ -103,7 +115,7 @@ pub fn grow(
 /// Releases the blocks at positions of a table, the last one first, down to one that was released
 /// before, and returns how many.
 #[inline]
-pub fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
+pub(super) fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
     let dropped = context.state.blocks.release_range(positions.start, positions.end);
     let num_dropped = dropped.len();
     if num_dropped > 0 {

@@ -11,7 +11,11 @@ impl HitQuery<'_> {
     ///
     /// Reads about log2 of the number of blocks hashes, at most twice that, because each hash covers
     /// all before it.
-    pub fn read_trie_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
+    pub(crate) fn read_trie_prefix(
+        &self,
+        limit: usize,
+        found: &mut [Vec<BlockId>],
+    ) -> Result<usize> {
         if !self.hashes.is_chain() || limit < PrefixIndex::MIN_TRIE_HASHES {
             return Ok(0);
         }

@@ -51,7 +51,7 @@ impl TailValue<'_> {
 
     /// Returns the values of those blocks of a window group in `range` that are cached. Later
     /// requests are expected to resume at `boundaries`, in tokens.
-    pub fn values_of_window(
+    pub(crate) fn values_of_window(
         &self,
         range: Range<usize>,
         boundaries: &[usize],
@@ -146,7 +146,7 @@ impl TailValue<'_> {
     /// Returns the values of a range that lies in [`Self::range_at_end`], no runs if all values are
     /// the best one, and `None` for any other range. Far fewer instructions than
     /// [`Self::values_of_window`], which returns the same values.
-    pub fn values_of_prompt_end(
+    pub(crate) fn values_of_prompt_end(
         &self,
         range: &Range<usize>,
     ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
@@ -185,7 +185,7 @@ impl TailValue<'_> {
 
     /// Returns the values of the states in `range`, of which only those are there at which a step
     /// ended.
-    pub fn values_of_states(
+    pub(crate) fn values_of_states(
         &self,
         range: Range<usize>,
         boundaries: &[usize],

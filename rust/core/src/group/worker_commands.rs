@@ -5,7 +5,7 @@ use crate::request::RequestId;
 
 /// Work that calls have ordered and nobody has fetched yet.
 #[derive(Clone, Debug)]
-pub struct WorkerCommands {
+pub(crate) struct WorkerCommands {
     /// Blocks to zero, group by group.
     to_zero: Vec<Vec<BlockId>>,
     /// Blocks to copy, group by group: from, to. Both have a reference for it that whoever takes
@@ -30,7 +30,7 @@ pub struct Offload {
 
 impl WorkerCommands {
     /// No commands, for so many groups.
-    pub fn new(num_groups: usize) -> Self {
+    pub(crate) fn new(num_groups: usize) -> Self {
         Self {
             to_zero: vec![Vec::new(); num_groups],
             copies: vec![Vec::new(); num_groups],
@@ -39,52 +39,52 @@ impl WorkerCommands {
     }
 
     /// Blocks of a group are to be zeroed.
-    pub fn zero(&mut self, group: GroupId, blocks: &[BlockId]) {
+    pub(crate) fn zero(&mut self, group: GroupId, blocks: &[BlockId]) {
         self.to_zero[usize::from(group)].extend_from_slice(blocks);
     }
 
     /// The blocks to zero, group by group.
-    pub fn to_zero(&self) -> impl Iterator<Item = BlockId> + '_ {
+    pub(crate) fn to_zero(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.to_zero.iter().flatten().copied()
     }
 
     /// Hands out the blocks to zero.
-    pub fn take_to_zero(&mut self) -> Vec<BlockId> {
+    pub(crate) fn take_to_zero(&mut self) -> Vec<BlockId> {
         self.to_zero.iter_mut().flat_map(std::mem::take).collect()
     }
 
     /// A block of a group is to be copied to another one.
-    pub fn copy(&mut self, group: GroupId, from: BlockId, to: BlockId) {
+    pub(crate) fn copy(&mut self, group: GroupId, from: BlockId, to: BlockId) {
         self.copies[usize::from(group)].push((from, to));
     }
 
     /// The blocks to copy, from and to, group by group.
-    pub fn copies(&self) -> impl Iterator<Item = (BlockId, BlockId)> + '_ {
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (BlockId, BlockId)> + '_ {
         self.copies.iter().flatten().copied()
     }
 
     /// Hands out the blocks to copy, and with them a reference to each.
-    pub fn take_copies(&mut self) -> Vec<(BlockId, BlockId)> {
+    pub(crate) fn take_copies(&mut self) -> Vec<(BlockId, BlockId)> {
         self.copies.iter_mut().flat_map(std::mem::take).collect()
     }
 
     /// A connector may read a block.
-    pub fn offer(&mut self, offload: Offload) {
+    pub(crate) fn offer(&mut self, offload: Offload) {
         self.offloads[usize::from(offload.group)].push(offload);
     }
 
     /// Takes back what a connector may read of a request in a group.
-    pub fn withdraw(&mut self, group: GroupId, request: RequestId) {
+    pub(crate) fn withdraw(&mut self, group: GroupId, request: RequestId) {
         self.offloads[usize::from(group)].retain(|offload| offload.request != request);
     }
 
     /// The blocks that a connector may read, group by group.
-    pub fn offloads(&self) -> impl Iterator<Item = &Offload> + '_ {
+    pub(crate) fn offloads(&self) -> impl Iterator<Item = &Offload> + '_ {
         self.offloads.iter().flatten()
     }
 
     /// Hands out the blocks that a connector may read.
-    pub fn take_offloads(&mut self) -> Vec<Offload> {
+    pub(crate) fn take_offloads(&mut self) -> Vec<Offload> {
         self.offloads.iter_mut().flat_map(std::mem::take).collect()
     }
 }

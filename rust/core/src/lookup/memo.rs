@@ -15,7 +15,7 @@ type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedSt
 
 /// The memos of all waiting requests.
 #[derive(Debug, Default)]
-pub struct LookupMemos {
+pub(crate) struct LookupMemos {
     by_request: MemoMap,
     clock: u64,
     num_ids: usize,
@@ -25,28 +25,32 @@ pub struct LookupMemos {
 
 impl LookupMemos {
     /// Hashes from which on a memo costs less than another look-up.
-    pub const MIN_HASHES: usize = 64;
+    pub(crate) const MIN_HASHES: usize = 64;
     /// The most block ids of all memos, 64 MB. Beyond, the memo least recently used is dropped.
     const MAX_IDS: usize = 1 << 24;
 
     /// Whether there is no memo.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
     /// Whether some memo needs to know which keys leave the index.
-    pub fn has_prefixes(&self) -> bool {
+    pub(crate) fn has_prefixes(&self) -> bool {
         self.num_with_prefixes > 0
     }
 
     /// Removes a request's memo, and returns it if its chain is a prefix of `hashes`.
-    pub fn take(&mut self, id: RequestId, hashes: &dyn HashSource) -> Result<Option<LookupMemo>> {
+    pub(crate) fn take(
+        &mut self,
+        id: RequestId,
+        hashes: &dyn HashSource,
+    ) -> Result<Option<LookupMemo>> {
         let Some(memo) = self.remove(id) else { return Ok(None) };
         Ok(if memo.chain.starts(hashes)? { Some(memo) } else { None })
     }
 
     /// Stores a request's memo.
-    pub fn put(&mut self, id: RequestId, mut memo: LookupMemo) {
+    pub(crate) fn put(&mut self, id: RequestId, mut memo: LookupMemo) {
         self.clock += 1;
         memo.last_used = self.clock;
         self.num_ids += memo.num_ids();
@@ -58,7 +62,7 @@ impl LookupMemos {
     }
 
     /// Drops a request's memo.
-    pub fn forget(&mut self, id: RequestId) {
+    pub(crate) fn forget(&mut self, id: RequestId) {
         self.remove(id);
     }
 
@@ -80,7 +84,7 @@ impl LookupMemos {
 
 /// What a look-up found.
 #[derive(Debug)]
-pub struct LookupMemo {
+pub(crate) struct LookupMemo {
     chain: ChainEnd,
     max_length: usize,
     version: u64,
@@ -93,7 +97,7 @@ pub struct LookupMemo {
 
 impl LookupMemo {
     /// A memo of the hit of a look-up of at most `max_length` tokens, at a version of the pool.
-    pub fn new(
+    pub(crate) fn new(
         chain: ChainEnd,
         max_length: usize,
         version: u64,
@@ -104,7 +108,7 @@ impl LookupMemo {
     }
 
     /// Whether a look-up would find the same hit.
-    pub fn is_current(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
+    pub(crate) fn is_current(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
         self.chain == *chain && self.max_length == max_length && self.version == version
     }
 
@@ -116,14 +120,14 @@ impl LookupMemo {
 
 /// The length and the last hash of a chain, which covers all hashes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChainEnd {
+pub(crate) struct ChainEnd {
     len: usize,
     last: BlockHash,
 }
 
 impl ChainEnd {
     /// The end of a chain.
-    pub fn of(hashes: &dyn HashSource) -> Result<Self> {
+    pub(crate) fn of(hashes: &dyn HashSource) -> Result<Self> {
         let len = hashes.len();
         let last = len.checked_sub(1).map(|last| hashes.get(last)).transpose()?;
         Ok(Self { len, last: last.unwrap_or_default() })

@@ -8,7 +8,7 @@ mod search;
 mod spec_group;
 
 pub use hit::{DeepestHit, PrefixHit, SearchResult};
-pub use memo::{ChainEnd, LookupMemo, LookupMemos};
-pub use prefix::CachedPrefix;
-pub use search::HitSearch;
-pub use spec_group::SpecGroup;
+pub(crate) use memo::{ChainEnd, LookupMemo, LookupMemos};
+pub(crate) use prefix::CachedPrefix;
+pub(crate) use search::HitSearch;
+pub(crate) use spec_group::SpecGroup;

@@ -7,7 +7,7 @@ use crate::pool::{BlockPool, LogPosition, PrefixCursor};
 
 /// The blocks of the longest cached prefix in groups that are looked up together.
 #[derive(Clone, Debug, Default)]
-pub struct CachedPrefix {
+pub(crate) struct CachedPrefix {
     pub(super) ids: Vec<Vec<BlockId>>,
     pub(super) seen: LogPosition,
     /// Leading blocks in the prefix trie, if the last update looked that up.
@@ -16,17 +16,17 @@ pub struct CachedPrefix {
 
 impl CachedPrefix {
     /// Returns the blocks for a search.
-    pub fn known(&self) -> KnownPrefix {
+    pub(crate) fn known(&self) -> KnownPrefix {
         Some(self.ids.clone()).into()
     }
 
     /// Returns the blocks for a search, after which the prefix is not needed.
-    pub fn into_known(self) -> KnownPrefix {
+    pub(crate) fn into_known(self) -> KnownPrefix {
         Some(self.ids).into()
     }
 
     /// Adds the blocks that are not in the prefix trie to it, and returns whether all are in it then.
-    pub fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
+    pub(crate) fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
         let Some(first) = self.num_in_trie else { return false };
         let len = self.len();
         let add =
@@ -35,7 +35,7 @@ impl CachedPrefix {
     }
 
     /// Updates the prefix, at least as far as `query` reads.
-    pub fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
+    pub(crate) fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
         if self.ids.len() != query.groups.len() {
             self.ids = vec![Vec::new(); query.groups.len()];
         }

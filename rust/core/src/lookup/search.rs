@@ -14,7 +14,7 @@ use crate::request::{GroupBlocks, GroupHashes, HashSource};
 
 /// One search over all groups.
 #[derive(Clone, Copy)]
-pub struct HitSearch<'a> {
+pub(crate) struct HitSearch<'a> {
     /// The pool.
     pub pool: &'a BlockPool,
     /// The groups.
@@ -33,7 +33,7 @@ pub struct HitSearch<'a> {
 
 impl HitSearch<'_> {
     /// Returns the hit of a model with one group.
-    pub fn unitary(&self, max_length: usize) -> Result<SearchResult> {
+    pub(crate) fn unitary(&self, max_length: usize) -> Result<SearchResult> {
         let group = &self.spec_groups[0];
         let hit = self.search(group, max_length, group.use_eagle)?;
         Ok(SearchResult {
@@ -44,7 +44,7 @@ impl HitSearch<'_> {
     }
 
     /// Returns the hit on which all groups of a hybrid model agree.
-    pub fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
+    pub(crate) fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
         let mut state = FixedPoint::new(self.spec_groups.len());
         let mut length = max_length;
         loop {
@@ -65,7 +65,7 @@ impl HitSearch<'_> {
     }
 
     /// Returns the hit of each group by itself: blocks and lengths, per group.
-    pub fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
+    pub(crate) fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
         let mut blocks = vec![GroupBlocks::default(); self.groups.len()];
         let mut lengths = vec![0; self.groups.len()];
         for group in self.spec_groups {
@@ -106,7 +106,11 @@ impl HitSearch<'_> {
 
     /// Updates the cached prefixes of groups of which every prefix of a hit is a hit, as far as a
     /// search for `max_length` can read.
-    pub fn update_prefixes(&self, prefixes: &mut [CachedPrefix], max_length: usize) -> Result<()> {
+    pub(crate) fn update_prefixes(
+        &self,
+        prefixes: &mut [CachedPrefix],
+        max_length: usize,
+    ) -> Result<()> {
         for (group, prefix) in self.spec_groups.iter().zip(prefixes) {
             if group.is_prefix_closed {
                 let max_length = self.search_length(group, max_length).max(max_length);

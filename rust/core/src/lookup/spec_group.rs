@@ -5,7 +5,7 @@ use crate::group::{CacheRules, Group};
 
 /// Groups that share a spec and are looked up together.
 #[derive(Clone, Debug)]
-pub struct SpecGroup {
+pub(crate) struct SpecGroup {
     /// The groups, in ascending order.
     pub groups: Vec<GroupId>,
     /// Tokens per block.
@@ -22,7 +22,7 @@ impl SpecGroup {
     /// Gathers the groups that take part in prefix caching. Those of which every prefix of a hit is a
     /// hit come first, because they bound the search in the others. An only group is gathered even if
     /// it takes no part, because vLLM refuses look-ups past the hashes there too.
-    pub fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
+    pub(crate) fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {
             let is_same = |other: &&mut Self| {

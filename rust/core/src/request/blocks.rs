@@ -30,13 +30,13 @@ impl RequestBlocks {
     }
 
     /// Returns the blocks of all groups that are not null, the last of each table first.
-    pub fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
+    pub(crate) fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.groups.iter().flat_map(|group| group.blocks.iter_owned_rev())
     }
 
     /// Whether the request has attached a hit or cached a block in some group, after which it can
     /// attach no other hit.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.groups.iter().any(|group| group.num_cached_blocks.is_some())
     }
 }

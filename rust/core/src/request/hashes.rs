@@ -60,12 +60,12 @@ impl<'a> HashWindow<'a> {
     }
 
     /// Returns the number of hashes of the whole chain.
-    pub fn chain_len(&self) -> usize {
+    pub(crate) fn chain_len(&self) -> usize {
         self.chain_len
     }
 
     /// Returns the hash at a position of the chain, if the window has it.
-    pub fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
+    pub(crate) fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
         self.hashes.get(index.checked_sub(self.start)?)
     }
 
@@ -75,7 +75,7 @@ impl<'a> HashWindow<'a> {
     }
 
     /// Returns the hashes from that of a full block of `per_block` hashes on.
-    pub fn from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
+    pub(crate) fn from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
         &self.hashes[(index + 1) * per_block - 1 - self.start..]
     }
 

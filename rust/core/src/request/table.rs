@@ -63,12 +63,12 @@ impl GroupBlocks {
     }
 
     /// Returns the blocks that are not null, the last first.
-    pub fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
+    pub(crate) fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.tail().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
     }
 
     /// Adds null blocks at the end.
-    pub fn push_nulls(&mut self, n: usize) {
+    pub(crate) fn push_nulls(&mut self, n: usize) {
         if self.tail().is_empty() {
             self.null_head += n;
         } else {
@@ -88,7 +88,7 @@ impl GroupBlocks {
     }
 
     /// Returns the end of the list, to which blocks that are not null can be added.
-    pub fn ids_mut(&mut self) -> &mut Vec<BlockId> {
+    pub(crate) fn ids_mut(&mut self) -> &mut Vec<BlockId> {
         &mut self.ids
     }
 
@@ -108,7 +108,7 @@ impl GroupBlocks {
 
     /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were not
     /// null, the last first.
-    pub fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
+    pub(crate) fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
             return Vec::new();
@@ -140,7 +140,7 @@ impl GroupBlocks {
 
     /// Replaces the blocks at positions `first..end` by null blocks, from the last to the one behind
     /// the first null block that is met. Returns the blocks, the last first.
-    pub fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
+    pub(crate) fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
             return Vec::new();

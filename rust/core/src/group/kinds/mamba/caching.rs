@@ -17,7 +17,7 @@ use crate::request::{GroupState, RequestView};
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
-pub struct StateCaching<'a> {
+pub(super) struct StateCaching<'a> {
     /// The group.
     pub data: &'a GroupData,
     /// The rules of the manager.
@@ -29,7 +29,7 @@ pub struct StateCaching<'a> {
 impl StateCaching<'_> {
     /// Caches the states that are computed up to `num_tokens`. Calls `is_new` with each hash whose
     /// state is there only after the step.
-    pub fn cache(
+    pub(super) fn cache(
         &self,
         context: &mut StepContext<'_>,
         record: &mut TableRecord,
@@ -49,7 +49,7 @@ impl StateCaching<'_> {
 
     /// Checks that the states can be cached: that no block which is to be cached as full is cached for
     /// as many tokens already, and that the state inside the chunk is there and has a hash.
-    pub fn check(
+    pub(super) fn check(
         &self,
         pool: &BlockPool,
         state: &GroupState,
@@ -72,7 +72,7 @@ impl StateCaching<'_> {
 
     /// Checks that none of the blocks that are to be cached as full, all behind the first
     /// `num_cached`, is cached for as many tokens already.
-    pub fn check_full_blocks(
+    pub(super) fn check_full_blocks(
         &self,
         pool: &BlockPool,
         num_cached: usize,
@@ -104,7 +104,7 @@ impl StateCaching<'_> {
     }
 
     /// Checks that the state inside the chunk has a hash.
-    pub fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
+    pub(super) fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
         match record.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
             Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
                 Err(Error::Precondition(format!(

@@ -14,7 +14,7 @@ pub struct Checkpoint {
 
 /// Returns the tokens of the last reusable state of a prompt, or of a chunk that ends at
 /// `num_tokens`.
-pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {
+pub(super) fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {
     if rules.drops_checkpoint_block {
         // The block that is dropped leaves tokens to recompute.
         return (num_tokens / unit * unit).saturating_sub(unit);
@@ -25,7 +25,7 @@ pub fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usiz
 
 /// A chunk of a prompt, in tokens.
 #[derive(Clone, Copy, Debug)]
-pub struct Chunk {
+pub(super) struct Chunk {
     /// Computed tokens before the chunk.
     pub start: usize,
     /// Computed tokens after the chunk.
@@ -34,7 +34,7 @@ pub struct Chunk {
 
 impl Chunk {
     /// Whether the worker can export the state at `boundary` in this chunk.
-    pub fn can_export(
+    pub(super) fn can_export(
         self,
         boundary: usize,
         hash_block_size: usize,

@@ -48,7 +48,7 @@ fn hit(length: usize, position: usize, states: Vec<u32>) -> GroupHit {
 
 /// Returns the mask of states: those at the ends of segments and at the boundaries are cached. One
 /// block is enough for a hit, also with EAGLE, whose drafts have no state.
-pub fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
+pub(crate) fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
     if let Some(value) = query.tail_value(block_size, 1, 0) {
         let range = query.range.0..query.range.1;
         return RetentionMask::Valued(value.values_of_states(range, query.boundaries));

@@ -13,9 +13,9 @@ mod none;
 mod planned_table;
 mod table;
 
-pub use align::AlignedStates;
+pub(crate) use align::AlignedStates;
 pub(super) use align::MAMBA;
 pub use checkpoint::Checkpoint;
 pub(super) use hit::{longest_hit, mask as retention_mask};
 pub(super) use none::MAMBA_NONE;
-pub use none::RunningState;
+pub(super) use none::RunningState;

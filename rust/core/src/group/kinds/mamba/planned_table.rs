@@ -10,7 +10,7 @@ use crate::request::GroupState;
 
 /// A table with the changes of a step that attaches nothing.
 #[derive(Debug)]
-pub struct PlannedTable<'a> {
+pub(super) struct PlannedTable<'a> {
     /// What is remembered of the table now.
     pub record: TableRecord,
     /// The table now.
@@ -25,7 +25,7 @@ pub struct PlannedTable<'a> {
 
 impl PlannedTable<'_> {
     /// Checks that the step breaks nothing; the error says what it would break.
-    pub fn check(&self, pool: &BlockPool) -> Result<(), String> {
+    pub(super) fn check(&self, pool: &BlockPool) -> Result<(), String> {
         let Self { record, state, num_speculative, .. } = self;
         record.check(state, *num_speculative)?;
         if record.resumed_state(state, *num_speculative).is_some_and(|block| pool.is_free(block)) {
@@ -44,7 +44,7 @@ impl PlannedTable<'_> {
     }
 
     /// Returns the number of leading blocks that are cached or will never be.
-    pub fn num_cached_blocks(&self) -> usize {
+    pub(super) fn num_cached_blocks(&self) -> usize {
         self.state.num_cached_blocks.unwrap_or(0)
     }
 
@@ -64,7 +64,7 @@ impl PlannedTable<'_> {
     }
 
     /// Returns the block that stands at a position before and after the step; null if there is none.
-    pub fn block(&self, position: usize) -> BlockId {
+    pub(super) fn block(&self, position: usize) -> BlockId {
         // The request writes to a copy, or the copy gets the keys. Either way the keys are gone.
         let is_copied = self.record.shared_tail.is_some_and(|tail| tail.position == position);
         match self.state.blocks.get(position) {

@@ -14,7 +14,7 @@ use crate::request::{GroupBlocks, GroupState, RequestId};
 
 /// What is remembered of a request's table.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TableRecord {
+pub(crate) struct TableRecord {
     /// Whether slots were allocated, so that the table ends with blocks for drafts.
     pub is_allocated: bool,
     /// The position of the state of the step before.
@@ -31,27 +31,29 @@ pub struct TableRecord {
 
 /// The records of all requests; a request without one has an empty record.
 #[derive(Clone, Debug, Default)]
-pub struct TableRecords(hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>);
+pub(super) struct TableRecords(
+    hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>,
+);
 
 impl TableRecords {
-    pub fn get(&self, request: RequestId) -> TableRecord {
+    pub(super) fn get(&self, request: RequestId) -> TableRecord {
         self.0.get(&request).copied().unwrap_or_default()
     }
 
-    pub fn of(&mut self, request: RequestId) -> &mut TableRecord {
+    pub(super) fn of(&mut self, request: RequestId) -> &mut TableRecord {
         self.0.entry(request).or_default()
     }
 
-    pub fn known(&mut self, request: RequestId) -> Option<&mut TableRecord> {
+    pub(super) fn known(&mut self, request: RequestId) -> Option<&mut TableRecord> {
         self.0.get_mut(&request)
     }
 
-    pub fn remove(&mut self, request: RequestId) {
+    pub(super) fn remove(&mut self, request: RequestId) {
         self.0.remove(&request);
     }
 
     /// Puts all records into a digest, in the order of requests.
-    pub fn digest(&self, put: &mut dyn FnMut(u64)) {
+    pub(super) fn digest(&self, put: &mut dyn FnMut(u64)) {
         let mut records: Vec<_> = self.0.iter().collect();
         records.sort_by_key(|(request, _)| **request);
         let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
@@ -72,7 +74,7 @@ impl TableRecords {
 
 impl TableRecord {
     /// Checks that the table has the blocks of the record; the error says what is broken.
-    pub fn check(&self, state: &GroupState, num_speculative: usize) -> Result<(), String> {
+    pub(crate) fn check(&self, state: &GroupState, num_speculative: usize) -> Result<(), String> {
         let blocks = &state.blocks;
         if self.is_allocated && blocks.len() < num_speculative {
             return Err(format!("a row of {} blocks lacks those for drafts", blocks.len()));
@@ -85,14 +87,18 @@ impl TableRecord {
     }
 
     /// Returns the state from which the next step goes on: the last one before the blocks for drafts.
-    pub fn resumed_state(&self, state: &GroupState, num_speculative: usize) -> Option<BlockId> {
+    pub(crate) fn resumed_state(
+        &self,
+        state: &GroupState,
+        num_speculative: usize,
+    ) -> Option<BlockId> {
         let drafts = if self.is_allocated { num_speculative } else { 0 };
         let position = state.blocks.len().checked_sub(drafts + 1)?;
         state.blocks.get(position).filter(|&block| block != NULL_BLOCK)
     }
 
     /// Whether the block at a position is released when the first `num_skipped` are not needed.
-    pub fn is_skipped(&self, position: usize, num_skipped: usize) -> bool {
+    pub(crate) fn is_skipped(&self, position: usize, num_skipped: usize) -> bool {
         position < num_skipped
             && (position >= self.num_released || self.last_state == Some(position))
     }
@@ -100,7 +106,7 @@ impl TableRecord {
 
 /// The sizes that all tables of a group have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct TableShape {
+pub(crate) struct TableShape {
     /// Tokens per block.
     pub block_size: usize,
     /// Blocks that drafts write to, at the end of a table with slots.
@@ -109,13 +115,13 @@ pub struct TableShape {
 
 impl TableShape {
     /// Returns the position of the running state after a step, and the length of the table.
-    pub fn positions(&self, num_tokens: usize) -> (usize, usize) {
+    pub(crate) fn positions(&self, num_tokens: usize) -> (usize, usize) {
         let num_blocks = num_tokens.div_ceil(self.block_size);
         (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
     }
 
     /// Returns the positions of blocks for drafts that the step passes, and that move to the end.
-    pub fn drafts_to_move(
+    pub(crate) fn drafts_to_move(
         &self,
         record: &TableRecord,
         len: usize,
@@ -129,7 +135,12 @@ impl TableShape {
 
     /// Lengthens a table with null blocks up to the running state of the step, and moves the blocks
     /// for drafts that the step passes to the end.
-    pub fn advance(&self, record: &TableRecord, blocks: &mut GroupBlocks, num_tokens: usize) {
+    pub(crate) fn advance(
+        &self,
+        record: &TableRecord,
+        blocks: &mut GroupBlocks,
+        num_tokens: usize,
+    ) {
         let len = blocks.len();
         let (running, _) = self.positions(num_tokens);
         if len < running {
