@@ -6,8 +6,8 @@ pub(super) const WINDOW: usize = 16;
 /// The bytes of most blocks fit into this.
 const MIN_CAPACITY: usize = 1_024;
 
-/// A byte buffer with spare bytes at its end, so that numbers of different widths are written without
-/// a branch for each width.
+/// A byte buffer with spare bytes at its end, so that numbers of different widths are written
+/// without a branch for each width.
 #[derive(Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -49,8 +49,8 @@ impl Buffer {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends each number. `write` writes a number to the start of a window and returns the number of
-    /// bytes.
+    /// Appends each number. `write` writes a number to the start of a window and returns the number
+    /// of bytes.
     #[inline]
     pub(super) fn put_each(
         &mut self,

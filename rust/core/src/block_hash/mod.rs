@@ -82,8 +82,8 @@ impl HashAlgorithm {
 pub struct Chain<'a> {
     /// The hash of the block before the first one, or the root of chains.
     pub parent: &'a [u8],
-    /// The tokens of the blocks, and the lookahead tokens behind the last one. A block without all of
-    /// its lookahead tokens is not hashed.
+    /// The tokens of the blocks, and the lookahead tokens behind the last one. A block without all
+    /// of its lookahead tokens is not hashed.
     pub tokens: &'a [i64],
     /// Tokens per block, at least 1.
     pub block_size: usize,

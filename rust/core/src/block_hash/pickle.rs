@@ -1,8 +1,8 @@
 //! Encoding of blocks as pickles of protocol 5.
 //!
-//! The bytes are those of CPython's `pickle.dumps`: numbers have the narrowest opcode, every string,
-//! byte string and tuple is in the memo, an object that occurs again is a reference into the memo, and
-//! the pickle is cut into frames.
+//! The bytes are those of CPython's `pickle.dumps`: numbers have the narrowest opcode, every
+//! string, byte string and tuple is in the memo, an object that occurs again is a reference into
+//! the memo, and the pickle is cut into frames.
 
 use super::buffer::{Buffer, WINDOW};
 use super::key::{Identity, Key};
@@ -128,8 +128,8 @@ impl PickleEncoder {
         }
     }
 
-    /// Writes the key of a block. The memo behind parent and tokens is always the same, and so are the
-    /// bytes of an equal key.
+    /// Writes the key of a block. The memo behind parent and tokens is always the same, and so are
+    /// the bytes of an equal key.
     fn key_of_block(&mut self, block: &Block<'_>) {
         if *block.key == Key::None {
             return self.key(block.key);

@@ -13,8 +13,8 @@ use crate::pool::{
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
 
-/// Caches the blocks of a request that are computed up to `num_tokens`: full ones that the mask does
-/// not leave out, and the one in which the prompt ends, if the kind caches that.
+/// Caches the blocks of a request that are computed up to `num_tokens`: the full ones in the mask,
+/// and the one in which the prompt ends, if the kind caches it.
 #[inline]
 pub(super) fn cache(
     data: &GroupData,
@@ -46,7 +46,7 @@ fn cache_partial_tail(
     num_tokens: usize,
 ) {
     let hash_block_size = rules.hash_block_size;
-    // A repeated prompt matches all but its last token; EAGLE reads all of it.
+    // A repeated prompt matches all but its last token, with EAGLE all tokens.
     let recomputed = usize::from(!data.drops_eagle_block);
     let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
     let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
@@ -63,7 +63,7 @@ fn cache_partial_tail(
     }
 }
 
-/// The blocks of one request in one group, about to be cached.
+/// The blocks of a request in a group that are to be cached.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheTarget<'a> {
     /// The request.
@@ -76,8 +76,8 @@ pub struct CacheTarget<'a> {
     pub hash_block_size: usize,
     /// The request's blocks in the group.
     pub blocks: &'a GroupBlocks,
-    /// Whether the blocks are linked, so that long prefixes of them are found as one.
-    pub is_linked: bool,
+    /// Whether the blocks enter the prefix trie.
+    pub is_in_trie: bool,
 }
 
 impl<'a> CacheTarget<'a> {
@@ -94,7 +94,7 @@ impl<'a> CacheTarget<'a> {
             block_size: data.block_size,
             hash_block_size,
             blocks,
-            is_linked: data.is_prefix_closed && request.hashes.is_chain(),
+            is_in_trie: data.is_prefix_closed && request.hashes.is_chain(),
         }
     }
 }
@@ -111,7 +111,7 @@ impl CacheTarget<'_> {
         CacheKey { hash, group: self.group }
     }
 
-    /// Caches the full blocks `start..end` that the mask does not leave out. Null blocks are skipped.
+    /// Caches the full blocks `start..end` that are in the mask and not null.
     pub(crate) fn cache_full_blocks(
         &self,
         pool: &mut BlockPool,
@@ -159,15 +159,15 @@ impl CacheTarget<'_> {
         for batch in whole.batches(HashTable::BATCH) {
             all_serve &= pool.cache_batch(&batch, hints);
             if let Some(event) = &mut stored {
-                self.tell(event, batch.first_position(), batch.blocks);
+                self.add_to_event(event, batch.first_position(), batch.blocks);
             }
         }
         pool.add_to_trie(&whole, all_serve);
     }
 
-    /// Where the blocks from a position on are to be linked, if they are.
+    /// Returns the segment of the trie for the blocks from a position on.
     fn open_segment(&self, pool: &mut BlockPool, first: usize) -> SegmentId {
-        if !self.is_linked || self.request.hashes.chain_len() < pool.index().min_trie_hashes() {
+        if !self.is_in_trie || self.request.hashes.chain_len() < pool.index().min_trie_hashes() {
             return NO_SEGMENT;
         }
         let before = match first.checked_sub(1) {
@@ -194,15 +194,15 @@ impl CacheTarget<'_> {
         }
     }
 
-    fn tell(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
+    fn add_to_event(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
         for (i, _) in (first..).zip(blocks).filter(|(_, block)| **block != NULL_BLOCK) {
             event.block_hashes.push(self.hashes().get(i));
             event.block_starts.push(i * self.block_size);
         }
     }
 
-    /// Caches the end of the prompt at `num_tokens`, a multiple of the hash block size, that lies
-    /// inside `block`. The block keeps longer hashes and loses shorter ones.
+    /// Caches the prefix of `num_tokens`, a multiple of the hash block size, that ends inside
+    /// `block`. The block keeps the hashes of longer prefixes and loses those of shorter ones.
     pub fn cache_partial_block(
         &self,
         pool: &mut BlockPool,
@@ -220,8 +220,8 @@ impl CacheTarget<'_> {
         key.hash
     }
 
-    /// Caches a block whose content now stands for the first `num_tokens`, a multiple of the hash
-    /// block size, and for nothing else.
+    /// Caches a block that now has the state of the first `num_tokens`, a multiple of the hash
+    /// block size, in place of what it had.
     pub(crate) fn cache_replaced_block(
         &self,
         pool: &mut BlockPool,
@@ -266,7 +266,7 @@ impl CacheTarget<'_> {
             .require(num_blocks)
     }
 
-    /// Reports the first `num_blocks` blocks, hit in the cache, as if they had been stored.
+    /// Pushes an event as if the first `num_blocks` blocks, which were hit, had been stored.
     pub(crate) fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
         let hashes = self.hashes();
         let mut event = self.new_event(hashes, 0, num_blocks);
@@ -292,7 +292,7 @@ impl CacheTarget<'_> {
     }
 }
 
-/// The hashes of a request seen at the block size of a group.
+/// The hashes of a request by the blocks of a group.
 #[derive(Clone, Copy)]
 struct BlockHashes<'a> {
     window: HashWindow<'a>,
@@ -304,13 +304,13 @@ impl<'a> BlockHashes<'a> {
         self.window.of_block(index, self.per_block)
     }
 
-    /// As [`Self::get`], if the hash lies in the window.
+    /// Returns the hash of a block, if the window has it.
     fn try_get(&self, index: usize) -> Option<&'a BlockHash> {
         self.window.get_at((index + 1) * self.per_block - 1)
     }
 
-    /// The hashes from that of a block on.
+    /// Returns the hashes from that of a block on.
     fn from(&self, index: usize) -> &'a [BlockHash] {
-        self.window.from_block(index, self.per_block)
+        self.window.hashes_from_block(index, self.per_block)
     }
 }

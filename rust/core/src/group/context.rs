@@ -1,4 +1,4 @@
-//! What a group gets for a call about a request.
+//! What the groups of a request get for a step.
 
 use super::mask::CacheRules;
 use super::worker_commands::WorkerCommands;
@@ -14,7 +14,7 @@ pub(crate) struct ReadContext<'a> {
     pub state: Option<&'a GroupState>,
     /// The pool.
     pub pool: &'a BlockPool,
-    /// Which blocks become cached.
+    /// The rules by which blocks are cached.
     pub rules: &'a CacheRules,
 }
 
@@ -42,25 +42,25 @@ pub(crate) struct Attachment<'a> {
     pub total_computed_tokens: usize,
 }
 
-/// What a request needs slots for at the end of a step, in tokens.
+/// The tokens that need slots at the end of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slots {
-    /// Tokens that need a slot.
+    /// All tokens.
     pub num_tokens: usize,
-    /// Those of them that are the target model's: without slots for drafts to come.
+    /// Tokens of the target model, without lookahead slots for drafts.
     pub num_tokens_main_model: usize,
-    /// Encoder tokens that a request which is admitted now attends to.
+    /// Encoder tokens, for a request that is admitted now.
     pub num_encoder_tokens: usize,
 }
 
 /// Computed tokens that a connector brings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct External {
-    /// How many.
+    /// The number of external tokens.
     pub num_tokens: usize,
-    /// Computed tokens up to their end.
+    /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
-    /// Whether their blocks are to be zeroed first.
+    /// Whether new blocks for them are zeroed.
     pub is_zeroed: bool,
 }
 
@@ -69,10 +69,10 @@ pub(crate) struct External {
 pub(crate) struct PlannedStep<'a> {
     /// The request.
     pub request: &'a RequestView<'a>,
-    /// Tokens before whose end blocks are released first.
+    /// Computed tokens by which skipped blocks are released first.
     pub num_processed_tokens: usize,
-    /// Whether a hit is attached, or blocks are allocated for what a connector brings.
+    /// Whether a hit is attached, or blocks are allocated for external tokens.
     pub attaches: bool,
-    /// Tokens of the group that are cached at the end; `None` if nothing is.
+    /// Tokens up to which the group caches blocks at the end; `None` if it caches none.
     pub num_tokens_to_cache: Option<usize>,
 }

@@ -1,38 +1,38 @@
-//! How many blocks a request asks for.
+//! Block demand: how many blocks a request needs.
 
 use crate::block::BlockId;
 use crate::request::GroupBlocks;
 
-/// What a request needs slots for, in tokens.
+/// What a request needs blocks for, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockDemand<'a> {
-    /// Tokens that need a slot, those that have one included.
+    /// Tokens that need a slot, including those that have one.
     pub num_tokens: usize,
     /// The blocks of a hit to attach, per group; empty for none.
     pub new_computed_blocks: &'a [GroupBlocks],
     /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
-    /// Computed tokens without external ones: where the hit ends. Inside a block, a group needs
-    /// one more to copy that block to.
+    /// Computed tokens without external ones, which is where the hit ends. If it ends inside a
+    /// block, a group needs one more block for the copy.
     pub num_local_computed_tokens: usize,
-    /// Those of the tokens that are the target model's: without slots for drafts to come.
+    /// Tokens of the target model, without lookahead slots for drafts.
     pub num_tokens_main_model: usize,
-    /// Encoder tokens that a request which is admitted now attends to.
+    /// Encoder tokens, for a request that is admitted now.
     pub num_encoder_tokens: usize,
-    /// Where the prefill ends: a state inside a chunk is kept of the chunk that reaches it.
+    /// The end of the prefill. The chunk that reaches it keeps the state inside the chunk.
     pub prefill_end: usize,
-    /// Whether kinds that give blocks back ask only for what they hold at once: the demand is about
-    /// the whole request.
+    /// Whether the demand is about the whole request, for which kinds that release blocks need only
+    /// what they hold at once.
     pub apply_admission_cap: bool,
-    /// Whether nothing is remembered of the demand.
+    /// Whether no group remembers anything of the demand.
     pub is_dry_run: bool,
 }
 
-/// What a group asks for.
+/// What a request needs in one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupDemand<'a> {
-    /// New blocks; below zero where a table is longer than the request needs and its kind says so.
+    /// New blocks; negative if the group is of states and its table longer than the request needs.
     pub new: isize,
-    /// The blocks of the hit that the request attaches. Those that are free leave the free blocks.
+    /// The blocks of the hit that are attached. Those that are free are taken from the free blocks.
     pub attached: &'a [BlockId],
 }

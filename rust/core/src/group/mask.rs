@@ -248,9 +248,9 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     merged
 }
 
-/// Returns the token positions at which a later request that repeats or extends a prompt can resume:
-/// the end of the prompt less the token that is always recomputed, and with EAGLE, which drops a
-/// block, the aligned boundaries one block below.
+/// Returns the token positions at which a later request that repeats or extends a prompt can
+/// resume: the end of the prompt less the token that is always recomputed, and with EAGLE, which
+/// drops a block, the aligned boundaries one block below.
 pub(super) fn replay_boundaries(
     num_prompt_tokens: usize,
     alignment: usize,

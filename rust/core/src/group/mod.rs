@@ -178,7 +178,8 @@ impl Group {
         table::release_skipped(context, released)
     }
 
-    /// Whether [`Self::release_skipped`] would release what stands at a position of a request's table.
+    /// Whether [`Self::release_skipped`] would release what stands at a position of a request's
+    /// table.
     pub(crate) fn is_skipped(
         &self,
         request: RequestId,

@@ -1,5 +1,5 @@
-//! Hits that end inside a block. The block belongs to the prefix that was hit, and the request
-//! writes on in the rest of it: a copy becomes the request's own before it does (copy on write).
+//! Hits that end inside a block. The request would write to the rest of a block that other requests
+//! share, so it gets a copy first (copy on write).
 
 use super::context::{Attachment, StepContext};
 use super::data::GroupData;
@@ -10,15 +10,15 @@ use crate::request::GroupBlocks;
 /// A shared block that a request is about to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedTail {
-    /// Its position in the request's table.
+    /// The position of the block in the request's table.
     pub position: usize,
     /// The block.
     pub block: BlockId,
 }
 
 impl SharedTail {
-    /// The block in which a hit that was just attached ends, if it ends inside one. It counts as
-    /// not cached yet, since its copy will be.
+    /// Returns the block inside which the hit that was just attached ends, if it does. The block no
+    /// longer counts as cached for the request, because the copy will be cached when it is full.
     pub(crate) fn of_attached(
         data: &GroupData,
         context: &mut StepContext<'_>,
@@ -35,7 +35,7 @@ impl SharedTail {
         Some(Self { position, block: *hit.tail().last()? })
     }
 
-    /// Gives the request a copy in place of the block. Both stay referenced until the copy is done.
+    /// Replaces the block by a copy. Both have a reference until the worker has copied.
     pub(crate) fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
         let replaced = context.state.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
@@ -43,7 +43,7 @@ impl SharedTail {
         context.pool.hold(copy);
     }
 
-    /// Checks that a hit that ends inside a block has that block last.
+    /// Checks that a hit which ends inside a block has that block last.
     pub(crate) fn check(
         data: &GroupData,
         hit: &GroupBlocks,

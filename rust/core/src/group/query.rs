@@ -53,12 +53,14 @@ impl HitQuery<'_> {
         self.max_length / self.block_size
     }
 
-    /// Whether hits can end inside a block, at any multiple of the alignment, which is a hash block.
+    /// Whether hits can end inside a block, at any multiple of the alignment, which is a hash
+    /// block.
     pub(crate) fn is_fine_grained(&self) -> bool {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
-    /// Returns the blocks of the first `num_units` hash blocks, one per group, if all groups have one.
+    /// Returns the blocks of the first `num_units` hash blocks, one per group, if all groups have
+    /// one.
     pub(crate) fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.unit_hashes.get(num_units - 1)?)
     }
@@ -83,7 +85,8 @@ impl HitQuery<'_> {
         self.groups.iter().map(|&group| PrefixCursor::new(group)).collect()
     }
 
-    /// Adds the blocks at `index` to `found`, one per group, and returns whether all groups have one.
+    /// Adds the blocks at `index` to `found`, one per group, and returns whether all groups have
+    /// one.
     pub fn find(
         &self,
         cursors: &mut [PrefixCursor],
@@ -150,7 +153,8 @@ impl HitQuery<'_> {
     }
 
     /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
-    /// group lacks. Returns the number of leading blocks in the trie; 0 if the prefix was not empty.
+    /// group lacks. Returns the number of leading blocks in the trie; 0 if the prefix was not
+    /// empty.
     pub(crate) fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
         let num_in_trie = match found[0].is_empty() {
             true => self.read_trie_prefix(limit, found)?,

@@ -2,8 +2,8 @@
 //!
 //! A follow-up diverges a little before the end of the prompt that it continues: where a template
 //! put the last tokens, or at a multiple of the pieces that its traffic is made of. The bins of the
-//! histogram tell boundaries apart by their distance from the prompt's end, and by the largest power
-//! of two of the alignment that divides them.
+//! histogram tell boundaries apart by their distance from the prompt's end, and by the largest
+//! power of two of the alignment that divides them.
 
 use crate::pool::{Nearness, TUNING};
 

@@ -1,14 +1,13 @@
-//! What a KV cache group is: its kind, block size and further sizes. Plain data; what a kind does
-//! is in the module of its name.
+//! Specs of KV cache groups: kind, block size and further sizes, as plain data.
 
 use crate::error::{Error, Result};
 
-/// A size that only some kinds of groups have, in tokens unless it counts blocks.
+/// A size that only some kinds of groups have, in tokens or in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A token attends to itself and the `window - 1` before.
+    /// A token attends to itself and to the `window - 1` tokens before it.
     SlidingWindow,
-    /// A token attends within chunks of so many.
+    /// A token attends within a chunk of this many tokens.
     AttentionChunkSize,
     /// Tokens below a sliding window that stay allocated (multi-module MTP); 0 is none.
     ExtraRetainedTokens,
@@ -23,7 +22,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Every size, in the order of declaration.
+    /// All sizes, in the order of declaration.
     pub const ALL: [Self; 7] = [
         Self::SlidingWindow,
         Self::AttentionChunkSize,
@@ -34,7 +33,7 @@ impl Size {
         Self::PrefillCheckpointAlignment,
     ];
 
-    /// The name of the argument that gives the size.
+    /// Returns the name of the argument with the size.
     pub fn name(self) -> &'static str {
         match self {
             Self::SlidingWindow => "sliding_window",
@@ -47,12 +46,12 @@ impl Size {
         }
     }
 
-    /// The size of a name.
+    /// Returns the size with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|size| size.name() == name)
     }
 
-    /// What a group has that does not give the size, if that is a number.
+    /// Returns the size of groups that do not give it; `None` if they have none.
     pub fn default(self) -> Option<usize> {
         let is_none = matches!(
             self,
@@ -64,14 +63,14 @@ impl Size {
     }
 }
 
-/// The sizes that a group was given.
+/// The sizes that a spec gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes([Option<usize>; Size::ALL.len()]);
 
 /// One KV cache group: layers that share a block table. Sizes in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// Name of the kind, as in [`super::supported_kinds`].
+    /// The name of the kind, one of [`super::supported_kinds`].
     pub kind: String,
     /// Tokens per block.
     pub block_size: usize,
@@ -79,20 +78,20 @@ pub struct GroupSpec {
     pub sizes: Sizes,
     /// Whether the group holds draft layers, whose hits drop their last block.
     pub is_eagle_group: bool,
-    /// Whether the group takes part in prefix caching; `None` for as its kind does.
+    /// Whether the group takes part in prefix caching; `None` leaves it to the kind.
     pub prefix_cacheable: Option<bool>,
     /// Whether ranks of decode context parallelism share the tokens of a block out among them;
-    /// `None` for as its kind does.
+    /// `None` leaves it to the kind.
     pub dcp_sharded: Option<bool>,
-    /// Groups with different layouts are looked up apart even if all else is equal.
+    /// The number of the layout. Groups with different layouts are looked up separately.
     pub layout: u32,
 }
 
 impl GroupSpec {
-    /// The largest size or window, in tokens, that the engine counts with.
+    /// The largest size or window, in tokens.
     pub const MAX_TOKENS: usize = u32::MAX as usize / 4;
 
-    /// A group of a kind, with nothing that only some kinds have.
+    /// A group of a kind, without further sizes.
     pub fn new(kind: &str, block_size: usize) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -120,28 +119,28 @@ impl GroupSpec {
         Self::new("chunked_local_attention", block_size).with(Size::AttentionChunkSize, chunk)
     }
 
-    /// The group with a size. A size that is what groups have without it counts as not given.
+    /// Returns the spec with a size. Giving a size its default is the same as not giving it.
     pub fn with(mut self, size: Size, tokens: usize) -> Self {
         self.sizes.0[size as usize] = Some(tokens).filter(|_| Some(tokens) != size.default());
         self
     }
 
-    /// A size of the group.
+    /// Returns a size of the group, given or by default.
     pub fn size(&self, size: Size) -> Option<usize> {
         self.sizes.0[size as usize].or(size.default())
     }
 
-    /// The sizes that were given.
+    /// Returns the sizes that were given.
     pub fn sizes(&self) -> impl Iterator<Item = (Size, usize)> + '_ {
         Size::ALL.into_iter().filter_map(|size| Some((size, self.sizes.0[size as usize]?)))
     }
 
-    /// Whether two groups are looked up together.
+    /// Whether groups of the two specs are looked up together.
     pub fn is_looked_up_with(&self, other: &Self) -> bool {
         Self { is_eagle_group: other.is_eagle_group, ..self.clone() } == *other
     }
 
-    /// A size that the kind needs, checked.
+    /// Returns a size that the kind requires, or an error if it is missing or out of range.
     pub(crate) fn required(&self, size: Size) -> Result<usize> {
         let value = self.size(size).ok_or_else(|| {
             Error::Config(format!(
@@ -153,7 +152,7 @@ impl GroupSpec {
         Self::positive(size.name(), value)
     }
 
-    /// Refuses a value that the kind has no use for.
+    /// Returns an error if a value is given that the kind does not take.
     pub(crate) fn forbidden(&self, name: &str, is_given: bool) -> Result<()> {
         if !is_given {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The joints of a table that grows with its request: a block per `block_size` tokens, whose head
-//! may be given back or passed over.
+//! The usual block table, which has a block per `block_size` tokens. Leading blocks may be released
+//! or skipped.
 
 use std::ops::Range;
 
@@ -39,36 +39,33 @@ pub(super) fn demand<'a>(
     }
 }
 
-/// Makes the blocks of a hit the request's own, behind null blocks for what it skips.
+/// Attaches the blocks of a hit, with null blocks in place of those that are skipped.
 pub(super) fn attach_hit(
     data: &GroupData,
     context: &mut StepContext<'_>,
     attachment: &Attachment<'_>,
 ) {
-    attach_hit_after(
-        context,
-        attachment.hit,
-        data.num_skipped_blocks(attachment.total_computed_tokens),
-    );
+    let num_skipped = data.num_skipped_blocks(attachment.total_computed_tokens);
+    attach_hit_after(context, attachment.hit, num_skipped);
 }
 
-/// Makes the blocks of a hit the request's own, those behind the first `skipped`.
+/// Attaches the blocks of a hit behind the first `num_skipped`, with null blocks before them.
 pub(super) fn attach_hit_after(
     context: &mut StepContext<'_>,
     hit: Option<&GroupBlocks>,
-    skipped: usize,
+    num_skipped: usize,
 ) {
     let StepContext { state, pool, .. } = context;
-    state.blocks.push_nulls(skipped);
+    state.blocks.push_nulls(num_skipped);
     if let Some(hit) = hit {
-        pool.touch_null(hit.null_head().saturating_sub(skipped));
-        pool.touch(hit.tail_from(skipped).1);
-        state.blocks.extend_from(hit, skipped);
+        pool.touch_null(hit.null_head().saturating_sub(num_skipped));
+        pool.touch(hit.tail_from(num_skipped).1);
+        state.blocks.extend_from(hit, num_skipped);
     }
     state.num_cached_blocks = Some(state.blocks.len());
 }
 
-/// Takes blocks for what a connector brings, unless all of it is skipped.
+/// Allocates blocks for external tokens, unless all of them are skipped.
 pub(super) fn allocate_external(
     data: &GroupData,
     context: &mut StepContext<'_>,
@@ -81,7 +78,7 @@ pub(super) fn allocate_external(
     }
 }
 
-/// Gives the request slots for `num_tokens`: the blocks that its table gained.
+/// Allocates slots for `num_tokens`, and returns the blocks that the table gained.
 #[inline]
 pub(super) fn allocate(
     data: &GroupData,
@@ -92,7 +89,7 @@ pub(super) fn allocate(
     context.state.blocks.tail()[before..].to_vec()
 }
 
-/// Lengthens a table until it has slots for `num_tokens`; returns how many blocks its tail had.
+/// Lengthens a table until it has slots for `num_tokens`, and returns how many blocks its tail had.
 #[inline]
 pub(super) fn grow(
     data: &GroupData,
@@ -112,14 +109,14 @@ pub(super) fn grow(
     before
 }
 
-/// Releases the blocks at positions of a table, the last one first, down to one that was released
-/// before, and returns how many.
+/// Releases the blocks at positions of a table, the last one first, until one was released before.
+/// Returns how many blocks are released.
 #[inline]
 pub(super) fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
-    let dropped = context.state.blocks.release_range(positions.start, positions.end);
-    let num_dropped = dropped.len();
-    if num_dropped > 0 {
-        context.pool.release(&dropped);
+    let released = context.state.blocks.release_range(positions.start, positions.end);
+    let num_released = released.len();
+    if num_released > 0 {
+        context.pool.release(&released);
     }
-    num_dropped
+    num_released
 }

@@ -6,11 +6,12 @@ use crate::error::Result;
 use crate::pool::{PrefixIndex, TriePath};
 
 impl HitQuery<'_> {
-    /// Adds the blocks of the longest prefix, of at most `limit` blocks, that is in the trie for every
-    /// group to one list per group, and returns their number. Blocks behind may be cached too.
+    /// Adds the blocks of the longest prefix, of at most `limit` blocks, that is in the trie for
+    /// every group to one list per group, and returns their number. Blocks behind may be cached
+    /// too.
     ///
-    /// Reads about log2 of the number of blocks hashes, at most twice that, because each hash covers
-    /// all before it.
+    /// Reads about log2 of the number of blocks hashes, at most twice that, because each hash
+    /// covers all before it.
     pub(crate) fn read_trie_prefix(
         &self,
         limit: usize,
@@ -26,8 +27,8 @@ impl HitQuery<'_> {
         Ok(len)
     }
 
-    /// Returns the longest prefix in the trie: `limit`, or what a binary search finds between the last
-    /// power of two in the trie and the first that is not.
+    /// Returns the longest prefix in the trie: `limit`, or what a binary search finds between the
+    /// last power of two in the trie and the first that is not.
     fn longest_in_trie(&self, limit: usize) -> Result<(usize, Vec<TriePath>)> {
         if let Some(paths) = self.paths_of(limit)? {
             return Ok((limit, paths));

@@ -2,11 +2,11 @@
 //!
 //! A hit resumes where a tail (the window's blocks, or a state) is cached. Tails at the end of a
 //! prompt, near the end where requests resume, and at shared-prefix boundaries have the value of
-//! full blocks per unit of the pool. A tail inside a prompt of L tokens, on the sparsest power-of-two
-//! spacing s to which it belongs, spares s tokens to a request that diverges in the s tokens behind
-//! the tail, which happens with a probability of s/L. Its value is s² / (4·c·L) full blocks, where c
-//! is the cost of a tail.
-//! Sources: the checkpoint rules of Marconi (MLSys 2025) and of vLLM PR 43447.
+//! full blocks per unit of the pool. A tail inside a prompt of L tokens, on the sparsest
+//! power-of-two spacing s to which it belongs, spares s tokens to a request that diverges in the s
+//! tokens behind the tail, which happens with a probability of s/L. Its value is s² / (4·c·L) full
+//! blocks, where c is the cost of a tail. Sources: the checkpoint rules of Marconi (MLSys 2025) and
+//! of vLLM PR 43447.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -75,8 +75,8 @@ impl TailValue<'_> {
         (first / self.alignment).max(1)..=last / self.alignment
     }
 
-    /// Returns the tails in or behind a range whose spacing alone gives them twice the value of full
-    /// blocks. They have it as long as their prefix is used.
+    /// Returns the tails in or behind a range whose spacing alone gives them twice the value of
+    /// full blocks. They have it as long as their prefix is used.
     fn lasting_tails(
         &self,
         range: &Range<usize>,

@@ -22,8 +22,8 @@ pub struct SearchResult {
     pub blocks: Vec<GroupBlocks>,
     /// Tokens of the hit.
     pub length: usize,
-    /// Tokens beyond the hit that some group has cached: a shared prefix that a sparse group has not
-    /// cached.
+    /// Tokens beyond the hit that some group has cached: a shared prefix that a sparse group has
+    /// not cached.
     pub num_uncached_common_prefix_tokens: usize,
 }
 

@@ -2,8 +2,8 @@
 //! step, and with a memo the cost is that of the changes since.
 //!
 //! If nothing entered or left the index, the hit is the same. Otherwise the groups of which every
-//! prefix of a hit is a hit, which read the whole prompt, keep the blocks that they found: blocks that
-//! left the index since are looked up again, and the search continues where it ended.
+//! prefix of a hit is a hit, which read the whole prompt, keep the blocks that they found: blocks
+//! that left the index since are looked up again, and the search continues where it ended.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;

@@ -25,7 +25,8 @@ impl CachedPrefix {
         Some(self.ids).into()
     }
 
-    /// Adds the blocks that are not in the prefix trie to it, and returns whether all are in it then.
+    /// Adds the blocks that are not in the prefix trie to it, and returns whether all are in it
+    /// then.
     pub(crate) fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
         let Some(first) = self.num_in_trie else { return false };
         let len = self.len();

@@ -58,8 +58,8 @@ impl HitSearch<'_> {
         Ok(state.into_result(self, length))
     }
 
-    /// Whether there are two groups, and every prefix of a hit of the first is a hit: the second then
-    /// only shortens a hit that the first has.
+    /// Whether there are two groups, and every prefix of a hit of the first is a hit: the second
+    /// then only shortens a hit that the first has.
     fn is_settled_in_one_round(&self) -> bool {
         self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }

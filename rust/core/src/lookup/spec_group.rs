@@ -19,9 +19,9 @@ pub(crate) struct SpecGroup {
 }
 
 impl SpecGroup {
-    /// Gathers the groups that take part in prefix caching. Those of which every prefix of a hit is a
-    /// hit come first, because they bound the search in the others. An only group is gathered even if
-    /// it takes no part, because vLLM refuses look-ups past the hashes there too.
+    /// Gathers the groups that take part in prefix caching. Those of which every prefix of a hit is
+    /// a hit come first, because they bound the search in the others. An only group is gathered
+    /// even if it takes no part, because vLLM refuses look-ups past the hashes there too.
     pub(crate) fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {

@@ -75,13 +75,13 @@ impl<'a> HashWindow<'a> {
     }
 
     /// Returns the hashes from that of a full block of `per_block` hashes on.
-    pub(crate) fn from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
+    pub(crate) fn hashes_from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
         &self.hashes[(index + 1) * per_block - 1 - self.start..]
     }
 
     /// Returns the hash of a full block of `per_block` hashes.
     pub fn of_block(&self, index: usize, per_block: usize) -> BlockHash {
-        self.from_block(index, per_block)[0]
+        self.hashes_from_block(index, per_block)[0]
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(window.get(6), Ok(hashes[6]));
         // The hash of a block of three hashes is the last of them.
         assert_eq!([1, 2].map(|block| window.of_block(block, 3)), [5, 8].map(|i| hashes[i]));
-        assert_eq!(window.from_block(1, 3), &hashes[5..]);
+        assert_eq!(window.hashes_from_block(1, 3), &hashes[5..]);
         let part = HashWindow::new(4, &hashes[4..7]).of_chain(10);
         assert_eq!(
             (part.chain_len(), part.get_at(6), part.get_at(7)),

@@ -76,8 +76,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Adds the blocks of another list from position `skip` on. Many get spare capacity behind them,
-    /// because the first new block behind a hit would copy the whole list.
+    /// Adds the blocks of another list from position `skip` on. Many get spare capacity behind
+    /// them, because the first new block behind a hit would copy the whole list.
     pub fn extend_from(&mut self, other: &Self, skip: usize) {
         self.push_nulls(other.null_head.saturating_sub(skip));
         let tail = other.tail_from(skip).1;
@@ -106,8 +106,8 @@ impl GroupBlocks {
         Some(replaced)
     }
 
-    /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were not
-    /// null, the last first.
+    /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were
+    /// not null, the last first.
     pub(crate) fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {
@@ -138,8 +138,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Replaces the blocks at positions `first..end` by null blocks, from the last to the one behind
-    /// the first null block that is met. Returns the blocks, the last first.
+    /// Replaces the blocks at positions `first..end` by null blocks, from the last to the one
+    /// behind the first null block that is met. Returns the blocks, the last first.
     pub(crate) fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {

@@ -55,7 +55,7 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
         block_size,
         hash_block_size,
         blocks: &blocks,
-        is_linked: false,
+        is_in_trie: false,
     };
     for (num_tokens, expected) in [(8, &[0][..]), (16, &[1]), (8, &[1, 0]), (8, &[1, 0])] {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);

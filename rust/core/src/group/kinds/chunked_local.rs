@@ -1,5 +1,5 @@
-//! Chunked local attention: a token attends within its own chunk, so everything before the chunk
-//! of the next token counts as computed without a block.
+//! Chunked local attention. A token attends within its own chunk, so tokens before the chunk of the
+//! next token need no blocks.
 
 use super::full::FULL;
 use crate::error::{Error, Result};

@@ -1,5 +1,5 @@
-//! Circular buffers: one block a request, written over and over, whatever the length of the
-//! sequence. Nothing of it is shared.
+//! Circular buffers. A request has one block of any length of the sequence, which is overwritten
+//! and never shared.
 
 use super::full::FULL;
 use crate::block::BlockId;
@@ -26,14 +26,14 @@ pub(super) static CIRCULAR_BUFFER: Declaration = Declaration {
     ..FULL
 };
 
-/// Returns the demand of a request: its block, until it has it.
+/// Returns the demand of a request: one block, unless it has that already.
 #[inline(never)]
 pub(crate) fn demand(state: Option<&GroupState>) -> GroupDemand<'static> {
     let has_block = state.is_some_and(|state| !state.blocks.is_empty());
     GroupDemand { new: isize::from(!has_block), attached: &[] }
 }
 
-/// Allocates the request's block, unless the request has it, and returns it.
+/// Allocates the block of a request that has none, and returns the new block.
 #[inline(never)]
 pub(crate) fn allocate(context: &mut StepContext<'_>) -> Vec<BlockId> {
     let table = &mut context.state.blocks;

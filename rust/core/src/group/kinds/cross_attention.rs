@@ -1,5 +1,5 @@
-//! Cross attention: the blocks of what an encoder saw, taken when a request is admitted and kept to
-//! its end. What an encoder saw is a request's own, so nothing of it is shared.
+//! Cross attention. The blocks of the encoder's tokens are allocated when a request is admitted and
+//! kept to its end. They are never shared, because encoder input belongs to one request.
 
 use super::full::FULL;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
 use crate::group::demand::GroupDemand;
 use crate::request::GroupState;
 
-/// Cross attention over what an encoder saw.
+/// Cross attention over the encoder's tokens.
 pub(super) static CROSS_ATTENTION: Declaration = Declaration {
     name: "cross_attention",
     event_name: "cross_attention",
@@ -25,7 +25,7 @@ pub(super) static CROSS_ATTENTION: Declaration = Declaration {
     ..FULL
 };
 
-/// Returns the demand of a request: a table as long as the encoder's input.
+/// Returns the demand of a request: blocks for the encoder's tokens.
 #[inline(never)]
 pub(crate) fn demand(
     data: &GroupData,
@@ -37,7 +37,7 @@ pub(crate) fn demand(
     GroupDemand { new: isize::try_from(missing).unwrap_or(isize::MAX), attached: &[] }
 }
 
-/// Refuses prefix caching.
+/// Returns the error that there is no prefix caching.
 pub(crate) fn check_lookup() -> Result<()> {
     Err(Error::Config(
         "a group of kind 'cross_attention' cannot be cached; switch caching off".into(),

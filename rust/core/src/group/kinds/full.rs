@@ -1,5 +1,5 @@
-//! Full attention: every block of the prefix is needed, so a hit runs from the start up to the
-//! first block that is missing, or into that block as far as a prompt ended there.
+//! Full attention. A hit needs all blocks of its prefix, so it ends at the first block that is not
+//! cached, or inside that block where an earlier prompt ended.
 
 use crate::block::BlockId;
 use crate::error::Result;
@@ -47,7 +47,7 @@ pub(super) static MLA: Declaration = Declaration {
     ..FULL
 };
 
-/// Full attention's hidden states, kept to be extracted.
+/// Hidden states of full attention, which are kept to be extracted.
 pub(super) static HIDDEN_STATES: Declaration = Declaration {
     name: "hidden_states",
     event_name: "mla_attention",
@@ -59,7 +59,7 @@ pub(super) static HIDDEN_STATES: Declaration = Declaration {
 /// Full attention.
 #[derive(Clone, Debug, Default)]
 pub struct FullAttention {
-    /// The shared block of a hit that ends inside it, until the step that comes with the hit.
+    /// The block inside which a hit ends, from the attachment of the hit to the allocation.
     shared_tail: Option<SharedTail>,
 }
 
@@ -82,7 +82,7 @@ impl FullAttention {
         self.shared_tail.is_some()
     }
 
-    /// Gives the request a copy of the block that its hit ends inside, then the blocks of its step.
+    /// Allocates a copy of the block inside which the hit ends, then the blocks of the step.
     #[cold]
     pub(crate) fn copy_and_allocate(
         &mut self,
@@ -94,7 +94,7 @@ impl FullAttention {
         if let Some(tail) = self.shared_tail.take() {
             context.pool.take(1, &mut new);
             tail.replace_by(data, context, new[0]);
-            // The copy is zeroed first wherever the blocks of any group are.
+            // The copy is zeroed even if this group's blocks are not, as in vLLM.
             context.commands.zero(data.id, &new);
         }
         new.append(&mut table::allocate(data, context, slots.num_tokens));
@@ -102,7 +102,7 @@ impl FullAttention {
     }
 }
 
-/// Returns the longest cached prefix, aligned as the query asks.
+/// Returns the longest cached prefix that is aligned.
 pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     let mut found = query.cached_prefix()?;
     let mut length = found[0].len() * query.block_size;
@@ -121,8 +121,8 @@ pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     Ok(GroupHit { length, blocks: blocks.collect() })
 }
 
-/// Adds the block that is cached up to some hash block inside it, the last one that there is: the
-/// length of the hit that ends there.
+/// Adds the next block to a hit if it is cached up to a hash block inside it. Returns the length of
+/// the longest such hit.
 fn extend_into_block(query: &HitQuery<'_>, found: &mut [Vec<BlockId>]) -> Result<Option<usize>> {
     let per_block = query.block_size / query.alignment;
     let first = found[0].len() * per_block;

@@ -1,12 +1,13 @@
-//! The kinds of groups, a file each, which declares the kind and has what it does differently.
+//! The kinds of groups. The file of a kind declares it and has what it does differently.
 
 mod chunked_local;
 pub(super) mod circular_buffer;
 pub(super) mod cross_attention;
-mod full;
 mod mamba;
 mod rswa;
 mod sliding_window;
+
+mod full;
 
 pub(super) use mamba::AlignedStates;
 pub use mamba::Checkpoint;
@@ -28,7 +29,7 @@ use super::spec::GroupSpec;
 use crate::error::{Error, Result};
 use crate::request::GroupBlocks;
 
-/// A kind of group with the sizes of one, and with what it remembers of requests.
+/// A kind of group, with the sizes of a group and what is remembered of its requests.
 #[derive(Debug)]
 #[repr(u8)] // A byte of its own is read at every step in fewer instructions than a niche.
 #[expect(missing_docs, reason = "each variant is a module that says what it is")]
@@ -146,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// Returns which blocks of a range are worth caching.
+    /// Returns which blocks of a range are cached.
     #[inline(never)]
     pub fn retention_mask(&self, query: &MaskQuery<'_>) -> RetentionMask {
         match self {

@@ -1,5 +1,5 @@
-//! Reference sliding-window attention (R-SWA): a token attends to the whole prompt and to a window
-//! of what was generated, so the blocks between the two are given back.
+//! Reference sliding-window attention (R-SWA). A token attends to the whole prompt and to a window
+//! of generated tokens, so the blocks between the two are released.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Sliding-window attention: a hit needs only the blocks of the window before its end, so the
-//! search goes from the right and takes the first run that is long enough.
+//! Sliding-window attention. A hit needs only the blocks of the window before its end, so the
+//! search goes from right to left and takes the first run of cached blocks that is long enough.
 
 use super::full::FULL;
 use crate::error::Result;
@@ -55,8 +55,8 @@ impl SlidingWindow {
         })
     }
 
-    /// Returns the number of blocks in a row that a hit needs at its end, the one that EAGLE drops
-    /// included.
+    /// Returns the number of blocks that a hit needs at its end, including the one that EAGLE
+    /// drops.
     pub(crate) fn tail_len(&self, drop_eagle_block: bool) -> usize {
         (self.window - 1).div_ceil(self.block_size) + usize::from(drop_eagle_block)
     }
@@ -95,21 +95,21 @@ struct WindowSearch<'a> {
 }
 
 impl WindowSearch<'_> {
-    /// The hit that ends with the last run that is long enough: null blocks, then the run.
+    /// Returns the hit that ends with the last run that is long enough: null blocks, then the run.
     fn last_run(&self) -> Result<Option<Vec<GroupBlocks>>> {
         let run_len = self.need.max(1);
         let mut end = self.query.max_blocks();
         while let Some(aligned) = self.aligned_end(end).filter(|&end| end >= run_len) {
             match self.run(aligned - run_len, aligned)? {
                 Run::Complete(blocks) => return Ok(Some(blocks)),
-                // A run that holds the missing block cannot be complete either.
+                // No run with the missing block can be complete.
                 Run::Missing(missing) => end = missing,
             }
         }
         Ok(None)
     }
 
-    /// Where no run is long enough, the prefix itself can be: it needs no block before its start.
+    /// Returns the leading run, which may be a hit although it is short: no block is before it.
     fn leading_run(&self) -> Result<Vec<GroupBlocks>> {
         let query = self.query;
         let mut found = vec![Vec::new(); query.groups.len()];
@@ -125,7 +125,8 @@ impl WindowSearch<'_> {
         Ok(found.into_iter().map(cut).collect())
     }
 
-    /// The last end of a run, at most `end`, at which the hit is aligned after EAGLE's drop.
+    /// Returns the last end of a run, at most `end`, with which the hit is aligned after EAGLE's
+    /// drop.
     fn aligned_end(&self, end: usize) -> Option<usize> {
         let dropped = usize::from(self.query.drop_eagle_block);
         let step = self.query.alignment / self.query.block_size;
@@ -133,7 +134,7 @@ impl WindowSearch<'_> {
         Some(hit - hit % step + dropped).filter(|&end| end > 0)
     }
 
-    /// The blocks `start..end` with null blocks before them, or the first missing one.
+    /// Looks the blocks `start..end` up.
     fn run(&self, start: usize, end: usize) -> Result<Run> {
         let mut found = vec![Vec::with_capacity(end - start); self.query.groups.len()];
         let mut cursors = self.query.cursors();
@@ -147,10 +148,10 @@ impl WindowSearch<'_> {
     }
 }
 
-/// Blocks in a row.
+/// A run of consecutive positions.
 enum Run {
-    /// All of them, with null blocks before them, one list per group.
+    /// All blocks are cached: one list per group, with null blocks before the run.
     Complete(Vec<GroupBlocks>),
-    /// The first position that some group lacks.
+    /// The first position at which some group has no cached block.
     Missing(usize),
 }

@@ -1,11 +1,10 @@
-//! Mode `align`: a state is kept wherever a step of a request ends, so that later requests can
-//! resume there.
+//! Mode `align`: a state is kept wherever a step of a request ends, and later requests can resume
+//! there.
 
 use hashbrown::HashSet;
 
 use super::caching::StateCaching;
 use super::checkpoint::{Checkpoint, Chunk, last_boundary};
-use super::none::num_speculative_blocks;
 use super::planned_table::PlannedTable;
 use super::table::{TableRecord, TableRecords, TableShape};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
@@ -48,16 +47,24 @@ pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
     ..FULL
 };
 
+/// Returns the number of blocks behind the running state that drafts write to.
+pub(super) fn num_speculative_blocks(spec: &GroupSpec) -> Result<usize> {
+    match spec.size(Size::NumSpeculativeBlocks).unwrap_or(0) {
+        0 => Ok(0),
+        given => GroupSpec::positive(Size::NumSpeculativeBlocks.name(), given),
+    }
+}
+
 type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 
-/// TableRecords of states.
+/// Tables of states.
 #[derive(Debug)]
 pub struct AlignedStates {
     pub(crate) shape: TableShape,
-    /// What the states inside a chunk are aligned to, where the worker can export them.
+    /// The alignment of states inside a chunk; `None` if the worker cannot export them.
     checkpoint_alignment: Option<usize>,
     records: TableRecords,
-    /// States that are there only when the step has run.
+    /// Hashes of states that are there only after the step.
     cached_this_step: Hashes,
 }
 
@@ -81,7 +88,7 @@ impl AlignedStates {
         })
     }
 
-    /// The state inside the chunk that a demand is about, if one is to be kept.
+    /// Returns the state inside the chunk of a demand, if one is to be kept.
     fn checkpoint_ahead(
         &self,
         context: &ReadContext<'_>,
@@ -113,8 +120,8 @@ impl AlignedStates {
         is_vacant.then_some(Checkpoint { num_tokens, position })
     }
 
-    /// The copy that a running request's shared tail moves to: later requests hit the copy, and
-    /// the request writes on in its block, at whose position the worker expects it.
+    /// Moves the keys of a running request's shared tail to a copy. Later requests hit the copy,
+    /// and the request goes on writing to its block, where the worker expects its state.
     fn move_tail(
         &mut self,
         data: &GroupData,
@@ -259,7 +266,8 @@ impl AlignedStates {
         let hit_state = hit.and_then(|hit| hit.tail().last()).filter(|&&block| block != NULL_BLOCK);
         let key = hit_state.and_then(|&block| context.pool.blocks().key(block));
         if key.is_some_and(|key| self.cached_this_step.contains(&key.hash)) {
-            // The state is there when the step has run: more blocks than there are make it wait.
+            // The state is there only after the step. No pool has this many blocks, so the request
+            // waits.
             return GroupDemand { new: context.pool.num_blocks() as isize + 1, attached: &[] };
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
@@ -372,7 +380,7 @@ impl AlignedStates {
             record.num_released = end;
             context.pool.release(&released);
         }
-        // The state before the last was copied on; a gap may lie between the two.
+        // The state before the last was copied. Null blocks may stand between the two.
         if let Some(position) = record.last_state.filter(|&position| position < skipped) {
             let released = blocks.release_all_in_range(position, position + 1);
             context.pool.release(&released);

@@ -47,8 +47,8 @@ impl StateCaching<'_> {
         }
     }
 
-    /// Checks that the states can be cached: that no block which is to be cached as full is cached for
-    /// as many tokens already, and that the state inside the chunk is there and has a hash.
+    /// Checks that the states can be cached: that no block which is to be cached as full is cached
+    /// for as many tokens already, and that the state inside the chunk is there and has a hash.
     pub(super) fn check(
         &self,
         pool: &BlockPool,

@@ -2,16 +2,20 @@
 //! prefix, so a hit needs one block only, and the worker finds states by their position in a
 //! request's table.
 //!
-//! The two modes have nothing in common but their sizes, so each is a kind: `none` keeps the running
-//! state only, `align` keeps a state wherever a block of tokens ends.
+//! The two modes have nothing in common but their sizes, so each is a kind: `none` keeps the
+//! running state only, `align` keeps a state wherever a block of tokens ends.
+
+mod none;
 
 mod align;
+
 mod caching;
-mod checkpoint;
-mod hit;
-mod none;
 mod planned_table;
+
+mod hit;
 mod table;
+
+mod checkpoint;
 
 pub(crate) use align::AlignedStates;
 pub(super) use align::MAMBA;

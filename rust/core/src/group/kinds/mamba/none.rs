@@ -1,11 +1,11 @@
-//! Mode `none`: a block for the running state, as large as a sequence can get, and one for each
-//! draft token. Nothing of it is shared.
+//! Mode `none`: a block for the running state, which is as large as the longest sequence, and one
+//! block per draft token. They are never shared.
 
-use super::align::MAMBA;
+use super::align::{MAMBA, num_speculative_blocks};
 use crate::error::{Error, Result};
 use crate::group::data::{GroupData, Head};
 use crate::group::declaration::{Caching, Declaration, PartialHits};
-use crate::group::spec::{GroupSpec, Size};
+use crate::group::spec::GroupSpec;
 
 /// Mamba with `mamba_cache_mode="none"`.
 pub(in crate::group::kinds) static MAMBA_NONE: Declaration = Declaration {
@@ -20,7 +20,7 @@ pub(in crate::group::kinds) static MAMBA_NONE: Declaration = Declaration {
     ..MAMBA
 };
 
-/// A table that grows as others do, with blocks for drafts behind it.
+/// The usual table, with blocks for drafts behind it.
 #[derive(Clone, Debug)]
 pub struct RunningState {
     /// Blocks behind the running state that drafts write to.
@@ -28,32 +28,24 @@ pub struct RunningState {
 }
 
 impl RunningState {
-    /// The state of the last computed token is all that the next one needs.
+    /// The next token needs the state of the last computed one only.
     pub(crate) const HEAD: Head = Head::Window(2);
 
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         Ok(Self { num_speculative_blocks: num_speculative_blocks(spec)? })
     }
 
-    /// Returns the number of tokens with those of the blocks for drafts.
+    /// Returns the number of tokens, with those of the blocks for drafts.
     pub(crate) fn with_drafts(&self, data: &GroupData, num_tokens: usize) -> usize {
         num_tokens.saturating_add(data.block_size.saturating_mul(self.num_speculative_blocks))
     }
 
-    /// Refuses prefix caching.
+    /// Returns the error that there is no prefix caching.
     pub(crate) fn check_lookup() -> Result<()> {
         Err(Error::Config(
             "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the kind \
              'mamba', which is mode 'align'"
                 .into(),
         ))
-    }
-}
-
-/// Returns the number of blocks behind the running state that drafts write to.
-pub(super) fn num_speculative_blocks(spec: &GroupSpec) -> Result<usize> {
-    match spec.size(Size::NumSpeculativeBlocks).unwrap_or(0) {
-        0 => Ok(0),
-        given => GroupSpec::positive(Size::NumSpeculativeBlocks.name(), given),
     }
 }

@@ -63,7 +63,8 @@ impl PlannedTable<'_> {
         block.is_some_and(|block| pool.is_writable(block)) && self.is_kept(position)
     }
 
-    /// Returns the block that stands at a position before and after the step; null if there is none.
+    /// Returns the block that stands at a position before and after the step; null if there is
+    /// none.
     pub(super) fn block(&self, position: usize) -> BlockId {
         // The request writes to a copy, or the copy gets the keys. Either way the keys are gone.
         let is_copied = self.record.shared_tail.is_some_and(|tail| tail.position == position);

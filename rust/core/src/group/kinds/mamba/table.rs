@@ -1,9 +1,9 @@
-//! The block table of a request's states: null blocks, perhaps a state inside a chunk of the prompt,
-//! the running state, and blocks that drafts write to.
+//! The block table of a request's states: null blocks, perhaps a state inside a chunk of the
+//! prompt, the running state, and blocks that drafts write to.
 //!
-//! Between calls, a table with slots ends with the running state and the blocks for drafts, and each
-//! block is null or belongs to the request. The shared tail stands where it was found; once it is
-//! released, no step can follow.
+//! Between calls, a table with slots ends with the running state and the blocks for drafts, and
+//! each block is null or belongs to the request. The shared tail stands where it was found; once it
+//! is released, no step can follow.
 
 use std::ops::Range;
 
@@ -86,7 +86,8 @@ impl TableRecord {
         }
     }
 
-    /// Returns the state from which the next step goes on: the last one before the blocks for drafts.
+    /// Returns the state from which the next step goes on: the last one before the blocks for
+    /// drafts.
     pub(crate) fn resumed_state(
         &self,
         state: &GroupState,
