@@ -101,7 +101,7 @@ pub(super) fn grow(
     let before = table.tail().len();
     let required = num_tokens.div_ceil(data.block_size);
     if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
-        context.pool.take(missing, table.ids_mut());
+        context.pool.allocate(missing, table.ids_mut());
         if data.is_zeroed && is_zeroed {
             context.commands.zero(data.id, &table.tail()[before..]);
         }

@@ -70,8 +70,11 @@ impl Manager {
         RetentionReport {
             ordering: adaptive.map(|adaptive| adaptive.scoring_function()),
             in_use: statistics.in_use as u64,
-            waiting: by_kind(&self.groups, statistics.waiting.iter().map(|&blocks| blocks as u64)),
-            held: statistics.held as u64,
+            waiting: by_kind(
+                &self.groups,
+                statistics.evictable.iter().map(|&blocks| blocks as u64),
+            ),
+            held: statistics.protected as u64,
             empty: statistics.empty as u64,
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,

@@ -9,8 +9,8 @@ mod block_pool;
 mod by_hand;
 mod observation;
 mod prefix_cache;
+mod references;
 mod statistics;
-mod take;
 
 mod eviction;
 

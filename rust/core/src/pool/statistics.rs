@@ -6,14 +6,14 @@ use crate::block::BlockId;
 /// Every block but the null block, counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
-    /// Blocks that somebody uses.
+    /// Blocks with references.
     pub in_use: usize,
     /// Free blocks without a key.
     pub empty: usize,
-    /// Free cached blocks that are recycled last: pinned, or held for a request that runs.
-    pub held: usize,
+    /// Free cached blocks that are allocated last: pinned, or protected for a request that runs.
+    pub protected: usize,
     /// The other free cached blocks, by the group of their key.
-    pub waiting: Vec<usize>,
+    pub evictable: Vec<usize>,
 }
 
 impl BlockPool {
@@ -29,12 +29,12 @@ impl BlockPool {
         }
         let (in_use, empty) = (counts[in_use], counts[empty]);
         counts.truncate(num_groups);
-        let mut statistics = PoolStatistics { in_use, empty, held: 0, waiting: counts };
+        let mut statistics = PoolStatistics { in_use, empty, protected: 0, evictable: counts };
         let held =
             self.adaptive().into_iter().flat_map(|adaptive| adaptive.protected_tails(&self.blocks));
         for block in held.chain(self.pinned_blocks()) {
-            statistics.waiting[self.group_of(block)] -= 1;
-            statistics.held += 1;
+            statistics.evictable[self.group_of(block)] -= 1;
+            statistics.protected += 1;
         }
         statistics
     }

@@ -53,7 +53,7 @@ fn free_blocks_of_a_hit_are_counted_group_by_group() {
             assert_eq!(ids(&hit.blocks), [vec![1, 2, 3, 4, 5], vec![0, 0, 0, 9, 10]]);
             manager.pool_mut().touch(&[6, 7, 8]);
             let num_taken = manager.pool().num_free_blocks() as usize - num_free;
-            manager.pool_mut().take(num_taken, &mut Vec::new());
+            manager.pool_mut().allocate(num_taken, &mut Vec::new());
             let request = Request::new(&manager, 2, 0..21);
             let args = AllocateArgs {
                 num_new_computed_tokens: 20,
@@ -112,7 +112,7 @@ fn the_whole_table_of_a_running_state_must_fit() {
         let mut manager = manager(&[GroupSpec::new("mamba", 4)]);
         let mut request = Request::new(&manager, 1, 0..40);
         step(&mut manager, &mut request, 2);
-        manager.pool_mut().take(num_taken - 1, &mut Vec::new());
+        manager.pool_mut().allocate(num_taken - 1, &mut Vec::new());
         let args = AllocateArgs { full_sequence_must_fit: true, ..tokens(1) };
         let served = manager.allocate_slots(&request.view(), &args).expect("a valid call");
         assert_eq!(served.is_some(), is_served);

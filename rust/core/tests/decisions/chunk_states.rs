@@ -146,7 +146,7 @@ fn a_refused_step_leaves_no_state_behind() {
     let mut manager = made(config(5, &[exporting(0)]));
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 4);
-    manager.pool_mut().take(2, &mut Vec::new());
+    manager.pool_mut().allocate(2, &mut Vec::new());
     let args = AllocateArgs { num_new_tokens: 11, reserved_blocks: -1, ..AllocateArgs::default() };
     let before = digest(&manager);
     assert!(manager.allocate_slots(&request.view(), &args).is_err());

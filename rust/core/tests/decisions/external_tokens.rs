@@ -34,7 +34,7 @@ fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 
     assert_eq!(found.length, hit);
     let num_taken = manager.pool().num_free_blocks() as usize - num_free;
     let mut taken = Vec::new();
-    manager.pool_mut().take(num_taken, &mut taken);
+    manager.pool_mut().allocate(num_taken, &mut taken);
     let request = Request::new(manager, 9, 0..100);
     let args = AllocateArgs {
         num_new_tokens: new,

@@ -12,7 +12,7 @@ fn pool(num_blocks: usize) -> BlockPool {
 
 fn taken(pool: &mut BlockPool, n: usize) -> Vec<BlockId> {
     let mut blocks = Vec::new();
-    pool.take(n, &mut blocks);
+    pool.allocate(n, &mut blocks);
     blocks
 }
 

@@ -138,7 +138,7 @@ impl World {
     fn take(&mut self, num: usize) -> Vec<BlockId> {
         let num = num.min(self.engine.num_free_blocks() as usize);
         let mut taken = Vec::new();
-        self.engine.take(num, &mut taken);
+        self.engine.allocate(num, &mut taken);
         assert_eq!(taken, self.model.take(num));
         taken
     }

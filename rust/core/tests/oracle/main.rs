@@ -152,7 +152,7 @@ impl World {
         }
         let num = 1 + num.index(self.model.num_free());
         let mut taken = vec![NULL_BLOCK; num_null];
-        self.engine.take(num, &mut taken);
+        self.engine.allocate(num, &mut taken);
         assert_eq!(taken[num_null..], self.model.take(num));
         self.past.push(taken.clone());
         self.holdings.push(taken);

@@ -92,8 +92,8 @@ impl World {
     fn take(&mut self, num: usize, uncached: usize, group: u16) {
         let num = num.min(self.whole.num_free_blocks() as usize);
         let (mut taken, mut other) = (Vec::new(), Vec::new());
-        self.whole.take(num, &mut taken);
-        self.parts.take(num, &mut other);
+        self.whole.allocate(num, &mut taken);
+        self.parts.allocate(num, &mut other);
         assert_eq!(taken, other);
         for (i, &block) in taken.iter().enumerate() {
             if (i + 1) % uncached > 0 {

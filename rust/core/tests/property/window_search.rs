@@ -79,7 +79,7 @@ proptest! {
     fn the_search_finds_what_a_scan_of_every_block_finds(case in case()) {
         let mut pool = BlockPool::new(100, 4, RecycleOrder::default(), false).expect("a small pool");
         let mut ids = Vec::new();
-        pool.take(case.cached.len(), &mut ids);
+        pool.allocate(case.cached.len(), &mut ids);
         let hashes: Vec<_> = (1..=ids.len() as u64).map(|n| BlockHash([n, 0, 0, 0])).collect();
         for (i, &id) in ids.iter().enumerate().filter(|(i, _)| case.cached[*i]) {
             pool.insert_key(id, CacheKey { hash: hashes[i], group: 3 }, (i + 1) * case.block_size);

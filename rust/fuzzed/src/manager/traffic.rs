@@ -348,7 +348,7 @@ impl Traffic {
 
     fn take(&mut self, n: usize) -> Result<()> {
         self.manager.pool().check_free(n)?;
-        self.manager.pool_mut().take(n, &mut self.kept);
+        self.manager.pool_mut().allocate(n, &mut self.kept);
         Ok(())
     }
 

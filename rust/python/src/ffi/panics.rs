@@ -57,6 +57,6 @@ fn report(payload: Box<dyn Any + Send>) -> String {
 
 /// Allocates a block that no request has and panics, for tests of the state after a panic.
 pub(crate) fn panic_midway(core: &mut Manager) -> PyResult<()> {
-    core.pool_mut().take(1, &mut Vec::new());
+    core.pool_mut().allocate(1, &mut Vec::new());
     panic!("planted by a test");
 }

@@ -73,6 +73,6 @@ pub(crate) fn found(
 pub(crate) fn take_blocks(core: &mut Manager, num_blocks: usize) -> Result<Vec<BlockId>> {
     let mut ids = Vec::new();
     core.pool().check_free(num_blocks)?;
-    core.pool_mut().take(num_blocks, &mut ids);
+    core.pool_mut().allocate(num_blocks, &mut ids);
     Ok(ids)
 }

@@ -40,7 +40,7 @@ pub(crate) fn allocate(context: &mut StepContext<'_>) -> Vec<BlockId> {
     if !table.is_empty() {
         return Vec::new();
     }
-    context.pool.take(1, table.ids_mut());
+    context.pool.allocate(1, table.ids_mut());
     table.tail().to_vec()
 }
 

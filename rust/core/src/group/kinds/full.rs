@@ -92,7 +92,7 @@ impl FullAttention {
     ) -> Vec<BlockId> {
         let mut new = Vec::new();
         if let Some(tail) = self.shared_tail.take() {
-            context.pool.take(1, &mut new);
+            context.pool.allocate(1, &mut new);
             tail.replace_by(data, context, new[0]);
             // The copy is zeroed even if this group's blocks are not, as in vLLM.
             context.commands.zero(data.id, &new);

@@ -131,7 +131,7 @@ impl AlignedStates {
     ) {
         context.pool.move_keys(tail.block, copy);
         context.commands.copy(data.id, tail.block, copy);
-        context.pool.hold(tail.block);
+        context.pool.add_reference(tail.block);
         if let Some((_, num_tokens)) = self.records.of(context.request).producer_tail.take() {
             context.commands.offer(Offload {
                 request: context.request,
@@ -342,7 +342,7 @@ impl AlignedStates {
         let missing = len.saturating_sub(context.state.blocks.len());
         let num_taken = missing + usize::from(record.shared_tail.is_some());
         if num_taken > 0 {
-            context.pool.take(num_taken, &mut taken);
+            context.pool.allocate(num_taken, &mut taken);
         }
         let mut new = Vec::new();
         if let Some(tail) = record.shared_tail {

@@ -82,7 +82,7 @@ impl BlockMetas {
             return false;
         }
         metas.fill(first);
-        self.sampled.remove_row(run);
+        self.sampled.remove_run(run);
         true
     }
 

@@ -112,8 +112,8 @@ impl Adaptive {
         log.begin(shadow, access);
         let key = |block| ShadowKey::of(blocks.fingerprint(block));
         match run.is_ascending() {
-            true => log.push_each(shadow, metas.sampled().upwards(run).map(key)),
-            false => log.push_each(shadow, metas.sampled().downwards(run).map(key)),
+            true => log.push_each(shadow, metas.sampled().ascending(run).map(key)),
+            false => log.push_each(shadow, metas.sampled().descending(run).map(key)),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Which blocks are of the sample: a bit for each, so that those of a row are found without a look at
-//! the others.
+//! The set of sampled blocks, with a bit for each block, so that those of a run are found without a
+//! look at the others.
 
 use std::iter;
 
@@ -7,11 +7,11 @@ use crate::block::BlockId;
 use crate::pool::blocks::prefault;
 use crate::pool::blocks::run::IdRun;
 
-/// The blocks of the sample.
+/// The sampled blocks.
 #[derive(Debug)]
 pub(crate) struct Sampled(Vec<u64>);
 
-/// A word of bits, and which one it is.
+/// A word of bits, and its position.
 #[derive(Clone, Copy)]
 struct Word {
     at: usize,
@@ -32,29 +32,29 @@ impl Word {
 }
 
 impl Sampled {
-    /// No block of so many.
+    /// None of so many blocks.
     pub fn new(num_blocks: usize) -> Self {
         Self(prefault::zeros(num_blocks / Word::LEN + 1))
     }
 
-    /// A block becomes one of the sample, or is so no longer.
+    /// Adds a block, or removes it.
     #[inline]
     pub fn toggle(&mut self, block: BlockId) {
         self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
     }
 
-    /// None of the blocks in a row is of the sample any more.
+    /// Removes the blocks of a run.
     #[inline]
-    pub fn remove_row(&mut self, row: IdRun) {
-        let (low, high) = row.bounds();
+    pub fn remove_run(&mut self, run: IdRun) {
+        let (low, high) = run.bounds();
         let (first, last) = (Word::of(low), Word::of(high));
         for (at, word) in (first..).zip(&mut self.0[first..=last]) {
             *word &= !Self::bits_between(at, low, high);
         }
     }
 
-    /// The bits of a word that stand for blocks from `low` to `high`, if it is the word of one of
-    /// them or between those.
+    /// The bits of a word that stand for blocks from `low` to `high`. The word is that of one of them
+    /// or between those.
     #[inline]
     fn bits_between(at: usize, low: BlockId, high: BlockId) -> u64 {
         let from_low = if at == Word::of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
@@ -62,28 +62,27 @@ impl Sampled {
         from_low & to_high
     }
 
-    /// Whether a block is of the sample.
     pub fn has(&self, block: BlockId) -> bool {
         self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
     }
 
-    /// The blocks of the sample in a row, in the order of their ids.
+    /// The sampled blocks of a run by ascending id.
     #[inline]
-    pub fn upwards(&self, row: IdRun) -> impl Iterator<Item = BlockId> {
-        let mut words = self.words(row);
+    pub fn ascending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(run);
         blocks_of(move || words.next(), u64::trailing_zeros)
     }
 
-    /// As [`Self::upwards`], the other way.
+    /// The sampled blocks of a run by descending id.
     #[inline]
-    pub fn downwards(&self, row: IdRun) -> impl Iterator<Item = BlockId> {
-        let mut words = self.words(row);
+    pub fn descending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
+        let mut words = self.words(run);
         blocks_of(move || words.next_back(), u64::ilog2)
     }
 
     #[inline]
-    fn words(&self, row: IdRun) -> impl DoubleEndedIterator<Item = Word> {
-        let (low, high) = row.bounds();
+    fn words(&self, run: IdRun) -> impl DoubleEndedIterator<Item = Word> {
+        let (low, high) = run.bounds();
         let first = Word::of(low);
         self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
             let at = first + i;
@@ -92,7 +91,7 @@ impl Sampled {
     }
 }
 
-/// The blocks of words, by the bit of a word that comes first.
+/// The blocks of words. `first_bit` says which bit of a word comes first.
 #[inline]
 fn blocks_of(
     mut next_word: impl FnMut() -> Option<Word>,
@@ -117,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_of_a_row_are_found_both_ways(
+        fn blocks_of_a_run_are_found_both_ways(
             blocks in prop::collection::vec(0_u32..300, 0..200),
             first in 1_u32..299,
             last in 1_u32..299,
@@ -130,15 +129,15 @@ mod tests {
             prop_assert!((0..300).all(|block| sampled.has(block) == is_sampled(&block)));
             let mut expected: Vec<_> =
                 (first.min(last)..=first.max(last)).filter(is_sampled).collect();
-            let row = IdRun { first, last };
+            let run = IdRun { first, last };
             let mut without = Sampled(sampled.0.clone());
-            without.remove_row(row);
+            without.remove_run(run);
             let is_inside = |block: u32| (first.min(last)..=first.max(last)).contains(&block);
             let expected_without = |block| sampled.has(block) && !is_inside(block);
             prop_assert!((0..300).all(|block| without.has(block) == expected_without(block)));
-            prop_assert_eq!(sampled.upwards(row).collect::<Vec<_>>(), &expected[..]);
+            prop_assert_eq!(sampled.ascending(run).collect::<Vec<_>>(), &expected[..]);
             expected.reverse();
-            prop_assert_eq!(sampled.downwards(row).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(sampled.descending(run).collect::<Vec<_>>(), expected);
         }
     }
 }

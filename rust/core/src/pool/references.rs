@@ -1,4 +1,4 @@
-//! Blocks are allocated, hit, released and evicted.
+//! References to blocks come and go: blocks are allocated, hit, released and evicted.
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
@@ -32,7 +32,7 @@ impl BlockPool {
 
     /// Takes the `n` free blocks that go next to the end of `out`, and evicts their keys. The caller
     /// has checked that so many are free.
-    pub fn take(&mut self, n: usize, out: &mut Vec<BlockId>) {
+    pub fn allocate(&mut self, n: usize, out: &mut Vec<BlockId>) {
         let first = out.len();
         let Self { blocks, eviction, index, .. } = self;
         eviction.evict(blocks, n, &|blocks, key| index.find(blocks, key), out);
@@ -62,7 +62,7 @@ impl BlockPool {
     }
 
     /// Adds a reference to a block in use.
-    pub fn hold(&mut self, block: BlockId) {
+    pub fn add_reference(&mut self, block: BlockId) {
         self.blocks.add_reference(block);
     }
 
