@@ -145,14 +145,14 @@ impl CacheTarget<'_> {
         mut stored: Option<&mut StoredEvent>,
     ) {
         let (first, tail) = self.blocks.tail_from(run.start);
-        let held = first.min(run.end)..run.end.min(first + tail.len());
-        if held.is_empty() {
+        let owned = first.min(run.end)..run.end.min(first + tail.len());
+        if owned.is_empty() {
             return;
         }
-        let blocks = &tail[held.start - first..held.end - first];
+        let blocks = &tail[owned.start - first..owned.end - first];
         let whole = FullBlocks {
-            segment: self.open_segment(pool, held.start),
-            ..self.full_blocks(held.start, blocks)
+            segment: self.open_segment(pool, owned.start),
+            ..self.full_blocks(owned.start, blocks)
         };
         let hints = EvictionHints { value, num_prompt_tokens: self.request.num_prompt_tokens };
         let mut all_serve = true;

@@ -1,4 +1,5 @@
-//! KV cache groups: what of a prefix each needs to continue from it, and how its tables are kept.
+//! KV cache groups: which blocks of a prefix a group needs to continue from it, and its block
+//! tables.
 //!
 //! A kind of group is a file in `kinds`; the methods of [`Group`] say where kinds differ from the
 //! usual table. The modules stand in the order of their layers: each uses only those below.
@@ -51,7 +52,7 @@ use crate::block::BlockId;
 use crate::error::Result;
 use crate::request::{GroupState, RequestId, RequestView};
 
-/// A group.
+/// A KV cache group of a manager. Its kind is asked where it differs from the usual table.
 #[derive(Debug)]
 pub struct Group {
     data: GroupData,
@@ -61,7 +62,7 @@ pub struct Group {
 impl std::ops::Deref for Group {
     type Target = GroupData;
 
-    #[inline(always)]
+    #[inline]
     fn deref(&self) -> &GroupData {
         &self.data
     }
@@ -89,7 +90,7 @@ impl Group {
     }
 
     /// Returns the blocks that a request needs.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn demand<'a>(
         &mut self,
         context: &ReadContext<'_>,
@@ -127,7 +128,7 @@ impl Group {
         }
     }
 
-    /// Allocates blocks for the tokens that a connector brings.
+    /// Allocates blocks for external tokens.
     pub(crate) fn allocate_external(&mut self, context: &mut StepContext<'_>, external: &External) {
         match &mut self.kind {
             Kind::CircularBuffer => _ = circular_buffer::allocate(context),
@@ -138,7 +139,7 @@ impl Group {
     }
 
     /// Allocates the blocks of a step, and returns those that the table gained.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn allocate(
         &mut self,
         context: &mut StepContext<'_>,
@@ -159,7 +160,7 @@ impl Group {
 
     /// Releases the blocks that no token after `num_computed_tokens` attends to, and returns how
     /// many of them count for the pinned tier.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn release_skipped(
         &mut self,
         context: &mut StepContext<'_>,
@@ -199,7 +200,7 @@ impl Group {
     }
 
     /// Caches the blocks of a request that are computed up to `num_tokens`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn cache(
         &mut self,
         context: &mut StepContext<'_>,
@@ -230,7 +231,7 @@ impl Group {
     }
 }
 
-/// What states need that no other kind does.
+/// Methods that do nothing in groups other than of states.
 impl Group {
     fn states(&self) -> Option<&AlignedStates> {
         match &self.kind {
@@ -246,8 +247,8 @@ impl Group {
         }
     }
 
-    /// Checks that a step can be served, as far as more than the number of free blocks decides it.
-    /// Returns whether the table is longer than the demand, which is below zero then.
+    /// Checks that a step breaks nothing, apart from the number of free blocks. Returns whether the
+    /// table is longer than the request needs, so that the demand is negative.
     pub(crate) fn check_step(
         &self,
         context: &ReadContext<'_>,
@@ -258,8 +259,7 @@ impl Group {
         self.states().map_or(Ok(false), check)
     }
 
-    /// Returns the blocks that a connector's tokens take beyond the demand; less than zero if they
-    /// take fewer.
+    /// Returns how many blocks external tokens need beyond the demand; negative if they need fewer.
     pub(crate) fn num_blocks_beyond_demand(
         &self,
         context: &ReadContext<'_>,
@@ -269,8 +269,7 @@ impl Group {
             .map_or(0, |states| states.num_blocks_beyond_demand(&self.data, context, demand))
     }
 
-    /// Checks that the blocks of a request that are computed up to `num_tokens` can be cached, as
-    /// far as more than their number decides it.
+    /// Checks that the states of a request that are computed up to `num_tokens` can be cached.
     pub(crate) fn check_cache(
         &self,
         context: &ReadContext<'_>,
@@ -281,8 +280,8 @@ impl Group {
             .map_or(Ok(()), |states| states.check_cache(&self.data, context, request, num_tokens))
     }
 
-    /// Takes the block whose state stands for all computed tokens of a request that ends. Returns
-    /// the block and the number of tokens.
+    /// Takes the block with the state of all computed tokens of a request that ends. Returns the
+    /// block and the number of tokens.
     pub(crate) fn finalize_partial_tail(
         &mut self,
         request: &RequestView<'_>,
@@ -296,7 +295,7 @@ impl Group {
     }
 
     /// Forgets a request. The caller releases the blocks.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn end(&mut self, request: RequestId, commands: &mut WorkerCommands) {
         let id = self.data.id;
         if let Some(states) = self.states_mut() {

@@ -74,8 +74,8 @@ impl CachedPrefix {
     fn extend(&mut self, query: &HitQuery<'_>) -> Result<()> {
         let limit = query.max_blocks().min(query.hashes.len());
         let is_new = self.len() == 0;
-        let linked = query.extend_prefix(limit, &mut self.ids)?;
-        self.num_in_trie = is_new.then_some(linked);
+        let num_in_trie = query.extend_prefix(limit, &mut self.ids)?;
+        self.num_in_trie = is_new.then_some(num_in_trie);
         Ok(())
     }
 

@@ -114,8 +114,8 @@ impl GroupBlocks {
             return Vec::new();
         }
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
-        let held = self.ids[first..end].iter().rev().copied();
-        let released = held.filter(|&id| id != NULL_BLOCK).collect();
+        let blocks = self.ids[first..end].iter().rev().copied();
+        let released = blocks.filter(|&id| id != NULL_BLOCK).collect();
         self.ids[first..end].fill(NULL_BLOCK);
         self.absorb_leading_nulls();
         released
@@ -148,14 +148,14 @@ impl GroupBlocks {
         let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
         let range = &mut self.ids[first..end];
         // Almost never is any block null, and this loop is vectorised.
-        let are_held = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
-        let first_held = match are_held {
+        let none_is_null = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
+        let first = match none_is_null {
             true => 0,
             false => range.iter().rposition(|&id| id == NULL_BLOCK).map_or(0, |last| last + 1),
         };
-        let held = &mut range[first_held..];
-        let released = held.iter().rev().copied().collect();
-        held.fill(NULL_BLOCK);
+        let blocks = &mut range[first..];
+        let released = blocks.iter().rev().copied().collect();
+        blocks.fill(NULL_BLOCK);
         self.absorb_leading_nulls();
         released
     }

@@ -55,6 +55,11 @@ pub(super) fn num_speculative_blocks(spec: &GroupSpec) -> Result<usize> {
     }
 }
 
+/// Returns the number of leading positions whose states no token after `num_computed_tokens` needs.
+fn num_skipped(data: &GroupData, num_computed_tokens: usize) -> usize {
+    num_computed_tokens.saturating_sub(1) / data.block_size
+}
+
 type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 
 /// Tables of states.
@@ -68,6 +73,7 @@ pub struct AlignedStates {
     cached_this_step: Hashes,
 }
 
+// What each step calls is not inlined, which keeps the steps of other kinds short.
 impl AlignedStates {
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         let has_checkpoints = spec.size(Size::NumPrefillCheckpointBlocks).unwrap_or(0) > 0;
@@ -170,7 +176,7 @@ impl AlignedStates {
             record,
             state,
             num_speculative: self.shape.num_speculative_blocks,
-            num_skipped: step.num_processed_tokens.saturating_sub(1) / data.block_size,
+            num_skipped: num_skipped(data, step.num_processed_tokens),
             moved: self.shape.drafts_to_move(
                 &record,
                 state.blocks.len(),
@@ -199,18 +205,18 @@ impl AlignedStates {
         let hit = demand.new_computed_blocks.get(usize::from(data.id));
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let total = demand.total_computed_tokens;
-        let skipped = total.saturating_sub(1) / data.block_size;
+        let skipped = num_skipped(data, total);
         let attached = skipped.max(num_hit);
         let filled = total.div_ceil(data.block_size).max(attached);
         let (running, len) = self.shape.positions(demand.num_tokens_main_model);
         let advanced = if filled < running { running - checkpoint } else { filled };
         let taken = filled - attached + len.saturating_sub(advanced);
         let most = 1 + checkpoint + self.shape.num_speculative_blocks;
-        let asked_for = (len as isize - num_hit as isize).min(most as isize);
-        // A state below what the connector brings is skipped, but the demand has it.
-        let is_passed_over = |block: &&BlockId| num_hit <= skipped && context.pool.is_free(**block);
-        let passed_over = hit.map_or(0, |hit| hit.tail().iter().filter(is_passed_over).count());
-        taken as isize - asked_for - passed_over as isize
+        let demanded = (len as isize - num_hit as isize).min(most as isize);
+        // A hit state below the external tokens is skipped, but the demand counts it if it is free.
+        let is_counted = |block: &&BlockId| num_hit <= skipped && context.pool.is_free(**block);
+        let num_counted = hit.map_or(0, |hit| hit.tail().iter().filter(is_counted).count());
+        taken as isize - demanded - num_counted as isize
     }
 
     pub(crate) fn check_cache(
@@ -299,7 +305,7 @@ impl AlignedStates {
         context: &mut StepContext<'_>,
         attachment: &Attachment<'_>,
     ) {
-        let skipped = attachment.total_computed_tokens.saturating_sub(1) / data.block_size;
+        let skipped = num_skipped(data, attachment.total_computed_tokens);
         table::attach_hit_after(context, attachment.hit, skipped);
         if let Some(tail) = SharedTail::of_attached(data, context, attachment, skipped) {
             self.records.of(context.request).shared_tail = Some(tail);
@@ -371,7 +377,7 @@ impl AlignedStates {
         context: &mut StepContext<'_>,
         num_computed_tokens: usize,
     ) {
-        let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
+        let skipped = num_skipped(data, num_computed_tokens);
         let record = self.records.of(context.request);
         let blocks = &mut context.state.blocks;
         let end = skipped.min(blocks.len());
@@ -410,7 +416,7 @@ impl AlignedStates {
         position: usize,
         num_computed_tokens: usize,
     ) -> bool {
-        let skipped = num_computed_tokens.saturating_sub(1) / data.block_size;
+        let skipped = num_skipped(data, num_computed_tokens);
         self.records.get(request).is_skipped(position, skipped)
     }
 

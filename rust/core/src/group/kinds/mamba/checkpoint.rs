@@ -6,7 +6,7 @@ use crate::group::mask::CacheRules;
 /// A state inside a chunk of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Tokens that the state stands for.
+    /// Tokens that the state covers.
     pub num_tokens: usize,
     /// The state's position in the request's table.
     pub position: usize,

@@ -159,17 +159,17 @@ impl TableShape {
 mod tests {
     use super::*;
 
-    fn held(blocks: &[BlockId]) -> GroupState {
+    fn state(blocks: &[BlockId]) -> GroupState {
         GroupState { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
     }
 
     #[test]
     fn a_table_with_slots_has_the_blocks_for_its_drafts() {
         let record = TableRecord { is_allocated: true, ..TableRecord::default() };
-        assert_eq!(record.check(&held(&[1, 2, 3]), 2), Ok(()));
-        assert_eq!(record.check(&held(&[1, 2]), 2), Ok(()), "its state was released");
-        assert!(record.check(&held(&[1]), 2).is_err());
-        assert_eq!(TableRecord::default().check(&held(&[1]), 2), Ok(()), "it has no slots yet");
+        assert_eq!(record.check(&state(&[1, 2, 3]), 2), Ok(()));
+        assert_eq!(record.check(&state(&[1, 2]), 2), Ok(()), "its state was released");
+        assert!(record.check(&state(&[1]), 2).is_err());
+        assert_eq!(TableRecord::default().check(&state(&[1]), 2), Ok(()), "it has no slots yet");
     }
 
     #[test]
@@ -181,19 +181,19 @@ mod tests {
         for (blocks, is_right) in
             [(&[1, 7][..], true), (&[1, NULL_BLOCK], true), (&[1, 3], false), (&[7], false)]
         {
-            assert_eq!(record.check(&held(blocks), 0).is_ok(), is_right, "{blocks:?}");
+            assert_eq!(record.check(&state(blocks), 0).is_ok(), is_right, "{blocks:?}");
         }
     }
 
     #[test]
     fn a_step_goes_on_from_the_last_state_before_the_drafts() {
         let record = TableRecord { is_allocated: true, ..TableRecord::default() };
-        assert_eq!(record.resumed_state(&held(&[4, 5, 6]), 2), Some(4));
-        assert_eq!(record.resumed_state(&held(&[4, 5, 6, 7]), 2), Some(5));
-        assert_eq!(record.resumed_state(&held(&[4, NULL_BLOCK, 6, 7]), 2), None);
-        assert_eq!(record.resumed_state(&held(&[5, 6]), 2), None);
+        assert_eq!(record.resumed_state(&state(&[4, 5, 6]), 2), Some(4));
+        assert_eq!(record.resumed_state(&state(&[4, 5, 6, 7]), 2), Some(5));
+        assert_eq!(record.resumed_state(&state(&[4, NULL_BLOCK, 6, 7]), 2), None);
+        assert_eq!(record.resumed_state(&state(&[5, 6]), 2), None);
         assert_eq!(
-            TableRecord::default().resumed_state(&held(&[4, 5]), 2),
+            TableRecord::default().resumed_state(&state(&[4, 5]), 2),
             Some(5),
             "no drafts yet"
         );
