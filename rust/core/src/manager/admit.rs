@@ -21,32 +21,35 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
+        let new_blocks = self.allocate_if_possible(request, args);
+        if !matches!(new_blocks, Ok(Some(_))) {
+            self.forget_unless_known(request.id);
+        }
+        new_blocks
+    }
+
+    #[inline]
+    fn allocate_if_possible(
+        &mut self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+    ) -> Result<Option<Vec<Vec<BlockId>>>> {
         self.check_args(args.total_computed(request), args)?;
         self.check_takes_hit(request.id, args.new_computed_blocks)?;
         let allocation = Allocation::new(request, args, &self.config);
         let refusal = self.check_step(&allocation).err();
-        // Too few free blocks come before a refusal, but the capacity check releases blocks of a
-        // request that holds any, which a refused call must not do.
+        // Too few free blocks come before a refusal, but the capacity check releases blocks, which
+        // a refused call must not do.
         if let Some(refusal) = &refusal
-            && self.knows(request.id)
             && self.would_have_capacity(&allocation)
         {
             return Err(refusal.clone());
         }
-        if !self.has_capacity(&allocation) {
-            self.forget_unless_known(request.id);
+        if !self.has_capacity(&allocation) || refusal.is_some() {
             return Ok(None);
         }
-        let checked = match refusal {
-            Some(refusal) => Err(refusal),
-            None if args.num_external_computed_tokens > 0 => {
-                self.check_free_for_external(request.id, &allocation.step)
-            }
-            None => Ok(()),
-        };
-        if let Err(refusal) = checked {
-            self.forget_unless_known(request.id);
-            return Err(refusal);
+        if args.num_external_computed_tokens > 0 {
+            self.check_free_for_external(request.id, &allocation.step)?;
         }
         self.forget_lookup(request.id);
         let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;

@@ -9,7 +9,7 @@ use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
 
 impl Manager {
     /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
-    /// Nothing is cached if a group lacks blocks for them.
+    /// Returns an error, and caches nothing, if a group lacks blocks for them.
     pub fn cache_blocks(
         &mut self,
         request: &RequestView<'_>,

@@ -135,7 +135,11 @@ impl Policy {
 
     /// Checks the policy for a model of which a group has a sliding window or not, and whose
     /// scheduler block size is given in tokens.
-    pub fn validate(&self, has_sliding_window: bool, scheduler_block_size: usize) -> Result<()> {
+    pub(super) fn validate(
+        &self,
+        has_sliding_window: bool,
+        scheduler_block_size: usize,
+    ) -> Result<()> {
         self.check_parts()?;
         let Some(interval) = self.retention_interval else { return Ok(()) };
         if !has_sliding_window {
