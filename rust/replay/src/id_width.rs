@@ -16,7 +16,7 @@ pub struct IdWidths {
 pub const MOONCAKE: usize = 512;
 
 /// Tokens per id of the published Qwen-Bailian traces.
-pub const QWEN_BAILIAN: usize = 16;
+pub(crate) const QWEN_BAILIAN: usize = 16;
 
 /// The most tokens that an id can stand for.
 pub const MAX_WIDTH: usize = 1 << 28;

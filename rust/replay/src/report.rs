@@ -13,9 +13,9 @@ use crate::histogram_counts::HistogramCounts;
 use crate::losses::Losses;
 
 /// Most points of a timeline.
-pub const TIMELINE_POINTS: usize = 1000;
+pub(crate) const TIMELINE_POINTS: usize = 1000;
 /// Most points with statistics of retention; each of them reads all blocks.
-pub const RETENTION_POINTS: usize = 100;
+pub(crate) const RETENTION_POINTS: usize = 100;
 
 /// The report of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

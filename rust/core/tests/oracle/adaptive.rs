@@ -1,8 +1,8 @@
-//! The adaptive retention policy, one block at a time, as `Vec` and maps write it down. The
-//! engine's [`kvoxide_core::BlockPool`] with an adaptive order has to evict the same blocks in the
-//! same order.
+//! A naive model of the adaptive policy: one block at a time, with `Vec` and maps. The engine's
+//! [`kvoxide_core::BlockPool`] with the adaptive policy has to evict the same blocks in the same
+//! order.
 //!
-//! Free blocks are taken in this order: those that cache nothing, those below the default retention
+//! Free blocks are allocated in this order: uncached ones, those below the default retention
 //! priority, the *lists*, those above the default priority, *protected* tails.
 //!
 //! The lists hold free cached blocks by how often their prefix was used, by their *penalty*

@@ -15,7 +15,7 @@ const NUM_BLOCKS: usize = 700;
 const WAITING: RequestId = 1;
 const LEN: u64 = 300;
 
-/// Where each chain diverges from the previous one. The last chain shares nothing.
+/// Positions at which each chain diverges from the previous one. The last chain shares nothing.
 const PARTINGS: [u64; 5] = [LEN, 100, 150, 40, 0];
 
 fn chain(number: usize) -> Vec<BlockHash> {

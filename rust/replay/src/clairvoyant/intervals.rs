@@ -12,7 +12,7 @@ use super::tables::{Progress, Table};
 use crate::tokens::HashSizes;
 use crate::trace::Trace;
 
-/// What belongs to a schedule.
+/// The input of a bound besides the schedule.
 #[derive(Debug)]
 pub struct BoundInput<'a> {
     /// The trace.

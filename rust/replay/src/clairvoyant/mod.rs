@@ -14,7 +14,7 @@ mod blocks_in_use;
 mod hit_rules;
 mod intervals;
 mod prefix_numbers;
-pub mod schedule;
+pub(crate) mod schedule;
 mod selection;
 mod tables;
 
@@ -52,7 +52,7 @@ impl Bound {
 
 /// What a bound needs of a manager: its pool and groups.
 #[derive(Clone, Debug)]
-pub struct BoundModel {
+pub(crate) struct BoundModel {
     num_blocks: usize,
     tables: Vec<Table>,
     rules: HitRules,

@@ -6,7 +6,8 @@ mod step_time;
 mod times;
 
 pub use latencies::{Latencies, Quantiles};
-pub use step_time::{StepTime, StepWork};
+pub use step_time::StepTime;
+pub(crate) use step_time::StepWork;
 pub use times::{RequestTimes, Times};
 
 /// A time or a duration in nanoseconds.

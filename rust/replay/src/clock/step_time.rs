@@ -6,7 +6,7 @@ use super::Nanoseconds;
 
 /// The work of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepWork {
+pub(crate) struct StepWork {
     /// Scheduled tokens of prompts, and those that preempted requests compute again.
     pub prefill_tokens: usize,
     /// Tokens of its requests that were computed before, which attention reads.
@@ -74,7 +74,7 @@ impl StepTime {
     pub const NAMES: [&'static str; 4] = ["base", "prefill", "context", "running"];
 
     /// Returns the duration of a step; 0 for a step without requests.
-    pub fn of(&self, work: &StepWork) -> Nanoseconds {
+    pub(crate) fn of(&self, work: &StepWork) -> Nanoseconds {
         if work.running == 0 {
             return 0;
         }

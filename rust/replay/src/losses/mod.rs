@@ -37,7 +37,7 @@ impl Losses {
 
 /// Records which tokens of a trace were computed and cached so far.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     prompts: RadixTree,
     /// The computed tokens of prompts up to or into each node of the tree.
     computed: Vec<usize>,

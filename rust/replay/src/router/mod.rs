@@ -7,8 +7,8 @@ mod load;
 mod scores;
 mod sessions;
 
-pub use load::{Candidate, Load};
-pub use scores::{ROUTINGS, Routing};
+pub(crate) use load::{Candidate, Load};
+pub use scores::Routing;
 
 use kvoxide_core::Error;
 
@@ -17,7 +17,7 @@ use sessions::sessions;
 
 /// Chooses instances for the requests of a trace.
 #[derive(Clone, Debug)]
-pub struct Router {
+pub(crate) struct Router {
     routing: Routing,
     num_instances: usize,
     /// The instance that is compared first.

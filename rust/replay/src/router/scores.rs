@@ -46,7 +46,7 @@ pub enum Routing {
 const HALF: f64 = 0.5;
 
 /// All routing rules with default weights.
-pub const ROUTINGS: [Routing; 6] = [
+const ROUTINGS: [Routing; 6] = [
     Routing::RoundRobin,
     Routing::LeastLoaded { pressure: 6.0 },
     Routing::Session,
@@ -123,7 +123,7 @@ impl Routing {
     }
 
     /// Returns a score per instance for a request; the highest is best.
-    pub fn scores(&self, num_prompt_tokens: usize, candidates: &[Candidate]) -> Vec<f64> {
+    pub(crate) fn scores(&self, num_prompt_tokens: usize, candidates: &[Candidate]) -> Vec<f64> {
         match *self {
             Self::RoundRobin | Self::Session | Self::Recorded => vec![0.0; candidates.len()],
             Self::LeastLoaded { pressure } => each(candidates, |Candidate { load, .. }| {

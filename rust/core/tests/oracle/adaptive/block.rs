@@ -1,6 +1,6 @@
-//! What the policy knows of a block.
+//! The record of a block in the policy.
 
-/// Where a block waits.
+/// The place of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
     /// In use, or in the queue of the pool.
@@ -27,9 +27,9 @@ pub struct Block {
     pub was_hit: bool,
     /// Whether it gets second chances without hits.
     pub lasts: bool,
-    /// When it became free last.
+    /// The epoch in which it became free last.
     pub epoch: usize,
-    /// How near the end of its prompt a full block lies.
+    /// The step of a full block's distance from the end of its prompt.
     pub nearness: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What the calls of the pool mean to the policy.
+//! The calls of the pool and their effects on the policy.
 
 use kvoxide_core::pool::BlockClass;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
@@ -8,7 +8,7 @@ use super::block::{Block, Place};
 use super::lists::WORTHLESS;
 use super::value::{Value, nearness};
 
-/// What blocks are that become cached together.
+/// Blocks that become cached together.
 pub struct Cached<'a> {
     pub blocks: &'a [BlockId],
     pub hashes: &'a [BlockHash],
@@ -21,7 +21,7 @@ pub struct Cached<'a> {
 }
 
 impl Adaptive {
-    /// Takes `n` free blocks: those that cache nothing, then evictable ones. They lose their keys.
+    /// Allocates `n` free blocks: uncached ones, then evictable ones. They lose their keys.
     pub fn take(&mut self, n: usize) -> Vec<BlockId> {
         while self.pool.queue.len() < n {
             let block = self.evict_next().expect("free blocks");
@@ -30,7 +30,7 @@ impl Adaptive {
         self.pool.take(n)
     }
 
-    /// A hit: one user more for each block.
+    /// Adds a reference to each block of a hit.
     pub fn touch(&mut self, blocks: &[BlockId]) {
         for &id in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             self.remove_from_place(id);
@@ -44,9 +44,8 @@ impl Adaptive {
         self.raise(blocks);
     }
 
-    /// One user less for each block in use, and protected tails are protected no longer, in the
-    /// order given. Free blocks that are not cached go to the front of the queue, as they are
-    /// ordered.
+    /// Removes a reference from each block in use and ends the protection of protected tails, in
+    /// the order given. Free uncached blocks go to the front of the queue in that order.
     pub fn release(&mut self, blocks: &[BlockId]) {
         self.raise(blocks);
         let mut uncached = Vec::new();
@@ -66,7 +65,8 @@ impl Adaptive {
         self.duel.evict(self.num_watched());
     }
 
-    /// A request uses blocks, or releases them: they get its priority if that is higher.
+    /// Raises the priority of blocks that the request uses or releases to its own, if that is
+    /// higher.
     pub fn raise(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             if self.is_cached(block) {
@@ -84,7 +84,7 @@ impl Adaptive {
         self.duel.evict(self.num_watched());
     }
 
-    /// Full blocks of a request become cached. Free duplicates of them are worthless from now on.
+    /// Caches full blocks of a request. Free duplicates of them lose their value.
     pub fn cache(&mut self, cached: &Cached<'_>) {
         let group = cached.group;
         for (&block, &hash) in cached.blocks.iter().zip(cached.hashes) {
@@ -114,7 +114,7 @@ impl Adaptive {
         self.end_epochs();
     }
 
-    /// Makes a block found under one more key.
+    /// Gives a block another key.
     pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
@@ -125,7 +125,7 @@ impl Adaptive {
         }
     }
 
-    /// A block in use without keys gets those of another, and what is known of it.
+    /// Moves the keys and the record of a block to another in use without keys.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
@@ -138,7 +138,7 @@ impl Adaptive {
         self.leave(from);
     }
 
-    /// Takes blocks out of the cache. Evictable ones go to the front of the queue.
+    /// Evicts blocks by id. Evictable ones go to the front of the queue.
     pub fn evict(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             self.pool.evict(&[block]);
@@ -148,7 +148,7 @@ impl Adaptive {
         }
     }
 
-    /// Takes all blocks out of the cache; refused while a block is in use.
+    /// Evicts all blocks. Returns `false`, and does nothing, while a block is in use.
     pub fn reset(&mut self) -> bool {
         if self.eviction_order().len() + 1 < self.blocks.len() {
             return false;
@@ -161,20 +161,19 @@ impl Adaptive {
         self.pool.reset()
     }
 
-    /// A sequence ends at a tail in use: it is worth as much as a full block, and was used as often
-    /// as one.
+    /// Gives a tail in use, at which a sequence ends, the value of a full block and its uses.
     pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>) {
         self.block(tail).penalty = 0;
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
-    /// A tail was used as often as a full block at least.
+    /// Gives a tail at least the uses of a full block.
     pub fn inherit_uses(&mut self, tail: BlockId, full: BlockId) {
         let uses = self.block(full).uses;
         self.block(tail).uses = uses.max(self.block(tail).uses);
     }
 
-    /// A block becomes cached: used once, and computed.
+    /// Records a block that becomes cached, with one use.
     fn start(&mut self, id: BlockId, group: GroupId, is_watched: bool) {
         let BlockClass { is_tail, .. } = self.classes[usize::from(group)];
         self.priorities.set(id, None);
@@ -188,7 +187,7 @@ impl Adaptive {
         }
     }
 
-    /// A key that a block serves was computed once more. The priority goes to the new block, even
+    /// Handles a duplicate of the block that serves a key. The priority goes to the new block, even
     /// if the old one is in use.
     fn replace(&mut self, first: BlockId, by: BlockId) {
         self.priorities.inherit(first, by);

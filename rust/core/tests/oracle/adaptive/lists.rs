@@ -1,4 +1,4 @@
-//! The lists in which evictable blocks wait, and which of them goes first.
+//! The lists of evictable blocks, and the order of their eviction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use kvoxide_core::BlockId;
 
 use super::scoring::{AGES, Scores};
 
-/// A list of free blocks: those of one use class, of one penalty and of one age. Each point of
-/// penalty halves the score; from the last one on it is nothing.
+/// A list of free blocks of one use class, one penalty and one age. Each point of penalty halves
+/// the score; the highest penalty makes it 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct List {
     pub class: usize,
@@ -21,7 +21,7 @@ impl List {
     }
 }
 
-/// The highest penalty: a block that is worth nothing.
+/// The highest penalty, of a block without value.
 pub const WORTHLESS: usize = 7;
 
 /// Which list goes first: the one with the lowest score, of equals the older one. Of equal scores

@@ -16,7 +16,7 @@ use kvoxide_core::pool::EffectivePriority;
 
 pub const DEFAULT: u8 = 50;
 
-/// What a request asks for.
+/// The priority of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadContext {
     pub priority: u8,
@@ -26,16 +26,16 @@ pub struct ReadContext {
 
 #[derive(Default)]
 pub struct Priorities {
-    /// Free blocks above the default priority, at most.
+    /// Most free blocks above the default priority.
     max_protected: usize,
     pub now: u64,
-    /// What the request asks for that uses blocks now; `None` for the default.
+    /// The priority of the request that uses blocks now; `None` for the default.
     pub asked: Option<ReadContext>,
-    /// The priorities of blocks, in use or free, and until when they hold.
+    /// The priorities of blocks, in use or free, and the times at which they end.
     of_blocks: HashMap<BlockId, EffectivePriority>,
     /// The free blocks of each priority; the first is evicted first.
     tiers: BTreeMap<u8, Vec<BlockId>>,
-    /// Blocks that were computed once more, with the priorities of the duplicates.
+    /// Duplicates, with the priorities of the blocks that they replace.
     inherited: Vec<(BlockId, EffectivePriority)>,
 }
 
@@ -59,15 +59,15 @@ impl Priorities {
         };
     }
 
-    /// Returns what the request that uses blocks now gives them, if it asked for anything.
+    /// Returns the priority that the current request gives blocks, if it sets one.
     fn given(&self) -> Option<EffectivePriority> {
         let ReadContext { priority, time_to_live } = self.asked?;
         let until = time_to_live.map_or(EffectivePriority::NO_END, |time| self.now + time);
         Some(EffectivePriority { priority, until })
     }
 
-    /// A request computed blocks. They get its priority, and a higher one of the duplicates that
-    /// they replace.
+    /// Gives computed blocks the priority of their request, or a higher one of blocks that they
+    /// replace.
     pub fn computed(&mut self, blocks: &[BlockId]) {
         if let Some(given) = self.given() {
             blocks.iter().for_each(|&block| self.set(block, Some(given)));
@@ -77,12 +77,12 @@ impl Priorities {
         }
     }
 
-    /// A block was computed although another has its key: it inherits the priority of that one.
+    /// Notes that a duplicate inherits the priority of the block that serves its key.
     pub fn inherit(&mut self, from: BlockId, to: BlockId) {
         self.inherited.extend(self.of(from).map(|priority| (to, priority)));
     }
 
-    /// The request that uses blocks now uses this one, or releases it.
+    /// The current request uses a block, or releases it.
     pub fn raise(&mut self, block: BlockId) {
         if let Some(given) = self.given() {
             self.raise_to(block, given);
@@ -101,8 +101,8 @@ impl Priorities {
         }
     }
 
-    /// A request hit a block. One without a priority of its own counts as of the default: more than
-    /// a low one.
+    /// A request hits a block. A request without a priority counts as of the default, which is
+    /// higher than a low priority.
     pub fn hit(&mut self, block: BlockId) {
         if self.asked.is_none() && self.of(block).is_some_and(|known| known.priority < DEFAULT) {
             self.set(block, None);

@@ -1,5 +1,5 @@
-//! What requests give back under the adaptive policy: what they leave behind while they run, and
-//! all when they end.
+//! Releases of requests under the adaptive policy: of skipped blocks while they run, and of all
+//! blocks when they end.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,8 +9,7 @@ use kvoxide_core::{BlockId, NULL_BLOCK};
 use super::requests::{Manager, Request, Tail};
 
 impl Manager {
-    /// Releases what a running request has left behind, and remembers the tails that are protected
-    /// now.
+    /// Releases the skipped blocks of a running request, and records the tails that are protected.
     pub fn leave_behind(&mut self, id: u64, num_computed: usize) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         self.policy.newly_protected = Some(Vec::new());
@@ -32,10 +31,10 @@ impl Manager {
         }
     }
 
-    /// A request ends. Where its sequence ends, a later one may go on: its last tails are worth as
-    /// much as full blocks. Tails were used as often as the full blocks that end where they do.
-    /// What ends in one of the largest blocks of any group is released together, the end of the
-    /// sequence first, so that it is evicted together.
+    /// Releases the blocks of a request that ends. Its last tails get the value of full blocks,
+    /// because a later request may continue there. Tails get the uses of the full blocks that end
+    /// where they do. Blocks that end within one of the largest blocks of any group are released
+    /// together, the end of the sequence first, so that they are evicted together.
     pub fn free(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("a request that runs");
         let tails = self.own_tails(&request);
@@ -69,8 +68,8 @@ impl Manager {
         self.policy.release(&order);
     }
 
-    /// A request ends whose blocks somebody else releases: those of each group, in the order of the
-    /// sequence.
+    /// Ends a request whose blocks the caller releases. Returns them group by group, in the order
+    /// of the sequence.
     pub fn forget(&mut self, id: u64) -> Vec<BlockId> {
         let request = self.requests.remove(&id).expect("a request that runs");
         let tails: Vec<_> = self.own_tails(&request).iter().map(|tail| tail.block).collect();
@@ -81,7 +80,7 @@ impl Manager {
         used
     }
 
-    /// Returns the tails of a request that are protected still and cache what they did, the last
+    /// Returns the tails of a request that are still protected and still have their keys, the last
     /// first.
     fn own_tails(&self, request: &Request) -> Vec<Tail> {
         let is_own = |tail: &&Tail| {

@@ -1,6 +1,6 @@
-//! What the requests of a model take from the pool under the adaptive policy, and which of their
-//! blocks become cached, of what value. Which prefix a request hits, and whether there is room for
-//! it, is told from outside. The model has groups of full attention and of sliding windows.
+//! The blocks of requests under the adaptive policy: their allocation, and which become cached,
+//! with which values. The hit of a request is given, as is that enough blocks are free. The model
+//! has groups of full attention and of sliding windows.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,13 +32,13 @@ impl Group {
     }
 }
 
-/// What a request holds.
+/// The blocks of a request.
 pub struct Request {
-    /// A table for each group. Null blocks stand where nothing is held.
+    /// A table for each group, with null blocks at released positions.
     pub tables: Vec<Vec<BlockId>>,
-    /// Leading blocks of each table that are cached, or not worth it.
+    /// Leading blocks of each table that are cached or stay uncached.
     pub num_cached: Vec<usize>,
-    /// Tails that the request left behind and that were protected then.
+    /// Tails that were protected when the request released them.
     pub tails: Vec<Tail>,
 }
 
@@ -49,7 +49,7 @@ impl Request {
     }
 }
 
-/// A block of a window that was protected when its request left it behind.
+/// A block of a window that was protected when its request released it.
 #[derive(Clone, Copy)]
 pub struct Tail {
     /// Tokens of the prefix that ends with the block.
@@ -63,19 +63,20 @@ pub struct Step<'a> {
     pub id: u64,
     pub hashes: &'a [BlockHash],
     pub num_prompt_tokens: usize,
-    /// Tokens that are computed before the step, a hit's included, and new ones.
+    /// Tokens that are computed before the step, those of a hit included, and new ones.
     pub num_computed: usize,
     pub num_new: usize,
     /// The blocks of the hit in each group, if the request begins.
     pub hit: Option<&'a [Vec<BlockId>]>,
-    /// Where the request parts from a cached prompt that is longer than its hit; 0 if nowhere.
+    /// The position where the request diverges from a cached prompt that is longer than its hit; 0
+    /// for none.
     pub branch_point: usize,
 }
 
 pub struct Manager {
     pub policy: Adaptive,
     pub groups: Vec<Group>,
-    /// Tokens per hash. Hits end at multiples of `alignment`.
+    /// Tokens per hash. The length of a hit is a multiple of `alignment`.
     hash_block_size: usize,
     alignment: usize,
     resumes: ResumeHistogram,
@@ -106,8 +107,8 @@ impl Manager {
         result
     }
 
-    /// Gives a request slots for a step, which there are, and caches what is computed then: the new
-    /// blocks.
+    /// Allocates slots for a step, which have to be free, and caches the blocks that are full then.
+    /// Returns the new blocks.
     pub fn allocate(&mut self, step: &Step<'_>) -> Vec<Vec<BlockId>> {
         self.leave_behind(step.id, step.num_computed);
         let mut request = match self.requests.remove(&step.id) {
@@ -139,7 +140,8 @@ impl Manager {
         new
     }
 
-    /// Counts how far before the end of an earlier prompt the request parts from it.
+    /// Counts a resume: the distance between the end of an earlier prompt and the position where
+    /// the request diverges from it.
     fn note_resume(&mut self, step: &Step<'_>) {
         let shared = step.num_computed.max(step.branch_point);
         let position = shared / self.alignment * self.alignment;
@@ -154,7 +156,7 @@ impl Manager {
         }
     }
 
-    /// Caches the full blocks of a request in a group that are computed.
+    /// Caches the full computed blocks of a request in a group.
     fn cache(&mut self, i: usize, request: &mut Request, step: &Step<'_>, num_tokens: usize) {
         let Group { block_size, .. } = self.groups[i];
         // Hits of several groups end at multiples of the alignment.
@@ -186,8 +188,8 @@ impl Manager {
         self.cache_prompt_end(i, &request.tables[i], step, num_tokens);
     }
 
-    /// Caches a full block up to the end of the prompt inside it, but for the token that is always
-    /// computed.
+    /// Caches a full block under the end of the prompt inside it too, without the token that is
+    /// always computed.
     fn cache_prompt_end(
         &mut self,
         i: usize,

@@ -12,7 +12,7 @@
 //! which they became free. A function evicts a ghost list from the front, so that a cursor tells
 //! what it still has.
 //!
-//! Not modelled: a name in use of which nothing was heard for 128 epochs is forgotten.
+//! Not modelled: the engine forgets a name in use without events for 128 epochs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -39,7 +39,7 @@ enum Place {
 #[derive(Default)]
 struct GhostList {
     names: Vec<Option<Name>>,
-    /// How many places from the front each scoring function has evicted.
+    /// Number of positions that each scoring function has evicted, from the front.
     cursors: [usize; 3],
 }
 
@@ -49,7 +49,7 @@ struct ShadowCache {
 }
 
 pub struct Duel {
-    /// A name is sampled if so many of its highest bits are zero.
+    /// Number of highest bits of a name that are zero if it is sampled.
     num_zero_bits: u32,
     max_names: usize,
     names: HashMap<Name, Place>,
@@ -60,17 +60,16 @@ pub struct Duel {
     pub counts: SampleCounts,
     in_force: usize,
     epoch: usize,
-    /// Use classes of the names that became free since the shadow caches evicted.
+    /// Use classes of the names that became free since the shadow caches last evicted.
     just_freed: BTreeSet<usize>,
 }
 
 impl Duel {
-    /// How many times the hits of the function in force another one needs to take over.
+    /// Multiple of the hits of the function in force that another one needs to take over.
     const TAKE_OVER: f32 = 1.02;
-    /// What remains of a hit after an epoch.
+    /// The share of a hit that remains after an epoch.
     const FADE: f32 = 0.9892;
-    /// The scores of classes of which nothing was seen are updated each time so many epochs have
-    /// ended.
+    /// Number of epochs after which the scores of classes without observations are updated.
     const EPOCHS_OF_UNSEEN: usize = 4;
 
     pub fn new(num_blocks: usize) -> Self {
@@ -104,7 +103,7 @@ impl Duel {
         fingerprint.leading_zeros() >= self.num_zero_bits
     }
 
-    /// A request uses a block: it hit it, or it computed it.
+    /// A request hits or computes a block.
     pub fn used(&mut self, name: Name, is_hit: bool) {
         self.counts.asked += 1;
         self.counts.hit += u64::from(is_hit);
@@ -139,8 +138,7 @@ impl Duel {
         }
     }
 
-    /// Blocks became free, so that there are so many now: each shadow cache evicts down to its
-    /// share of them.
+    /// Evicts names of each shadow cache down to its share of the free blocks.
     pub fn evict(&mut self, num_free_blocks: usize) {
         if self.just_freed.is_empty() {
             return;
@@ -201,7 +199,7 @@ impl Duel {
         self.caches.iter_mut().for_each(|cache| cache.hits *= Self::FADE);
     }
 
-    /// The prefix cache was emptied: names are forgotten, what was learnt is not.
+    /// The prefix cache was reset: names are forgotten, hits and hazards are kept.
     pub fn forget_names(&mut self) {
         self.names.clear();
         self.ghost_lists.clear();
