@@ -11,7 +11,7 @@ use crate::pool::{
     BlockPool, Event, EvictionHints, FullBlocks, HashTable, NO_SEGMENT, SegmentId, StoredEvent,
     ValueLevel,
 };
-use crate::request::{GroupBlocks, GroupHashes, HashSource, HashWindow, RequestView};
+use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
 
 /// Caches the blocks of a request that are computed up to `num_tokens`: the full ones in the mask,
 /// and the one in which the prompt ends, if the kind caches it.
@@ -100,11 +100,12 @@ impl<'a> CacheTarget<'a> {
 }
 
 impl CacheTarget<'_> {
-    fn hashes(&self) -> BlockHashes<'_> {
-        BlockHashes {
-            window: self.request.hashes,
-            per_block: self.block_size / self.hash_block_size,
-        }
+    fn per_block(&self) -> usize {
+        self.block_size / self.hash_block_size
+    }
+
+    fn hash(&self, index: usize) -> BlockHash {
+        self.request.hashes.of_block(index, self.per_block())
     }
 
     fn key(&self, hash: BlockHash) -> CacheKey {
@@ -119,9 +120,7 @@ impl CacheTarget<'_> {
         end: usize,
         mask: RetentionMask,
     ) {
-        let hashes = self.hashes();
-        let mut stored =
-            pool.index().events().is_kept().then(|| self.new_event(hashes, start, end));
+        let mut stored = pool.index().events().is_kept().then(|| self.new_event(start, end));
         let mut cache = |run, value| self.cache_run(pool, run, value, stored.as_mut());
         match mask {
             RetentionMask::All => cache(start..end, ValueLevel::BEST),
@@ -173,7 +172,7 @@ impl CacheTarget<'_> {
         let before = match first.checked_sub(1) {
             None => None,
             Some(before) => {
-                let hash = self.hashes().try_get(before);
+                let hash = self.request.hashes.get_at((before + 1) * self.per_block() - 1);
                 // An allocation reads no hashes far before those that it caches.
                 let Some(known) = hash.zip(self.blocks.get(before)) else { return NO_SEGMENT };
                 Some(known)
@@ -186,8 +185,8 @@ impl CacheTarget<'_> {
         FullBlocks {
             group: self.group,
             blocks,
-            hashes: self.hashes().from(first),
-            per_block: self.block_size / self.hash_block_size,
+            hashes: self.request.hashes.hashes_from_block(first, self.per_block()),
+            per_block: self.per_block(),
             first_num_tokens: (first + 1) * self.block_size,
             block_size: self.block_size,
             segment: NO_SEGMENT,
@@ -196,7 +195,7 @@ impl CacheTarget<'_> {
 
     fn add_to_event(&self, event: &mut StoredEvent, first: usize, blocks: &[BlockId]) {
         for (i, _) in (first..).zip(blocks).filter(|(_, block)| **block != NULL_BLOCK) {
-            event.block_hashes.push(self.hashes().get(i));
+            event.block_hashes.push(self.hash(i));
             event.block_starts.push(i * self.block_size);
         }
     }
@@ -268,49 +267,25 @@ impl CacheTarget<'_> {
 
     /// Pushes an event as if the first `num_blocks` blocks, which were hit, had been stored.
     pub(crate) fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
-        let hashes = self.hashes();
-        let mut event = self.new_event(hashes, 0, num_blocks);
+        let mut event = self.new_event(0, num_blocks);
         for i in 0..num_blocks {
-            event.block_hashes.push(hashes.get(i));
+            event.block_hashes.push(self.hash(i));
             event.block_starts.push(i * self.block_size);
         }
         pool.events_mut().push(|| Event::Stored(event));
     }
 
-    fn new_event(&self, hashes: BlockHashes<'_>, start: usize, end: usize) -> StoredEvent {
+    fn new_event(&self, start: usize, end: usize) -> StoredEvent {
         StoredEvent {
             request: self.request.id,
             group: self.group,
             block_hashes: Vec::new(),
             block_starts: Vec::new(),
-            parent: start.checked_sub(1).map(|i| hashes.get(i)),
+            parent: start.checked_sub(1).map(|i| self.hash(i)),
             start_token: start * self.block_size,
             end_token: end * self.block_size,
             block_size: self.block_size,
             is_partial: false,
         }
-    }
-}
-
-/// The hashes of a request by the blocks of a group.
-#[derive(Clone, Copy)]
-struct BlockHashes<'a> {
-    window: HashWindow<'a>,
-    per_block: usize,
-}
-
-impl<'a> BlockHashes<'a> {
-    fn get(&self, index: usize) -> BlockHash {
-        self.window.of_block(index, self.per_block)
-    }
-
-    /// Returns the hash of a block, if the window has it.
-    fn try_get(&self, index: usize) -> Option<&'a BlockHash> {
-        self.window.get_at((index + 1) * self.per_block - 1)
-    }
-
-    /// Returns the hashes from that of a block on.
-    fn from(&self, index: usize) -> &'a [BlockHash] {
-        self.window.hashes_from_block(index, self.per_block)
     }
 }

@@ -78,7 +78,8 @@ impl HitSearch<'_> {
         Ok((blocks, lengths))
     }
 
-    /// EAGLE matches one block past the hit before it drops it.
+    /// Returns the length to search for. With EAGLE it is one block more than that of the hit, because
+    /// the last block that matches is dropped.
     fn search_length(&self, group: &SpecGroup, max_length: usize) -> usize {
         if !group.use_eagle || group.eagle_margin == 0 {
             return max_length;
