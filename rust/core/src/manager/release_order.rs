@@ -180,28 +180,19 @@ impl Unreleased<'_> {
     /// Releases the blocks that end after `start` tokens, and the units before as long as the same
     /// tables have one block in each.
     fn release_units(&mut self, start: usize, release: &mut Release<'_>) {
-        let Self { tables, tails, unit, next } = self;
-        let mut num_units = usize::MAX;
-        for table in tables.iter().filter(|table| table.end > start) {
-            num_units = match table.block_size == *unit && tails.is_empty() {
-                true => num_units.min(table.blocks.len()),
-                false => 1,
-            };
-        }
-        let others = tables.iter().map(|table| table.end).filter(|&end| end <= start);
-        num_units = num_units.min((start - others.max().unwrap_or(0)) / *unit + 1);
-        let start = start - (num_units - 1) * *unit;
-        let mut ends = Vec::with_capacity(tables.len());
-        let open = tables.iter_mut().filter(|table| table.end > start);
-        ends.extend(open.map(|table| table.take_after(start)));
+        let num_units = self.num_even_units(start);
+        let start = start - (num_units - 1) * self.unit;
+        let first = self.next.len();
+        let num_open = self.tables.iter().filter(|table| table.end > start).count();
+        let open = self.tables.iter_mut().filter(|table| table.end > start);
         if num_units == 1 {
-            ends.iter().for_each(|blocks| next.extend(blocks.iter().rev()));
+            open.for_each(|table| self.next.extend(table.take_after(start).iter().rev()));
         } else {
-            let first = next.len();
-            next.resize(first + ends.len() * num_units, NULL_BLOCK);
-            for (i, blocks) in ends.iter().enumerate() {
-                let places = next[first + i..].iter_mut().step_by(ends.len());
-                places.zip(blocks.iter().rev()).for_each(|(place, &block)| *place = block);
+            self.next.resize(first + num_open * num_units, NULL_BLOCK);
+            for (i, table) in open.enumerate() {
+                let places = self.next[first + i..].iter_mut().step_by(num_open);
+                let blocks = table.take_after(start).iter().rev();
+                places.zip(blocks).for_each(|(place, &block)| *place = block);
             }
         }
         while let Some((&(end, tail), rest)) = self.tails.split_first()
@@ -211,6 +202,20 @@ impl Unreleased<'_> {
             release.unprotect(tail);
             self.tails = rest;
         }
+    }
+
+    /// Returns the number of units, from the one that begins at `start` on backwards, in which the
+    /// same tables have one block each.
+    fn num_even_units(&self, start: usize) -> usize {
+        let mut num_units = usize::MAX;
+        for table in self.tables.iter().filter(|table| table.end > start) {
+            if table.block_size != self.unit || !self.tails.is_empty() {
+                return 1;
+            }
+            num_units = num_units.min(table.blocks.len());
+        }
+        let others = self.tables.iter().map(|table| table.end).filter(|&end| end <= start);
+        num_units.min((start - others.max().unwrap_or(0)) / self.unit + 1)
     }
 
     fn release_next(&mut self, release: &mut Release<'_>) {
