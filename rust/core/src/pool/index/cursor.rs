@@ -48,7 +48,7 @@ impl PrefixCursor {
     }
 
     /// Returns the block that serves the next hash.
-    #[inline]
+    #[inline(always)]
     pub fn find(
         &mut self,
         index: &PrefixIndex,
