@@ -7,7 +7,6 @@ use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::record_writer::{Alone, Beside, Unlinking};
 use crate::pool::blocks::records::Records;
 use crate::pool::blocks::run::{IdRun, Ids, Runs};
 
@@ -54,12 +53,7 @@ impl Adaptive {
 
     fn hit_scattered(&mut self, blocks: &mut Blocks, mut ids: &[BlockId]) {
         loop {
-            // Tails of several groups are listed together and are hit group by group, so that hardly
-            // any is a neighbour of the one before it; full blocks mostly are.
-            let num_hit = match blocks.starts_beside(ids) {
-                true => self.hit_ranked::<Beside>(blocks, ids),
-                false => self.hit_ranked::<Alone>(blocks, ids),
-            };
+            let num_hit = self.hit_ranked(blocks, ids);
             let Some((&block, behind)) = ids[num_hit..].split_first() else { break };
             self.hit_one(blocks, block);
             ids = behind;
@@ -68,14 +62,13 @@ impl Adaptive {
 
     /// Hits blocks up to one that is not in a ranked list or has a priority. Returns how many.
     #[inline]
-    fn hit_ranked<U: Unlinking>(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
-        let (mut unlinking, mut num_hit) = (U::default(), 0);
+    fn hit_ranked(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
+        let mut num_hit = 0;
         self.log.begin(&mut self.shadow, Access::Used(Use::Hit));
         loop {
-            let (num, is_sampled) = self.hit_up_to_sampled(blocks, &ids[num_hit..], &mut unlinking);
+            let (num, is_sampled) = self.hit_up_to_sampled(blocks, &ids[num_hit..]);
             num_hit += num;
             if !is_sampled {
-                unlinking.finish(&mut blocks.writer_of_first(0));
                 return num_hit;
             }
             let key = ShadowKey::of(blocks.fingerprint(ids[num_hit - 1]));
@@ -86,16 +79,10 @@ impl Adaptive {
     /// Does what [`Self::hit_ranked`] does up to a sampled block. Returns how many blocks, and whether
     /// the last is sampled. Calls nothing, so that the loop keeps all it needs in registers.
     #[inline]
-    fn hit_up_to_sampled<U: Unlinking>(
-        &mut self,
-        blocks: &mut Blocks,
-        ids: &[BlockId],
-        unlinking: &mut U,
-    ) -> (usize, bool) {
+    fn hit_up_to_sampled(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> (usize, bool) {
         let metas = self.metas.all_mut();
         let (mut num_sampleable, mut is_sampled) = (0, false);
         let mut records = blocks.writer_of_first(metas.len());
-        let mut own = *unlinking;
         let stop = ids.iter().position(|&block| {
             let meta = &mut metas[block as usize];
             let was = *meta;
@@ -104,13 +91,11 @@ impl Adaptive {
                 return true;
             }
             *meta = was.hit().removed();
-            records.add_reference(block);
-            own.unlink(&mut records, block);
+            records.hit(block);
             num_sampleable += was.num_sampleable();
             is_sampled = was.is_sampled();
             is_sampled
         });
-        *unlinking = own;
         let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
         self.num_ranked -= num_hit;
         self.num_sampleable -= num_sampleable;
