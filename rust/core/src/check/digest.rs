@@ -50,6 +50,6 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
         put(offload.num_tokens as u64);
     }
     manager.groups.iter().for_each(|group| group.digest(&mut put));
-    put(pool.index().events().len() as u64);
+    put(pool.index().events().count() as u64);
     state.finalize().into()
 }

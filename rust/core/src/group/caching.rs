@@ -8,7 +8,7 @@ use super::mask::{CacheRules, MaskQuery, RetentionMask};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
-    BlockPool, Event, EvictionHints, FullBlocks, HashTable, NO_SEGMENT, SegmentId, StoredEvent,
+    BlockPool, Event, EvictionHints, FullBlocks, NO_SEGMENT, PrefixIndex, SegmentId, StoredEvent,
     ValueLevel,
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
@@ -155,7 +155,7 @@ impl CacheTarget<'_> {
         };
         let hints = EvictionHints { value, num_prompt_tokens: self.request.num_prompt_tokens };
         let mut all_serve = true;
-        for batch in whole.batches(HashTable::BATCH) {
+        for batch in whole.batches(PrefixIndex::BATCH) {
             all_serve &= pool.cache_batch(&batch, hints);
             if let Some(event) = &mut stored {
                 self.add_to_event(event, batch.first_position(), batch.blocks);

@@ -81,13 +81,13 @@ impl HitQuery<'_> {
     }
 
     /// Returns a cursor per group, to look one block after the other up.
-    pub fn cursors(&self) -> Vec<PrefixCursor> {
+    pub(crate) fn cursors(&self) -> Vec<PrefixCursor> {
         self.groups.iter().map(|&group| PrefixCursor::new(group)).collect()
     }
 
     /// Adds the blocks at `index` to `found`, one per group, and returns whether all groups have
     /// one.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         cursors: &mut [PrefixCursor],
         index: usize,

@@ -1,6 +1,6 @@
 //! The pool itself: what it knows, and what can be asked of it.
 
-use super::blocks::fingerprint::KeyLayout;
+use super::blocks::KeyLayout;
 use super::event::EventLog;
 use super::index::PrefixIndex;
 use super::observation::Observation;

@@ -58,13 +58,8 @@ impl EventLog {
     }
 
     /// Number of events.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.as_ref().map_or(0, Vec::len)
-    }
-
-    /// Whether there is no event.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     pub(crate) fn push(&mut self, event: impl FnOnce() -> Event) {

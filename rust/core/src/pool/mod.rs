@@ -21,10 +21,7 @@ mod blocks;
 mod event;
 
 pub use block_pool::BlockPool;
-pub use blocks::fingerprint::KeyLayout;
-pub use blocks::full_blocks::FullBlocks;
-pub use blocks::run::{Ids, Runs};
-pub use blocks::{Blocks, MAX_REFERENCES, NO_SEGMENT, SegmentId};
+pub use blocks::{Blocks, FullBlocks, Ids, KeyLayout, MAX_REFERENCES, NO_SEGMENT, Runs, SegmentId};
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
 pub(crate) use eviction::adaptive::tuning::TUNING;
@@ -34,10 +31,6 @@ pub use eviction::adaptive::{
 };
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
-pub use index::aliases::AliasKeys;
-pub use index::cursor::PrefixCursor;
-pub use index::removals::{LogPosition, RemovalLog, RemovedKey};
-pub use index::trie::TriePath;
-pub use index::{HashTable, PrefixIndex};
+pub use index::{AliasKeys, PrefixIndex, RemovalLog};
+pub(crate) use index::{LogPosition, PrefixCursor, TriePath};
 pub use observation::Observation;
-pub use statistics::PoolStatistics;

@@ -3,12 +3,12 @@
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::error::{Error, Result};
 use crate::pool::block_pool::BlockPool;
+use crate::pool::blocks::FullBlocks;
 use crate::pool::blocks::SegmentId;
-use crate::pool::blocks::full_blocks::FullBlocks;
 use crate::pool::eviction::EvictionHints;
-use crate::pool::index::aliases::AliasKeys;
-use crate::pool::index::removals::RemovalLog;
-use crate::pool::index::trie::TriePath;
+use crate::pool::index::AliasKeys;
+use crate::pool::index::RemovalLog;
+use crate::pool::index::TriePath;
 
 impl BlockPool {
     /// Returns the block that serves a key: the first of those that have it.
@@ -139,7 +139,7 @@ impl BlockPool {
     }
 
     /// Returns the log of removed keys.
-    pub fn removals_mut(&mut self) -> &mut RemovalLog {
+    pub(crate) fn removals_mut(&mut self) -> &mut RemovalLog {
         self.index.removals_mut()
     }
 

@@ -4,7 +4,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::block_pool::BlockPool;
 use crate::pool::blocks::Blocks;
 use crate::pool::eviction::adaptive::Adaptive;
-use crate::pool::index::HashTable;
+use crate::pool::index::PrefixIndex;
 use crate::pool::observation::Observation;
 
 impl BlockPool {
@@ -37,7 +37,7 @@ impl BlockPool {
         let Self { blocks, eviction, index, .. } = self;
         eviction.evict(blocks, n, &|blocks, key| index.find(blocks, key), out);
         self.note(|| Observation::Taking(n));
-        for batch in out[first..].chunks(HashTable::BATCH) {
+        for batch in out[first..].chunks(PrefixIndex::BATCH) {
             batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
             self.index.evict(&mut self.blocks, batch);
         }

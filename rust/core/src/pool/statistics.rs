@@ -5,7 +5,7 @@ use crate::block::BlockId;
 
 /// Every block but the null block, counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStatistics {
+pub(crate) struct PoolStatistics {
     /// Blocks with references.
     pub in_use: usize,
     /// Free blocks without a key.
@@ -18,7 +18,7 @@ pub struct PoolStatistics {
 
 impl BlockPool {
     /// Counts the blocks, in time proportional to the pool.
-    pub fn statistics(&self) -> PoolStatistics {
+    pub(crate) fn statistics(&self) -> PoolStatistics {
         let num_groups = self.index.num_groups();
         // What follows a block is as good as random: nothing to branch on.
         let (in_use, empty) = (num_groups, num_groups + 1);

@@ -240,7 +240,7 @@ fn a_block_with_several_keys_loses_all_of_them() {
     assert_eq!(pool.blocks().hash_num_tokens(1), Some(8));
     pool.remove_keys(1);
     let removed = [1, 2, 3].map(|n| Event::Removed { hash: key(n, 0).hash, group: 0 });
-    assert_eq!((pool.index().events().len(), pool.events_mut().take()), (3, removed.to_vec()));
+    assert_eq!((pool.index().events().count(), pool.events_mut().take()), (3, removed.to_vec()));
     assert_eq!([1, 2, 3].map(|n| pool.find(&key(n, 0))), [None, Some(2), None]);
     pool.insert_key(1, key(4, 0), 4);
     pool.remove_keys_silently(1);

@@ -5,8 +5,8 @@ mod steps;
 use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
-    AdaptiveConfig, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, HashTable,
-    KeyLayout, NO_SEGMENT, ValueLevel,
+    AdaptiveConfig, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, KeyLayout,
+    NO_SEGMENT, PrefixIndex, ValueLevel,
 };
 use kvoxide_core::{
     BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder, RetentionPriority,
@@ -164,7 +164,7 @@ impl World {
             segment: NO_SEGMENT,
         };
         let num_prompt_tokens = (first_hash + num_in_prompt) * BLOCK_SIZE;
-        for batch in whole.batches(HashTable::BATCH) {
+        for batch in whole.batches(PrefixIndex::BATCH) {
             self.engine.cache_batch(&batch, EvictionHints { value: level, num_prompt_tokens });
             self.model.cache(&Cached {
                 blocks: batch.blocks,

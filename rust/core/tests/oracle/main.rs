@@ -170,7 +170,7 @@ impl World {
             segment: NO_SEGMENT,
         };
         let hints = EvictionHints { value: ValueLevel::default(), num_prompt_tokens: 0 };
-        for batch in full.batches(kvoxide_core::pool::HashTable::BATCH) {
+        for batch in full.batches(kvoxide_core::pool::PrefixIndex::BATCH) {
             self.engine.cache_batch(&batch, hints);
         }
         for (&block, &hash) in blocks.iter().zip(&hashes) {

@@ -32,12 +32,12 @@ impl KeyLayout {
     }
 
     /// Whether keys of a group have a fingerprint.
-    pub fn has_group(&self, group: GroupId) -> bool {
+    pub(crate) fn has_group(&self, group: GroupId) -> bool {
         u32::from(group) <= self.group_mask
     }
 
     /// Returns the group of a key.
-    pub fn group_of(&self, fingerprint: Fingerprint) -> GroupId {
+    pub(crate) fn group_of(&self, fingerprint: Fingerprint) -> GroupId {
         (fingerprint.0 & self.group_mask) as GroupId
     }
 
@@ -48,13 +48,13 @@ impl KeyLayout {
 
     /// Returns the fingerprint of a hash in a group.
     #[inline]
-    pub fn fingerprint(&self, hash: &BlockHash, group: GroupId) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, hash: &BlockHash, group: GroupId) -> Fingerprint {
         self.fingerprint_of_bits(Self::bits(hash), group)
     }
 
     /// Returns the fingerprint of a hash, given its [`Self::bits`], in a group.
     #[inline]
-    pub fn fingerprint_of_bits(&self, bits: u32, group: GroupId) -> Fingerprint {
+    pub(crate) fn fingerprint_of_bits(&self, bits: u32, group: GroupId) -> Fingerprint {
         debug_assert!(self.has_group(group));
         Fingerprint(bits & !self.group_mask | u32::from(group))
     }

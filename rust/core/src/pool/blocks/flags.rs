@@ -1,8 +1,8 @@
-//! Who uses a block, and what is known of it besides: a word each.
+//! References and flags of a block, in one word.
 
 /// Flags of a block, in the bits above its references.
 pub mod flag {
-    /// The block names a segment of a chain.
+    /// The block names a segment of the prefix trie.
     pub const IN_TRIE: u32 = 1 << 27;
     /// The block is in the prefix cache under its own hash.
     pub const CACHED: u32 = 1 << 28;
@@ -10,12 +10,12 @@ pub mod flag {
     pub const DUPLICATE: u32 = 1 << 29;
     /// The block goes to the pinned tier when it loses its last reference.
     pub const PINNED: u32 = 1 << 30;
-    /// The block has alias keys beside its own hash.
+    /// The block has alias keys.
     pub const ALIAS_KEYS: u32 = 1 << 31;
 }
 
 /// The most references that a block can have.
 pub const MAX_REFERENCES: u32 = flag::IN_TRIE - 1;
 
-/// All flags but one that makes no difference to a block that is taken or given back.
+/// All flags but the one that makes no difference to a block that is allocated or released.
 pub const KINDS: u32 = !MAX_REFERENCES & !flag::IN_TRIE;

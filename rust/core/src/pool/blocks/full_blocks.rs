@@ -1,29 +1,29 @@
-//! Full blocks that are to be cached.
+//! Full blocks that become cached.
 
 use super::SegmentId;
 use crate::block::{BlockHash, BlockId, GroupId};
 
-/// Full blocks of one request in one group, side by side, that are to be cached.
+/// Consecutive full blocks of one request in one group, which become cached.
 #[derive(Clone, Copy, Debug)]
 pub struct FullBlocks<'a> {
     /// The group.
     pub group: GroupId,
     /// The blocks.
     pub blocks: &'a [BlockId],
-    /// The request's hashes, from the one of the first block on.
+    /// The request's hashes from that of the first block on.
     pub hashes: &'a [BlockHash],
     /// Hashes per block.
     pub per_block: usize,
-    /// Prefix tokens that end with the first block.
+    /// Tokens up to the end of the first block.
     pub first_num_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
-    /// The segment that lists the blocks, if they are linked.
+    /// The segment of the trie for the blocks, or [`NO_SEGMENT`](super::NO_SEGMENT).
     pub segment: SegmentId,
 }
 
 impl<'a> FullBlocks<'a> {
-    /// The same in pieces of so many blocks.
+    /// Returns the same in batches of so many blocks.
     pub fn batches(self, size: usize) -> impl Iterator<Item = FullBlocks<'a>> {
         self.blocks.chunks(size).enumerate().map(move |(i, blocks)| FullBlocks {
             blocks,
@@ -33,7 +33,7 @@ impl<'a> FullBlocks<'a> {
         })
     }
 
-    /// The same from the `first`-th of them on.
+    /// Returns the same from the `first`-th block on.
     pub(crate) fn since(self, first: usize) -> Self {
         Self {
             blocks: &self.blocks[first..],
@@ -43,8 +43,8 @@ impl<'a> FullBlocks<'a> {
         }
     }
 
-    /// Position of the first block in its chain.
-    pub fn first_position(&self) -> usize {
+    /// Position of the first block in its prefix.
+    pub(crate) fn first_position(&self) -> usize {
         self.first_num_tokens / self.block_size - 1
     }
 }

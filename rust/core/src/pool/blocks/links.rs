@@ -1,4 +1,4 @@
-//! What leads from each block to its neighbours in a queue.
+//! The links from each block to its neighbours in a list.
 
 use std::hint::black_box;
 
@@ -7,8 +7,8 @@ use bytemuck::Zeroable;
 use super::run::IdRun;
 use crate::block::BlockId;
 
-/// The ways from a block to those behind and before it. They are differences, so that zeroed memory
-/// already is the queue of a fresh pool, in order of block id.
+/// The next and the previous block, as differences of ids, so that zeroed memory already is the queue
+/// of a fresh pool, in order of block id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(C, align(8))]
 pub struct Links {
@@ -17,32 +17,32 @@ pub struct Links {
 }
 
 impl Links {
-    /// Of a block between those with the ids before and after its own.
+    /// The links of a block whose neighbours in the list are its neighbours by id.
     pub const UP: Self = Self { next: 0, prev: 0 };
-    /// The same where ids go down.
+    /// The same in a list in which ids go down.
     pub const DOWN: Self = Self { next: u32::MAX - 1, prev: 2 };
 
-    /// Between two others.
+    /// The links of a block between two others.
     #[inline]
-    pub fn between(prev: u32, id: u32, next: u32) -> Self {
+    pub(crate) fn between(prev: u32, id: u32, next: u32) -> Self {
         Self { next: to_next(id, next), prev: to_prev(id, prev) }
     }
 
-    /// The block behind the one with this id.
+    /// Returns the block behind `id`, whose links these are.
     #[inline]
-    pub fn next_of(self, id: u32) -> u32 {
+    pub(crate) fn next_of(self, id: u32) -> u32 {
         self.next.wrapping_add(id).wrapping_add(1)
     }
 
-    /// The block before the one with this id.
+    /// Returns the block before `id`, whose links these are.
     #[inline]
-    pub fn prev_of(self, id: u32) -> u32 {
+    pub(crate) fn prev_of(self, id: u32) -> u32 {
         self.prev.wrapping_add(id).wrapping_sub(1)
     }
 
-    /// Whether the next block is where `other` leads to from the same one.
+    /// Whether both have the same next block, as links of the same block.
     #[inline]
-    pub fn has_next_of(self, other: Self) -> bool {
+    pub(crate) fn has_next_of(self, other: Self) -> bool {
         self.next == other.next
     }
 
@@ -61,27 +61,27 @@ fn to_prev(id: u32, prev: u32) -> u32 {
     prev.wrapping_sub(id).wrapping_add(1)
 }
 
-/// Lets one block stand behind another.
+/// Makes two blocks neighbours.
 #[inline]
 pub fn join(links: &mut [Links], left: u32, right: u32) {
     links[right as usize].prev = to_prev(right, left);
     links[left as usize].next = to_next(left, right);
 }
 
-/// Takes a block out of the ring that it is in.
+/// Removes a block from its ring.
 #[inline]
 pub fn unlink(links: &mut [Links], id: u32) {
     let own = links[id as usize];
     join(links, own.prev_of(id), own.next_of(id));
 }
 
-/// Whether all are the same. Compared side by side, which is several times as fast as one by one.
+/// Whether all are `same`. Compares all at once, which is several times as fast as one by one.
 #[inline]
 pub fn are_all(links: &[Links], same: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.bits() ^ same.bits()) == 0
 }
 
-/// The blocks in a row that one of a list begins with, at most so many, and at least that one.
+/// Returns the run that begins with a block of a list, of at most `most` blocks, at least of that one.
 #[inline]
 pub fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     let at = first as usize;
@@ -100,7 +100,7 @@ pub fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     IdRun { first, last }
 }
 
-/// How many in front lead one step on.
+/// Returns how many of the first have the next block of `step`.
 #[inline]
 fn num_leading(links: &[Links], step: Links) -> u32 {
     let (parts, _) = links.as_chunks();
@@ -109,7 +109,7 @@ fn num_leading(links: &[Links], step: Links) -> u32 {
     (num_whole + rest.count()) as u32
 }
 
-/// As [`num_leading`], of the last ones.
+/// Returns how many of the last have the next block of `step`.
 #[inline]
 fn num_leading_back(links: &[Links], step: Links) -> u32 {
     let (_, parts) = links.as_rchunks();
@@ -120,26 +120,27 @@ fn num_leading_back(links: &[Links], step: Links) -> u32 {
 
 const PART: usize = 8;
 
-/// Compared side by side, as in [`are_all`].
+/// Compares all at once, as [`are_all`] does.
 #[inline]
 fn lead(links: &[Links; PART], step: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.next ^ step.next) == 0
 }
 
-/// Lists `n` blocks from one on, in the order of their queue, and returns the one behind them.
+/// Appends `n` blocks from `first` on, in the order of their list, to `out`. Returns the block behind
+/// them.
 pub fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
     out.reserve(n);
     let (mut next, mut left) = (first, n);
-    while left >= BETWEEN_ROWS {
-        let row = run_from(links, next, left);
-        match row.is_ascending() {
-            true => out.extend(row.first..=row.last),
-            false => out.extend((row.last..=row.first).rev()),
+    while left >= BETWEEN_RUNS {
+        let run = run_from(links, next, left);
+        match run.is_ascending() {
+            true => out.extend(run.first..=run.last),
+            false => out.extend((run.last..=run.first).rev()),
         }
-        next = links[row.last as usize].next_of(row.last);
-        left -= row.len();
-        if row.len() < PART {
-            let n = left.min(BETWEEN_ROWS);
+        next = links[run.last as usize].next_of(run.last);
+        left -= run.len();
+        if run.len() < PART {
+            let n = left.min(BETWEEN_RUNS);
             next = follow_each(links, next, n, out);
             left -= n;
         }
@@ -147,14 +148,14 @@ pub fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>)
     follow_each(links, next, left, out)
 }
 
-/// Blocks that are listed one by one behind a short row, before another row is looked for.
-const BETWEEN_ROWS: usize = 48;
+/// Blocks that are read one by one behind a short run, before another run is looked for.
+const BETWEEN_RUNS: usize = 48;
 
 fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
     let mut next = first;
     out.extend((0..n).map(|_| {
         let block = next;
-        // Guessed, so that blocks in a row are read without waiting for one to name the next.
+        // A guess, so that the blocks of a run are read without waiting for one to name the next.
         next = match links[block as usize] {
             own if own.has_next_of(Links::UP) => Links::UP.next_of(block),
             own if own.has_next_of(Links::DOWN) => Links::DOWN.next_of(block),
@@ -188,7 +189,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_queue_is_followed_through_rows_and_what_is_between_them() {
+    fn a_list_is_followed_through_runs_and_what_is_between_them() {
         let up: Vec<u32> = (40..100).collect();
         let down: Vec<u32> = (1..30).rev().collect();
         let between: Vec<u32> = (30..40).step_by(2).chain((30..40).skip(1).step_by(2)).collect();

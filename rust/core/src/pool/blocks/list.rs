@@ -6,6 +6,7 @@
 use super::Blocks;
 use super::links::follow;
 use super::list_span::ListSpan;
+use super::open_ends::OpenEnds;
 use super::run::{IdRun, Ids};
 use crate::block::{BlockId, NULL_BLOCK};
 
@@ -20,47 +21,47 @@ pub struct BlockList {
 impl BlockList {
     /// The list of all blocks of a fresh pool but the null block, in order: zeroed links are this
     /// list already, but for its end.
-    pub fn of_all(blocks: &mut Blocks) -> Self {
+    pub(crate) fn of_all(blocks: &mut Blocks) -> Self {
         let num_blocks = blocks.len();
         blocks.join(num_blocks as u32 - 1, NULL_BLOCK);
         Self { sentinel: NULL_BLOCK, len: num_blocks - 1 }
     }
 
     /// An empty list.
-    pub fn new(blocks: &mut Blocks, sentinel: u32) -> Self {
+    pub(crate) fn new(blocks: &mut Blocks, sentinel: u32) -> Self {
         blocks.make_ring(sentinel);
         Self { sentinel, len: 0 }
     }
 
     /// Number of blocks in the list.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Takes the first `n` blocks, in order, to the end of `out`. The caller has checked that there
     /// are so many.
-    pub fn take_front(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
+    pub(crate) fn take_front(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
         let rest = follow(blocks.links(), blocks.next(self.sentinel), n, out);
         blocks.join(self.sentinel, rest);
         self.len -= n;
     }
 
-    pub fn first(&self, blocks: &Blocks) -> Option<BlockId> {
+    pub(crate) fn first(&self, blocks: &Blocks) -> Option<BlockId> {
         blocks.first_of_ring(self.sentinel)
     }
 
-    pub fn remove(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn remove(&mut self, blocks: &mut Blocks, block: BlockId) {
         blocks.unlink(block);
         self.len -= 1;
     }
 
-    pub fn remove_span(&mut self, blocks: &mut Blocks, span: &ListSpan) {
+    pub(crate) fn remove_span(&mut self, blocks: &mut Blocks, span: &ListSpan) {
         blocks.unlink_span(span);
         self.len -= span.len;
     }
 
-    pub fn push_span(&mut self, blocks: &mut Blocks, span: &ListSpan) {
+    pub(crate) fn push_span(&mut self, blocks: &mut Blocks, span: &ListSpan) {
         if span.len > 0 {
             blocks.join(blocks.prev(self.sentinel), span.front);
             blocks.join(span.back, self.sentinel);
@@ -68,23 +69,19 @@ impl BlockList {
         }
     }
 
-    pub fn push_back(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn push_back(&mut self, blocks: &mut Blocks, block: BlockId) {
         blocks.push_to_ring(self.sentinel, block);
         self.len += 1;
     }
 
     /// Opens both ends of the list. Until [`Self::close`], nothing else may touch them.
-    pub fn open(&self, blocks: &Blocks) -> OpenEnds {
-        OpenEnds {
-            front: self.sentinel,
-            rest: (self.len > 0).then(|| blocks.next(self.sentinel)),
-            back: blocks.prev(self.sentinel),
-            num_added: 0,
-        }
+    pub(crate) fn open(&self, blocks: &Blocks) -> OpenEnds {
+        let rest = (self.len > 0).then(|| blocks.next(self.sentinel));
+        OpenEnds::new(self.sentinel, rest, blocks.prev(self.sentinel))
     }
 
     /// Joins the blocks that were added at both ends with those between them.
-    pub fn close(&mut self, blocks: &mut Blocks, ends: &OpenEnds) {
+    pub(crate) fn close(&mut self, blocks: &mut Blocks, ends: &OpenEnds) {
         if ends.num_added > 0 {
             blocks.join(ends.back, self.sentinel);
             if let Some(rest) = ends.rest {
@@ -95,62 +92,18 @@ impl BlockList {
     }
 
     /// Returns the blocks, front first.
-    pub fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + use<'a> {
+    pub(crate) fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + use<'a> {
         blocks.ring(self.sentinel)
     }
 
     /// Returns the blocks, back first, following the other links.
-    pub fn iter_back<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + use<'a> {
+    pub(crate) fn iter_back<'a>(
+        &self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = BlockId> + use<'a> {
         let sentinel = self.sentinel;
         std::iter::successors(Some(blocks.prev(sentinel)), |&block| Some(blocks.prev(block)))
             .take_while(move |&block| block != sentinel)
-    }
-}
-
-/// Both ends of a list to which blocks are added one after another. The first block that is added at
-/// the front stays the first of the list.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenEnds {
-    /// The last block that was added at the front, or the sentinel.
-    pub(super) front: u32,
-    /// The block with which `front` is to be joined; `None` if the list was empty. Then a block at
-    /// the front is joined with the back at once.
-    rest: Option<u32>,
-    /// The last block at the back, or the sentinel.
-    pub(crate) back: u32,
-    /// How many were added at both ends.
-    pub(crate) num_added: usize,
-}
-
-impl OpenEnds {
-    /// The back of a list whose last block is this one.
-    pub fn back_of(last: u32) -> Self {
-        Self { front: NULL_BLOCK, rest: None, back: last, num_added: 0 }
-    }
-
-    #[inline]
-    pub fn push_back(&mut self, blocks: &mut Blocks, block: BlockId) {
-        blocks.join(self.back, block);
-        self.back = block;
-        self.num_added += 1;
-    }
-
-    #[inline]
-    pub fn push_front(&mut self, blocks: &mut Blocks, block: BlockId) {
-        if self.rest.is_none() {
-            match self.back == self.front {
-                true => self.back = block,
-                false => blocks.join(block, blocks.next(self.front)),
-            }
-        }
-        blocks.join(self.front, block);
-        self.front = block;
-        self.num_added += 1;
-    }
-
-    /// Whether blocks can be added at the front without a look at the back.
-    pub(super) fn is_front_apart(&self) -> bool {
-        self.rest.is_some()
     }
 }
 

@@ -13,13 +13,13 @@ pub struct ListSpan {
 }
 
 impl ListSpan {
-    pub fn of(block: BlockId) -> Self {
+    pub(crate) fn of(block: BlockId) -> Self {
         Self { front: block, back: block, len: 1 }
     }
 
     /// Returns the span of a run of ids, if the blocks lie side by side in their list too.
     #[inline]
-    pub fn of_run(links: &[Links], run: IdRun) -> Option<Self> {
+    pub(crate) fn of_run(links: &[Links], run: IdRun) -> Option<Self> {
         let (low, high) = run.bounds();
         let [first, inner @ .., last] = &links[low as usize..=high as usize] else { return None };
         let len = run.len();
@@ -32,20 +32,20 @@ impl ListSpan {
     }
 
     /// Returns a block of the span.
-    pub fn first(&self) -> Option<BlockId> {
+    pub(crate) fn first(&self) -> Option<BlockId> {
         (self.len > 0).then_some(self.front)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Adds the block right behind the span.
-    pub fn push(&mut self, block: BlockId) {
+    pub(crate) fn push(&mut self, block: BlockId) {
         if self.len == 0 {
             self.front = block;
         }
@@ -54,7 +54,7 @@ impl ListSpan {
     }
 
     /// Adds another span if it lies right before or behind this one. Returns whether it does.
-    pub fn join(&mut self, links: &[Links], other: &Self) -> bool {
+    pub(crate) fn join(&mut self, links: &[Links], other: &Self) -> bool {
         let [before, behind] = self.neighbours(links);
         if self.len == 0 {
             *self = *other;
@@ -72,7 +72,7 @@ impl ListSpan {
 
     /// Removes the blocks from their ring.
     #[inline]
-    pub fn unlink(&self, links: &mut [Links]) {
+    pub(crate) fn unlink(&self, links: &mut [Links]) {
         if self.len > 0 {
             let [before, behind] = self.neighbours(links);
             join(links, before, behind);
@@ -80,7 +80,7 @@ impl ListSpan {
     }
 
     /// Returns the blocks before and behind the span; the null block twice if the span is empty.
-    pub fn neighbours(&self, links: &[Links]) -> [u32; 2] {
+    pub(crate) fn neighbours(&self, links: &[Links]) -> [u32; 2] {
         let Self { front, back, len } = *self;
         if len == 0 {
             return [NULL_BLOCK; 2];
@@ -95,7 +95,7 @@ mod tests {
     use crate::pool::blocks::links::tests::ring;
 
     #[test]
-    fn blocks_in_a_row_are_a_run_if_their_list_has_them_in_a_row() {
+    fn a_run_of_ids_is_a_span_if_its_blocks_lie_side_by_side() {
         let row = IdRun { first: 1, last: 5 };
         for order in [[0, 1, 2, 3, 4, 5], [0, 5, 4, 3, 2, 1]] {
             for row in [row, row.reversed()] {

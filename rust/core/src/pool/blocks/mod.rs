@@ -4,35 +4,51 @@
 //! Blocks that are allocated one after another mostly have ids that go up or down by one. Such a
 //! run of blocks is handled as one wherever the same is to be done to all of them.
 
-pub(crate) mod fingerprint;
-mod flags;
-pub(crate) mod full_blocks;
-pub(crate) mod links;
-pub(crate) mod list;
-pub(crate) mod list_span;
-pub(crate) mod prefault;
-pub(crate) mod prefetch;
-pub(crate) mod record_writer;
-pub(crate) mod records;
+mod list;
+mod prefetch;
 mod ring;
-pub(crate) mod run;
 
-use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
-use fingerprint::{Fingerprint, KeyLayout};
+mod record_writer;
+mod records;
+
+mod open_ends;
+
+mod list_span;
+
+mod links;
+
+mod run;
+
+mod fingerprint;
+mod flags;
+mod full_blocks;
+pub(crate) mod prefault;
+
+pub(crate) use fingerprint::Fingerprint;
+pub use fingerprint::KeyLayout;
+pub use flags::MAX_REFERENCES;
+pub use full_blocks::FullBlocks;
+pub(crate) use links::run_from;
+pub(crate) use list::BlockList;
+pub(crate) use list_span::ListSpan;
+pub(crate) use open_ends::OpenEnds;
+pub(crate) use prefetch::PrefetchedParts;
+pub(crate) use records::{Records, Taken};
+pub(crate) use run::IdRun;
+pub use run::{Ids, Runs};
+
 use flags::{KINDS, flag};
-use full_blocks::FullBlocks;
 use links::Links;
 use record_writer::RecordWriter;
-use records::Records;
 
-pub use flags::MAX_REFERENCES;
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 
 /// What a block is after one reference less.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
     /// Still in use.
     InUse,
-    /// Free, and cached under its own hash alone, as most are.
+    /// Free, and cached under its own hash alone.
     Cached,
     /// Free, and neither cached nor pinned.
     Uncached,
@@ -46,25 +62,26 @@ pub type SegmentId = u16;
 /// No segment.
 pub const NO_SEGMENT: SegmentId = 0;
 
-/// The pool's knowledge of every block.
+/// What is known of every block, the null block included.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     layout: KeyLayout,
     records: Records,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
-    /// The segment of a chain that a linked block names.
+    /// Of blocks in the prefix trie.
     segments: Vec<SegmentId>,
 }
 
 impl Blocks {
-    /// `num_blocks` blocks without hash or reference.
+    /// Blocks without hash or reference.
     pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
         Self::with_sentinels(num_blocks, layout, 0)
     }
 
-    /// As [`Self::new`], with records for the sentinels of further queues, behind the second's.
-    pub fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
+    /// The same, with links of the sentinels of `num_lists` more lists than the queue and the pinned
+    /// tier.
+    pub(crate) fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
         Self {
             layout,
             records: Records::new(num_blocks, 1 + num_lists),
@@ -98,29 +115,30 @@ impl Blocks {
         &mut self.records.usage[id as usize]
     }
 
-    /// Number of blocks, the null block included.
-    pub fn len(&self) -> usize {
+    /// Number of blocks.
+    pub(crate) fn len(&self) -> usize {
         self.hash.len()
     }
 
-    /// Whether there is no block at all.
+    /// Whether there is no block.
     pub fn is_empty(&self) -> bool {
         self.hash.is_empty()
     }
 
-    /// How many requests (and other holders) use the block.
+    /// Number of references to a block.
     pub fn ref_count(&self, id: BlockId) -> u32 {
         self.usage(id) & MAX_REFERENCES
     }
 
-    /// Sets how many holders use the block, up to [`MAX_REFERENCES`].
-    pub fn set_ref_count(&mut self, id: BlockId, count: u32) {
+    /// Sets the number of references to a block, up to [`MAX_REFERENCES`].
+    pub(crate) fn set_ref_count(&mut self, id: BlockId, count: u32) {
         debug_assert!(count <= MAX_REFERENCES);
         let usage = self.usage_mut(id);
         *usage = *usage & !MAX_REFERENCES | count;
     }
 
-    /// Makes the taker of a free block its only holder, if the block is plain; it loses its key.
+    /// Removes the key of a free block that serves its only one, and gives it its only reference.
+    /// Returns whether it is such a block, and not pinned.
     #[inline]
     pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
         let usage = self.usage_mut(id);
@@ -131,28 +149,28 @@ impl Blocks {
         is_plain
     }
 
-    /// As [`Self::take_plain`], of blocks that are plain.
+    /// Does what [`Self::take_plain`] does with blocks that are known to be such.
     pub(crate) fn take_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
         let usage = &mut self.records.usage[..];
         blocks.for_each(|block| usage[block as usize] = 1);
     }
 
-    /// Reads the keys of blocks that are about to be compared, so that the waits for memory
-    /// overlap. Ids beyond the last block are passed over.
+    /// Reads the keys of blocks that are about to be compared, so that the waits for memory overlap.
+    /// Passes over ids beyond the last block.
     pub(crate) fn prefetch_keys(&self, blocks: impl Iterator<Item = BlockId>) {
         let blocks = blocks.filter(|&id| (id as usize) < self.len());
         let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
         std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
     }
 
-    /// One more holder; returns how many there are now.
-    pub fn add_reference(&mut self, id: BlockId) -> u32 {
+    /// Adds a reference to a block. Returns their new number.
+    pub(crate) fn add_reference(&mut self, id: BlockId) -> u32 {
         let usage = self.usage_mut(id);
         *usage += 1;
         *usage & MAX_REFERENCES
     }
 
-    /// One holder less. A count that was set to 0 by hand stays 0: below it are flags.
+    /// Removes a reference to a block. A number that was set to 0 by hand stays 0.
     #[inline]
     pub(crate) fn remove_reference(&mut self, id: BlockId) -> Released {
         let usage = self.usage_mut(id);
@@ -171,89 +189,85 @@ impl Blocks {
         }
     }
 
-    /// The key under which the block itself is cached.
+    /// Returns the own key of a cached block.
     pub fn key(&self, id: BlockId) -> Option<CacheKey> {
         self.is_cached(id).then(|| self.last_key(id))
     }
 
-    /// The key that the block has or had last.
-    pub fn last_key(&self, id: BlockId) -> CacheKey {
+    /// Returns the own key that a block has or had last.
+    pub(crate) fn last_key(&self, id: BlockId) -> CacheKey {
         let hash = BlockHash(self.hash[id as usize]);
         CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
     }
 
-    /// The group of the key that the block has or had last.
-    pub fn group_of(&self, id: BlockId) -> GroupId {
+    /// Returns the group of the own key that a block has or had last.
+    pub(crate) fn group_of(&self, id: BlockId) -> GroupId {
         self.layout.group_of(self.fingerprint(id))
     }
 
-    /// The first word of the hash that the block has or had last.
-    pub fn name_word(&self, id: BlockId) -> u64 {
+    /// Returns the first word of the hash that a block has or had last.
+    pub(crate) fn name_word(&self, id: BlockId) -> u64 {
         self.hash[id as usize][0]
     }
 
-    /// The fingerprint of the key that the block has or had last.
+    /// Returns the fingerprint of the own key that a block has or had last.
     #[inline]
-    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, id: BlockId) -> Fingerprint {
         self.records.fingerprints[id as usize]
     }
 
-    /// The fingerprints of the keys that blocks have or had last.
+    /// Returns the fingerprints of all blocks.
     #[inline]
-    pub fn fingerprints(&self) -> &[Fingerprint] {
+    pub(crate) fn fingerprints(&self) -> &[Fingerprint] {
         &self.records.fingerprints
     }
 
-    /// Whether the block is cached under exactly this key as its own.
+    /// Whether a block is cached under this key as its own.
     #[inline]
-    pub fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
+    pub(crate) fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
         self.is_cached(id)
             && self.layout.group_of(self.fingerprint(id)) == key.group
             && self.hash[id as usize] == key.hash.0
     }
 
-    /// Whether a look-up of `key` is answered with this block: it has the key and no earlier
-    /// block does.
+    /// Whether a block serves this key as its own. The id may be beyond the last block.
     #[inline]
-    pub fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
+    pub(crate) fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
         (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
     }
 
-    /// Prefix tokens that the block's own hash covers.
+    /// Returns the tokens that the own hash of a cached block covers.
     pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
         self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
     }
 
-    /// Prefix tokens of the hash that the block has or had last.
-    pub fn last_hash_num_tokens(&self, id: BlockId) -> usize {
+    /// Returns the tokens that the hash covers which a block has or had last.
+    pub(crate) fn last_hash_num_tokens(&self, id: BlockId) -> usize {
         self.hash_num_tokens[id as usize] as usize
     }
 
-    /// Whether a block names a segment of a chain.
-    pub(crate) fn is_linked(&self, id: BlockId) -> bool {
+    fn is_in_trie(&self, id: BlockId) -> bool {
         self.usage(id) & flag::IN_TRIE != 0
     }
 
-    /// The segment of a chain that a block names: only that one can list it.
-    pub fn segment(&self, id: BlockId) -> SegmentId {
-        if self.is_linked(id) { self.last_segment(id) } else { NO_SEGMENT }
+    /// Returns the segment of the prefix trie that may have a block.
+    pub(crate) fn segment(&self, id: BlockId) -> SegmentId {
+        if self.is_in_trie(id) { self.last_segment(id) } else { NO_SEGMENT }
     }
 
-    /// As [`Self::segment`], of a block that was linked until now; of any other it means nothing.
+    /// Returns the segment of a block that was in the trie until now; anything for another block.
     pub(crate) fn last_segment(&self, id: BlockId) -> SegmentId {
         self.segments[id as usize]
     }
 
-    /// Lets a cached block name a segment.
     pub(crate) fn set_segment(&mut self, id: BlockId, segment: SegmentId) {
         self.segments[id as usize] = segment;
         self.set_flag(id, flag::IN_TRIE, segment != NO_SEGMENT);
     }
 
-    /// Gives the block its own hash, whose fingerprint the caller has at hand. A block that has
-    /// one already keeps it, and the answer is `false`.
+    /// Gives a block its own hash, unless it has one. Returns whether it had none.
     #[inline]
-    pub fn set_key(
+    pub(crate) fn set_key(
         &mut self,
         id: BlockId,
         hash: &BlockHash,
@@ -273,13 +287,13 @@ impl Blocks {
         true
     }
 
-    /// Marks blocks that are about to get their own hashes, up to one that has one already or is
-    /// null; how many.
+    /// Flags blocks that are about to get their own hashes as cached, up to one that has a hash
+    /// already, or null. Returns how many.
     pub(crate) fn mark_cached(&mut self, blocks: &[BlockId], segment: SegmentId) -> usize {
         self.records.mark_cached(blocks, key_flags(segment))
     }
 
-    /// Gives blocks that are marked as cached the first hashes of a batch, and its segment.
+    /// Gives blocks that are flagged as cached the first hashes of a batch, and its segment.
     pub(crate) fn write_keys(
         &mut self,
         batch: &FullBlocks<'_>,
@@ -317,63 +331,60 @@ impl Blocks {
         }
     }
 
-    /// Whether the second of some blocks stands beside the first in their queue.
+    /// Whether the second of some blocks is a neighbour of the first in their list.
     #[inline]
-    pub(crate) fn starts_beside(&self, blocks: &[BlockId]) -> bool {
+    pub(crate) fn starts_with_neighbours(&self, blocks: &[BlockId]) -> bool {
         let [first, second, ..] = *blocks else { return false };
         let links = self.records.links[first as usize];
         links.prev_of(first) == second || links.next_of(first) == second
     }
 
-    /// To change the holders and neighbours of the first `n` blocks, one after the other.
+    /// Returns access to the records of the first `n` blocks.
     #[inline]
     pub(crate) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
         RecordWriter::of_first(&mut self.records, n)
     }
 
-    /// Takes the block's own hash away.
-    pub fn clear_key(&mut self, id: BlockId) {
+    /// Removes the own hash of a block.
+    pub(crate) fn clear_key(&mut self, id: BlockId) {
         *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE | flag::IN_TRIE);
     }
 
-    /// Whether the block is cached under a hash of its own.
+    /// Whether a block is cached.
     pub fn is_cached(&self, id: BlockId) -> bool {
         self.usage(id) & flag::CACHED != 0
     }
 
-    /// Whether the block serves its own hash and has no other: so are nearly all cached blocks.
-    pub fn has_plain_key(&self, id: BlockId) -> bool {
+    /// Whether a block serves its own hash and has no alias key, as nearly all cached blocks do.
+    pub(crate) fn has_plain_key(&self, id: BlockId) -> bool {
         let flags = flag::CACHED | flag::DUPLICATE | flag::ALIAS_KEYS;
         self.usage(id) & flags == flag::CACHED
     }
 
-    /// Whether an earlier block with the same key is served instead.
-    pub fn is_duplicate(&self, id: BlockId) -> bool {
+    /// Whether another block serves the key of a block.
+    pub(crate) fn is_duplicate(&self, id: BlockId) -> bool {
         self.usage(id) & flag::DUPLICATE != 0
     }
 
-    /// Marks or unmarks the block as a duplicate.
-    pub fn set_duplicate(&mut self, id: BlockId, on: bool) {
+    pub(crate) fn set_duplicate(&mut self, id: BlockId, on: bool) {
         self.set_flag(id, flag::DUPLICATE, on);
     }
 
-    /// Whether the block goes, or went, to the pinned tier.
+    /// Whether a block goes to the pinned tier when it becomes free, or is there.
     pub fn is_pinned(&self, id: BlockId) -> bool {
         self.usage(id) & flag::PINNED != 0
     }
 
-    /// Marks or unmarks the block for the pinned tier.
-    pub fn set_pinned(&mut self, id: BlockId, on: bool) {
+    pub(crate) fn set_pinned(&mut self, id: BlockId, on: bool) {
         self.set_flag(id, flag::PINNED, on);
     }
 
-    /// Whether the block has keys beside its own hash.
-    pub fn has_alias_keys(&self, id: BlockId) -> bool {
+    /// Whether a block has keys beside its own.
+    pub(crate) fn has_alias_keys(&self, id: BlockId) -> bool {
         self.usage(id) & flag::ALIAS_KEYS != 0
     }
 
-    /// Marks or unmarks the block as having keys beside its own hash.
-    pub fn set_has_alias_keys(&mut self, id: BlockId, on: bool) {
+    pub(crate) fn set_has_alias_keys(&mut self, id: BlockId, on: bool) {
         self.set_flag(id, flag::ALIAS_KEYS, on);
     }
 
@@ -383,7 +394,7 @@ impl Blocks {
     }
 }
 
-/// The flags of a block that gets a key of its own.
+/// Returns the flags of a block that gets its own key.
 fn key_flags(segment: SegmentId) -> u32 {
     if segment == NO_SEGMENT { flag::CACHED } else { flag::CACHED | flag::IN_TRIE }
 }

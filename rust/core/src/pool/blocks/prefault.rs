@@ -1,29 +1,27 @@
-//! Memory that is there before its first use, where that matters: what the operating system maps
-//! only when it is written to would be waited for in the middle of serving, a millisecond for some
-//! 1,000 pages.
+//! Prefaulted memory: what the operating system maps only when it is written to would delay serving,
+//! by a millisecond for some 1,000 pages.
 
 use std::thread;
 
 use bytemuck::Zeroable;
 
-/// Pools of more blocks get their memory as they use it: it would be gigabytes.
+/// Longer lists are not prefaulted: they take gigabytes.
 const MAX_LEN: usize = 1 << 24;
 const PAGE: usize = 4096;
-/// Below this size, in bytes, one thread is done before others would have begun.
+/// Below this size, in bytes, one thread is done before others begin.
 const MIN_SHARED: usize = 8 << 20;
 const MAX_THREADS: usize = 4;
 
-/// Lists beyond this that are first written to from one end to the other, a few pages in a step,
-/// are not waited for while a pool is made.
+/// Longer lists that are first written to from one end to the other, a few pages in a step, are not
+/// prefaulted.
 const MAX_LEN_IN_ORDER: usize = 1 << 21;
 
-/// A list of zeros that a fresh pool writes to in the order of its blocks. Its memory is present if
-/// it is short.
+/// Returns zeros to which a fresh pool writes in the order of its blocks, prefaulted if they are few.
 pub fn zeros_in_order<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     if len > MAX_LEN_IN_ORDER { bytemuck::zeroed_vec(len) } else { zeros(len) }
 }
 
-/// A list of zeros whose memory is present.
+/// Returns prefaulted zeros.
 pub fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     let mut zeros = bytemuck::zeroed_vec(len);
     if len <= MAX_LEN {
@@ -32,7 +30,7 @@ pub fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     zeros
 }
 
-/// Writes to each page, with several threads if there are many: the system clears them meanwhile.
+/// Writes to each page, with several threads if there are many, since the system clears each then.
 fn touch<T: Zeroable + Send + Sync>(items: &mut [T]) {
     let num_threads = match size_of_val(items) {
         ..MIN_SHARED => 1,
@@ -43,7 +41,7 @@ fn touch<T: Zeroable + Send + Sync>(items: &mut [T]) {
         let mut parts = items.chunks_mut(len);
         let own = parts.next();
         for part in parts {
-            // Where there can be no more threads, pages are mapped as they are used.
+            // If no thread can be started, pages are mapped as they are used.
             let _ = thread::Builder::new().spawn_scoped(scope, move || write_to_pages(part));
         }
         own.into_iter().for_each(|part| write_to_pages(part));

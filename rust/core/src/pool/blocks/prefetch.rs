@@ -15,14 +15,14 @@ pub struct PrefetchedParts<I> {
 impl<'a, I: Iterator<Item = &'a [BlockId]> + Clone> PrefetchedParts<I> {
     const NUM_AHEAD: usize = 2;
 
-    pub fn new(blocks: &Blocks, parts: I) -> Self {
+    pub(crate) fn new(blocks: &Blocks, parts: I) -> Self {
         let mut ahead = parts.clone();
         ahead.by_ref().take(Self::NUM_AHEAD).for_each(|part| prefetch(blocks, part));
         Self { parts, ahead }
     }
 
     #[inline]
-    pub fn next(&mut self, blocks: &Blocks) -> Option<&'a [BlockId]> {
+    pub(crate) fn next(&mut self, blocks: &Blocks) -> Option<&'a [BlockId]> {
         if let Some(part) = self.ahead.next() {
             prefetch(blocks, part);
         }

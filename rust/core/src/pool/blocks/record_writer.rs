@@ -15,7 +15,7 @@ pub struct RecordWriter<'a> {
 
 impl<'a> RecordWriter<'a> {
     #[inline]
-    pub fn of_first(records: &'a mut Records, n: usize) -> Self {
+    pub(crate) fn of_first(records: &'a mut Records, n: usize) -> Self {
         let Records { usage, links, fingerprints } = records;
         // Shows the compiler that an id below `n` needs no check of its own.
         assert!(n <= links.len());
@@ -24,7 +24,7 @@ impl<'a> RecordWriter<'a> {
 
     /// Adds a reference to a free block and removes it from its list.
     #[inline]
-    pub fn hit(&mut self, id: BlockId) {
+    pub(crate) fn hit(&mut self, id: BlockId) {
         self.usage[id as usize] += 1;
         unlink(self.links, id);
     }
@@ -32,7 +32,7 @@ impl<'a> RecordWriter<'a> {
     /// Removes the last reference to a block that is cached under its own hash alone, and lets it name
     /// its neighbours in a list, which do not name it yet. Returns whether it is such a block.
     #[inline]
-    pub fn release_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
+    pub(crate) fn release_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
         let usage = &mut self.usage[id as usize];
         if *usage & !flag::IN_TRIE != flag::CACHED + 1 {
             return false;
@@ -43,7 +43,7 @@ impl<'a> RecordWriter<'a> {
     }
 
     #[inline]
-    pub fn fingerprint(&self, id: BlockId) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, id: BlockId) -> Fingerprint {
         self.fingerprints[id as usize]
     }
 }

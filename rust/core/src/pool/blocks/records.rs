@@ -10,8 +10,8 @@ use std::hint::black_box;
 use super::fingerprint::Fingerprint;
 use super::flags::{KINDS, MAX_REFERENCES, flag};
 use super::links::{Links, join};
-use super::list::OpenEnds;
 use super::list_span::ListSpan;
+use super::open_ends::OpenEnds;
 use super::prefault;
 use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
@@ -29,7 +29,7 @@ pub struct Records {
 
 impl Records {
     /// Records of blocks without references.
-    pub fn new(num_blocks: usize, num_sentinels: usize) -> Self {
+    pub(crate) fn new(num_blocks: usize, num_sentinels: usize) -> Self {
         Self {
             usage: prefault::zeros(num_blocks),
             links: prefault::zeros(num_blocks + num_sentinels),
@@ -39,7 +39,7 @@ impl Records {
 
     /// Adds a reference to each block. Free blocks have to lie next to `span` in their list, and
     /// become part of it. Stops at any other free block, or null. Returns how many come before it.
-    pub fn hit_each(&mut self, ids: &[BlockId], span: &mut ListSpan) -> usize {
+    pub(crate) fn hit_each(&mut self, ids: &[BlockId], span: &mut ListSpan) -> usize {
         let links = &self.links[..];
         let usage = &mut self.usage[..];
         let [mut before, mut behind] = span.neighbours(links);
@@ -70,7 +70,7 @@ impl Records {
 
     /// Adds a reference to each block of a run, if all are in use, or all are free and lie side by
     /// side in their list. Returns the span of those that were free.
-    pub fn hit_run(&mut self, run: IdRun) -> Option<ListSpan> {
+    pub(crate) fn hit_run(&mut self, run: IdRun) -> Option<ListSpan> {
         let usage = run.slice_mut(&mut self.usage)?;
         if usage.iter().fold(0, |any, usage| any | usage) & MAX_REFERENCES == 0 {
             return self.hit_free_run(run);
@@ -84,7 +84,7 @@ impl Records {
     }
 
     /// Does what [`Self::hit_run`] does with blocks that are known to be free.
-    pub fn hit_free_run(&mut self, run: IdRun) -> Option<ListSpan> {
+    pub(crate) fn hit_free_run(&mut self, run: IdRun) -> Option<ListSpan> {
         let usage = run.slice_mut(&mut self.usage)?;
         let span = ListSpan::of_run(&self.links, run)?;
         usage.iter_mut().for_each(|usage| *usage += 1);
@@ -93,7 +93,12 @@ impl Records {
 
     /// Does what [`Self::release_each`] does with the blocks of a run, if the same happens to all.
     /// Returns whether it was done.
-    pub fn release_run(&mut self, run: IdRun, uncached_first: bool, ends: &mut OpenEnds) -> bool {
+    pub(crate) fn release_run(
+        &mut self,
+        run: IdRun,
+        uncached_first: bool,
+        ends: &mut OpenEnds,
+    ) -> bool {
         let Some(usages) = run.slice_mut(&mut self.usage) else { return false };
         let usage = usages[0] & !flag::IN_TRIE;
         let other = |other: u32| other & !flag::IN_TRIE ^ usage;
@@ -123,7 +128,7 @@ impl Records {
     /// `uncached_first` holds. Stops at any other block that would be free, or null. Returns how many
     /// come before it.
     #[inline(never)]
-    pub fn release_each(
+    pub(crate) fn release_each(
         &mut self,
         ids: &[BlockId],
         uncached_first: bool,
@@ -156,7 +161,7 @@ impl Records {
 
     /// Drops the only reference to each uncached block, the last of them first, and adds it at the
     /// front. Stops at any other block. Returns how many are left, from the first on.
-    pub fn release_uncached(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
+    pub(crate) fn release_uncached(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
         let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
         let mut front = ends.front;
         let other = ids.iter().rposition(|&block| {
@@ -177,7 +182,7 @@ impl Records {
 
     /// Gives free blocks that are neither cached nor pinned their only reference. Lists the others,
     /// each with what `place` makes of its fingerprint, in `cached`, which is as long as `ids`.
-    pub fn take_uncached<T>(
+    pub(crate) fn take_uncached<T>(
         &mut self,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
@@ -239,7 +244,7 @@ impl Records {
 
     /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is cached already, or null.
     /// Returns how many.
-    pub fn mark_cached(&mut self, ids: &[BlockId], flags: u32) -> usize {
+    pub(crate) fn mark_cached(&mut self, ids: &[BlockId], flags: u32) -> usize {
         if let Some(run) = IdRun::detect(ids)
             && let Some(usages) = run.slice_mut(&mut self.usage)
             && usages.iter().fold(0, |any, usage| any | usage) & flag::CACHED == 0
@@ -274,10 +279,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pool::blocks::Blocks;
-    use crate::pool::blocks::fingerprint::KeyLayout;
-    use crate::pool::blocks::list::BlockList;
-    use crate::pool::blocks::run::Ids;
+    use crate::pool::blocks::{BlockList, Blocks, Ids, KeyLayout};
 
     const NUM_BLOCKS: usize = 60;
     const USAGES: [u32; 8] = [

@@ -16,8 +16,8 @@ use queue::{Queue, RecycleOrder};
 
 use crate::block::{BlockId, CacheKey};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::full_blocks::FullBlocks;
-use crate::pool::blocks::list_span::ListSpan;
+use crate::pool::blocks::FullBlocks;
+use crate::pool::blocks::ListSpan;
 
 /// The policy by which a pool evicts, and the free blocks in its order.
 #[derive(Debug)]

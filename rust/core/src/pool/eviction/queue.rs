@@ -1,11 +1,11 @@
 //! The free queue and the pinned tier, in the order of vLLM.
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::list::{BlockList, OpenEnds};
-use crate::pool::blocks::list_span::ListSpan;
-use crate::pool::blocks::prefetch::PrefetchedParts;
-use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::ListSpan;
+use crate::pool::blocks::PrefetchedParts;
+use crate::pool::blocks::{BlockList, OpenEnds};
 use crate::pool::blocks::{Blocks, Released};
+use crate::pool::blocks::{IdRun, Ids, Runs};
 
 /// Where released blocks go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

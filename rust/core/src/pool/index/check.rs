@@ -11,7 +11,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 
 impl PrefixIndex {
     /// Checks that each key is served by exactly one block that has it, and that counts are right.
-    pub fn check(&self, blocks: &Blocks) -> Result<(), String> {
+    pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
         let mut entries = 0;
         let mut served = 0;
         for first in self.table.first_entries() {
@@ -47,7 +47,7 @@ impl PrefixIndex {
     }
 
     /// Checks that each block in the trie serves its own key at its position.
-    pub fn check_trie(&self, blocks: &Blocks) -> Result<(), String> {
+    pub(crate) fn check_trie(&self, blocks: &Blocks) -> Result<(), String> {
         for (TrieBlock { block, segment }, num_tokens) in self.trie.listed() {
             ensure(blocks.segment(block) == segment, || {
                 format!("block {block} does not name segment {segment}, which lists it")

@@ -7,7 +7,7 @@ use crate::pool::blocks::Blocks;
 /// Looks up the hashes of a prefix in one group. Blocks that were allocated together have ids a step
 /// apart, so the next block is guessed and checked before the table is read.
 #[derive(Clone, Copy, Debug)]
-pub struct PrefixCursor {
+pub(crate) struct PrefixCursor {
     group: GroupId,
     last: BlockId,
     step: u32,
@@ -20,12 +20,12 @@ pub struct PrefixCursor {
 
 impl PrefixCursor {
     /// A cursor for one group.
-    pub fn new(group: GroupId) -> Self {
+    pub(crate) fn new(group: GroupId) -> Self {
         Self::after(group, None)
     }
 
     /// A cursor for one group that goes on after a block.
-    pub fn after(group: GroupId, last: Option<BlockId>) -> Self {
+    pub(crate) fn after(group: GroupId, last: Option<BlockId>) -> Self {
         Self {
             group,
             last: last.unwrap_or(NULL_BLOCK),
@@ -38,7 +38,7 @@ impl PrefixCursor {
 
     /// Announces the next hashes. If most of the blocks announced before were not where they were
     /// guessed, prefetches what these hashes find.
-    pub fn announce(&mut self, index: &PrefixIndex, blocks: &Blocks, hashes: &[BlockHash]) {
+    pub(crate) fn announce(&mut self, index: &PrefixIndex, blocks: &Blocks, hashes: &[BlockHash]) {
         self.is_scattered = self.num_wrong > self.num_announced / 2;
         self.num_announced = hashes.len();
         self.num_wrong = 0;
@@ -49,7 +49,7 @@ impl PrefixCursor {
 
     /// Returns the block that serves the next hash.
     #[inline(always)]
-    pub fn find(
+    pub(crate) fn find(
         &mut self,
         index: &PrefixIndex,
         blocks: &Blocks,

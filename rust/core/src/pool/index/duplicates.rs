@@ -1,60 +1,61 @@
-//! Entries whose key an earlier one has: they wait behind it.
+//! Duplicates: entries whose key another entry serves.
 
 use std::collections::VecDeque;
 
 use super::line::Entry;
 
-/// Later entries with the key of an entry that is served, in the order of insertion.
+/// The duplicates of each entry that serves a key, in the order of insertion.
 #[derive(Debug, Default)]
-pub(crate) struct Duplicates(hashbrown::HashMap<Entry, Waiting, foldhash::fast::FixedState>);
+pub(super) struct Duplicates(hashbrown::HashMap<Entry, Entries, foldhash::fast::FixedState>);
 
-/// At least one entry. Mostly there is no second one: it needs no memory of its own.
+/// At least one entry. A single one, as is usual, needs no memory of its own.
 #[derive(Debug)]
-enum Waiting {
+enum Entries {
     One(Entry),
     Several(VecDeque<Entry>),
 }
 
 impl Duplicates {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The entries behind one that is served.
-    pub fn behind(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
+    /// Returns the duplicates of an entry.
+    pub(super) fn of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
         let (one, several) = match self.0.get(&first) {
             None => (None, None),
-            Some(Waiting::One(entry)) => (Some(*entry), None),
-            Some(Waiting::Several(entries)) => (None, Some(entries)),
+            Some(Entries::One(entry)) => (Some(*entry), None),
+            Some(Entries::Several(entries)) => (None, Some(entries)),
         };
         one.into_iter().chain(several.into_iter().flatten().copied())
     }
 
-    pub fn push(&mut self, first: Entry, entry: Entry) {
-        let waiting = self.0.entry(first);
-        waiting.and_modify(|waiting| waiting.push(entry)).or_insert(Waiting::One(entry));
+    pub(super) fn push(&mut self, first: Entry, entry: Entry) {
+        let entries = self.0.entry(first);
+        entries.and_modify(|entries| entries.push(entry)).or_insert(Entries::One(entry));
     }
 
-    /// An entry is served no more: the next one, with the others behind it.
-    pub fn succeed(&mut self, first: Entry) -> Option<Entry> {
+    /// Removes an entry that served its key. Returns the next duplicate, which has the others from now
+    /// on.
+    pub(super) fn replace(&mut self, first: Entry) -> Option<Entry> {
         match self.0.remove(&first)? {
-            Waiting::One(next_duplicate) => Some(next_duplicate),
-            Waiting::Several(mut entries) => {
+            Entries::One(next_duplicate) => Some(next_duplicate),
+            Entries::Several(mut entries) => {
                 let next_duplicate = entries.pop_front()?;
                 if !entries.is_empty() {
-                    self.0.insert(next_duplicate, Waiting::Several(entries));
+                    self.0.insert(next_duplicate, Entries::Several(entries));
                 }
                 Some(next_duplicate)
             }
         }
     }
 
-    /// Takes an entry from behind the one that is served.
-    pub fn remove(&mut self, first: Entry, entry: Entry) {
+    /// Removes a duplicate of `first`.
+    pub(super) fn remove(&mut self, first: Entry, entry: Entry) {
         let is_last = match self.0.get_mut(&first) {
             None => false,
-            Some(Waiting::One(other)) => *other == entry,
-            Some(Waiting::Several(entries)) => {
+            Some(Entries::One(other)) => *other == entry,
+            Some(Entries::Several(entries)) => {
                 entries.retain(|&other| other != entry);
                 entries.is_empty()
             }
@@ -64,12 +65,12 @@ impl Duplicates {
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-impl Waiting {
+impl Entries {
     fn push(&mut self, entry: Entry) {
         match self {
             Self::One(first) => *self = Self::Several(VecDeque::from([*first, entry])),
@@ -83,17 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_served_in_the_order_of_insertion() {
+    fn duplicates_serve_in_the_order_of_insertion() {
         let mut duplicates = Duplicates::default();
         [2, 3, 4, 5].into_iter().for_each(|entry| duplicates.push(1, entry));
         duplicates.push(9, 8);
         duplicates.remove(1, 4);
-        assert_eq!(duplicates.behind(1).collect::<Vec<_>>(), [2, 3, 5]);
-        assert_eq!(duplicates.behind(9).collect::<Vec<_>>(), [8]);
-        assert_eq!(duplicates.succeed(1), Some(2));
+        assert_eq!(duplicates.of(1).collect::<Vec<_>>(), [2, 3, 5]);
+        assert_eq!(duplicates.of(9).collect::<Vec<_>>(), [8]);
+        assert_eq!(duplicates.replace(1), Some(2));
         duplicates.push(2, 6);
-        assert_eq!([2, 3, 5].map(|first| duplicates.succeed(first)), [Some(3), Some(5), Some(6)]);
-        assert_eq!((duplicates.succeed(6), duplicates.behind(6).count()), (None, 0));
+        assert_eq!([2, 3, 5].map(|first| duplicates.replace(first)), [Some(3), Some(5), Some(6)]);
+        assert_eq!((duplicates.replace(6), duplicates.of(6).count()), (None, 0));
         duplicates.remove(9, 7);
         assert!(!duplicates.is_empty());
         duplicates.remove(9, 8);
@@ -107,6 +108,6 @@ mod tests {
         [2, 3].into_iter().for_each(|entry| duplicates.remove(1, entry));
         assert!(duplicates.is_empty());
         duplicates.remove(1, 2);
-        assert_eq!(duplicates.succeed(1), None);
+        assert_eq!(duplicates.replace(1), None);
     }
 }

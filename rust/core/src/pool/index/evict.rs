@@ -6,7 +6,7 @@ use super::search::entry_has;
 use super::{Entry, HashTable, Place, PrefixIndex};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::records::Taken;
+use crate::pool::blocks::Taken;
 use crate::pool::event::Event;
 
 /// How many cached blocks lost their keys because they were allocated.
@@ -19,7 +19,7 @@ pub(super) struct Evictions {
 impl PrefixIndex {
     /// Removes the keys of free blocks, up to [`HashTable::BATCH`] of them, and gives each block its
     /// only reference.
-    pub fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
+    pub(crate) fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
         let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
         let place = |fingerprint| self.table.place(fingerprint);
         let Taken { num_cached, plain, is_any_in_trie } =
@@ -49,7 +49,7 @@ impl PrefixIndex {
         plain: &[(BlockId, Place)],
         are_in_trie: bool,
     ) -> usize {
-        let num_evicted = self.table.simple_changes().remove_each(plain);
+        let num_evicted = self.table.line_changes().remove_each(plain);
         let evicted = &plain[..num_evicted];
         if are_in_trie {
             self.cut_each(blocks, evicted);
@@ -78,7 +78,7 @@ impl PrefixIndex {
     }
 
     /// Returns the evictions of each group since [`Self::count_evictions_by_group`].
-    pub fn evictions_by_group(&self) -> Option<&[u64]> {
+    pub(crate) fn evictions_by_group(&self) -> Option<&[u64]> {
         self.evictions.by_group.as_deref()
     }
 
@@ -102,7 +102,7 @@ impl PrefixIndex {
     }
 
     /// Removes every key of a block, each with an event.
-    pub fn remove_keys(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn remove_keys(&mut self, blocks: &mut Blocks, block: BlockId) {
         self.cut_at(blocks, block);
         if blocks.has_plain_key(block) {
             blocks.clear_key(block);
@@ -116,7 +116,7 @@ impl PrefixIndex {
     }
 
     /// Removes every key of a block without an event.
-    pub fn remove_keys_silently(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn remove_keys_silently(&mut self, blocks: &mut Blocks, block: BlockId) {
         let events = std::mem::take(&mut self.events);
         self.remove_keys(blocks, block);
         self.events = events;

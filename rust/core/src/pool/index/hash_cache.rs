@@ -1,8 +1,8 @@
 //! A cache of the hashes' bits that fingerprints in several groups have in common: groups of one block
 //! size cache the same hashes of a request one after the other.
 
-use crate::pool::blocks::fingerprint::KeyLayout;
-use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::blocks::FullBlocks;
+use crate::pool::blocks::KeyLayout;
 
 /// The bits of consecutive blocks of one request.
 #[derive(Debug, Default)]

@@ -5,15 +5,15 @@ use std::ops::Range;
 use super::search::{entry_has, entry_key};
 use super::{Entry, HashTable, Place, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::fingerprint::Fingerprint;
-use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::blocks::Fingerprint;
+use crate::pool::blocks::FullBlocks;
 use crate::pool::blocks::{Blocks, NO_SEGMENT};
 
 impl PrefixIndex {
     /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them, in place
     /// of the keys that they had before. Passes over null blocks. Calls `on_duplicate` with the block
     /// that serves a key and the block that has become its duplicate. Returns whether there was none.
-    pub fn cache_batch(
+    pub(crate) fn cache_batch(
         &mut self,
         blocks: &mut Blocks,
         batch: &FullBlocks<'_>,
@@ -83,7 +83,7 @@ impl PrefixIndex {
         marked: Range<usize>,
     ) -> usize {
         let (ids, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
-        let num_done = self.table.simple_changes().insert_each(places, ids);
+        let num_done = self.table.line_changes().insert_each(places, ids);
         let fingerprints = places.iter().map(|place| place.fingerprint);
         blocks.write_keys(&batch.since(marked.start), &ids[..num_done], fingerprints);
         self.num_cached += num_done;
@@ -141,7 +141,7 @@ impl PrefixIndex {
 
     /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
     /// the length of the prefix that the key stands for. Returns whether it is the block's own key.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         blocks: &mut Blocks,
         block: BlockId,
@@ -163,7 +163,7 @@ impl PrefixIndex {
     }
 
     /// Gives every key of a block to another block, which has none. There is no event.
-    pub fn move_keys(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
+    pub(crate) fn move_keys(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
         debug_assert!(!blocks.is_cached(to));
         let num_tokens = blocks.last_hash_num_tokens(from);
         let keys: Vec<_> = self.keys_of(blocks, from).collect();

@@ -4,7 +4,7 @@
 //! belong to one line, or to lines side by side.
 
 use super::line::LINE_LEN;
-use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
+use crate::pool::blocks::{Fingerprint, KeyLayout};
 
 /// Keys of one hash that share a line, as a power of two, where lines are rarely full: few, so that
 /// several hashes can share it.
@@ -12,7 +12,7 @@ const SHIFT: u32 = 1;
 
 /// The lines of a hash table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LineLayout {
+pub(super) struct LineLayout {
     group_mask: u32,
     shift: u32,
     /// Lines that a key of the first group can belong to. Behind them are lines for the groups that
@@ -22,7 +22,7 @@ pub(crate) struct LineLayout {
 
 impl LineLayout {
     /// The layout for up to `capacity` distinct keys.
-    pub fn new(keys: KeyLayout, capacity: usize) -> Self {
+    pub(super) fn new(keys: KeyLayout, capacity: usize) -> Self {
         // Eight slots a key: hardly a line is full, not even where the keys of one hash fill two of
         // its slots. Two a key in a large table: with 7 for 5 keys, most of the time went into full
         // lines.
@@ -35,27 +35,27 @@ impl LineLayout {
 
     /// Capacity from which a table is dense. Each key of a hash has a line of its own then, so that
     /// lines fill evenly and few overflow.
-    pub const LARGE: usize = 1 << 20;
+    pub(super) const LARGE: usize = 1 << 20;
 
     /// Whether lines are often full.
-    pub fn is_dense(&self) -> bool {
+    pub(super) fn is_dense(&self) -> bool {
         self.shift < SHIFT
     }
 
-    pub fn num_lines(&self) -> usize {
+    pub(super) fn num_lines(&self) -> usize {
         self.num_homes + (self.group_mask >> self.shift) as usize
     }
 
     /// Returns the line that a key belongs to.
     #[inline]
-    pub fn home(&self, Fingerprint(bits): Fingerprint) -> usize {
+    pub(super) fn home(&self, Fingerprint(bits): Fingerprint) -> usize {
         let hash = u64::from(bits & !self.group_mask);
         let first = ((hash * self.num_homes as u64) >> 32) as usize;
         first + ((bits & self.group_mask) >> self.shift) as usize
     }
 
     /// Returns the line where the search for a key goes on if its home is full.
-    pub fn second(&self, Fingerprint(bits): Fingerprint) -> usize {
+    pub(super) fn second(&self, Fingerprint(bits): Fingerprint) -> usize {
         let mixed = (bits & !self.group_mask).wrapping_mul(0x9e37_79b1) & !self.group_mask;
         self.home(Fingerprint(mixed | bits & self.group_mask))
     }
@@ -63,7 +63,7 @@ impl LineLayout {
 
 /// Returns the slot on a line where a key is looked for first: another one for each of a few groups.
 #[inline]
-pub(crate) fn home_slot(Fingerprint(bits): Fingerprint) -> usize {
+pub(super) fn home_slot(Fingerprint(bits): Fingerprint) -> usize {
     bits as usize % LINE_LEN
 }
 

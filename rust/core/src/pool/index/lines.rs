@@ -1,8 +1,7 @@
-//! The memory of a large hash table: zeroed, present before its first use, and in huge pages where
-//! the system has them.
+//! The memory of a large hash table: zeroed, prefaulted, and in huge pages where the system has them.
 //!
-//! A table is written at random places, so with ordinary lazily mapped memory the first requests
-//! would pay for thousands of page faults each. Mapping it up front takes about 0.3 ms per MB.
+//! A table is written at random places, so with lazily mapped memory the first requests would pay for
+//! thousands of page faults each. Prefaulting takes about 0.3 ms per MB.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,9 +9,9 @@ use memmap2::MmapMut;
 
 use super::line::Line;
 
-/// A fixed number of lines, empty at first.
+/// A fixed number of lines.
 #[derive(Debug)]
-pub enum Lines {
+pub(super) enum Lines {
     /// Small tables, and systems without such a mapping.
     Heap(Vec<Line>),
     /// Large tables.
@@ -23,8 +22,8 @@ impl Lines {
     /// Below this size, in bytes, page faults are too few to matter.
     const MIN_MAPPED: usize = 1 << 20;
 
-    /// `len` lines.
-    pub fn zeroed(len: usize) -> Self {
+    /// Empty lines.
+    pub(super) fn zeroed(len: usize) -> Self {
         let size = len * size_of::<Line>();
         let mapped = (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)?.prefaulted());
         match mapped {
@@ -41,7 +40,7 @@ trait Prefault: Sized {
 impl Prefault for MmapMut {
     #[cfg(target_os = "linux")]
     fn prefaulted(self) -> std::io::Result<Self> {
-        // Both are wishes: an old kernel that refuses them maps the pages when they are used.
+        // An old kernel that refuses either maps the pages when they are used.
         let _ = self.advise(memmap2::Advice::HugePage);
         let _ = self.advise(memmap2::Advice::PopulateWrite);
         Ok(self)

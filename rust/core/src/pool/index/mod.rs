@@ -2,39 +2,42 @@
 //! the blocks of a prefix side by side.
 
 mod check;
-pub(crate) mod cursor;
+mod cursor;
 mod evict;
 mod insert;
 mod prefix;
 mod search;
 
-pub(crate) mod hash_cache;
+mod hash_cache;
+mod table;
 
-pub(crate) mod table;
+mod duplicates;
+mod line_changes;
 
-pub(crate) mod duplicates;
-pub(crate) mod line;
-pub(crate) mod line_layout;
-pub(crate) mod lines;
-pub(crate) mod simple_changes;
+mod line;
+mod line_layout;
+mod lines;
 
-pub(crate) mod aliases;
-pub(crate) mod removals;
-pub(crate) mod trie;
+mod aliases;
+mod removals;
+mod trie;
 
-pub use line::Entry;
-pub use simple_changes::Place;
-pub use table::HashTable;
+pub use aliases::AliasKeys;
+pub(crate) use cursor::PrefixCursor;
+pub(crate) use removals::LogPosition;
+pub use removals::RemovalLog;
+pub(crate) use trie::TriePath;
 
-use self::aliases::AliasKeys;
-use self::evict::Evictions;
-use self::hash_cache::HashCache;
-use self::removals::RemovalLog;
-use self::trie::PrefixTrie;
+use evict::Evictions;
+use hash_cache::HashCache;
+use line::Entry;
+use line_changes::Place;
+use table::HashTable;
+use trie::PrefixTrie;
+
 use super::event::{Event, EventLog};
 use crate::block::{BlockId, GroupId};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::fingerprint::KeyLayout;
+use crate::pool::blocks::{Blocks, KeyLayout};
 
 /// Which block serves a key: of the blocks that have it, the one that got it first.
 #[derive(Debug)]
@@ -52,8 +55,11 @@ pub struct PrefixIndex {
 }
 
 impl PrefixIndex {
+    /// Blocks that are cached or evicted at once, at most.
+    pub const BATCH: usize = HashTable::BATCH;
+
     /// An index for keys of so many blocks.
-    pub fn new(num_blocks: usize, layout: KeyLayout, with_events: bool) -> Self {
+    pub(crate) fn new(num_blocks: usize, layout: KeyLayout, with_events: bool) -> Self {
         Self {
             layout,
             table: HashTable::with_capacity(num_blocks, layout),
@@ -80,12 +86,12 @@ impl PrefixIndex {
 
     /// Changes whenever a key enters or leaves the index: equal versions answer every look-up
     /// equally.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// Whether keys of a group can be in the index.
-    pub fn has_group(&self, group: GroupId) -> bool {
+    pub(crate) fn has_group(&self, group: GroupId) -> bool {
         self.layout.has_group(group)
     }
 

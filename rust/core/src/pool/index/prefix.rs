@@ -4,7 +4,7 @@
 use super::trie::{PrefixTrie, TrieBlock, TriePath};
 use super::{Place, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::full_blocks::FullBlocks;
+use crate::pool::blocks::FullBlocks;
 use crate::pool::blocks::{Blocks, NO_SEGMENT, SegmentId};
 
 impl PrefixIndex {
@@ -12,14 +12,14 @@ impl PrefixIndex {
     pub const MIN_TRIE_HASHES: usize = PrefixTrie::MIN_HASHES;
 
     /// Returns the length, in hashes, from which prefixes enter the trie now.
-    pub fn min_trie_hashes(&self) -> usize {
+    pub(crate) fn min_trie_hashes(&self) -> usize {
         self.trie.min_hashes()
     }
 
     /// Returns the segment for blocks that are about to be cached from position `first` on. `before`
     /// is the hash of the block before them, with the block that likely serves it. Each hash must
     /// determine all before it.
-    pub fn open_segment(
+    pub(crate) fn open_segment(
         &mut self,
         blocks: &Blocks,
         group: GroupId,
@@ -40,7 +40,12 @@ impl PrefixIndex {
 
     /// Adds blocks that were just cached to the segment that was opened for them. `all_serve` is
     /// whether none of them is a duplicate.
-    pub fn add_to_trie(&mut self, blocks: &mut Blocks, cached: &FullBlocks<'_>, all_serve: bool) {
+    pub(crate) fn add_to_trie(
+        &mut self,
+        blocks: &mut Blocks,
+        cached: &FullBlocks<'_>,
+        all_serve: bool,
+    ) {
         if all_serve && !cached.blocks.contains(&NULL_BLOCK) {
             self.trie.push(cached.segment, cached.first_position(), cached.blocks);
         } else if cached.segment != NO_SEGMENT {
@@ -75,7 +80,7 @@ impl PrefixIndex {
 
     /// Adds the blocks of a prefix that a look-up found, from position `first` on; those before are
     /// in the trie already. Returns whether all could be added.
-    pub fn add_prefix_to_trie(
+    pub(crate) fn add_prefix_to_trie(
         &mut self,
         blocks: &mut Blocks,
         prefix: &[BlockId],
@@ -97,7 +102,7 @@ impl PrefixIndex {
     }
 
     /// Returns the path up to the block that serves a hash at a position, if no block is missing.
-    pub fn trie_path(
+    pub(crate) fn trie_path(
         &self,
         blocks: &Blocks,
         group: GroupId,
@@ -109,7 +114,7 @@ impl PrefixIndex {
     }
 
     /// Appends the blocks of a path, first to last, to `out`.
-    pub fn read_path(&self, path: &TriePath, out: &mut Vec<BlockId>) {
+    pub(crate) fn read_path(&self, path: &TriePath, out: &mut Vec<BlockId>) {
         self.trie.read(path, out);
     }
 

@@ -4,7 +4,7 @@ use crate::block::{BlockId, GroupId};
 
 /// A key that left the index.
 #[derive(Clone, Copy, Debug)]
-pub struct RemovedKey {
+pub(crate) struct RemovedKey {
     /// The block that had it.
     pub block: BlockId,
     /// Its group.
@@ -15,7 +15,7 @@ pub struct RemovedKey {
 
 /// A place in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogPosition {
+pub(crate) struct LogPosition {
     generation: u64,
     index: usize,
 }
@@ -41,13 +41,13 @@ impl RemovalLog {
     const MAX_LEN: usize = 1 << 16;
 
     /// Ends the log for good, because a key came from outside, perhaps with a wrong position.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.keep(false);
         self.is_given_up = true;
     }
 
     /// Starts or stops keeping removals.
-    pub fn keep(&mut self, on: bool) {
+    pub(crate) fn keep(&mut self, on: bool) {
         let on = on && !self.is_given_up;
         if on != self.is_kept {
             self.is_kept = on;
@@ -77,12 +77,12 @@ impl RemovalLog {
     }
 
     /// Returns the end of the log.
-    pub fn end(&self) -> LogPosition {
+    pub(crate) fn end(&self) -> LogPosition {
         LogPosition { generation: self.generation, index: self.removed.len() }
     }
 
     /// Returns the removals since a position; `None` if the log does not reach back so far.
-    pub fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
+    pub(crate) fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
         let is_reached = self.is_kept && position.generation == self.generation;
         is_reached.then(|| &self.removed[position.index..])
     }

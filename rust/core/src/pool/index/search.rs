@@ -8,7 +8,7 @@ use crate::pool::blocks::Blocks;
 impl PrefixIndex {
     /// Returns the block that serves a key.
     #[inline]
-    pub fn find(&self, blocks: &Blocks, key: &CacheKey) -> Option<BlockId> {
+    pub(crate) fn find(&self, blocks: &Blocks, key: &CacheKey) -> Option<BlockId> {
         Some(self.alias_keys.block_of(self.find_entry(blocks, key)?))
     }
 
@@ -22,33 +22,37 @@ impl PrefixIndex {
     }
 
     /// Returns the blocks that have a key, in the order in which they got it.
-    pub fn blocks_of(&self, blocks: &Blocks, key: &CacheKey) -> Vec<BlockId> {
+    pub(crate) fn blocks_of(&self, blocks: &Blocks, key: &CacheKey) -> Vec<BlockId> {
         let first = self.find_entry(blocks, key);
         let entries = first.into_iter().flat_map(|first| self.table.entries_of(first));
         entries.map(|entry| self.alias_keys.block_of(entry)).collect()
     }
 
     /// Returns every key, in no particular order.
-    pub fn keys<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = CacheKey> + 'a {
+    pub(crate) fn keys<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = CacheKey> + 'a {
         let entries = self.table.first_entries();
         entries.map(|entry| entry_key(blocks, &self.alias_keys, entry))
     }
 
     /// Returns every key of a block, its own hash first.
-    pub fn keys_of(&self, blocks: &Blocks, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
+    pub(crate) fn keys_of(
+        &self,
+        blocks: &Blocks,
+        block: BlockId,
+    ) -> impl Iterator<Item = CacheKey> + '_ {
         let aliases = blocks.has_alias_keys(block).then(|| self.alias_keys.of(block));
         blocks.key(block).into_iter().chain(aliases.into_iter().flatten())
     }
 
     /// Whether a block has a key, as its own hash or as an alias.
-    pub fn has_key(&self, blocks: &Blocks, block: BlockId, key: &CacheKey) -> bool {
+    pub(crate) fn has_key(&self, blocks: &Blocks, block: BlockId, key: &CacheKey) -> bool {
         blocks.has_key(block, key)
             || blocks.has_alias_keys(block) && self.alias_keys.of(block).any(|alias| alias == *key)
     }
 
     /// Reads what a look-up of these hashes in a group will read, so that the waits for memory
     /// overlap.
-    pub fn prefetch(&self, blocks: &Blocks, group: GroupId, hashes: &[BlockHash]) {
+    pub(crate) fn prefetch(&self, blocks: &Blocks, group: GroupId, hashes: &[BlockHash]) {
         let mut places = [Place::default(); HashTable::BATCH];
         for batch in hashes.chunks(HashTable::BATCH) {
             let places = &mut places[..batch.len()];

@@ -1,32 +1,30 @@
-//! The prefix cache's hash table: from a key to the entries that have it, the first inserted
-//! first.
+//! The prefix cache's hash table, from a key to the entries that have it, the first inserted first.
 //!
-//! A line of eight slots is one cache line; each slot holds an entry and the fingerprint of its
-//! key, so that a probe reads one line only, and the caller compares the full key of the one or
-//! two entries that a look-up yields. The keys of one hash in several groups share a line. The
-//! table has room for every block from the start and never grows while it serves blocks: no call
-//! pays for a rehash.
+//! A line of eight slots is one cache line. Each slot has an entry and the fingerprint of its key, so
+//! that a probe reads one line, and the caller compares the full keys of the one or two entries with
+//! the fingerprint. The keys of one hash in several groups share a line. The table has room for every
+//! block from the start, so that no call pays for a rehash.
 //!
-//! Between calls: each entry is either in exactly one slot or in the queue of duplicates behind
-//! the entry that is; each line counts the entries that passed it for want of room.
+//! Between calls: each entry is either in exactly one slot or among the duplicates of the entry that
+//! is; each line counts the entries that passed it because it was full.
 
 use prefetch_index::prefetch_index;
 
 use super::duplicates::Duplicates;
 use super::line::{Entry, Line, NONE};
+use super::line_changes::{LineChanges, Place};
 use super::line_layout::{LineLayout, home_slot};
 use super::lines::Lines;
-use super::simple_changes::{Place, SimpleChanges};
-use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
+use crate::pool::blocks::{Fingerprint, KeyLayout};
 
 /// From fingerprints to entries.
 #[derive(Debug)]
-pub struct HashTable {
+pub(super) struct HashTable {
     keys: KeyLayout,
     layout: LineLayout,
     lines: Lines,
-    /// For each line, the entries that stand behind it although they belong to it or to one
-    /// before it. [`CROWDED`] means that many or more, for good.
+    /// For each line, the entries that are behind it because it was full. [`CROWDED`] means that many
+    /// or more, for good.
     passed: Vec<u8>,
     len: usize,
     max_len: usize,
@@ -35,7 +33,7 @@ pub struct HashTable {
 
 impl HashTable {
     /// A table for up to `capacity` distinct keys without growth.
-    pub fn with_capacity(capacity: usize, keys: KeyLayout) -> Self {
+    pub(super) fn with_capacity(capacity: usize, keys: KeyLayout) -> Self {
         let layout = LineLayout::new(keys, capacity);
         Self {
             keys,
@@ -48,28 +46,22 @@ impl HashTable {
         }
     }
 
-    /// Size of the table. Another one makes every [`Place`] void.
-    pub fn num_lines(&self) -> usize {
+    /// Number of lines. Another number makes every [`Place`] void.
+    pub(super) fn num_lines(&self) -> usize {
         self.passed.len()
     }
 
     /// Number of distinct keys.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no key is in the index.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
+    /// Keys that are handled at once.
+    pub(super) const BATCH: usize = 64;
 
-    /// How many keys to announce at once.
-    pub const BATCH: usize = 64;
-
-    /// Asks for the lines of keys that are about to be looked for, so that the waits for memory
-    /// overlap, also with what is done until then.
+    /// Prefetches the lines of keys that are about to be looked for.
     #[inline]
-    pub fn prefetch(&self, keys: impl Iterator<Item = Place> + Clone) {
+    pub(super) fn prefetch(&self, keys: impl Iterator<Item = Place> + Clone) {
         let lines = &*self.lines;
         keys.clone().for_each(|key| prefetch_index(lines, key.line as usize));
         if self.layout.is_dense() {
@@ -79,22 +71,22 @@ impl HashTable {
         }
     }
 
-    /// The entry that stands where that of a key does nearly always.
+    /// Returns the entry in the home slot of a key, which nearly always is that of the key.
     #[inline]
-    pub fn likely(&self, key: Place) -> Entry {
+    pub(super) fn likely(&self, key: Place) -> Entry {
         self.lines[key.line as usize].entries[home_slot(key.fingerprint)]
     }
 
-    /// Where to look for the key with a fingerprint.
+    /// Returns the place where a key is looked for first.
     #[inline]
-    pub fn place(&self, fingerprint: Fingerprint) -> Place {
+    pub(super) fn place(&self, fingerprint: Fingerprint) -> Place {
         Place { fingerprint, line: self.layout.home(fingerprint) as u32 }
     }
 
-    /// For changes that concern one line alone.
+    /// Returns access for changes that concern one line alone.
     #[inline]
-    pub fn simple_changes(&mut self) -> SimpleChanges<'_> {
-        SimpleChanges {
+    pub(super) fn line_changes(&mut self) -> LineChanges<'_> {
+        LineChanges {
             lines: &mut self.lines,
             passed: &self.passed,
             len: &mut self.len,
@@ -103,9 +95,9 @@ impl HashTable {
         }
     }
 
-    /// The first inserted entry for which `is_match` holds, among those with this fingerprint.
+    /// Returns the first inserted entry for which `is_match` holds, of those with a fingerprint.
     #[inline]
-    pub fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
+    pub(super) fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
         let line = self.layout.home(fp);
         let best = lines[line].entries[home_slot(fp)];
@@ -123,8 +115,8 @@ impl HashTable {
         }
     }
 
-    /// The lines to which a key may go, first to last: its own, then from any other one on all
-    /// that there are.
+    /// Returns the lines to which a key may go, first to last: its home, then all, from the second line
+    /// of the key on.
     fn path(&self, fp: Fingerprint) -> impl Iterator<Item = usize> + use<> {
         let num_lines = self.lines.len();
         let second = self.layout.second(fp);
@@ -147,34 +139,34 @@ impl HashTable {
         None
     }
 
-    /// Every entry with the key of `first`, which is in a slot: the first inserted first.
-    pub fn entries_of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::once(first).chain(self.duplicates.behind(first))
+    /// Returns every entry with the key of `first`, which is in a slot, the first inserted first.
+    pub(super) fn entries_of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
+        std::iter::once(first).chain(self.duplicates.of(first))
     }
 
-    /// Every entry that is served, in no particular order.
-    pub fn first_entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    /// Returns every entry in a slot, in no particular order.
+    pub(super) fn first_entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.lines.iter().flat_map(|line| line.entries).filter(|&entry| entry != NONE)
     }
 
-    /// Adds an entry. `is_match` tells whether an entry has the same key. Returns the entry that is
-    /// served in its place, if it is a duplicate, standing behind an earlier one.
+    /// Adds an entry. `is_match` is whether an entry has the same key. Returns the entry that serves
+    /// the key, if the new one is its duplicate.
     #[inline]
-    pub fn insert(
+    pub(super) fn insert(
         &mut self,
         key: Place,
         entry: Entry,
         is_match: impl Fn(Entry) -> bool,
         fingerprint_of: impl Fn(Entry) -> Fingerprint,
     ) -> Option<Entry> {
-        match self.simple_changes().insert(key, entry) {
+        match self.line_changes().insert(key, entry) {
             true => None,
-            false => self.insert_with_care(key.fingerprint, entry, is_match, fingerprint_of),
+            false => self.insert_anywhere(key.fingerprint, entry, is_match, fingerprint_of),
         }
     }
 
     #[cold]
-    fn insert_with_care(
+    fn insert_anywhere(
         &mut self,
         fp: Fingerprint,
         entry: Entry,
@@ -193,7 +185,7 @@ impl HashTable {
         None
     }
 
-    /// Puts an entry in the first line of its path with an empty slot.
+    /// Puts an entry into the first line of its path that has an empty slot.
     fn put(&mut self, fp: Fingerprint, entry: Entry) {
         for line in self.path(fp) {
             if let Some(slot) = self.lines[line].empty_slot(fp) {
@@ -206,9 +198,8 @@ impl HashTable {
         }
     }
 
-    /// Removes an entry. Returns the entry that is served in its place from now on, if there is a
-    /// change: the next inserted one with the same key.
-    pub fn remove(
+    /// Removes an entry. If it served its key, returns the next duplicate, which serves it from now on.
+    pub(super) fn remove(
         &mut self,
         fp: Fingerprint,
         entry: Entry,
@@ -222,19 +213,19 @@ impl HashTable {
         None
     }
 
-    /// As [`Self::remove`], for an entry that is no duplicate: found without comparing keys.
+    /// Does what [`Self::remove`] does with an entry that serves its key, without comparing keys.
     #[inline]
-    pub fn remove_first(&mut self, key: Place, entry: Entry) -> Option<Entry> {
-        match self.simple_changes().remove(key, entry) {
+    pub(super) fn remove_first(&mut self, key: Place, entry: Entry) -> Option<Entry> {
+        match self.line_changes().remove(key, entry) {
             true => None,
-            false => self.remove_with_care(key.fingerprint, entry),
+            false => self.remove_anywhere(key.fingerprint, entry),
         }
     }
 
-    fn remove_with_care(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
+    fn remove_anywhere(&mut self, fp: Fingerprint, entry: Entry) -> Option<Entry> {
         let (line, slot) = self.place_of(fp, entry)?;
         let next_duplicate =
-            if self.duplicates.is_empty() { None } else { self.duplicates.succeed(entry) };
+            if self.duplicates.is_empty() { None } else { self.duplicates.replace(entry) };
         self.lines[line].entries[slot] = next_duplicate.unwrap_or(NONE);
         if next_duplicate.is_none() {
             self.len -= 1;
@@ -247,7 +238,7 @@ impl HashTable {
         next_duplicate
     }
 
-    /// The line and slot in which an entry stands.
+    /// Returns the line and slot of an entry.
     fn place_of(&self, fp: Fingerprint, entry: Entry) -> Option<(usize, usize)> {
         for line in self.path(fp) {
             if let Some(slot) = self.lines[line].slot_of(entry) {
@@ -260,16 +251,16 @@ impl HashTable {
         None
     }
 
-    /// Forgets every entry.
-    pub fn clear(&mut self) {
+    /// Removes every entry.
+    pub(super) fn clear(&mut self) {
         self.lines.fill(Line::default());
         self.passed.fill(0);
         self.duplicates.clear();
         self.len = 0;
     }
 
-    /// Only alias keys of blocks can outnumber the blocks, so this runs at most a few times in
-    /// the life of a tiny pool.
+    /// Only alias keys can make keys outnumber blocks, so this runs at most a few times in the life of a
+    /// tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
         self.max_len = self.len * 2 + 8;
@@ -282,7 +273,7 @@ impl HashTable {
     }
 }
 
-/// A line that so many entries have passed is never again known to be passed by none.
+/// A line that so many entries have passed counts as passed for good.
 const CROWDED: u8 = u8::MAX;
 
 #[cfg(test)]
@@ -301,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_table_finds_what_went_past_full_lines_and_forgets_it_without_a_trace() {
+    fn a_large_table_finds_what_went_past_full_lines_until_it_is_removed() {
         let layout = KeyLayout::new(6);
         let mixer = foldhash::fast::FixedState::default();
         let fingerprint = |entry: Entry| {
@@ -327,7 +318,7 @@ mod tests {
         for entry in stays {
             index.remove_first(index.place(fingerprint(entry)), entry);
         }
-        assert!(index.is_empty() && index.first_entries().next().is_none());
+        assert!(index.len() == 0 && index.first_entries().next().is_none());
         assert!(index.passed.iter().all(|&passed| passed == 0 || passed == CROWDED));
     }
 
@@ -365,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_inserted_entry_is_served_and_the_next_one_inherits() {
+    fn the_first_inserted_entry_serves_a_key_and_then_the_next() {
         let mut t = Fixture::new(&[0, 7, 7, 7, 8], 4);
         assert_eq!([3, 1, 2].map(|entry| t.insert(entry)), [None, Some(3), Some(3)]);
         assert_eq!(t.find(7), Some(3));
@@ -375,7 +366,7 @@ mod tests {
         assert_eq!(t.find(7), Some(2));
         assert_eq!(t.remove(2), None);
         assert_eq!(t.find(7), None);
-        assert!(t.index.is_empty());
+        assert!(t.index.len() == 0);
     }
 
     #[test]
@@ -425,7 +416,7 @@ mod tests {
         for entry in (3..=60).step_by(3) {
             index.remove_first(index.place(fp), entry);
         }
-        assert!(index.is_empty() && index.passed.iter().all(|&passed| passed == 0));
+        assert!(index.len() == 0 && index.passed.iter().all(|&passed| passed == 0));
     }
 
     #[test]

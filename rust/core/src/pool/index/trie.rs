@@ -15,7 +15,7 @@ use crate::pool::blocks::{NO_SEGMENT, SegmentId};
 
 /// The trie of a pool.
 #[derive(Debug)]
-pub struct PrefixTrie {
+pub(super) struct PrefixTrie {
     /// The first stands for [`NO_SEGMENT`]: what is before the start of every prefix.
     segments: Vec<Segment>,
     vacant: Vec<SegmentId>,
@@ -40,11 +40,11 @@ struct Segment {
 
 /// A block and the segment that it names.
 #[derive(Clone, Copy, Debug)]
-pub struct TrieBlock {
+pub(super) struct TrieBlock {
     /// The block.
-    pub block: BlockId,
+    pub(super) block: BlockId,
     /// The segment that it names.
-    pub segment: SegmentId,
+    pub(super) segment: SegmentId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ struct Node {
 
 /// The way from the start of a prefix to one of its blocks: a node of each segment, last first.
 #[derive(Clone, Debug, Default)]
-pub struct TriePath {
+pub(crate) struct TriePath {
     nodes: Vec<Node>,
 }
 
@@ -68,13 +68,13 @@ impl Default for PrefixTrie {
 
 impl PrefixTrie {
     /// Shorter prefixes are looked up as fast by their hashes.
-    pub const MIN_HASHES: usize = 32;
+    pub(super) const MIN_HASHES: usize = 32;
     const MAX_SEGMENTS: usize = SegmentId::MAX as usize + 1;
     /// Longer paths are not followed.
     const MAX_NODES: usize = 1024;
 
     /// Returns the length from which prefixes enter the trie now: longer ones where ids are scarce.
-    pub fn min_hashes(&self) -> usize {
+    pub(super) fn min_hashes(&self) -> usize {
         let num_left = Self::MAX_SEGMENTS - self.segments.len() + self.vacant.len();
         match num_left * 4 / Self::MAX_SEGMENTS {
             2.. => Self::MIN_HASHES,
@@ -86,7 +86,7 @@ impl PrefixTrie {
     /// Returns the segment for blocks from position `first` on, behind the block that serves the hash
     /// before; [`NO_SEGMENT`] if that block is not in the trie, or no id is left. If no block is added
     /// to it, it has to be [closed](Self::close).
-    pub fn open(
+    pub(super) fn open(
         &mut self,
         before: Option<TrieBlock>,
         first: usize,
@@ -137,7 +137,7 @@ impl PrefixTrie {
     }
 
     /// Adds blocks from position `first` on, which name the segment that was opened for them.
-    pub fn push(&mut self, id: SegmentId, first: usize, blocks: &[BlockId]) {
+    pub(super) fn push(&mut self, id: SegmentId, first: usize, blocks: &[BlockId]) {
         let segment = &mut self.segments[id as usize];
         // What was opened may have lost its end since.
         if segment.block_size > 0 && segment.start + segment.blocks.len() == first {
@@ -147,7 +147,7 @@ impl PrefixTrie {
     }
 
     /// Gives back the id of a segment without blocks.
-    pub fn close(&mut self, id: SegmentId) {
+    pub(super) fn close(&mut self, id: SegmentId) {
         self.segments[id as usize].vacate_if_empty(id, &mut self.vacant);
     }
 
@@ -160,14 +160,14 @@ impl PrefixTrie {
     }
 
     /// Whether a block is in the trie at a position.
-    pub fn lists(&self, block: TrieBlock, position: usize) -> bool {
+    pub(super) fn lists(&self, block: TrieBlock, position: usize) -> bool {
         self.node(block, position).is_some()
     }
 
     /// Removes from a segment those of its last blocks that are the first of `blocks`, last first.
     /// Returns how many.
     #[inline]
-    pub fn pop(&mut self, id: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
+    pub(super) fn pop(&mut self, id: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
         let segment = &mut self.segments[id as usize];
         let listed = segment.blocks.iter().rev();
         let num_popped = listed.zip(blocks).take_while(|&(&last, block)| last == block).count();
@@ -180,7 +180,7 @@ impl PrefixTrie {
 
     /// Removes a block, whose key stands for so many tokens, and all behind it from its segment.
     #[cold]
-    pub fn cut(&mut self, TrieBlock { block, segment: id }: TrieBlock, num_tokens: usize) {
+    pub(super) fn cut(&mut self, TrieBlock { block, segment: id }: TrieBlock, num_tokens: usize) {
         let segment = &mut self.segments[id as usize];
         let position = (num_tokens / segment.block_size.max(1)).checked_sub(1 + segment.start);
         if let Some(index) = position.filter(|&i| segment.blocks.get(i) == Some(&block)) {
@@ -190,7 +190,7 @@ impl PrefixTrie {
     }
 
     /// Returns the path to a block at a position, if no block before it is missing.
-    pub fn path(&self, last: TrieBlock, position: usize) -> Option<TriePath> {
+    pub(super) fn path(&self, last: TrieBlock, position: usize) -> Option<TriePath> {
         let mut node = self.node(last, position)?;
         let mut nodes = Vec::with_capacity(4);
         while node.segment != NO_SEGMENT {
@@ -207,7 +207,7 @@ impl PrefixTrie {
     }
 
     /// Appends the blocks of a path, first to last, to `out`.
-    pub fn read(&self, path: &TriePath, out: &mut Vec<BlockId>) {
+    pub(super) fn read(&self, path: &TriePath, out: &mut Vec<BlockId>) {
         let last = path.nodes.first();
         out.reserve(last.map_or(0, |last| self.segments[last.segment as usize].start + last.len));
         for node in path.nodes.iter().rev() {
@@ -216,7 +216,7 @@ impl PrefixTrie {
     }
 
     /// Removes all segments. Blocks may still name them.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         for (id, segment) in (0..=SegmentId::MAX).zip(&mut self.segments) {
             segment.blocks.clear();
             segment.vacate_if_empty(id, &mut self.vacant);
@@ -225,7 +225,7 @@ impl PrefixTrie {
 
     /// Returns every block in the trie, with the segment that it should name and the tokens that its
     /// key should stand for.
-    pub fn listed(&self) -> impl Iterator<Item = (TrieBlock, usize)> + '_ {
+    pub(super) fn listed(&self) -> impl Iterator<Item = (TrieBlock, usize)> + '_ {
         (0..=SegmentId::MAX).zip(&self.segments).flat_map(|(id, segment)| {
             let positions = (segment.start + 1..).map(|n| n * segment.block_size);
             let blocks = segment.blocks.iter();
@@ -234,7 +234,7 @@ impl PrefixTrie {
     }
 
     /// Returns a segment that could be extended although that would revive a child behind its end.
-    pub fn broken_segment(&self) -> Option<SegmentId> {
+    pub(super) fn broken_segment(&self) -> Option<SegmentId> {
         let forgets = |segment: &&Segment| {
             let above = &self.segments[segment.parent as usize];
             let is_child = above.generation == segment.parent_generation && segment.block_size > 0;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use kvoxide_core::pool::HashTable;
+use kvoxide_core::pool::PrefixIndex;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 
 use super::Adaptive;
@@ -171,8 +171,8 @@ impl Manager {
             let blocks = &request.tables[i][run.clone()];
             // Blocks that were left behind before they were cached are null.
             let num_null = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count();
-            for first in (run.start + num_null..run.end).step_by(HashTable::BATCH) {
-                let batch = first..(first + HashTable::BATCH).min(run.end);
+            for first in (run.start + num_null..run.end).step_by(PrefixIndex::BATCH) {
+                let batch = first..(first + PrefixIndex::BATCH).min(run.end);
                 self.policy.cache(&Cached {
                     blocks: &request.tables[i][batch.clone()],
                     hashes: &hashes[batch],

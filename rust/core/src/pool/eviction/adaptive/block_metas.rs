@@ -5,8 +5,8 @@ use std::ops::Index;
 use super::block_meta::{BlockMeta, TargetList, bit};
 use super::sampled::Sampled;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::IdRun;
 use crate::pool::blocks::prefault;
-use crate::pool::blocks::run::IdRun;
 
 /// The metadata of all blocks.
 #[derive(Debug)]

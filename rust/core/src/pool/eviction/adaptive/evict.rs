@@ -3,9 +3,9 @@
 use super::Adaptive;
 use crate::block::{BlockHash, BlockId, CacheKey};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::links::run_from;
-use crate::pool::blocks::list_span::ListSpan;
-use crate::pool::blocks::run::IdRun;
+use crate::pool::blocks::IdRun;
+use crate::pool::blocks::ListSpan;
+use crate::pool::blocks::run_from;
 use crate::pool::eviction::Find;
 
 /// The block of full attention that serves a hash, if any.

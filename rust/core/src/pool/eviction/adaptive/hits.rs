@@ -7,8 +7,8 @@ use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::records::Records;
-use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::Records;
+use crate::pool::blocks::{IdRun, Ids, Runs};
 
 impl Adaptive {
     /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
@@ -130,5 +130,5 @@ impl Adaptive {
 /// Whether a few blocks hardly are neighbours in their lists, as tails, of which those of several
 /// groups are listed together.
 fn are_scattered_tails(blocks: &Blocks, ids: &[BlockId]) -> bool {
-    ids.len() < 4 * IdRun::MIN_LEN && !blocks.starts_beside(ids)
+    ids.len() < 4 * IdRun::MIN_LEN && !blocks.starts_with_neighbours(ids)
 }

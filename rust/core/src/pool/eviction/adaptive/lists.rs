@@ -103,7 +103,7 @@ impl RankedLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::blocks::fingerprint::KeyLayout;
+    use crate::pool::blocks::KeyLayout;
     use crate::pool::eviction::adaptive::hazard::HazardEstimate;
     use crate::pool::eviction::adaptive::scoring::ScoringFunction;
 

@@ -69,8 +69,8 @@ use tuning::TUNING;
 use super::priority::PriorityLists;
 use super::queue::Queue;
 use crate::block::{BlockId, GroupId};
+use crate::pool::blocks::BlockList;
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::list::BlockList;
 
 /// What the adaptive policy knows of a model.
 #[derive(Clone, Debug)]

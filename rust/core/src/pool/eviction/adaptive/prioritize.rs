@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::block::BlockHash;
     use crate::pool::NO_SEGMENT;
-    use crate::pool::blocks::fingerprint::{Fingerprint, KeyLayout};
+    use crate::pool::blocks::{Fingerprint, KeyLayout};
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::block_meta::Place;
     use crate::pool::eviction::adaptive::value::ValueLevel;

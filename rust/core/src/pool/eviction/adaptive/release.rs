@@ -5,9 +5,9 @@ use super::block_meta::{BlockMeta, ListKey, TargetList};
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::list::OpenEnds;
-use crate::pool::blocks::run::{IdRun, Ids, Runs};
+use crate::pool::blocks::OpenEnds;
 use crate::pool::blocks::{Blocks, Released};
+use crate::pool::blocks::{IdRun, Ids, Runs};
 
 /// Blocks that are being released, one after the other.
 #[derive(Debug)]

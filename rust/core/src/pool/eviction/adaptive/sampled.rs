@@ -4,8 +4,8 @@
 use std::iter;
 
 use crate::block::BlockId;
+use crate::pool::blocks::IdRun;
 use crate::pool::blocks::prefault;
-use crate::pool::blocks::run::IdRun;
 
 /// The sampled blocks.
 #[derive(Debug)]

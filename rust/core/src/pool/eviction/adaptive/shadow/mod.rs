@@ -219,7 +219,7 @@ impl ShadowCaches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::blocks::fingerprint::Fingerprint;
+    use crate::pool::blocks::Fingerprint;
     use crate::pool::eviction::adaptive::shadow::table::ShadowKey;
 
     fn key(n: u32) -> ShadowKey {

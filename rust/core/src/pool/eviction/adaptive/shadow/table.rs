@@ -3,7 +3,7 @@
 
 use bytemuck::Zeroable;
 
-use crate::pool::blocks::fingerprint::Fingerprint;
+use crate::pool::blocks::Fingerprint;
 use crate::pool::blocks::prefault;
 
 /// The fingerprint of a sampled block. That two blocks have the same one is rare, and mixes up their

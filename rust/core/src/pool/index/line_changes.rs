@@ -2,30 +2,29 @@
 
 use super::line::{Entry, Line, NONE};
 use super::line_layout::home_slot;
-use crate::pool::blocks::fingerprint::Fingerprint;
+use crate::pool::blocks::Fingerprint;
 
-/// Where the index looks for a key first, until it grows.
+/// Where the table looks for a key first, until it grows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// The key's bits.
-    pub fingerprint: Fingerprint,
-    pub(crate) line: u32,
+pub(super) struct Place {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) line: u32,
 }
 
-/// The index while each change concerns one line alone, as nearly all do. A change that does not is
-/// left undone, and the answer is `false`.
-pub struct SimpleChanges<'a> {
-    pub(crate) lines: &'a mut [Line],
-    pub(crate) passed: &'a [u8],
-    pub(crate) len: &'a mut usize,
-    pub(crate) max_len: usize,
-    pub(crate) has_duplicates: bool,
+/// Access to a table for changes that concern one line alone. Each method returns `false` and changes
+/// nothing if more is needed.
+pub(super) struct LineChanges<'a> {
+    pub(super) lines: &'a mut [Line],
+    pub(super) passed: &'a [u8],
+    pub(super) len: &'a mut usize,
+    pub(super) max_len: usize,
+    pub(super) has_duplicates: bool,
 }
 
-impl SimpleChanges<'_> {
-    /// Adds an entry whose key nobody has.
+impl LineChanges<'_> {
+    /// Adds an entry whose key no other entry has.
     #[inline]
-    pub fn insert(&mut self, place: Place, entry: Entry) -> bool {
+    pub(super) fn insert(&mut self, place: Place, entry: Entry) -> bool {
         let is_added = *self.len < self.max_len && self.enter(place, entry);
         *self.len += usize::from(is_added);
         is_added
@@ -37,10 +36,9 @@ impl SimpleChanges<'_> {
         !is_passed && self.lines[line as usize].enter(fingerprint, entry)
     }
 
-    /// As [`Self::insert`], for one entry after the other up to one that is left undone; how many
-    /// were added.
+    /// Adds one entry after another, up to one that needs more. Returns how many were added.
     #[inline(never)]
-    pub fn insert_each(&mut self, places: &[Place], entries: &[Entry]) -> usize {
+    pub(super) fn insert_each(&mut self, places: &[Place], entries: &[Entry]) -> usize {
         let n = entries.len().min(self.max_len - *self.len);
         let (entries, places) = (&entries[..n], &places[..n]);
         // As long as each other, so that one check of a line is enough.
@@ -57,15 +55,14 @@ impl SimpleChanges<'_> {
 
     /// Removes an entry that is no duplicate and has none.
     #[inline]
-    pub fn remove(&mut self, place: Place, entry: Entry) -> bool {
+    pub(super) fn remove(&mut self, place: Place, entry: Entry) -> bool {
         let is_removed = !self.has_duplicates && self.leave(place, entry);
         *self.len -= usize::from(is_removed);
         is_removed
     }
 
-    /// As [`Self::remove`], for one entry after the other up to one that is left undone; how many
-    /// were removed.
-    pub fn remove_each(&mut self, entries: &[(Entry, Place)]) -> usize {
+    /// Removes one entry after another, up to one that needs more. Returns how many were removed.
+    pub(super) fn remove_each(&mut self, entries: &[(Entry, Place)]) -> usize {
         if self.has_duplicates {
             return 0;
         }
