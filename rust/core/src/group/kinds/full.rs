@@ -94,7 +94,7 @@ impl FullAttention {
         if let Some(tail) = self.shared_tail.take() {
             context.pool.allocate(1, &mut new);
             tail.replace_by(data, context, new[0]);
-            // The copy is zeroed even if this group's blocks are not, as in vLLM.
+            // The copy is to be zeroed even in a group whose new blocks are not.
             context.commands.zero(data.id, &new);
         }
         new.append(&mut table::allocate(data, context, slots.num_tokens));

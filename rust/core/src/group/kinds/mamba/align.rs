@@ -138,7 +138,7 @@ impl AlignedStates {
         context.pool.move_keys(tail.block, copy);
         context.commands.copy(data.id, tail.block, copy);
         context.pool.add_reference(tail.block);
-        if let Some((_, num_tokens)) = self.records.of(context.request).producer_tail.take() {
+        if let Some((_, num_tokens)) = self.records.entry(context.request).producer_tail.take() {
             context.commands.offer(Offload {
                 request: context.request,
                 group: data.id,
@@ -235,7 +235,7 @@ impl AlignedStates {
         &mut self,
         request: &RequestView<'_>,
     ) -> Option<(BlockId, usize)> {
-        let tail = self.records.known(request.id)?.producer_tail.take()?;
+        let tail = self.records.get_mut(request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
     }
@@ -278,7 +278,7 @@ impl AlignedStates {
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
         if !demand.apply_admission_cap && !demand.is_dry_run {
-            self.records.of(context.request).checkpoint = checkpoint;
+            self.records.entry(context.request).checkpoint = checkpoint;
         }
         let record = self.records.get(context.request);
         let num_hit = hit.map_or(0, GroupBlocks::len);
@@ -308,7 +308,7 @@ impl AlignedStates {
         let skipped = num_skipped(data, attachment.total_computed_tokens);
         table::attach_hit_after(context, attachment.hit, skipped);
         if let Some(tail) = SharedTail::of_attached(data, context, attachment, skipped) {
-            self.records.of(context.request).shared_tail = Some(tail);
+            self.records.entry(context.request).shared_tail = Some(tail);
         }
     }
 
@@ -336,7 +336,7 @@ impl AlignedStates {
         let before = context.state.blocks.len();
         let (_, len) = self.shape.positions(num_tokens);
         if len <= before && record.shared_tail.is_none() && record.checkpoint.is_none() {
-            self.records.of(context.request).is_allocated = true;
+            self.records.entry(context.request).is_allocated = true;
             return Vec::new();
         }
         let last_state = match record.is_allocated {
@@ -363,7 +363,7 @@ impl AlignedStates {
         }
         taken.into_iter().for_each(|block| context.state.blocks.push(block));
         new.append(&mut context.state.blocks.since(before));
-        let record = self.records.of(context.request);
+        let record = self.records.entry(context.request);
         record.is_allocated = true;
         record.shared_tail = None;
         record.last_state = last_state.or(record.last_state);
@@ -378,7 +378,7 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) {
         let skipped = num_skipped(data, num_computed_tokens);
-        let record = self.records.of(context.request);
+        let record = self.records.entry(context.request);
         let blocks = &mut context.state.blocks;
         let end = skipped.min(blocks.len());
         if record.num_released < end {
@@ -402,7 +402,7 @@ impl AlignedStates {
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let record = self.records.of(request.id);
+        let record = self.records.entry(request.id);
         let caching = StateCaching { data, rules, request };
         caching.cache(context, record, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);

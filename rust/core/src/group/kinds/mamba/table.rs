@@ -40,11 +40,11 @@ impl TableRecords {
         self.0.get(&request).copied().unwrap_or_default()
     }
 
-    pub(super) fn of(&mut self, request: RequestId) -> &mut TableRecord {
+    pub(super) fn entry(&mut self, request: RequestId) -> &mut TableRecord {
         self.0.entry(request).or_default()
     }
 
-    pub(super) fn known(&mut self, request: RequestId) -> Option<&mut TableRecord> {
+    pub(super) fn get_mut(&mut self, request: RequestId) -> Option<&mut TableRecord> {
         self.0.get_mut(&request)
     }
 
