@@ -30,21 +30,19 @@ impl Manager {
     /// Whether enough blocks are free for the whole request, if it must fit, and for this step.
     /// Blocks that left a window are released before the step is looked at.
     pub(super) fn has_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
-        let mut counts = HitCounts::default();
-        if !self.has_capacity_for_whole(allocation, &mut counts) {
+        if !self.has_capacity_for_whole(allocation) {
             return false;
         }
         let request = allocation.request;
         let num_prompt_tokens = Some(request.num_prompt_tokens);
         self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
-        self.fits(request.id, &allocation.step, self.num_reserved(allocation), &mut counts)
+        self.fits(request.id, &allocation.step, self.num_reserved(allocation))
     }
 
     /// Returns what [`Self::has_capacity`] would. Nothing changes.
     #[cold]
     pub(super) fn would_have_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
-        let mut counts = HitCounts::default();
-        if !self.has_capacity_for_whole(allocation, &mut counts) {
+        if !self.has_capacity_for_whole(allocation) {
             return false;
         }
         let step = BlockDemand { is_dry_run: true, ..allocation.step };
@@ -53,11 +51,7 @@ impl Manager {
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
     }
 
-    fn has_capacity_for_whole(
-        &mut self,
-        allocation: &Allocation<'_>,
-        counts: &mut HitCounts,
-    ) -> bool {
+    fn has_capacity_for_whole(&mut self, allocation: &Allocation<'_>) -> bool {
         let &Allocation { request, args, total_computed, .. } = allocation;
         if !args.full_sequence_must_fit {
             return true;
@@ -70,30 +64,24 @@ impl Manager {
             apply_admission_cap: true,
             ..allocation.step
         };
-        self.fits(request.id, &whole, self.num_watermark(allocation), counts)
+        self.fits(request.id, &whole, self.num_watermark(allocation))
     }
 
     /// Whether a demand leaves `num_reserved` blocks free. Counting the free blocks of a hit reads
     /// each of them, so all of them are assumed free first.
-    fn fits(
-        &mut self,
-        request: RequestId,
-        demand: &BlockDemand<'_>,
-        num_reserved: isize,
-        counts: &mut HitCounts,
-    ) -> bool {
+    fn fits(&mut self, request: RequestId, demand: &BlockDemand<'_>, num_reserved: isize) -> bool {
         let num_free_blocks = self.pool.num_free_blocks();
         let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
-        fits(self.sum_demands(request, demand, |_, _, needed| {
-            needed.new + needed.attached.len() as isize
-        })) || fits(self.sum_demands(request, demand, |pool, group, needed| {
-            needed.new + counts.num_free(group, needed.attached, pool)
-        }))
+        fits(
+            self.sum_demands(request, demand, |_, needed| {
+                needed.new + needed.attached.len() as isize
+            }),
+        ) || fits(self.num_needed(request, demand))
     }
 
     /// Returns how many blocks leave the free ones when a demand is met.
     fn num_needed(&mut self, request: RequestId, demand: &BlockDemand<'_>) -> isize {
-        self.sum_demands(request, demand, |pool, _, needed| {
+        self.sum_demands(request, demand, |pool, needed| {
             needed.new + num_free(needed.attached, pool)
         })
     }
@@ -102,13 +90,13 @@ impl Manager {
         &mut self,
         request: RequestId,
         demand: &BlockDemand<'_>,
-        mut count: impl FnMut(&BlockPool, usize, GroupDemand<'_>) -> isize,
+        mut count: impl FnMut(&BlockPool, GroupDemand<'_>) -> isize,
     ) -> isize {
         let held = self.requests.get(&request);
         let (pool, rules) = (&self.pool, &self.plan.rules);
         let counts = self.groups.iter_mut().enumerate().map(|(i, group)| {
             let state = held.map(|held| &held.groups[i]);
-            count(pool, i, group.demand(&ReadContext { request, state, pool, rules }, demand))
+            count(pool, group.demand(&ReadContext { request, state, pool, rules }, demand))
         });
         counts.fold(0, isize::saturating_add)
     }
@@ -118,7 +106,7 @@ impl Manager {
     #[cold]
     pub(super) fn check_free_for_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
         let step = BlockDemand { is_dry_run: true, ..allocation.step };
-        let taken = self.sum_demands(allocation.request.id, &step, |pool, _, needed| {
+        let taken = self.sum_demands(allocation.request.id, &step, |pool, needed| {
             needed.new.max(0).saturating_add(num_free(needed.attached, pool))
         });
         match taken <= self.pool.num_free_blocks() {
@@ -208,28 +196,6 @@ impl Manager {
             true => isize::try_from(self.plan.watermark_blocks).unwrap_or(isize::MAX),
             false => 0,
         }
-    }
-}
-
-/// Numbers of free blocks of a hit, which one allocation may need twice.
-#[derive(Default)]
-struct HitCounts {
-    /// Group, number of blocks at the end of its hit, and how many of those are free.
-    counts: Vec<(usize, usize, isize)>,
-}
-
-impl HitCounts {
-    fn num_free(&mut self, group: usize, hit: &[BlockId], pool: &BlockPool) -> isize {
-        if hit.is_empty() {
-            return 0;
-        }
-        let known = self.counts.iter().find(|count| (count.0, count.1) == (group, hit.len()));
-        if let Some(&(_, _, num_free)) = known {
-            return num_free;
-        }
-        let num_free = num_free(hit, pool);
-        self.counts.push((group, hit.len(), num_free));
-        num_free
     }
 }
 
