@@ -1,4 +1,4 @@
-//! The pool itself: what it knows, and what can be asked of it.
+//! The pool itself: blocks, index and eviction, and what is counted of them.
 
 use super::blocks::KeyLayout;
 use super::event::EventLog;
@@ -35,7 +35,7 @@ impl BlockPool {
         Self::with_order(num_blocks, num_groups, recycle_order, with_events, None)
     }
 
-    /// As [`Self::new`]; with an `order`, free cached blocks wait in it.
+    /// The same under the adaptive policy, if `order` is given.
     pub fn with_order(
         num_blocks: usize,
         num_groups: usize,
@@ -69,13 +69,13 @@ impl BlockPool {
         self.observations.get_or_insert_default();
     }
 
-    /// The observations since the last call.
+    /// Returns the observations since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and
-    /// below it, since most of those that are given back were never taken.
+    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and below
+    /// it, since most of those that are dropped were never added.
     pub fn count_null_references(&mut self) {
         self.null_references.get_or_insert_default();
     }
@@ -85,7 +85,7 @@ impl BlockPool {
         self.null_references.is_some()
     }
 
-    /// References to a block: those to the null block are 0 unless they are counted.
+    /// Returns the number of references to a block; 0 for the null block unless they are counted.
     pub fn ref_count(&self, block: BlockId) -> i32 {
         match (block, self.null_references) {
             (NULL_BLOCK, Some(count)) => count,
@@ -97,7 +97,7 @@ impl BlockPool {
         }
     }
 
-    /// Notes that a hit has `n` null blocks.
+    /// Counts references to the null block that a hit adds.
     pub fn touch_null(&mut self, n: usize) {
         if let Some(count) = &mut self.null_references {
             *count = count.wrapping_add(n as i32);
@@ -105,7 +105,7 @@ impl BlockPool {
         }
     }
 
-    /// Notes that a table that is given back has `n` null blocks.
+    /// Counts references to the null block that a release drops.
     pub fn release_null(&mut self, n: usize) {
         if let Some(count) = &mut self.null_references {
             *count = count.wrapping_sub(n as i32);
@@ -128,14 +128,13 @@ impl BlockPool {
         self.blocks.len()
     }
 
-    /// Blocks that can be taken: free and pinned ones, but for those that are withheld. Below 0
-    /// after a hit on blocks of which all were withheld.
+    /// Returns how many blocks can be allocated: those that are free less those that are withheld.
+    /// Negative after a hit on blocks while all were withheld.
     pub fn num_free_blocks(&self) -> isize {
         self.eviction.num_free() as isize - self.withheld as isize
     }
 
-    /// Makes it seem that so many blocks can be taken, until it is set again; blocks that are given
-    /// back add to it. Refused where fewer are free.
+    /// Withholds all but `n` free blocks until this is called again. Fails if fewer are free.
     pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
         let num_free = self.eviction.num_free();
         self.withheld = num_free.checked_sub(n).ok_or_else(|| {
@@ -144,17 +143,17 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Whether nobody uses a block.
+    /// Whether a block has no references.
     pub fn is_free(&self, block: BlockId) -> bool {
         self.blocks.ref_count(block) == 0
     }
 
-    /// Blocks in the pinned tier.
+    /// Number of blocks in the pinned tier.
     pub fn num_pinned_blocks(&self) -> usize {
         self.eviction.queue().pinned.len()
     }
 
-    /// Share of the pool in use, from 0 to 1. The null block does not count.
+    /// Returns the share of the pool in use, from 0 to 1, without the null block.
     pub fn usage(&self) -> f64 {
         let total = self.num_blocks() - 1;
         if total == 0 {
@@ -168,28 +167,28 @@ impl BlockPool {
         &self.index
     }
 
-    /// What is known of each block.
+    /// Returns what is known of each block.
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
-    /// Those of some blocks that hold KV and are not cached.
+    /// Returns those of some blocks that are neither cached nor null.
     pub fn unhashed(&self, blocks: &[BlockId]) -> Vec<BlockId> {
         let held = blocks.iter().copied().filter(|&id| id != NULL_BLOCK);
         held.filter(|&id| !self.blocks.is_cached(id)).collect()
     }
 
-    /// The free queue, front first.
+    /// Returns the free queue, front first.
     pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.queue().free.iter(&self.blocks)
     }
 
-    /// The pinned tier, oldest first.
+    /// Returns the pinned tier, oldest first.
     pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.queue().pinned.iter(&self.blocks)
     }
 
-    /// Checks that `n` blocks can be taken.
+    /// Checks that `n` blocks can be allocated.
     pub fn check_free(&self, n: usize) -> Result<()> {
         if !self.by_hand.is_empty() {
             self.check_none_by_hand(self.queued_from(self.first_queued()).take(n))?;
@@ -204,7 +203,7 @@ impl BlockPool {
         )))
     }
 
-    /// Forgets every key. Refused, with `false`, while any block is in use.
+    /// Removes every key, unless a block is in use. Returns whether it was done.
     pub fn reset(&mut self) -> bool {
         if self.num_free_blocks() + 1 != self.num_blocks() as isize {
             return false;

@@ -1,16 +1,16 @@
-//! What befalls blocks, for collectors of residency metrics.
+//! Changes of blocks that residency metrics are collected from.
 
 use crate::block::BlockId;
 
-/// What befalls a block, for a collector of residency metrics.
+/// A change of a block that residency metrics are collected from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// So many blocks are taken from the free queue, as the next observations tell.
+    /// So many blocks are allocated; an observation of each follows.
     Taking(usize),
-    /// Taken from the free queue.
+    /// A block was allocated.
     Taken(BlockId),
-    /// Given one more reference by a hit.
+    /// A hit added a reference to a block.
     Touched(BlockId),
-    /// Taken out of the prefix cache on request.
+    /// A block was evicted by id.
     Evicted(BlockId),
 }

@@ -20,7 +20,7 @@ impl BlockPool {
     /// Counts the blocks, in time proportional to the pool.
     pub(crate) fn statistics(&self) -> PoolStatistics {
         let num_groups = self.index.num_groups();
-        // What follows a block is as good as random: nothing to branch on.
+        // Without a branch, since the states of blocks are in no order that one could predict.
         let (in_use, empty) = (num_groups, num_groups + 1);
         let mut counts = vec![0; num_groups + 2];
         for block in 1..self.num_blocks() as BlockId {
@@ -30,9 +30,9 @@ impl BlockPool {
         let (in_use, empty) = (counts[in_use], counts[empty]);
         counts.truncate(num_groups);
         let mut statistics = PoolStatistics { in_use, empty, protected: 0, evictable: counts };
-        let held =
+        let protected =
             self.adaptive().into_iter().flat_map(|adaptive| adaptive.protected_tails(&self.blocks));
-        for block in held.chain(self.pinned_blocks()) {
+        for block in protected.chain(self.pinned_blocks()) {
             statistics.evictable[self.group_of(block)] -= 1;
             statistics.protected += 1;
         }
