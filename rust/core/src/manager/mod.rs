@@ -71,7 +71,7 @@ impl Manager {
                 .protected_share
                 .of(config.num_blocks.saturating_sub(1)),
         });
-        let mut pool = BlockPool::with_order(
+        let mut pool = BlockPool::with_adaptive(
             config.num_blocks,
             groups.len(),
             order,

@@ -32,16 +32,16 @@ impl BlockPool {
         recycle_order: RecycleOrder,
         with_events: bool,
     ) -> Result<Self> {
-        Self::with_order(num_blocks, num_groups, recycle_order, with_events, None)
+        Self::with_adaptive(num_blocks, num_groups, recycle_order, with_events, None)
     }
 
-    /// The same under the adaptive policy, if `order` is given.
-    pub fn with_order(
+    /// A pool that evicts by the adaptive policy if its configuration is given.
+    pub fn with_adaptive(
         num_blocks: usize,
         num_groups: usize,
         recycle_order: RecycleOrder,
         with_events: bool,
-        order: Option<AdaptiveConfig>,
+        adaptive: Option<AdaptiveConfig>,
     ) -> Result<Self> {
         if !(1..MAX_BLOCKS).contains(&num_blocks) {
             return Err(Error::Config(format!(
@@ -50,9 +50,9 @@ impl BlockPool {
             )));
         }
         let layout = KeyLayout::new(num_groups);
-        let num_sentinels = order.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
+        let num_sentinels = adaptive.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
         let mut blocks = Blocks::with_sentinels(num_blocks, layout, num_sentinels);
-        let eviction = Eviction::new(&mut blocks, recycle_order, order);
+        let eviction = Eviction::new(&mut blocks, recycle_order, adaptive);
         Ok(Self {
             blocks,
             eviction,

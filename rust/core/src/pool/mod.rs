@@ -2,7 +2,7 @@
 //! ([`index`]), and which free block goes first ([`eviction`]). [`BlockPool`] composes them.
 //!
 //! Between calls: every block but the null block is in use (it has references), in the free queue,
-//! in the pinned tier or in the lists of the adaptive order, never in two of them; the index finds
+//! in the pinned tier or in a list of the adaptive policy, never in two of them; the index finds
 //! exactly the keys that blocks have; pinned blocks are cached.
 
 mod block_pool;

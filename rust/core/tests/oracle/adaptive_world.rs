@@ -58,7 +58,8 @@ impl World {
         let (classes, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
         let adaptive =
             AdaptiveConfig { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
-        let engine = BlockPool::with_order(num_blocks, classes.len(), order, true, Some(adaptive));
+        let engine =
+            BlockPool::with_adaptive(num_blocks, classes.len(), order, true, Some(adaptive));
         Self {
             engine: engine.expect("a pool"),
             model: Adaptive::new(Pool::new(num_blocks, order), classes, MAX_PROTECTED),

@@ -1,8 +1,8 @@
 //! Which free block is evicted next: the free queue and the pinned tier of vLLM ([`queue`]), with
 //! kvoxide's own policy the ranked lists of free cached blocks too ([`adaptive`]).
 //!
-//! A policy adds and drops the references of many blocks at once, since which of them become free or
-//! are so no longer is known nowhere else without a second look at each.
+//! A policy adds and drops references too. It does so for many blocks at once, and finds out on the
+//! way which of them become free or are no longer free.
 
 pub(crate) mod by_hand;
 

@@ -117,21 +117,20 @@ impl Adaptive {
         }
     }
 
-    /// The keys of a block have gone to another, and what is known of the block with them.
+    /// Moves what is known of a block to another, which got its keys.
     pub fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
         self.metas.copy(from, to);
         self.move_priority(blocks, from, to);
     }
 
-    /// Lets a tail count as used as often as another block of its prefix.
+    /// Gives a tail the uses of another block of its prefix, if those are more.
     pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
         let from = self.metas[from];
         self.metas.update(tail, |meta| meta.with_uses_of(from));
     }
 
-    /// A sequence ends at tails in use. They are worth as much as full blocks from now on, and count
-    /// as used as often as `prefix`, the block of their prefix that they go with. Null blocks are
-    /// passed over.
+    /// Gives tails in use at which a sequence ends the value of full blocks, and the uses of `prefix`,
+    /// the block of their prefix that ends where they do. Null blocks are passed over.
     #[inline]
     pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
         let prefix = prefix.map_or(BlockMeta::default(), |prefix| self.metas[prefix]);
@@ -142,7 +141,7 @@ impl Adaptive {
         }
     }
 
-    /// Does what [`Self::promote`] does for each tail with the block of its prefix beside it.
+    /// Does what [`Self::promote`] does for each tail with its own block of the prefix.
     #[inline]
     pub(crate) fn promote_each(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
         let metas = self.metas.all_mut();
@@ -152,7 +151,7 @@ impl Adaptive {
         }
     }
 
-    /// A block in use has the content of this one, which is evicted before all others if it is free.
+    /// Lets a block go first, if it is free, because another with the same content is in use.
     #[cold]
     #[inline(never)]
     pub fn replaced(&mut self, blocks: &mut Blocks, block: BlockId, by: BlockId) {

@@ -139,8 +139,8 @@ impl Adaptive {
         }
     }
 
-    /// Ranks a tail anew, as old as the block of its prefix that ends where it does, if that was used
-    /// since. Returns whether it was.
+    /// Ranks a tail anew, with the age of the block of its prefix that ends where it does, if that
+    /// block was used since. Returns whether it was.
     fn give_second_chance(&mut self, blocks: &mut Blocks, tail: BlockId, prefix: BlockId) -> bool {
         let now = self.lists.epoch();
         let age = |block| now.age(self.metas[block].epoch());

@@ -7,7 +7,7 @@ use super::tuning::{TUNING, Tuning};
 pub struct Nearness(u8);
 
 impl Nearness {
-    /// Anywhere else.
+    /// [`Self::REACH`] tokens or more.
     pub const FAR: Self = Self(0);
     /// Number of steps, without [`Self::FAR`].
     pub const NUM_STEPS: usize = Self::BOUNDS.len();

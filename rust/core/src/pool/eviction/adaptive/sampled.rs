@@ -1,5 +1,6 @@
 //! The set of sampled blocks, with a bit for each block, so that those of a run are found without a
-//! look at the others.
+//! look at the others. Found by their metadata alone, they cost a third of the instructions of an
+//! admission.
 
 use std::iter;
 

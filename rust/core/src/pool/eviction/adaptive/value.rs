@@ -3,7 +3,7 @@
 use super::tuning::Tuning;
 
 /// The value of a block: how often that of a full block is halved, and whether the value lasts. See
-/// [`crate::group::Worth`].
+/// [`crate::group::ValueModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueLevel {
     halvings: u8,
