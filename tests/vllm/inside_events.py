@@ -18,6 +18,7 @@ from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor
+from vllm.v1.core import kv_cache_manager
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request
@@ -242,7 +243,7 @@ def test_events_that_cannot_be_made_poison(monkeypatch: pytest.MonkeyPatch) -> N
         pair.native.allocate_slots(request, 64)
 
 
-def test_events_of_others_are_taken_as_they_are() -> None:
+def test_events_of_others_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair("full and window")
     fields = dict.fromkeys(("parent_block_hash", "lora_id", "medium", "lora_name"))
     groups = (None, 0, 1, -1, 7)
@@ -252,7 +253,11 @@ def test_events_of_others_are_taken_as_they_are() -> None:
             for group in groups
         ]
         manager.block_pool.kv_event_queue.append("no event")
+    warned: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(kv_cache_manager.logger, "warning", lambda *args: warned.append(args))
     pair.compare_events()
+    assert len(warned) == 4
+    assert warned[:2] == warned[2:]
 
 
 def test_a_class_whose_fields_stand_in_another_order() -> None:

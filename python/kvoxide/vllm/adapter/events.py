@@ -9,7 +9,6 @@ from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStor
 from vllm.v1.core import kv_cache_utils
 
 from kvoxide._core_vllm import VllmEventClasses
-from kvoxide.vllm.environment import logger
 
 
 def by_position(removed: Any) -> Callable[[list[Any], Any, int], Any]:
@@ -24,12 +23,13 @@ def by_position(removed: Any) -> Callable[[list[Any], Any, int], Any]:
     )
 
 
-def add_kinds(events: Iterable[Any], kinds: Sequence[tuple[str, int | None]]) -> None:
+def add_kinds(events: Iterable[Any], kinds: Sequence[tuple[str, int | None]]) -> bool:
     """Write the kind and the window of its group to each event of stored blocks.
 
-    ``kinds`` has those of each group. An event of no such group, which is not the engine's, stays
-    as it is.
+    ``kinds`` has those of each group. Returns whether every group is one of these: an event of
+    another group, which is not the engine's, stays as it is.
     """
+    are_known = True
     for event in events:
         # Nearly all are of this class, and asking for instances of another takes ten times longer.
         if type(event) is BlockRemoved or not isinstance(event, BlockStored):
@@ -37,10 +37,11 @@ def add_kinds(events: Iterable[Any], kinds: Sequence[tuple[str, int | None]]) ->
         group = event.group_idx
         if group is None:
             continue
-        if not 0 <= group < len(kinds):
-            logger.warning("A KV cache event is of group %s; there are %d", group, len(kinds))
-            continue
-        event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window = kinds[group]
+        if 0 <= group < len(kinds):
+            event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window = kinds[group]
+        else:
+            are_known = False
+    return are_known
 
 
 def _embedded_keys(

@@ -108,8 +108,11 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
 
     def take_events(self) -> list[Any]:
         events: list[Any] = self.block_pool.take_events()
-        add_kinds(events, self.kv_cache_event_metadata)
-        return events
+        if add_kinds(events, self.kv_cache_event_metadata):
+            return events
+        # vLLM's own method warns of an event of an unknown group.
+        self.block_pool.kv_event_queue = events
+        return super().take_events()  # type: ignore[no-any-return]
 
     def get_blocks(self, request_id: str) -> Any:
         return self.engine.get_blocks(request_id, self._tables)
