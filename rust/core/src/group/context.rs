@@ -28,7 +28,7 @@ pub(crate) struct StepContext<'a> {
     /// The pool.
     pub pool: &'a mut BlockPool,
     /// Commands to the worker.
-    pub commands: &'a mut WorkerCommands,
+    pub(crate) commands: &'a mut WorkerCommands,
 }
 
 /// A hit that is attached to a request.
@@ -61,7 +61,7 @@ pub(crate) struct External {
     /// Computed tokens, external ones included.
     pub total_computed_tokens: usize,
     /// Whether new blocks for them are zeroed.
-    pub is_zeroed: bool,
+    pub(crate) is_zeroed: bool,
 }
 
 /// A step that is about to be served.
@@ -70,9 +70,9 @@ pub(crate) struct PlannedStep<'a> {
     /// The request.
     pub request: &'a RequestView<'a>,
     /// Computed tokens by which skipped blocks are released first.
-    pub num_processed_tokens: usize,
+    pub(crate) num_processed_tokens: usize,
     /// Whether a hit is attached, or blocks are allocated for external tokens.
-    pub attaches: bool,
+    pub(crate) attaches: bool,
     /// Tokens up to which the group caches blocks at the end; `None` if it caches none.
-    pub num_tokens_to_cache: Option<usize>,
+    pub(crate) num_tokens_to_cache: Option<usize>,
 }

@@ -22,11 +22,11 @@ pub struct GroupData {
     /// Whether hits can end inside a block, at any multiple of the hash block size.
     pub has_partial_hits: bool,
     /// Whether new blocks are to be zeroed.
-    pub is_zeroed: bool,
+    pub(crate) is_zeroed: bool,
     /// Whether hits drop their last block.
     pub drops_eagle_block: bool,
     /// The most blocks that a request holds at once; `None` for as many as it has tokens for.
-    pub max_admission_blocks: Option<usize>,
+    pub(crate) max_admission_blocks: Option<usize>,
 }
 
 impl std::ops::Deref for GroupData {

@@ -51,9 +51,9 @@ pub struct Declaration {
     /// Whether the worker zeroes new blocks, in a model that needs it.
     pub needs_zeroing: bool,
     /// Whether a hit for a running request is refused before the capacity check.
-    pub refuses_hit_first: bool,
+    pub(crate) refuses_hit_first: bool,
     /// Whether tables are the usual ones, for which a step needs no check but that of capacity.
-    pub has_usual_table: bool,
+    pub(crate) has_usual_table: bool,
 }
 
 /// Whether a kind takes part in prefix caching.

@@ -34,5 +34,5 @@ pub(crate) struct GroupDemand<'a> {
     /// New blocks; negative if the group is of states and its table longer than the request needs.
     pub new: isize,
     /// The blocks of the hit that are attached. Those that are free are taken from the free blocks.
-    pub attached: &'a [BlockId],
+    pub(crate) attached: &'a [BlockId],
 }

@@ -23,22 +23,22 @@ pub(crate) struct CacheRules {
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
     pub has_partial_hits: bool,
     /// Whether states are cached one alignment below a boundary, where hits that drop a block end.
-    pub drops_checkpoint_block: bool,
+    pub(crate) drops_checkpoint_block: bool,
     /// Tokens behind a block that the block's hash covers.
     pub num_hash_lookahead_tokens: usize,
     /// Whether the state at a shared-prefix boundary inside a block is cached.
-    pub keeps_boundary_state: bool,
+    pub(crate) keeps_boundary_state: bool,
     /// Whether a state at the end of its prompt is cached again if it is cached already (vLLM before
     /// 0.33.0).
     pub recaches_known_tail: bool,
     /// Whether blocks that can never serve a hit are left out.
-    pub masks_unreachable: bool,
+    pub(crate) masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
     pub retention_interval: Option<usize>,
     /// What gives window blocks and states their values, with adaptive retention only.
     pub value_model: Option<ValueModel>,
     /// Whether the hits of any group drop their last block.
-    pub any_group_drops: bool,
+    pub(crate) any_group_drops: bool,
     /// Whether the tail one block below a shared-prefix boundary is cached too.
     pub keep_tail_below_boundary: bool,
 }

@@ -25,7 +25,7 @@ pub struct ValueModel {
 
 /// What decides the value of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct TailValue<'a> {
+pub(crate) struct TailValue<'a> {
     /// The model of the values.
     pub model: &'a ValueModel,
     /// Tokens of the prompt.

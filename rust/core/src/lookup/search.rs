@@ -20,7 +20,7 @@ pub(crate) struct HitSearch<'a> {
     /// The groups.
     pub groups: &'a [Group],
     /// The groups by spec, in the order of the search.
-    pub spec_groups: &'a [SpecGroup],
+    pub(crate) spec_groups: &'a [SpecGroup],
     /// The request's hashes.
     pub hashes: &'a dyn HashSource,
     /// Tokens per hash.
@@ -28,7 +28,7 @@ pub(crate) struct HitSearch<'a> {
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
     /// The cached prefixes that are known already, in the order of `spec_groups`.
-    pub known_prefixes: Option<&'a [KnownPrefix]>,
+    pub(crate) known_prefixes: Option<&'a [KnownPrefix]>,
 }
 
 impl HitSearch<'_> {

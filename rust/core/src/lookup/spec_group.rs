@@ -13,7 +13,7 @@ pub(crate) struct SpecGroup {
     /// Whether hits drop their last block.
     pub use_eagle: bool,
     /// Tokens that such hits match beyond their end; 0 for states, which drop nothing.
-    pub eagle_margin: usize,
+    pub(crate) eagle_margin: usize,
     /// Whether every prefix of a hit is a hit.
     pub is_prefix_closed: bool,
 }

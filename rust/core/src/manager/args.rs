@@ -59,15 +59,15 @@ pub(super) struct Allocation<'a> {
     pub request: &'a RequestView<'a>,
     pub args: &'a AllocateArgs<'a>,
     /// Computed tokens, external ones included, at most `max_model_len`.
-    pub total_computed: usize,
+    pub(crate) total_computed: usize,
     /// What the step needs slots for.
     pub step: BlockDemand<'a>,
     /// Tokens to cache at the end of the step, if the step caches any.
-    pub num_tokens_to_cache: Option<usize>,
+    pub(crate) num_tokens_to_cache: Option<usize>,
 }
 
 impl<'a> Allocation<'a> {
-    pub fn new(
+    pub(super) fn new(
         request: &'a RequestView<'a>,
         args: &'a AllocateArgs<'a>,
         config: &ManagerConfig,
@@ -92,13 +92,13 @@ impl<'a> Allocation<'a> {
         Self { request, args, total_computed, step, num_tokens_to_cache }
     }
 
-    pub fn slots(&self) -> Slots {
+    pub(super) fn slots(&self) -> Slots {
         let BlockDemand { num_tokens, num_tokens_main_model, num_encoder_tokens, .. } = self.step;
         Slots { num_tokens, num_tokens_main_model, num_encoder_tokens }
     }
 
     /// Computed tokens without those of steps in flight, which may still read blocks before them.
-    pub fn num_processed(&self) -> usize {
+    pub(super) fn num_processed(&self) -> usize {
         self.total_computed.saturating_sub(self.request.num_in_flight_tokens)
     }
 }

@@ -104,7 +104,12 @@ impl Manager {
 
 impl RequestContext<'_> {
     /// Caches the blocks that are full once `num_computed_tokens` are computed.
-    pub fn cache(&mut self, plan: &Plan, request: &RequestView<'_>, num_computed_tokens: usize) {
+    pub(super) fn cache(
+        &mut self,
+        plan: &Plan,
+        request: &RequestView<'_>,
+        num_computed_tokens: usize,
+    ) {
         let is_hybrid = self.groups.len() > 1;
         self.pool.keep_hash_cache(plan.shares_hashes);
         self.each(|group, context| {

@@ -9,13 +9,13 @@ pub(super) struct RequestContext<'a> {
     pub groups: &'a mut [Group],
     pub held: &'a mut RequestBlocks,
     pub pool: &'a mut BlockPool,
-    pub commands: &'a mut WorkerCommands,
+    pub(crate) commands: &'a mut WorkerCommands,
 }
 
 impl RequestContext<'_> {
     /// Makes a call for each group, with the request's table in it.
     #[inline]
-    pub fn each<T>(
+    pub(super) fn each<T>(
         &mut self,
         mut call: impl FnMut(&mut Group, &mut StepContext<'_>) -> T,
     ) -> impl Iterator<Item = T> {

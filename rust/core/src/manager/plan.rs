@@ -13,24 +13,24 @@ use crate::pool::BlockClass;
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub spec_groups: Vec<SpecGroup>,
+    pub(crate) spec_groups: Vec<SpecGroup>,
     pub scheduler_block_size: usize,
     pub hash_block_size: usize,
     /// Tokens of which the length of a hit is a multiple.
     pub hit_alignment: usize,
     pub rules: CacheRules,
     /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
-    pub num_reprefillable_tokens: usize,
+    pub(crate) num_reprefillable_tokens: usize,
     pub watermark_blocks: usize,
     /// Whether any group has other tables than the usual ones.
-    pub has_unusual_tables: bool,
+    pub(crate) has_unusual_tables: bool,
     /// Whether several groups cache the same hashes of a request.
-    pub shares_hashes: bool,
+    pub(crate) shares_hashes: bool,
 }
 
 impl Plan {
     /// Returns the plan and the groups, or [`Error::Config`].
-    pub fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
+    pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
         GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
         let mut groups = groups(config)?;
         check_sizes(config)?;

@@ -54,7 +54,7 @@ impl BlockPool {
     }
 
     /// Refuses to go on while a queued block has references.
-    pub fn check_none_counted(&self) -> Result<()> {
+    pub(crate) fn check_none_counted(&self) -> Result<()> {
         self.by_hand.check_none_counted()
     }
 

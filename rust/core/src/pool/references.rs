@@ -62,12 +62,12 @@ impl BlockPool {
     }
 
     /// Adds a reference to a block in use.
-    pub fn add_reference(&mut self, block: BlockId) {
+    pub(crate) fn add_reference(&mut self, block: BlockId) {
         self.blocks.add_reference(block);
     }
 
     /// Whether a block may be written to, since it has one reference and no key.
-    pub fn is_writable(&self, block: BlockId) -> bool {
+    pub(crate) fn is_writable(&self, block: BlockId) -> bool {
         block != NULL_BLOCK && self.blocks.ref_count(block) == 1 && !self.blocks.is_cached(block)
     }
 

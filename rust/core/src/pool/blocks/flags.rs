@@ -1,21 +1,21 @@
 //! References and flags of a block, in one word.
 
 /// Flags of a block, in the bits above its references.
-pub mod flag {
+pub(super) mod flag {
     /// The block names a segment of the prefix trie.
-    pub const IN_TRIE: u32 = 1 << 27;
+    pub(crate) const IN_TRIE: u32 = 1 << 27;
     /// The block is in the prefix cache under its own hash.
-    pub const CACHED: u32 = 1 << 28;
+    pub(crate) const CACHED: u32 = 1 << 28;
     /// An earlier block with the same key is served instead of this one.
-    pub const DUPLICATE: u32 = 1 << 29;
+    pub(crate) const DUPLICATE: u32 = 1 << 29;
     /// The block goes to the pinned tier when it loses its last reference.
-    pub const PINNED: u32 = 1 << 30;
+    pub(crate) const PINNED: u32 = 1 << 30;
     /// The block has alias keys.
-    pub const ALIAS_KEYS: u32 = 1 << 31;
+    pub(crate) const ALIAS_KEYS: u32 = 1 << 31;
 }
 
 /// The most references that a block can have.
 pub const MAX_REFERENCES: u32 = flag::IN_TRIE - 1;
 
 /// All flags but the one that makes no difference to a block that is allocated or released.
-pub const KINDS: u32 = !MAX_REFERENCES & !flag::IN_TRIE;
+pub(super) const KINDS: u32 = !MAX_REFERENCES & !flag::IN_TRIE;

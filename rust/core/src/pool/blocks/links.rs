@@ -11,16 +11,16 @@ use crate::block::BlockId;
 /// of a fresh pool, in order of block id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(C, align(8))]
-pub struct Links {
+pub(crate) struct Links {
     next: u32,
     prev: u32,
 }
 
 impl Links {
     /// The links of a block whose neighbours in the list are its neighbours by id.
-    pub const UP: Self = Self { next: 0, prev: 0 };
+    pub(crate) const UP: Self = Self { next: 0, prev: 0 };
     /// The same in a list in which ids go down.
-    pub const DOWN: Self = Self { next: u32::MAX - 1, prev: 2 };
+    pub(crate) const DOWN: Self = Self { next: u32::MAX - 1, prev: 2 };
 
     /// The links of a block between two others.
     #[inline]
@@ -63,27 +63,27 @@ fn to_prev(id: u32, prev: u32) -> u32 {
 
 /// Makes two blocks neighbours.
 #[inline]
-pub fn join(links: &mut [Links], left: u32, right: u32) {
+pub(super) fn join(links: &mut [Links], left: u32, right: u32) {
     links[right as usize].prev = to_prev(right, left);
     links[left as usize].next = to_next(left, right);
 }
 
 /// Removes a block from its ring.
 #[inline]
-pub fn unlink(links: &mut [Links], id: u32) {
+pub(super) fn unlink(links: &mut [Links], id: u32) {
     let own = links[id as usize];
     join(links, own.prev_of(id), own.next_of(id));
 }
 
 /// Whether all are `same`. Compares all at once, which is several times as fast as one by one.
 #[inline]
-pub fn are_all(links: &[Links], same: Links) -> bool {
+pub(super) fn are_all(links: &[Links], same: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.bits() ^ same.bits()) == 0
 }
 
 /// Returns the run that begins with a block of a list, of at most `most` blocks, at least of that one.
 #[inline]
-pub fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
+pub(crate) fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     let at = first as usize;
     let others = most.saturating_sub(1);
     let last = match links[at] {
@@ -128,7 +128,7 @@ fn lead(links: &[Links; PART], step: Links) -> bool {
 
 /// Appends `n` blocks from `first` on, in the order of their list, to `out`. Returns the block behind
 /// them.
-pub fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
+pub(super) fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
     out.reserve(n);
     let (mut next, mut left) = (first, n);
     while left >= BETWEEN_RUNS {
@@ -171,7 +171,7 @@ pub mod tests {
     use super::*;
 
     /// Links of blocks that stand in a ring in this order.
-    pub fn ring(order: &[u32]) -> Vec<Links> {
+    pub(crate) fn ring(order: &[u32]) -> Vec<Links> {
         let mut links = vec![Links::default(); order.len()];
         let behind = order.iter().cycle().skip(1);
         order.iter().zip(behind).for_each(|(&left, &right)| join(&mut links, left, right));

@@ -12,7 +12,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 
 /// A ring of blocks whose number is known.
 #[derive(Clone, Debug)]
-pub struct BlockList {
+pub(crate) struct BlockList {
     /// An id that is no block of the list.
     sentinel: u32,
     len: usize,

@@ -6,7 +6,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 
 /// Blocks that lie side by side in a list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ListSpan {
+pub(crate) struct ListSpan {
     pub front: u32,
     pub back: u32,
     pub len: usize,

@@ -6,7 +6,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 /// Both ends of a list to which blocks are added one after another. The first block that is added at
 /// the front stays the first of the list.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenEnds {
+pub(crate) struct OpenEnds {
     /// The last block that was added at the front, or the sentinel.
     pub(super) front: u32,
     /// The block with which `front` is to be joined; `None` if the list was empty. Then a block at

@@ -17,12 +17,12 @@ const MAX_THREADS: usize = 4;
 const MAX_LEN_IN_ORDER: usize = 1 << 21;
 
 /// Returns zeros to which a fresh pool writes in the order of its blocks, prefaulted if they are few.
-pub fn zeros_in_order<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
+pub(crate) fn zeros_in_order<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     if len > MAX_LEN_IN_ORDER { bytemuck::zeroed_vec(len) } else { zeros(len) }
 }
 
 /// Returns prefaulted zeros.
-pub fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
+pub(crate) fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     let mut zeros = bytemuck::zeroed_vec(len);
     if len <= MAX_LEN {
         touch(&mut zeros);

@@ -7,7 +7,7 @@ use crate::block::BlockId;
 
 /// Parts of a list of blocks, one after another, while what is known of those that follow is
 /// prefetched.
-pub struct PrefetchedParts<I> {
+pub(crate) struct PrefetchedParts<I> {
     parts: I,
     ahead: I,
 }

@@ -7,7 +7,7 @@ use super::records::Records;
 use crate::block::BlockId;
 
 /// Access to the records of the first blocks, so many, and to the links of all.
-pub struct RecordWriter<'a> {
+pub(crate) struct RecordWriter<'a> {
     usage: &'a mut [u32],
     links: &'a mut [Links],
     fingerprints: &'a [Fingerprint],

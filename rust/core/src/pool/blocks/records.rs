@@ -18,13 +18,13 @@ use crate::block::{BlockId, NULL_BLOCK};
 
 /// What changes most often of every block, item by item.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub(crate) struct Records {
     /// References and flags.
     pub usage: Vec<u32>,
     /// Of each block, and of each sentinel but the null block.
-    pub links: Vec<Links>,
+    pub(crate) links: Vec<Links>,
     /// The key that the block has or had last: an eviction needs no more of it.
-    pub fingerprints: Vec<Fingerprint>,
+    pub(crate) fingerprints: Vec<Fingerprint>,
 }
 
 impl Records {
@@ -266,12 +266,12 @@ impl Records {
 
 /// Which of some free blocks are cached and still to be taken.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken {
+pub(crate) struct Taken {
     pub num_cached: usize,
     /// A bit for each of them: whether it serves its own hash, has no other and is not pinned.
     pub plain: u64,
     /// Whether any of them is in the prefix trie.
-    pub is_any_in_trie: bool,
+    pub(crate) is_any_in_trie: bool,
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ pub enum Ids<'a> {
 
 /// A run of at least two ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdRun {
+pub(crate) struct IdRun {
     pub first: u32,
     pub last: u32,
 }
 
 impl IdRun {
     /// Length from which a run is handled as one.
-    pub const MIN_LEN: usize = 32;
+    pub(crate) const MIN_LEN: usize = 32;
 
     /// The run of the ids of an [`Ids::Run`].
     #[inline]

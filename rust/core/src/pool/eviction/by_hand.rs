@@ -19,16 +19,16 @@ pub(crate) struct ByHand {
 
 impl ByHand {
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.counted.is_empty()
     }
 
-    pub fn is_loose(&self, block: BlockId) -> bool {
+    pub(crate) fn is_loose(&self, block: BlockId) -> bool {
         self.loose.contains(&block)
     }
 
     /// References to a block where they are not those that the pool has.
-    pub fn count(&self, block: BlockId) -> Option<u32> {
+    pub(crate) fn count(&self, block: BlockId) -> Option<u32> {
         match self.counted.get(&block) {
             Some(&count) => Some(count),
             None => self.is_loose(block).then_some(0),
@@ -36,7 +36,7 @@ impl ByHand {
     }
 
     /// Refuses blocks that are being moved by hand.
-    pub fn check_has_none(&self, mut ids: impl Iterator<Item = BlockId>) -> Result<()> {
+    pub(crate) fn check_has_none(&self, mut ids: impl Iterator<Item = BlockId>) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -54,12 +54,12 @@ impl ByHand {
     }
 
     /// Refuses to go on while a queued block has references.
-    pub fn check_none_counted(&self) -> Result<()> {
+    pub(crate) fn check_none_counted(&self) -> Result<()> {
         self.check_has_none(self.counted.keys().copied())
     }
 
     /// Sets a reference count and nothing else: the block stays in its queue or out of it.
-    pub fn set_ref_count(&mut self, blocks: &mut Blocks, block: BlockId, count: u32) {
+    pub(crate) fn set_ref_count(&mut self, blocks: &mut Blocks, block: BlockId, count: u32) {
         match (blocks.ref_count(block) == 0, count) {
             (true, 0) => _ = self.counted.remove(&block),
             (true, _) => _ = self.counted.insert(block, count),
@@ -76,7 +76,12 @@ impl ByHand {
 
     /// Takes a free block out of its queue. References that it got by hand stay; without any it is
     /// loose.
-    pub fn take_out(&mut self, eviction: &mut Eviction, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn take_out(
+        &mut self,
+        eviction: &mut Eviction,
+        blocks: &mut Blocks,
+        block: BlockId,
+    ) {
         eviction.take_out(blocks, block);
         let counted = self.counted.remove(&block);
         if counted.is_none() {
@@ -87,7 +92,7 @@ impl ByHand {
 
     /// Puts loose blocks at an end of the free queue, in their order. An error, which changes
     /// nothing, says which block is not loose or was given twice.
-    pub fn put_back(
+    pub(crate) fn put_back(
         &mut self,
         eviction: &mut Eviction,
         blocks: &mut Blocks,

@@ -41,7 +41,11 @@ pub(crate) type Find<'a> = &'a dyn Fn(&Blocks, &CacheKey) -> Option<BlockId>;
 impl Eviction {
     /// The order of a fresh pool, all of whose blocks are free. With `adaptive`, `blocks` has
     /// [`Adaptive::NUM_SENTINELS`] further lists.
-    pub fn new(blocks: &mut Blocks, order: RecycleOrder, adaptive: Option<AdaptiveConfig>) -> Self {
+    pub(crate) fn new(
+        blocks: &mut Blocks,
+        order: RecycleOrder,
+        adaptive: Option<AdaptiveConfig>,
+    ) -> Self {
         let queue = Queue::new(blocks, order);
         match adaptive {
             None => Self::Queue(queue),
@@ -49,28 +53,28 @@ impl Eviction {
         }
     }
 
-    pub fn adaptive(&self) -> Option<&Adaptive> {
+    pub(crate) fn adaptive(&self) -> Option<&Adaptive> {
         match self {
             Self::Queue(_) => None,
             Self::Adaptive(adaptive) => Some(adaptive),
         }
     }
 
-    pub fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
+    pub(crate) fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
         match self {
             Self::Queue(_) => None,
             Self::Adaptive(adaptive) => Some(adaptive),
         }
     }
 
-    pub fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &Queue {
         match self {
             Self::Queue(queue) => queue,
             Self::Adaptive(adaptive) => adaptive.queue(),
         }
     }
 
-    pub fn queue_mut(&mut self) -> &mut Queue {
+    pub(crate) fn queue_mut(&mut self) -> &mut Queue {
         match self {
             Self::Queue(queue) => queue,
             Self::Adaptive(adaptive) => adaptive.queue_mut(),
@@ -79,7 +83,7 @@ impl Eviction {
 
     /// Number of free blocks.
     #[inline]
-    pub fn num_free(&self) -> usize {
+    pub(crate) fn num_free(&self) -> usize {
         match self {
             Self::Queue(queue) => queue.len(),
             Self::Adaptive(adaptive) => adaptive.queue().len() + adaptive.num_blocks(),
@@ -88,14 +92,19 @@ impl Eviction {
 
     /// Full blocks have become cached.
     #[inline]
-    pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
+    pub(crate) fn cached(
+        &mut self,
+        blocks: &mut Blocks,
+        batch: &FullBlocks<'_>,
+        hints: EvictionHints,
+    ) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.cached(blocks, batch, hints);
         }
     }
 
     /// A block has become cached by itself, under a key of whose prompt nothing is known.
-    pub fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, key: &CacheKey) {
+    pub(crate) fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, key: &CacheKey) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.cached_alone(blocks, block, key.group);
         }
@@ -103,7 +112,7 @@ impl Eviction {
 
     /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
     #[inline]
-    pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+    pub(crate) fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         match self {
             Self::Queue(queue) => queue.hit(blocks, ids),
             Self::Adaptive(adaptive) => adaptive.hit(blocks, ids),
@@ -113,7 +122,7 @@ impl Eviction {
     /// Drops a reference to each block. Of those that lose their last one, equal ones are evicted in
     /// the order given. Null blocks are passed over.
     #[inline]
-    pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+    pub(crate) fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         match self {
             Self::Queue(queue) => queue.release(blocks, ids),
             Self::Adaptive(adaptive) => adaptive.release(blocks, ids.iter().copied()),
@@ -122,7 +131,7 @@ impl Eviction {
 
     /// Does what [`Self::release`] does, the last block first.
     #[inline]
-    pub fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+    pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         match self {
             Self::Queue(queue) => queue.release_table(blocks, table),
             Self::Adaptive(adaptive) => adaptive.release(blocks, table.iter().rev().copied()),
@@ -130,7 +139,7 @@ impl Eviction {
     }
 
     /// A block lost its keys. A free one goes to the free queue.
-    pub fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         match self {
             Self::Queue(queue) => queue.uncached(blocks, block),
             Self::Adaptive(adaptive) => adaptive.uncached(blocks, block),
@@ -138,7 +147,7 @@ impl Eviction {
     }
 
     /// The keys of a block have gone to another.
-    pub fn moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
+    pub(crate) fn moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.moved(blocks, from, to);
         }
@@ -147,7 +156,7 @@ impl Eviction {
 
     /// The content of a cached block was computed again, in a block that is in use.
     #[inline]
-    pub fn replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
+    pub(crate) fn replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.replaced(blocks, old, new);
         }
@@ -156,7 +165,13 @@ impl Eviction {
     /// Takes the `n` free blocks that are allocated next to the end of `out`. The caller has checked
     /// that there are so many.
     #[inline]
-    pub fn evict(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>, out: &mut Vec<BlockId>) {
+    pub(crate) fn evict(
+        &mut self,
+        blocks: &mut Blocks,
+        n: usize,
+        find: Find<'_>,
+        out: &mut Vec<BlockId>,
+    ) {
         match self {
             Self::Queue(queue) => queue.evict(blocks, n, out),
             Self::Adaptive(adaptive) => adaptive.evict(blocks, n, find, out),
@@ -164,7 +179,7 @@ impl Eviction {
     }
 
     /// Puts every free block into the free queue, since the cache is about to be emptied.
-    pub fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
+    pub(crate) fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
         let queue = self.queue_mut();
         queue.demote(blocks, queue.pinned.len());
         if let Self::Adaptive(adaptive) = self {
@@ -173,20 +188,20 @@ impl Eviction {
     }
 
     /// Takes a free block out of the list that it is in.
-    pub fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
         if !self.adaptive_mut().is_some_and(|adaptive| adaptive.remove(blocks, block)) {
             self.queue_mut().unlink(blocks, ListSpan::of(block));
         }
     }
 
     /// Says what is wrong with what the policy knows of blocks.
-    pub fn check(&self, blocks: &Blocks) -> Result<(), String> {
+    pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
         self.adaptive().map_or(Ok(()), |adaptive| adaptive.check(blocks))
     }
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second
     /// chance.
-    pub fn order(&self, blocks: &Blocks) -> Vec<BlockId> {
+    pub(crate) fn order(&self, blocks: &Blocks) -> Vec<BlockId> {
         let queue = self.queue();
         let ranked = self.adaptive().map(|adaptive| adaptive.eviction_order(blocks));
         let ranked = ranked.unwrap_or_default();

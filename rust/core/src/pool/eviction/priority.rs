@@ -21,7 +21,7 @@ impl RetentionPriority {
     /// The priority of blocks for which no request asks for another.
     pub const DEFAULT_PRIORITY: u8 = 50;
     /// The highest.
-    pub const MAX_PRIORITY: u8 = 100;
+    pub(crate) const MAX_PRIORITY: u8 = 100;
 
     /// A priority from 0 to 100, and the seconds after a block's last use until it counts as 50
     /// again; `None` for no end.
@@ -52,7 +52,7 @@ impl RetentionPriority {
     }
 
     /// Whether it is the default priority.
-    pub fn is_default(self) -> bool {
+    pub(crate) fn is_default(self) -> bool {
         self.priority == Self::DEFAULT_PRIORITY
     }
 
@@ -119,10 +119,10 @@ pub(super) struct PriorityLists {
 const LOW: u128 = (1 << RetentionPriority::DEFAULT_PRIORITY) - 1;
 
 impl PriorityLists {
-    pub const NUM_LISTS: usize = RetentionPriority::MAX_PRIORITY as usize + 1;
+    pub(super) const NUM_LISTS: usize = RetentionPriority::MAX_PRIORITY as usize + 1;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
-    pub fn new(blocks: &mut Blocks, first_sentinel: u32, max_high: usize) -> Self {
+    pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, max_high: usize) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
         Self {
             priorities: Vec::new(),
@@ -137,12 +137,12 @@ impl PriorityLists {
     }
 
     /// Number of listed blocks.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.num_low + self.num_high
     }
 
     /// Number of listed blocks above the default priority.
-    pub fn num_high(&self) -> usize {
+    pub(super) fn num_high(&self) -> usize {
         self.num_high
     }
 
@@ -151,7 +151,7 @@ impl PriorityLists {
     }
 
     /// The priority that a block had last.
-    pub fn of(&self, block: BlockId) -> EffectivePriority {
+    pub(super) fn of(&self, block: BlockId) -> EffectivePriority {
         let block = block as usize;
         EffectivePriority {
             priority: self
@@ -164,7 +164,7 @@ impl PriorityLists {
     }
 
     /// Sets the priority of one of `num_blocks` blocks, which is not listed.
-    pub fn set(&mut self, num_blocks: usize, block: BlockId, priority: EffectivePriority) {
+    pub(super) fn set(&mut self, num_blocks: usize, block: BlockId, priority: EffectivePriority) {
         if self.priorities.is_empty() {
             self.priorities = vec![RetentionPriority::DEFAULT_PRIORITY; num_blocks];
         }
@@ -178,7 +178,7 @@ impl PriorityLists {
     }
 
     /// Puts a block at the end of the list of its priority.
-    pub fn push(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(super) fn push(&mut self, blocks: &mut Blocks, block: BlockId) {
         let of_block = self.of(block);
         blocks.push_to_ring(self.sentinel(of_block.priority), block);
         self.filled |= 1 << of_block.priority;
@@ -189,7 +189,7 @@ impl PriorityLists {
     }
 
     /// Takes a block out of the list of its priority.
-    pub fn remove(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(super) fn remove(&mut self, blocks: &mut Blocks, block: BlockId) {
         let of_block = self.of(block);
         blocks.unlink(block);
         *self.counter(of_block) -= 1;
@@ -206,17 +206,17 @@ impl PriorityLists {
     }
 
     /// Whether any listed block is below the default priority.
-    pub fn has_low(&self) -> bool {
+    pub(super) fn has_low(&self) -> bool {
         self.num_low > 0
     }
 
     /// The block that is evicted first of those below the default priority.
-    pub fn first_low(&self, blocks: &Blocks) -> Option<BlockId> {
+    pub(super) fn first_low(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_of(blocks, self.filled & LOW)
     }
 
     /// The block that is evicted first of those above the default priority.
-    pub fn first_high(&self, blocks: &Blocks) -> Option<BlockId> {
+    pub(super) fn first_high(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_of(blocks, self.filled & !LOW)
     }
 
@@ -227,22 +227,22 @@ impl PriorityLists {
 
     /// Returns a block beyond the protected share: of the lowest priority above the default, the
     /// one that was listed first.
-    pub fn excess(&self, blocks: &Blocks) -> Option<BlockId> {
+    pub(super) fn excess(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_high(blocks).filter(|_| self.num_high > self.max_high)
     }
 
     /// A listed block whose priority has ended.
-    pub fn ended(&self, now: u64) -> Option<BlockId> {
+    pub(super) fn ended(&self, now: u64) -> Option<BlockId> {
         self.ends.first().filter(|&&(until, _)| until <= now).map(|&(_, block)| block)
     }
 
     /// Every listed block, the lowest priority first.
-    pub fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+    pub(super) fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| blocks.ring(self.first_sentinel + list))
     }
 
     /// Says what is wrong with the lists at a time.
-    pub fn check(&self, blocks: &Blocks, now: u64) -> std::result::Result<(), String> {
+    pub(super) fn check(&self, blocks: &Blocks, now: u64) -> std::result::Result<(), String> {
         let mut counts = [0, 0];
         let mut ends = BTreeSet::new();
         for priority in 0..Self::NUM_LISTS as u8 {

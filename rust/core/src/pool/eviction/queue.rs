@@ -40,19 +40,19 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// The queue of a fresh pool, all of whose blocks are free.
-    pub fn new(blocks: &mut Blocks, order: RecycleOrder) -> Self {
+    pub(crate) fn new(blocks: &mut Blocks, order: RecycleOrder) -> Self {
         let free = BlockList::of_all(blocks);
         let pinned = BlockList::new(blocks, blocks.len() as u32);
         Self { free, pinned, order }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.free.len() + self.pinned.len()
     }
 
     /// Takes `n` blocks from the front of the queue to the end of `out`. The caller has checked that
     /// so many are free.
-    pub fn evict(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
+    pub(crate) fn evict(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
         if n > self.free.len() {
             self.demote(blocks, n - self.free.len());
         }
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Moves the `n` oldest pinned blocks to the end of the queue. They stay cached.
-    pub fn demote(&mut self, blocks: &mut Blocks, n: usize) {
+    pub(crate) fn demote(&mut self, blocks: &mut Blocks, n: usize) {
         let mut demoted = Vec::with_capacity(n);
         self.pinned.take_front(blocks, n.min(self.pinned.len()), &mut demoted);
         for block in demoted {
@@ -71,7 +71,7 @@ impl Queue {
 
     /// Adds a reference to each block; a free one leaves the queue. Null blocks are passed over.
     #[inline(never)]
-    pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+    pub(crate) fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         let mut run = ListSpan::default();
         if ids.len() < IdRun::MIN_LEN {
             run = self.hit_each(blocks, ids, run);
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     /// Takes blocks that stand side by side out of the list that they are in.
-    pub fn unlink(&mut self, blocks: &mut Blocks, run: ListSpan) {
+    pub(crate) fn unlink(&mut self, blocks: &mut Blocks, run: ListSpan) {
         let list = match run.first().is_some_and(|block| blocks.is_pinned(block)) {
             true => &mut self.pinned,
             false => &mut self.free,
@@ -131,14 +131,14 @@ impl Queue {
     /// Drops a reference to each block. Those that lose their last one become free, in the order
     /// given: the first is allocated first.
     #[inline(never)]
-    pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+    pub(crate) fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         let mut ends = self.free.open(blocks);
         self.release_to(blocks, ids, &mut ends);
         self.free.close(blocks, &ends);
     }
 
     /// Does what [`Self::release`] does, the last block first.
-    pub fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+    pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         let mut reversed = [NULL_BLOCK; READ_AT_ONCE];
         let mut ends = self.free.open(blocks);
         let mut parts = PrefetchedParts::new(blocks, table.rchunks(READ_AT_ONCE));
@@ -183,7 +183,11 @@ impl Queue {
 
     /// Drops a reference to each block and puts those that lose their last one at the end of the
     /// queue, cached or not (vLLM's `unpin_blocks`).
-    pub fn release_to_back(&mut self, blocks: &mut Blocks, ids: impl IntoIterator<Item = BlockId>) {
+    pub(crate) fn release_to_back(
+        &mut self,
+        blocks: &mut Blocks,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) {
         for block in ids {
             if blocks.remove_reference(block) != Released::InUse {
                 blocks.set_pinned(block, false);
@@ -193,7 +197,7 @@ impl Queue {
     }
 
     /// A block that lost its keys has no place in the pinned tier.
-    pub fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         if blocks.is_pinned(block) {
             blocks.set_pinned(block, false);
             if blocks.ref_count(block) == 0 {
@@ -204,14 +208,14 @@ impl Queue {
     }
 
     /// Puts a free block into the queue.
-    pub fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
         let mut ends = self.free.open(blocks);
         self.push(blocks, block, &mut ends);
         self.free.close(blocks, &ends);
     }
 
     /// Puts blocks without references at an end of the queue, in their order.
-    pub fn enqueue_at(&mut self, blocks: &mut Blocks, ids: &[BlockId], end: QueueEnd) {
+    pub(crate) fn enqueue_at(&mut self, blocks: &mut Blocks, ids: &[BlockId], end: QueueEnd) {
         let mut ends = self.free.open(blocks);
         for &block in ids {
             blocks.set_pinned(block, false);

@@ -9,7 +9,7 @@ use crate::pool::blocks::{Blocks, NO_SEGMENT, SegmentId};
 
 impl PrefixIndex {
     /// The length, in hashes, from which prefixes enter the trie at all.
-    pub const MIN_TRIE_HASHES: usize = PrefixTrie::MIN_HASHES;
+    pub(crate) const MIN_TRIE_HASHES: usize = PrefixTrie::MIN_HASHES;
 
     /// Returns the length, in hashes, from which prefixes enter the trie now.
     pub(crate) fn min_trie_hashes(&self) -> usize {

@@ -16,11 +16,11 @@ pub(super) struct PlannedTable<'a> {
     /// The table now.
     pub state: &'a GroupState,
     /// Blocks for drafts at the end of a table with slots.
-    pub num_speculative: usize,
+    pub(crate) num_speculative: usize,
     /// Leading positions that are released first, except those that are kept.
-    pub num_skipped: usize,
+    pub(crate) num_skipped: usize,
     /// Positions of blocks for drafts that move to the end.
-    pub moved: Range<usize>,
+    pub(crate) moved: Range<usize>,
 }
 
 impl PlannedTable<'_> {

@@ -16,17 +16,17 @@ use crate::request::{GroupBlocks, GroupState, RequestId};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TableRecord {
     /// Whether slots were allocated, so that the table ends with blocks for drafts.
-    pub is_allocated: bool,
+    pub(crate) is_allocated: bool,
     /// The position of the state of the step before.
-    pub last_state: Option<usize>,
+    pub(crate) last_state: Option<usize>,
     /// Leading positions that were released.
     pub num_released: usize,
     /// The state inside the running chunk.
     pub checkpoint: Option<Checkpoint>,
     /// The shared block that the next step writes to.
-    pub shared_tail: Option<SharedTail>,
+    pub(crate) shared_tail: Option<SharedTail>,
     /// The block inside which the request cached the end of its prompt, and the tokens up to there.
-    pub producer_tail: Option<(BlockId, usize)>,
+    pub(crate) producer_tail: Option<(BlockId, usize)>,
 }
 
 /// The records of all requests; a request without one has an empty record.
@@ -111,7 +111,7 @@ pub(crate) struct TableShape {
     /// Tokens per block.
     pub block_size: usize,
     /// Blocks that drafts write to, at the end of a table with slots.
-    pub num_speculative_blocks: usize,
+    pub(crate) num_speculative_blocks: usize,
 }
 
 impl TableShape {

@@ -4,6 +4,7 @@
 use bytemuck::Zeroable;
 
 use crate::pool::eviction::adaptive::nearness::Nearness;
+use crate::pool::eviction::adaptive::tuning::Tuning;
 use crate::pool::eviction::adaptive::value::ValueLevel;
 
 /// What is known of a block when it becomes cached.
@@ -31,29 +32,33 @@ pub(super) enum Place {
 }
 
 pub(super) mod bit {
-    pub const USES: u32 = 0xf;
-    pub const VALUE_SHIFT: u32 = 4;
-    pub const VALUE: u32 = 0x7 << VALUE_SHIFT;
-    /// Values below those that tails are protected for have one of these.
-    pub const LOW_VALUE: u32 = 0x6 << VALUE_SHIFT;
-    pub const TAIL: u32 = 1 << 7;
-    pub const SAMPLEABLE_SHIFT: u32 = 8;
-    pub const SAMPLEABLE: u32 = 1 << SAMPLEABLE_SHIFT;
-    pub const RANKED: u32 = 1 << 9;
-    pub const PROTECTED: u32 = 1 << 10;
-    pub const SAMPLED: u32 = 1 << 11;
-    pub const HAS_PRIORITY: u32 = 1 << 12;
-    pub const PRIORITY_LIST: u32 = 1 << 13;
-    pub const RESUMED: u32 = 1 << 14;
-    pub const LASTING: u32 = 1 << 15;
+    use super::Tuning;
+
+    pub(crate) const USES: u32 = 0xf;
+    pub(crate) const VALUE_SHIFT: u32 = 4;
+    pub(crate) const VALUE: u32 = 0x7 << VALUE_SHIFT;
+    /// Values below [`Tuning::LOWEST_PROTECTED_VALUE`] have one of these.
+    pub(crate) const LOW_VALUE: u32 =
+        VALUE & !((Tuning::LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
+    const _: () = assert!((Tuning::LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
+    pub(crate) const TAIL: u32 = 1 << 7;
+    pub(crate) const SAMPLEABLE_SHIFT: u32 = 8;
+    pub(crate) const SAMPLEABLE: u32 = 1 << SAMPLEABLE_SHIFT;
+    pub(crate) const RANKED: u32 = 1 << 9;
+    pub(crate) const PROTECTED: u32 = 1 << 10;
+    pub(crate) const SAMPLED: u32 = 1 << 11;
+    pub(crate) const HAS_PRIORITY: u32 = 1 << 12;
+    pub(crate) const PRIORITY_LIST: u32 = 1 << 13;
+    pub(crate) const RESUMED: u32 = 1 << 14;
+    pub(crate) const LASTING: u32 = 1 << 15;
     /// What earns a tail a second chance.
-    pub const SECOND_CHANCE: u32 = RESUMED | LASTING;
-    pub const NEARNESS_SHIFT: u32 = 16;
-    pub const EPOCH_SHIFT: u32 = 18;
-    pub const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
-    pub const PLACE: u32 = RANKED | PROTECTED | PRIORITY_LIST;
+    pub(crate) const SECOND_CHANCE: u32 = RESUMED | LASTING;
+    pub(crate) const NEARNESS_SHIFT: u32 = 16;
+    pub(crate) const EPOCH_SHIFT: u32 = 18;
+    pub(crate) const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
+    pub(crate) const PLACE: u32 = RANKED | PROTECTED | PRIORITY_LIST;
     /// What decides in which list a free block is.
-    pub const LIST_KEY: u32 = USES | VALUE | TAIL | HAS_PRIORITY;
+    pub(crate) const LIST_KEY: u32 = USES | VALUE | TAIL | HAS_PRIORITY;
 }
 
 /// What is known of one block.
@@ -63,7 +68,7 @@ pub(super) struct BlockMeta(pub u32);
 
 impl BlockMeta {
     /// A block that becomes cached is used for the first time.
-    pub fn first(class: BlockClass) -> Self {
+    pub(super) fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL)
             | flag(class.is_sampleable, bit::SAMPLEABLE)
@@ -71,21 +76,21 @@ impl BlockMeta {
         Self(1 | (class.value.halvings() as u32) << bit::VALUE_SHIFT | flags)
     }
 
-    pub fn list_key(self) -> ListKey {
+    pub(super) fn list_key(self) -> ListKey {
         ListKey(self.0 & bit::LIST_KEY)
     }
 
-    pub fn is_sampled(self) -> bool {
+    pub(super) fn is_sampled(self) -> bool {
         self.0 & bit::SAMPLED != 0
     }
 
-    pub fn has_priority(self) -> bool {
+    pub(super) fn has_priority(self) -> bool {
         self.0 & bit::HAS_PRIORITY != 0
     }
 
     /// Returns 1 if the shadow caches may sample the block, else 0.
     #[inline]
-    pub fn num_sampleable(self) -> usize {
+    pub(super) fn num_sampleable(self) -> usize {
         (self.0 >> bit::SAMPLEABLE_SHIFT) as usize & 1
     }
 
@@ -94,14 +99,14 @@ impl BlockMeta {
     /// or its value lasts. Where no request resumed although the prefix was used, longer prompts go
     /// on from there, and hits end elsewhere.
     #[inline]
-    pub fn has_second_chance(self) -> bool {
+    pub(super) fn has_second_chance(self) -> bool {
         self.list_key().is_protectable() && self.0 & bit::SECOND_CHANCE != 0
     }
 
     /// Returns bits for which neither this block has a second chance nor any other block with the
     /// same ones.
     #[inline]
-    pub fn bits_against_second_chance(self) -> Option<u32> {
+    pub(super) fn bits_against_second_chance(self) -> Option<u32> {
         match self.0 {
             meta if meta & bit::TAIL == 0 => Some(bit::TAIL),
             meta if meta & bit::SECOND_CHANCE == 0 => Some(bit::SECOND_CHANCE),
@@ -111,16 +116,16 @@ impl BlockMeta {
     }
 
     /// How near the end of its prompt a full block lies.
-    pub fn nearness(self) -> Nearness {
+    pub(super) fn nearness(self) -> Nearness {
         Nearness::from_bits(self.0 >> bit::NEARNESS_SHIFT)
     }
 
     /// The epoch in which the block became free last.
-    pub fn epoch(self) -> Epoch {
+    pub(super) fn epoch(self) -> Epoch {
         Epoch(self.0 >> bit::EPOCH_SHIFT)
     }
 
-    pub fn place(self) -> Place {
+    pub(super) fn place(self) -> Place {
         if self.0 & bit::RANKED != 0 {
             Place::Ranked
         } else if self.0 & bit::PROTECTED != 0 {
@@ -138,7 +143,7 @@ impl BlockMeta {
     /// A hit uses the block once more. A tail that serves a hit has the value of the full blocks
     /// that it goes with.
     #[inline]
-    pub fn hit(self) -> Self {
+    pub(super) fn hit(self) -> Self {
         let next = self.0.wrapping_add(1);
         let uses = if next & bit::USES == 0 { self.0 } else { next };
         Self(uses & !bit::VALUE | bit::RESUMED)
@@ -146,55 +151,55 @@ impl BlockMeta {
 
     /// The block leaves the place where it is.
     #[inline]
-    pub fn removed(self) -> Self {
+    pub(super) fn removed(self) -> Self {
         Self(self.0 & !bit::PLACE)
     }
 
     /// The block enters a list that [`TargetList::accepts`] it.
     #[inline]
-    pub fn entered(self, list: TargetList) -> Self {
+    pub(super) fn entered(self, list: TargetList) -> Self {
         Self(self.0 & !(bit::PLACE | bit::EPOCH) | list.place)
     }
 
     /// The block enters the list of its priority.
-    pub fn entered_priority_list(self, epoch: Epoch) -> Self {
+    pub(super) fn entered_priority_list(self, epoch: Epoch) -> Self {
         Self(self.0 & !(bit::PLACE | bit::EPOCH) | bit::PRIORITY_LIST | epoch.bits())
     }
 
     /// The block joins the protected tails.
-    pub fn protected(self) -> Self {
+    pub(super) fn protected(self) -> Self {
         Self(self.0 & !bit::PLACE | bit::PROTECTED)
     }
 
-    pub fn with_value(self, value: ValueLevel) -> Self {
+    pub(super) fn with_value(self, value: ValueLevel) -> Self {
         Self(self.0 & !bit::VALUE | (value.halvings() as u32) << bit::VALUE_SHIFT)
     }
 
     /// The block has been used at least as often as another.
     #[inline]
-    pub fn with_uses_of(self, other: Self) -> Self {
+    pub(super) fn with_uses_of(self, other: Self) -> Self {
         let uses = (self.0 & bit::USES).max(other.0 & bit::USES);
         Self(self.0 & !bit::USES | uses)
     }
 
     /// A sequence ends at a tail, which has been used as often as a block of its prefix.
     #[inline]
-    pub fn end_of_sequence(self, prefix: Self) -> Self {
+    pub(super) fn end_of_sequence(self, prefix: Self) -> Self {
         Self(self.with_uses_of(prefix).0 & !bit::VALUE)
     }
 
     /// A full block that has just become cached lies near the end of its prompt.
     #[inline]
-    pub fn with_nearness(self, nearness: Nearness) -> Self {
+    pub(super) fn with_nearness(self, nearness: Nearness) -> Self {
         Self(self.0 | nearness.bits() << bit::NEARNESS_SHIFT)
     }
 
     /// The block had its second chance, and gets another only if a request resumes there again.
-    pub fn used_second_chance(self) -> Self {
+    pub(super) fn used_second_chance(self) -> Self {
         Self(self.0 & !bit::RESUMED)
     }
 
-    pub fn with_priority(self, has_priority: bool) -> Self {
+    pub(super) fn with_priority(self, has_priority: bool) -> Self {
         match has_priority {
             true => Self(self.0 | bit::HAS_PRIORITY),
             false => Self(self.0 & !bit::HAS_PRIORITY),
@@ -210,17 +215,17 @@ impl Epoch {
     const MASK: u32 = bit::EPOCH >> bit::EPOCH_SHIFT;
 
     /// The `n`-th.
-    pub fn new(n: usize) -> Self {
+    pub(super) fn new(n: usize) -> Self {
         Self(n as u32 & Self::MASK)
     }
 
     /// Returns how many epochs have ended since an earlier one.
-    pub fn age(self, earlier: Self) -> usize {
+    pub(super) fn age(self, earlier: Self) -> usize {
         (self.0.wrapping_sub(earlier.0) & Self::MASK) as usize
     }
 
     /// Returns the epoch that ended so many before this one.
-    pub fn before(self, age: usize) -> Self {
+    pub(super) fn before(self, age: usize) -> Self {
         Self::new((self.0 as usize).wrapping_sub(age))
     }
 
@@ -235,7 +240,7 @@ pub(super) struct ListKey(u32);
 
 impl ListKey {
     /// The frequency class.
-    pub fn class(self) -> usize {
+    pub(super) fn class(self) -> usize {
         match self.0 & bit::USES {
             0 | 1 => 0,
             2 | 3 => 1,
@@ -244,19 +249,19 @@ impl ListKey {
         }
     }
 
-    pub fn value(self) -> ValueLevel {
+    pub(super) fn value(self) -> ValueLevel {
         ValueLevel::new(((self.0 & bit::VALUE) >> bit::VALUE_SHIFT) as usize)
     }
 
     /// Whether the block is a tail that is not worth protection.
-    pub fn is_tail_of_low_value(self) -> bool {
+    pub(super) fn is_tail_of_low_value(self) -> bool {
         self.0 & bit::TAIL != 0 && self.0 & bit::LOW_VALUE != 0
     }
 
     /// Whether the block is a tail that is protected while its request runs: see
-    /// [`ValueLevel::is_worth_protecting`].
+    /// [`Tuning::LOWEST_PROTECTED_VALUE`].
     #[inline]
-    pub fn is_protectable(self) -> bool {
+    pub(super) fn is_protectable(self) -> bool {
         self.0 & (bit::TAIL | bit::LOW_VALUE) == bit::TAIL
     }
 }
@@ -273,22 +278,22 @@ pub(super) struct TargetList {
 
 impl TargetList {
     /// A list that accepts no block.
-    pub const NONE: Self = Self { mask: 0, key: u32::MAX, place: 0 };
+    pub(super) const NONE: Self = Self { mask: 0, key: u32::MAX, place: 0 };
 
     /// The list of a key and an epoch. Tails enter it together with full blocks unless
     /// `are_tails_apart`, since some of them may have to be protected.
-    pub fn new(key: ListKey, epoch: Epoch, are_tails_apart: bool) -> Self {
+    pub(super) fn new(key: ListKey, epoch: Epoch, are_tails_apart: bool) -> Self {
         let mask = if are_tails_apart { bit::LIST_KEY } else { bit::LIST_KEY & !bit::TAIL };
         Self { mask, key: key.0 & mask, place: bit::RANKED | epoch.bits() }
     }
 
     #[inline]
-    pub fn accepts(self, meta: BlockMeta) -> bool {
+    pub(super) fn accepts(self, meta: BlockMeta) -> bool {
         meta.0 & self.mask == self.key
     }
 
     /// The frequency class of the list.
-    pub fn class(self) -> usize {
+    pub(super) fn class(self) -> usize {
         ListKey(self.key).class()
     }
 }

@@ -25,19 +25,19 @@ impl Index<BlockId> for BlockMetas {
 }
 
 impl BlockMetas {
-    pub fn new(num_blocks: usize) -> Self {
+    pub(super) fn new(num_blocks: usize) -> Self {
         Self { metas: prefault::zeros(num_blocks), sampled: Sampled::new(num_blocks) }
     }
 
     /// The metadata of every block, for loops. Whether a block is sampled must not be changed.
     #[inline]
-    pub fn all_mut(&mut self) -> &mut [BlockMeta] {
+    pub(super) fn all_mut(&mut self) -> &mut [BlockMeta] {
         &mut self.metas
     }
 
     /// Changes the metadata of a block, but not whether it is sampled. Returns what it was.
     #[inline]
-    pub fn update(
+    pub(super) fn update(
         &mut self,
         block: BlockId,
         change: impl FnOnce(BlockMeta) -> BlockMeta,
@@ -50,7 +50,7 @@ impl BlockMetas {
 
     /// Lets a block enter a list if the list accepts it. Returns what its metadata was then.
     #[inline]
-    pub fn enter(&mut self, block: BlockId, list: TargetList) -> Option<BlockMeta> {
+    pub(super) fn enter(&mut self, block: BlockId, list: TargetList) -> Option<BlockMeta> {
         let meta = &mut self.metas[block as usize];
         let was = *meta;
         list.accepts(was).then(|| {
@@ -60,7 +60,7 @@ impl BlockMetas {
     }
 
     /// Blocks become cached. Null blocks are passed over. Returns how many others there are.
-    pub fn start_each(&mut self, ids: &[BlockId], first: BlockMeta) -> usize {
+    pub(super) fn start_each(&mut self, ids: &[BlockId], first: BlockMeta) -> usize {
         let Self { metas, sampled } = self;
         let cached = ids.iter().filter(|&&block| block != NULL_BLOCK);
         let start = |&block: &BlockId| {
@@ -76,7 +76,7 @@ impl BlockMetas {
 
     /// Blocks of a run become cached, unless one of them is in a place. Returns whether they do.
     #[inline]
-    pub fn start_run(&mut self, run: IdRun, first: BlockMeta) -> bool {
+    pub(super) fn start_run(&mut self, run: IdRun, first: BlockMeta) -> bool {
         let Some(metas) = run.slice_mut(&mut self.metas) else { return false };
         if metas.iter().fold(0, |any, meta| any | meta.0) & bit::PLACE != 0 {
             return false;
@@ -87,23 +87,23 @@ impl BlockMetas {
     }
 
     /// Copies all but the place.
-    pub fn copy(&mut self, from: BlockId, to: BlockId) {
+    pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
         self.start_each(&[to], self[from].removed());
     }
 
     /// A block that was not sampled is so from now on.
     #[inline]
-    pub fn add_to_sample(&mut self, block: BlockId) {
+    pub(super) fn add_to_sample(&mut self, block: BlockId) {
         self.metas[block as usize].0 |= bit::SAMPLED;
         self.sampled.toggle(block);
     }
 
-    pub fn sampled(&self) -> &Sampled {
+    pub(super) fn sampled(&self) -> &Sampled {
         &self.sampled
     }
 
     /// Says which block is wrongly in the set of sampled ones, or missing there.
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let is_wrong = |block: &BlockId| self[*block].is_sampled() != self.sampled.has(*block);
         match (0..self.metas.len() as u32).find(is_wrong) {
             Some(block) => Err(format!("block {block} is listed wrongly in the sample")),
@@ -117,20 +117,24 @@ impl BlockMetas {
 impl BlockMetas {
     /// A run whose blocks all enter a list.
     #[inline]
-    pub fn run_accepted(&mut self, run: IdRun, list: TargetList) -> Option<MetaRun<'_>> {
+    pub(super) fn run_accepted(&mut self, run: IdRun, list: TargetList) -> Option<MetaRun<'_>> {
         MetaRun::of(run.slice_mut(&mut self.metas)?, list.mask, list.key)
     }
 
     /// A run without priorities whose blocks are all in ranked lists, or all in no place.
     #[inline]
-    pub fn run_without_priority(&mut self, run: IdRun, are_ranked: bool) -> Option<MetaRun<'_>> {
+    pub(super) fn run_without_priority(
+        &mut self,
+        run: IdRun,
+        are_ranked: bool,
+    ) -> Option<MetaRun<'_>> {
         let place = if are_ranked { bit::RANKED } else { 0 };
         MetaRun::of(run.slice_mut(&mut self.metas)?, bit::PLACE | bit::HAS_PRIORITY, place)
     }
 
     /// A run of which no block has a second chance. None if there are few blocks.
     #[inline]
-    pub fn run_without_second_chance(&mut self, run: IdRun) -> Option<MetaRun<'_>> {
+    pub(super) fn run_without_second_chance(&mut self, run: IdRun) -> Option<MetaRun<'_>> {
         if run.len() < IdRun::MIN_LEN {
             return None;
         }
@@ -168,14 +172,14 @@ impl<'a> MetaRun<'a> {
 
     /// The blocks enter a list. Returns how many may be sampled.
     #[inline]
-    pub fn enter(&mut self, list: TargetList) -> usize {
+    pub(super) fn enter(&mut self, list: TargetList) -> usize {
         self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
         self.num_sampleable()
     }
 
     /// A hit uses the blocks, which leave their lists. Returns how many may be sampled.
     #[inline]
-    pub fn hit(&mut self) -> usize {
+    pub(super) fn hit(&mut self) -> usize {
         let fields = bit::USES | bit::VALUE | bit::PLACE | bit::RESUMED;
         self.change(fields, |meta| meta.hit().removed());
         self.num_sampleable()
@@ -183,7 +187,7 @@ impl<'a> MetaRun<'a> {
 
     /// The blocks leave their lists. Returns how many may be sampled.
     #[inline]
-    pub fn remove(&mut self) -> usize {
+    pub(super) fn remove(&mut self) -> usize {
         self.change(bit::PLACE, BlockMeta::removed);
         self.num_sampleable()
     }
@@ -217,6 +221,7 @@ mod tests {
     use crate::pool::eviction::adaptive::BlockClass;
     use crate::pool::eviction::adaptive::block_meta::{Epoch, Place};
     use crate::pool::eviction::adaptive::nearness::Nearness;
+    use crate::pool::eviction::adaptive::tuning::Tuning;
     use crate::pool::eviction::adaptive::value::ValueLevel;
 
     const BLOCK: BlockId = 3;
@@ -351,7 +356,7 @@ mod tests {
                 let class = BlockClass { value, is_tail, is_sampleable: true };
                 BlockMeta::first(class).list_key().is_protectable()
             };
-            let expected = (value.is_worth_protecting(), false);
+            let expected = (halvings <= Tuning::LOWEST_PROTECTED_VALUE, false);
             assert_eq!((is_protectable(true), is_protectable(false)), expected);
         }
     }

@@ -40,7 +40,7 @@ impl Adaptive {
     }
 
     /// A block has become cached by itself.
-    pub fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, group: GroupId) {
+    pub(crate) fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, group: GroupId) {
         self.start(blocks, &[block], self.class_of(group));
         self.prioritize_cached(blocks, &[block]);
         self.end_due_epochs(blocks);
@@ -118,7 +118,7 @@ impl Adaptive {
     }
 
     /// Moves what is known of a block to another, which got its keys.
-    pub fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
+    pub(crate) fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
         self.metas.copy(from, to);
         self.move_priority(blocks, from, to);
     }

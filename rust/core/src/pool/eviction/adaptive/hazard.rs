@@ -18,19 +18,19 @@ pub(super) struct HazardEstimate {
 }
 
 impl HazardEstimate {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { reused: NOTHING, exposed: NOTHING, free: NOTHING }
     }
 
     /// Blocks of a class become free.
     #[inline]
-    pub fn note_free(&mut self, class: usize, num: u32) {
+    pub(super) fn note_free(&mut self, class: usize, num: u32) {
         self.free[class][0] += num as f32;
     }
 
     /// Blocks of a class are used again at an age.
     #[inline]
-    pub fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
+    pub(super) fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
         self.free[class][age] -= num as f32;
         add_repeatedly(&mut self.reused[class][age], num);
         add_repeatedly(&mut self.exposed[class][age], num);
@@ -38,7 +38,7 @@ impl HazardEstimate {
 
     /// An epoch ends. Free blocks were exposed at their age, and are an epoch older from now on;
     /// those of the last age are forgotten.
-    pub fn end_epoch(&mut self) {
+    pub(super) fn end_epoch(&mut self) {
         for (exposed, free) in self.exposed.iter_mut().zip(&mut self.free) {
             exposed.iter_mut().zip(&*free).for_each(|(exposed, free)| *exposed += free);
             free.rotate_right(1);
@@ -49,20 +49,20 @@ impl HazardEstimate {
     }
 
     /// No block is free any more.
-    pub fn forget_free(&mut self) {
+    pub(super) fn forget_free(&mut self) {
         self.free = NOTHING;
     }
 
     /// Returns Gittins' index of each class and age: the best ratio of expected hits to expected
     /// time in the pool that keeping a block for any time offers.
-    pub fn indices(&self) -> Scores {
+    pub(super) fn indices(&self) -> Scores {
         let mut indices = NOTHING;
         self.update(&mut indices, true);
         indices
     }
 
     /// Brings the indices up to date, those of classes without observations only if `are_all`.
-    pub fn update(&self, indices: &mut Scores, are_all: bool) {
+    pub(super) fn update(&self, indices: &mut Scores, are_all: bool) {
         let average = self.average_hazards();
         let mut of_average = None;
         for (class, indices) in indices.iter_mut().enumerate() {

@@ -20,10 +20,10 @@ pub(super) struct RankedLists {
 }
 
 impl RankedLists {
-    pub const NUM_LISTS: usize = Tuning::CLASSES * Tuning::VALUE_LEVELS * AGES;
+    pub(super) const NUM_LISTS: usize = Tuning::CLASSES * Tuning::VALUE_LEVELS * AGES;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
-    pub fn new(blocks: &mut Blocks, first_sentinel: u32, scores: &Scores) -> Self {
+    pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, scores: &Scores) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
         Self { first_sentinel, epoch: 0, ranks: Ranks::new(&TUNING.value_shares, scores) }
     }
@@ -37,14 +37,14 @@ impl RankedLists {
     }
 
     /// Returns the sentinel of the list for blocks that become free now, to add some.
-    pub fn open(&mut self, class: usize, value: ValueLevel) -> u32 {
+    pub(super) fn open(&mut self, class: usize, value: ValueLevel) -> u32 {
         let list = Self::list(class, value, 0);
         self.ranks.fill(list);
         self.sentinel(list)
     }
 
     /// Adds a block to those that became free `age` epochs ago.
-    pub fn push_aged(
+    pub(super) fn push_aged(
         &mut self,
         blocks: &mut Blocks,
         class: usize,
@@ -57,12 +57,12 @@ impl RankedLists {
         self.ranks.fill(list);
     }
 
-    pub fn epoch(&self) -> Epoch {
+    pub(super) fn epoch(&self) -> Epoch {
         Epoch::new(self.epoch)
     }
 
     /// The sentinel of the list that is evicted first.
-    pub fn first(&mut self, blocks: &Blocks) -> Option<u32> {
+    pub(super) fn first(&mut self, blocks: &Blocks) -> Option<u32> {
         loop {
             let sentinel = self.sentinel(self.ranks.first()?);
             if blocks.first_of_ring(sentinel).is_some() {
@@ -74,7 +74,7 @@ impl RankedLists {
 
     /// An epoch ends. Every list becomes an epoch older, the oldest ones join the next, and the
     /// scores change.
-    pub fn end_epoch(&mut self, blocks: &mut Blocks, scores: &Scores) {
+    pub(super) fn end_epoch(&mut self, blocks: &mut Blocks, scores: &Scores) {
         for row in self.ranks.oldest() {
             let [oldest, next] = [1, 2].map(|n| self.sentinel(ListId { row, age: AGES - n }));
             blocks.prepend_ring(oldest, next);
@@ -85,7 +85,7 @@ impl RankedLists {
     }
 
     /// Returns every block in the order of eviction.
-    pub fn in_order(&self, blocks: &Blocks) -> Vec<BlockId> {
+    pub(super) fn in_order(&self, blocks: &Blocks) -> Vec<BlockId> {
         let (mut ranks, mut order) = (self.ranks.clone(), Vec::new());
         while let Some(list) = ranks.first() {
             order.extend(blocks.ring(self.sentinel(list)));
@@ -95,7 +95,7 @@ impl RankedLists {
     }
 
     /// Every block, list by list.
-    pub fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+    pub(super) fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| blocks.ring(self.first_sentinel + list))
     }
 }

@@ -115,7 +115,7 @@ struct EpochClock {
 
 impl Adaptive {
     /// Records that the lists need in [`Blocks`] beside those of the queue.
-    pub const NUM_SENTINELS: usize = RankedLists::NUM_LISTS + 1 + PriorityLists::NUM_LISTS;
+    pub(crate) const NUM_SENTINELS: usize = RankedLists::NUM_LISTS + 1 + PriorityLists::NUM_LISTS;
 
     /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
     /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.

@@ -8,11 +8,11 @@ pub struct Nearness(u8);
 
 impl Nearness {
     /// [`Self::REACH`] tokens or more.
-    pub const FAR: Self = Self(0);
+    pub(crate) const FAR: Self = Self(0);
     /// Number of steps, without [`Self::FAR`].
-    pub const NUM_STEPS: usize = Self::BOUNDS.len();
+    pub(crate) const NUM_STEPS: usize = Self::BOUNDS.len();
     /// Tokens before the end of a prompt from which on all is far.
-    pub const REACH: usize = Self::BOUNDS[0];
+    pub(crate) const REACH: usize = Self::BOUNDS[0];
     /// Fewer tokens than these lie between a block of each step and the end.
     const BOUNDS: [usize; Tuning::NEAR_END_STEPS] = TUNING.near_end_bounds;
 

@@ -48,25 +48,25 @@ pub(super) struct ListId {
 
 impl Ranks {
     /// Lists without blocks.
-    pub fn new(value_shares: &'static [f32], scores: &Scores) -> Self {
+    pub(super) fn new(value_shares: &'static [f32], scores: &Scores) -> Self {
         let rows = vec![Row::EMPTY; Tuning::CLASSES * value_shares.len()];
         debug_assert!(rows.len() <= u32::BITS as usize);
         Self { value_shares, scores: Box::new(*scores), rows, filled: 0, first: 0 }
     }
 
     /// The score of a full block by class and age.
-    pub fn scores(&self) -> &Scores {
+    pub(super) fn scores(&self) -> &Scores {
         &self.scores
     }
 
     /// The scores, to change those that are in force from the end of the epoch on.
-    pub fn scores_mut(&mut self) -> &mut Scores {
+    pub(super) fn scores_mut(&mut self) -> &mut Scores {
         &mut self.scores
     }
 
     /// A list got a block.
     #[inline]
-    pub fn fill(&mut self, list: ListId) {
+    pub(super) fn fill(&mut self, list: ListId) {
         if self.rows[list.row].filled >> list.age & 1 == 0 {
             self.start_to_fill(list);
         }
@@ -93,13 +93,13 @@ impl Ranks {
 
     /// The list that is evicted first of those that may have a block.
     #[inline]
-    pub fn first(&self) -> Option<ListId> {
+    pub(super) fn first(&self) -> Option<ListId> {
         let row = &self.rows[self.first];
         (row.filled != 0).then_some(ListId { row: self.first, age: row.age as usize })
     }
 
     /// The first list turned out to have no block.
-    pub fn empty_first(&mut self) {
+    pub(super) fn empty_first(&mut self) {
         let row = &mut self.rows[self.first];
         row.filled &= !(1 << row.age);
         self.find_lowest(self.first);
@@ -107,7 +107,7 @@ impl Ranks {
     }
 
     /// An epoch ends. Every list becomes an epoch older, and the oldest ones join the next.
-    pub fn end_epoch(&mut self) {
+    pub(super) fn end_epoch(&mut self) {
         for row in bits(self.filled) {
             let filled = self.rows[row].filled;
             self.rows[row].filled = filled << 1 | filled & 1 << (AGES - 1);
@@ -117,13 +117,13 @@ impl Ranks {
     }
 
     /// No list has a block.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.rows.fill(Row::EMPTY);
         self.filled = 0;
     }
 
     /// The rows whose oldest list may have blocks.
-    pub fn oldest(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn oldest(&self) -> impl Iterator<Item = usize> + '_ {
         bits(self.filled).filter(|&row| self.rows[row].filled >> (AGES - 1) != 0)
     }
 

@@ -102,7 +102,7 @@ impl Release<'_> {
     }
 
     /// Does what [`Self::release_all`] does, for blocks of which hardly any are a run.
-    pub fn release_each(&mut self, mut ids: &[BlockId]) {
+    pub(crate) fn release_each(&mut self, mut ids: &[BlockId]) {
         while let Some((&block, before)) = ids.split_last() {
             let num_left = match self.release_one(block) {
                 None => before.len(),

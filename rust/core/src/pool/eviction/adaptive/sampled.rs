@@ -34,19 +34,19 @@ impl Word {
 
 impl Sampled {
     /// None of so many blocks.
-    pub fn new(num_blocks: usize) -> Self {
+    pub(super) fn new(num_blocks: usize) -> Self {
         Self(prefault::zeros(num_blocks / Word::LEN + 1))
     }
 
     /// Adds a block, or removes it.
     #[inline]
-    pub fn toggle(&mut self, block: BlockId) {
+    pub(super) fn toggle(&mut self, block: BlockId) {
         self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
     }
 
     /// Removes the blocks of a run.
     #[inline]
-    pub fn remove_run(&mut self, run: IdRun) {
+    pub(super) fn remove_run(&mut self, run: IdRun) {
         let (low, high) = run.bounds();
         let (first, last) = (Word::of(low), Word::of(high));
         for (at, word) in (first..).zip(&mut self.0[first..=last]) {
@@ -63,20 +63,20 @@ impl Sampled {
         from_low & to_high
     }
 
-    pub fn has(&self, block: BlockId) -> bool {
+    pub(super) fn has(&self, block: BlockId) -> bool {
         self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
     }
 
     /// The sampled blocks of a run by ascending id.
     #[inline]
-    pub fn ascending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
+    pub(super) fn ascending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(run);
         blocks_of(move || words.next(), u64::trailing_zeros)
     }
 
     /// The sampled blocks of a run by descending id.
     #[inline]
-    pub fn descending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
+    pub(super) fn descending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
         let mut words = self.words(run);
         blocks_of(move || words.next_back(), u64::ilog2)
     }

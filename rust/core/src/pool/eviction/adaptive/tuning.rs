@@ -5,81 +5,81 @@
 pub(crate) struct Tuning {
     /// Epochs in which as many blocks become cached as a pool has. With 8, a scan hits up to 2.7
     /// less and all else within 0.9; with 32, most hit 0.2 less.
-    pub epochs_per_pool: usize,
+    pub(crate) epochs_per_pool: usize,
     /// Blocks that become cached in an epoch, at least: fewer show nothing. Not measured.
-    pub min_epoch_len: usize,
+    pub(crate) min_epoch_len: usize,
     /// Uses of a block of each frequency class: the middle of the class. Uses by age are those of
     /// hyperbolic caching (ATC 2017). Weighted by the reuse that the sample saw, hits move by -0.4 to
     /// +0.2.
-    pub class_uses: [f32; Tuning::CLASSES],
+    pub(crate) class_uses: [f32; Tuning::CLASSES],
     /// Blocks of the oldest age count as so many times as old, since that age has no end. Counted
     /// once, full attention hits 0.06 less, and all else within 0.02.
-    pub oldest_age_factor: usize,
+    pub(crate) oldest_age_factor: usize,
     /// The share of a full block's value at each value level. Half or twice the value inside a prompt
     /// moves hits by less than 0.1.
-    pub value_shares: [f32; Tuning::VALUE_LEVELS],
+    pub(crate) value_shares: [f32; Tuning::VALUE_LEVELS],
 
     /// One block in two to this power is sampled in a small pool, as in SHARDS (FAST 2015).
-    pub sample_bits: u32,
+    pub(crate) sample_bits: u32,
     /// Pools of so many blocks are sampled half as densely, and half of that, since a request's
     /// blocks are used together. Half as densely everywhere, hits move by -0.6 to +0.4.
-    pub sparser_samples: [usize; 2],
+    pub(crate) sparser_samples: [usize; 2],
     /// The scoring function in force at first, as an index: frequency. It alone hits 1.7 less where it
     /// is worst.
-    pub first_function: usize,
+    pub(crate) first_function: usize,
     /// Hits per hit of the function in force that another needs to take over. With 1.01,
     /// hits move by -0.1 to +0.4.
-    pub takeover_ratio: f32,
+    pub(crate) takeover_ratio: f32,
     /// What is left of a hit of a shadow cache after an epoch: half after 4 pools.
     /// Not measured alone.
-    pub hit_fade: f32,
+    pub(crate) hit_fade: f32,
 
     /// What is left of an observed reuse after an epoch: half after 8 pools. Fading is LHD's (NSDI
     /// 2018). Not measured alone.
-    pub reuse_fade: f32,
+    pub(crate) reuse_fade: f32,
     /// Observations for which the average of all classes counts in the hazard of a class. Not
     /// measured alone.
-    pub average_weight: f32,
+    pub(crate) average_weight: f32,
     /// Before anything was seen, blocks just freed are so many times as likely to be used again as
     /// an average block, and half as likely after `prior_decay` epochs.
-    pub prior_start: f32,
+    pub(crate) prior_start: f32,
     /// See `prior_start`.
-    pub prior_decay: f32,
+    pub(crate) prior_decay: f32,
     /// A class without observations gets the average of all classes every so many epochs.
-    pub epochs_of_unseen: usize,
+    pub(crate) epochs_of_unseen: usize,
 
     /// Boundaries near the end of a prompt are told apart by these distances, in tokens. With 256 or
     /// 1,024 for the farthest, hits move by -3 to +0.3.
-    pub near_end_bounds: [usize; Tuning::NEAR_END_STEPS],
+    pub(crate) near_end_bounds: [usize; Tuning::NEAR_END_STEPS],
     /// Requests, resuming evenly near the end of prompts, that count as seen before any was. With 32
     /// or 128, agents hit 0.4 or 0.9 less in a small pool, and all else within 0.2.
-    pub prior_resumes: f64,
+    pub(crate) prior_resumes: f64,
     /// Requests after which it is computed again at which boundaries tails are kept.
-    pub resumes_per_update: u32,
+    pub(crate) resumes_per_update: u32,
     /// When so many requests were seen, all counts are halved. Not measured.
-    pub max_resumes: u32,
+    pub(crate) max_resumes: u32,
     /// Tails are kept where at least this share of an even spread resumes. With a quarter, hits move
     /// by -1.0 to +0.4; with all of it, by less than 0.1.
-    pub min_resume_share: f64,
+    pub(crate) min_resume_share: f64,
     /// A tail lasts that has two to this power times a full block's value by its place alone. If none
     /// does, agents hit 2.0 less in a small pool; from 1 or 4 times on, hits move by -0.2 to +0.5.
-    pub lasting_doublings: i32,
+    pub(crate) lasting_doublings: i32,
 }
 
 impl Tuning {
     /// Ages that are told apart, in epochs: four pools' worth.
-    pub const AGES: usize = 64;
+    pub(crate) const AGES: usize = 64;
     /// Frequency classes: 1 use, 2 to 3, 4 to 7, 8 and more.
-    pub const CLASSES: usize = 4;
+    pub(crate) const CLASSES: usize = 4;
     /// Levels of value, each half of the one before; the last stands for nothing.
-    pub const VALUE_LEVELS: usize = 8;
+    pub(crate) const VALUE_LEVELS: usize = 8;
     /// The value level up to which tails are protected and get second chances: half of a full
     /// block's value. A quarter moves hits by 0.1.
-    pub const LOWEST_PROTECTED_VALUE: usize = 1;
+    pub(crate) const LOWEST_PROTECTED_VALUE: usize = 1;
     /// The hazard of an age is averaged over one neighbour on each side for each so many epochs.
-    pub const EPOCHS_PER_NEIGHBOUR: usize = 16;
+    pub(crate) const EPOCHS_PER_NEIGHBOUR: usize = 16;
     /// Distances from the end of a prompt that are told apart.
-    pub const NEAR_END_STEPS: usize = 3;
+    pub(crate) const NEAR_END_STEPS: usize = 3;
 }
 
 /// The constants in force.

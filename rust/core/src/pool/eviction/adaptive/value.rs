@@ -12,11 +12,11 @@ pub struct ValueLevel {
 
 impl ValueLevel {
     /// Number of levels.
-    pub const COUNT: usize = Tuning::VALUE_LEVELS;
+    pub(crate) const COUNT: usize = Tuning::VALUE_LEVELS;
     /// The value of a full block.
     pub const BEST: Self = Self { halvings: 0, lasts: false };
     /// No known value. Such blocks are evicted before all others.
-    pub const WORST: Self = Self { halvings: Self::COUNT as u8 - 1, lasts: false };
+    pub(crate) const WORST: Self = Self { halvings: Self::COUNT as u8 - 1, lasts: false };
 
     /// A full block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
@@ -37,11 +37,6 @@ impl ValueLevel {
     pub fn lasts(self) -> bool {
         self.lasts
     }
-
-    /// Whether a tail of this value is protected while its request runs.
-    pub fn is_worth_protecting(self) -> bool {
-        self.halvings() <= Tuning::LOWEST_PROTECTED_VALUE
-    }
 }
 
 #[cfg(test)]
@@ -49,11 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_end_with_the_worst_and_half_is_worth_protecting() {
+    fn levels_end_with_the_worst() {
         assert_eq!(ValueLevel::new(100), ValueLevel::WORST);
-        assert_eq!(
-            [0, 1, 2].map(|n| ValueLevel::new(n).is_worth_protecting()),
-            [true, true, false]
-        );
     }
 }

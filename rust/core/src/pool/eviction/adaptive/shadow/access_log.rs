@@ -25,21 +25,21 @@ pub(in super::super) enum Access {
 impl AccessLog {
     const CAPACITY: usize = 512;
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let keys = vec![ShadowKey::NONE; Self::CAPACITY].into_boxed_slice();
         Self { access: Access::Used(Use::Hit), keys, len: 0 }
     }
 
     /// Logs an access.
     #[inline(never)]
-    pub fn record(&mut self, shadow: &mut ShadowCaches, access: Access, key: ShadowKey) {
+    pub(crate) fn record(&mut self, shadow: &mut ShadowCaches, access: Access, key: ShadowKey) {
         self.begin(shadow, access);
         self.push(shadow, key);
     }
 
     /// Sets the access of the keys that follow.
     #[inline]
-    pub fn begin(&mut self, shadow: &mut ShadowCaches, access: Access) {
+    pub(crate) fn begin(&mut self, shadow: &mut ShadowCaches, access: Access) {
         if self.access != access {
             self.flush(shadow);
             self.access = access;
@@ -47,7 +47,7 @@ impl AccessLog {
     }
 
     #[inline]
-    pub fn push(&mut self, shadow: &mut ShadowCaches, key: ShadowKey) {
+    pub(crate) fn push(&mut self, shadow: &mut ShadowCaches, key: ShadowKey) {
         if self.len == Self::CAPACITY {
             self.flush_all(shadow);
         }
@@ -56,7 +56,7 @@ impl AccessLog {
     }
 
     #[inline]
-    pub fn push_each(
+    pub(crate) fn push_each(
         &mut self,
         shadow: &mut ShadowCaches,
         mut keys: impl Iterator<Item = ShadowKey>,
@@ -73,7 +73,7 @@ impl AccessLog {
 
     /// Shows the shadow caches all accesses.
     #[inline]
-    pub fn flush(&mut self, shadow: &mut ShadowCaches) {
+    pub(crate) fn flush(&mut self, shadow: &mut ShadowCaches) {
         if self.len > 0 {
             self.flush_all(shadow);
         }

@@ -20,7 +20,7 @@ impl GhostList {
 
     /// Starts to append keys, at most `most`.
     #[inline]
-    pub fn append(&mut self, most: usize) -> Append<'_> {
+    pub(super) fn append(&mut self, most: usize) -> Append<'_> {
         let first = self.keys.len();
         self.keys.resize(first + most, ShadowKey::NONE);
         Append { list: self, first, len: first }
@@ -28,7 +28,7 @@ impl GhostList {
 
     /// Starts to remove keys.
     #[inline]
-    pub fn remove(&mut self) -> Remove<'_> {
+    pub(super) fn remove(&mut self) -> Remove<'_> {
         let Self { keys, num_free, evicted } = self;
         Remove {
             keys,
@@ -41,7 +41,7 @@ impl GhostList {
     }
 
     /// Lets a function evict up to `most` keys. Returns how many it did.
-    pub fn evict(&mut self, function: usize, most: usize) -> usize {
+    pub(super) fn evict(&mut self, function: usize, most: usize) -> usize {
         let evicted = &mut self.evicted[function];
         let mut num_evicted = 0;
         for &key in &self.keys[*evicted as usize..] {
@@ -55,18 +55,18 @@ impl GhostList {
     }
 
     /// Whether a function has evicted every key.
-    pub fn is_evicted(&self, function: usize) -> bool {
+    pub(super) fn is_evicted(&self, function: usize) -> bool {
         self.evicted[function] as usize == self.keys.len()
     }
 
     /// Whether most positions are gaps.
     #[inline]
-    pub fn is_sparse(&self) -> bool {
+    pub(super) fn is_sparse(&self) -> bool {
         self.keys.len() > 2 * self.num_free + Self::MIN_GAPS
     }
 
     /// Closes the gaps. Returns the keys with their new positions.
-    pub fn pack(&mut self) -> impl Iterator<Item = (u32, ShadowKey)> + '_ {
+    pub(super) fn pack(&mut self) -> impl Iterator<Item = (u32, ShadowKey)> + '_ {
         for evicted in &mut self.evicted {
             let there = self.keys[..*evicted as usize].iter();
             *evicted = there.filter(|&&key| key != ShadowKey::NONE).count() as u32;
@@ -76,7 +76,7 @@ impl GhostList {
     }
 
     /// The keys, and whether each function would still have them.
-    pub fn keys(&self) -> impl Iterator<Item = (ShadowKey, [bool; FUNCTIONS])> + '_ {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (ShadowKey, [bool; FUNCTIONS])> + '_ {
         let is_kept = |position: u32| self.evicted.map(|evicted| position >= evicted);
         let there = (0..).zip(&self.keys).filter(|&(_, &key)| key != ShadowKey::NONE);
         there.map(move |(position, &key)| (key, is_kept(position)))
@@ -99,7 +99,7 @@ pub(super) struct Append<'a> {
 impl Append<'_> {
     /// Appends a key and returns its position.
     #[inline]
-    pub fn push(&mut self, key: ShadowKey) -> u32 {
+    pub(super) fn push(&mut self, key: ShadowKey) -> u32 {
         let position = self.len;
         self.list.keys[position] = key;
         self.len += 1;
@@ -107,7 +107,7 @@ impl Append<'_> {
     }
 
     /// Ends the append. Returns how many keys were appended.
-    pub fn finish(self) -> usize {
+    pub(super) fn finish(self) -> usize {
         let Self { list, first, len } = self;
         list.keys.truncate(len);
         list.num_free += len - first;
@@ -127,7 +127,7 @@ pub(super) struct Remove<'a> {
 
 impl Remove<'_> {
     #[inline]
-    pub fn at(&mut self, position: u32) {
+    pub(super) fn at(&mut self, position: u32) {
         self.keys[position as usize] = ShadowKey::NONE;
         self.num_removed += 1;
         if self.is_any_evicted {
@@ -139,7 +139,7 @@ impl Remove<'_> {
 
     /// Ends the removal. Returns how many keys were removed, and how many of them each function
     /// would still have.
-    pub fn finish(self) -> (usize, [u32; FUNCTIONS]) {
+    pub(super) fn finish(self) -> (usize, [u32; FUNCTIONS]) {
         let Self { num_free, num_removed, num_evicted, .. } = self;
         *num_free -= num_removed as usize;
         (num_removed as usize, num_evicted.map(|num_evicted| num_removed - num_evicted))

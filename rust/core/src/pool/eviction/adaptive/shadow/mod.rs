@@ -75,7 +75,7 @@ const VALUE_SHARES: [f32; 1] = [1.0];
 
 impl ShadowCaches {
     /// Shadow caches of a pool of `num_blocks`.
-    pub fn new(num_blocks: usize) -> Self {
+    pub(super) fn new(num_blocks: usize) -> Self {
         let halvings = TUNING.sparser_samples.iter().filter(|&&pool| num_blocks >= pool).count();
         let num_zeros = TUNING.sample_bits + halvings as u32;
         let hazard = HazardEstimate::new();
@@ -100,21 +100,21 @@ impl ShadowCaches {
 
     /// Blocks whose fingerprints are below this are sampled.
     #[inline]
-    pub fn sample_limit(&self) -> u32 {
+    pub(super) fn sample_limit(&self) -> u32 {
         1 << (u32::BITS - self.num_zeros)
     }
 
     /// The scoring function in force.
-    pub fn in_force(&self) -> ScoringFunction {
+    pub(super) fn in_force(&self) -> ScoringFunction {
         ScoringFunction::ALL[self.in_force]
     }
 
     /// The scores of the function in force.
-    pub fn scores(&self) -> &Scores {
+    pub(super) fn scores(&self) -> &Scores {
         self.caches[self.in_force].ranks.scores()
     }
 
-    pub fn counts(&self) -> &SampleCounts {
+    pub(super) fn counts(&self) -> &SampleCounts {
         &self.counts
     }
 
@@ -124,7 +124,7 @@ impl ShadowCaches {
 
     /// Lets each shadow cache evict what exceeds its share of the pool, which has so many free
     /// sampleable blocks.
-    pub fn fit(&mut self, num_free_blocks: usize) {
+    pub(super) fn fit(&mut self, num_free_blocks: usize) {
         if self.just_freed == 0 {
             return;
         }
@@ -151,7 +151,7 @@ impl ShadowCaches {
     }
 
     /// An epoch ends. The function in force is chosen anew, and the hazard changes scores.
-    pub fn end_epoch(&mut self) {
+    pub(super) fn end_epoch(&mut self) {
         self.hazard.end_epoch();
         self.epoch += 1;
         (0..Tuning::CLASSES).for_each(|class| self.forget(Self::list_index(class, self.epoch)));
@@ -204,7 +204,7 @@ impl ShadowCaches {
     }
 
     /// Forgets every key. What was learnt stays.
-    pub fn forget_all(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.table.clear();
         self.ghost_lists.iter_mut().for_each(|list| *list = GhostList::default());
         self.hazard.forget_free();

@@ -13,9 +13,9 @@ pub(in super::super) struct ShadowKey(u32);
 
 impl ShadowKey {
     /// No block.
-    pub const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 
-    pub fn of(fingerprint: Fingerprint) -> Self {
+    pub(crate) fn of(fingerprint: Fingerprint) -> Self {
         Self(fingerprint.0.max(1))
     }
 }
@@ -34,9 +34,9 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The list of a block that is in use.
-    pub const IN_USE: u16 = u16::MAX;
+    pub(super) const IN_USE: u16 = u16::MAX;
     /// The list of a key that has just been entered.
-    pub const NEW: u16 = u16::MAX - 1;
+    pub(super) const NEW: u16 = u16::MAX - 1;
     const EMPTY: Self = Self::new(ShadowKey::NONE);
 
     const fn new(key: ShadowKey) -> Self {
@@ -61,7 +61,7 @@ impl ShadowTable {
     const MAX_IN_CACHE: usize = 1 << 15;
 
     /// A table for at most `max_len` keys.
-    pub fn new(max_len: usize) -> Self {
+    pub(super) fn new(max_len: usize) -> Self {
         Self { slots: prefault::zeros(max_len * 3 / 2 + 2), len: 0, max_len }
     }
 
@@ -97,13 +97,13 @@ impl ShadowTable {
 
     /// The entry of a key, if it has one.
     #[inline]
-    pub fn get_mut(&mut self, key: ShadowKey) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, key: ShadowKey) -> Option<&mut Entry> {
         self.find(key).ok().map(|slot| &mut self.slots[slot])
     }
 
     /// The entry of a key, which may be new; `None` if the table is full.
     #[inline]
-    pub fn enter(&mut self, key: ShadowKey) -> Option<&mut Entry> {
+    pub(super) fn enter(&mut self, key: ShadowKey) -> Option<&mut Entry> {
         let slot = match self.find(key) {
             Ok(slot) => slot,
             Err(_) if self.len == self.max_len => return None,
@@ -117,7 +117,7 @@ impl ShadowTable {
     }
 
     /// Reads the entries of keys, so that the waits for memory overlap, if there are any.
-    pub fn prefetch(&self, keys: &[ShadowKey]) {
+    pub(super) fn prefetch(&self, keys: &[ShadowKey]) {
         if self.slots.len() <= Self::MAX_IN_CACHE {
             return;
         }
@@ -126,7 +126,7 @@ impl ShadowTable {
     }
 
     /// Forgets a key.
-    pub fn remove(&mut self, key: ShadowKey) {
+    pub(super) fn remove(&mut self, key: ShadowKey) {
         if let Ok(slot) = self.find(key) {
             self.empty(slot);
         }
@@ -152,7 +152,7 @@ impl ShadowTable {
     }
 
     /// Forgets the keys of a part of the table, of `num_parts` parts, that are not to be kept.
-    pub fn sweep(&mut self, part: usize, num_parts: usize, keeps: impl Fn(&Entry) -> bool) {
+    pub(super) fn sweep(&mut self, part: usize, num_parts: usize, keeps: impl Fn(&Entry) -> bool) {
         let start = |part| self.slots.len() * part / num_parts;
         let (mut slot, end) = (start(part), start(part + 1));
         while slot < end {
@@ -166,7 +166,7 @@ impl ShadowTable {
     }
 
     /// Forgets every key.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.slots.fill(Entry::EMPTY);
         self.len = 0;
     }
