@@ -76,9 +76,9 @@ impl PyTrace {
             return Err(to_py(py, &Error::Config(message)));
         }
         let arrival = arrival.map(|seconds| microseconds(py, "arrival", seconds)).transpose()?;
-        let claim = retention.map(|retention| retention.claim);
+        let priority = retention.map(|retention| retention.priority);
         let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
-        let request = TraceRequest { arrival, priority: claim, ..request };
+        let request = TraceRequest { arrival, priority, ..request };
         let pushed = Arc::make_mut(&mut self.trace).push(request);
         pushed.map_err(|error| trace_error(py, &error))
     }

@@ -49,7 +49,7 @@ pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'
 
 fn largest_of(piece: &Ids<'_>) -> u32 {
     match *piece {
-        Ids::Run(row) => row[0].max(row[row.len() - 1]),
+        Ids::Run(run) => run[0].max(run[run.len() - 1]),
         Ids::Scattered(some) => some.iter().copied().max().unwrap_or(0),
     }
 }
@@ -75,7 +75,7 @@ impl Range {
 
     fn part<'py>(&self, py: Python<'py>, piece: Ids<'_>) -> PyResult<Bound<'py, PyList>> {
         match piece {
-            Ids::Run(row) => self.row(py, row),
+            Ids::Run(run) => self.run(py, run),
             Ids::Scattered(some) => {
                 PyList::new(py, some.iter().map(|&n| self.ints[n as usize].bind(py)))
             }
@@ -83,16 +83,16 @@ impl Range {
     }
 
     /// Returns a run of numbers as a list.
-    fn row<'py>(&self, py: Python<'py>, row: &[u32]) -> PyResult<Bound<'py, PyList>> {
+    fn run<'py>(&self, py: Python<'py>, run: &[u32]) -> PyResult<Bound<'py, PyList>> {
         let list = self.list.bind(py);
-        match *row {
+        match *run {
             [first, .., last] if last < first => {
                 // The end of a slice that goes down to 0 lies before the start of the list.
                 let stop = if last == 0 { -(list.len() as isize) - 1 } else { last as isize - 1 };
                 let part = list.as_any().get_item(PySlice::new(py, first as isize, stop, -1))?;
                 Ok(part.cast_into()?)
             }
-            [first, ..] => Ok(list.get_slice(first as usize, first as usize + row.len())),
+            [first, ..] => Ok(list.get_slice(first as usize, first as usize + run.len())),
             [] => Ok(PyList::empty(py)),
         }
     }

@@ -11,7 +11,7 @@ use crate::ffi::{IntoPyResult, NewArgs, new_args};
 #[pyclass(module = "kvoxide", name = "Retention", frozen, eq, from_py_object)]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct PyRetention {
-    pub(crate) claim: RetentionPriority,
+    pub(crate) priority: RetentionPriority,
     #[pyo3(get)]
     ttl: Option<f64>,
 }
@@ -21,12 +21,12 @@ impl PyRetention {
     #[new]
     #[pyo3(signature = (*, priority, ttl=None))]
     fn new(py: Python<'_>, priority: i64, ttl: Option<f64>) -> PyResult<Self> {
-        Ok(Self { claim: RetentionPriority::new(priority, ttl).into_py(py)?, ttl })
+        Ok(Self { priority: RetentionPriority::new(priority, ttl).into_py(py)?, ttl })
     }
 
     #[getter]
     fn priority(&self) -> u8 {
-        self.claim.priority()
+        self.priority.priority()
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
@@ -36,6 +36,6 @@ impl PyRetention {
 
     fn __repr__(&self) -> String {
         let ttl = self.ttl.map_or(String::new(), |ttl| format!(", ttl={ttl:?}"));
-        format!("Retention(priority={}{ttl})", self.claim.priority())
+        format!("Retention(priority={}{ttl})", self.priority.priority())
     }
 }

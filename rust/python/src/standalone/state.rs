@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
     /// Retention that requests with blocks asked for.
-    pub(super) claims: HashMap<RequestId, RetentionPriority>,
+    pub(super) priorities: HashMap<RequestId, RetentionPriority>,
     pub(super) clock: Clock,
 }
 
@@ -77,18 +77,18 @@ impl State {
         request: Option<&PyRequest>,
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
-        let claim = self.claims.get(&id).copied();
-        self.tell_time(py, claim)?;
-        self.change(py, request, |core| core.with_priority(claim.as_ref(), call))
+        let priority = self.priorities.get(&id).copied();
+        self.update_time(py, priority)?;
+        self.change(py, request, |core| core.with_priority(priority.as_ref(), call))
     }
 
     /// Passes the time to the core if some block has a time to live.
-    pub(super) fn tell_time(
+    pub(super) fn update_time(
         &mut self,
         py: Python<'_>,
-        claim: Option<RetentionPriority>,
+        priority: Option<RetentionPriority>,
     ) -> PyResult<()> {
-        if self.core.has_times_to_live() || claim.is_some_and(RetentionPriority::has_end) {
+        if self.core.has_times_to_live() || priority.is_some_and(RetentionPriority::has_end) {
             self.core.set_now(self.clock.now(py)?);
         }
         Ok(())

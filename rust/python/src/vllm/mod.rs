@@ -21,7 +21,7 @@ mod engine;
 
 mod state;
 
-mod claims;
+mod priorities;
 mod synced;
 mod views;
 

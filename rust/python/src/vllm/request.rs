@@ -21,7 +21,7 @@ use crate::ffi::{block_hash, hash_error};
 pub(super) struct KnownRequest {
     pub(super) id: RequestId,
     /// The retention that it asks for its blocks.
-    pub(super) claim: Option<RetentionPriority>,
+    pub(super) priority: Option<RetentionPriority>,
     /// Position of the first hash that is kept.
     start: usize,
     hashes: Vec<BlockHash>,
@@ -33,8 +33,8 @@ pub(super) struct KnownRequest {
 
 impl KnownRequest {
     /// Returns a request without copied hashes.
-    pub(super) fn new(id: RequestId, claim: Option<RetentionPriority>) -> Self {
-        Self { id, claim, ..Self::default() }
+    pub(super) fn new(id: RequestId, priority: Option<RetentionPriority>) -> Self {
+        Self { id, priority, ..Self::default() }
     }
 
     /// Drops the copied hashes, so that the next call copies them anew.

@@ -11,8 +11,8 @@ use pyo3::types::{PyBytes, PyString};
 use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RetentionPriority};
 
 use super::attributes::{Reader, Requests};
-use super::claims::Claims;
 use super::errors::IntoVllmResult;
+use super::priorities::PriorityReader;
 use super::request::KnownRequest;
 use super::synced::Synced;
 use crate::ffi::{CheckedState, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
@@ -45,7 +45,7 @@ pub(crate) struct VllmState {
     /// How requests are read.
     pub(super) reading: Requests,
     /// Reads the retention that requests ask for.
-    pub(super) claims: Claims,
+    pub(super) priorities: PriorityReader,
     next_id: RequestId,
     /// Invariants are checked after every so many changing calls; 0 for never.
     check_every: u64,
@@ -93,7 +93,7 @@ impl VllmState {
     pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
         let requests = KnownRequests::default();
         Self {
-            claims: Claims::new(&core),
+            priorities: PriorityReader::new(&core),
             core,
             hash_len: None,
             requests,
@@ -169,17 +169,17 @@ impl VllmState {
         let last_id = self.next_id;
         let known = self.requests.entry_ref(name).or_insert_with(|| {
             self.next_id += 1;
-            KnownRequest::new(self.next_id, self.claims.read(request.request))
+            KnownRequest::new(self.next_id, self.priorities.read(request.request))
         });
-        self.claims.tell_time(&mut self.core, known.claim);
+        self.priorities.update_time(&mut self.core, known.priority);
         check_by_hand(&mut self.core, known.id)?;
         if let Some(synced) = &mut self.synced {
             synced.note(known.id);
         }
         let mut hash_len = self.hash_len;
-        let claim = known.claim;
+        let priority = known.priority;
         let result =
-            self.core.with_priority(claim.as_ref(), |core| call(core, known, &mut hash_len));
+            self.core.with_priority(priority.as_ref(), |core| call(core, known, &mut hash_len));
         match result {
             Ok(_) => self.hash_len = hash_len,
             Err(_) if self.next_id == last_id => known.forget_hashes(),
@@ -247,27 +247,27 @@ impl VllmState {
 
     /// Forgets the name of a request. Returns its number, if it has blocks.
     pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
-        self.forget_claimed(request_id).map(|(id, _)| id)
+        self.forget_with_priority(request_id).map(|(id, _)| id)
     }
 
     /// Forgets the name of a request whose blocks are about to be released. Returns its number, if
     /// it has blocks, and its retention.
-    pub(super) fn forget_claimed(
+    pub(super) fn forget_with_priority(
         &mut self,
         request_id: &str,
     ) -> Option<(RequestId, Option<RetentionPriority>)> {
-        let KnownRequest { id, claim, .. } = self.requests.remove(request_id)?;
+        let KnownRequest { id, priority, .. } = self.requests.remove(request_id)?;
         if let Some(synced) = &mut self.synced {
             Python::attach(|py| synced.forget(py, request_id, id));
         }
         self.core.forget_lookup(id);
-        self.claims.tell_time(&mut self.core, claim);
-        self.core.knows(id).then_some((id, claim))
+        self.priorities.update_time(&mut self.core, priority);
+        self.core.knows(id).then_some((id, priority))
     }
 
     /// Returns the retention that a request asked for.
-    pub(super) fn claim_of(&self, request_id: &str) -> Option<RetentionPriority> {
-        self.requests.get(request_id)?.claim
+    pub(super) fn priority_of(&self, request_id: &str) -> Option<RetentionPriority> {
+        self.requests.get(request_id)?.priority
     }
 
     /// Adds a key, as vLLM packs it, to a block.

@@ -23,7 +23,7 @@ pub trait Cache {
         &mut self,
         _request: RequestId,
         _arrival: Option<u64>,
-        _claim: Option<RetentionPriority>,
+        _priority: Option<RetentionPriority>,
     ) {
     }
 

@@ -297,10 +297,12 @@ mod tests {
 
     #[test]
     fn a_time_to_live_ends_after_its_seconds_and_no_sooner() {
-        let claim = RetentionPriority::new(60, Some(0.0005)).expect("half a millisecond");
-        assert!(claim.has_end() && claim.from(7).is_live(7) && !claim.from(7).is_live(8));
+        let priority = RetentionPriority::new(60, Some(0.0005)).expect("half a millisecond");
+        assert!(priority.has_end() && priority.from(7).is_live(7) && !priority.from(7).is_live(8));
         let endless = RetentionPriority::new(60, None).expect("a priority");
         assert!(!endless.has_end() && endless.from(7).is_live(u64::MAX - 1));
-        assert!(RetentionPriority::new(50, Some(1e300)).is_ok_and(|claim| claim.is_default()));
+        assert!(
+            RetentionPriority::new(50, Some(1e300)).is_ok_and(|priority| priority.is_default())
+        );
     }
 }

@@ -92,7 +92,7 @@ impl PyManager {
             stats: log_stats.then(PrefixCacheStats::default),
             num_hash_lookahead_tokens: lookahead,
             events: Vec::new(),
-            claims: HashMap::new(),
+            priorities: HashMap::new(),
             clock: Clock::new(clock),
         };
         Ok(Self { cell: Arc::new(GuardedCell::new(state)), config: kv_cache_config })

@@ -145,7 +145,7 @@ impl PyManager {
         self.cell.change(py, "free", |state| {
             let id = state.held(py, request)?;
             state.change_for(py, id, None, |core| core.free(id))?;
-            state.claims.remove(&id);
+            state.priorities.remove(&id);
             state.names.remove(&request.request_id);
             Ok(())
         })
@@ -176,7 +176,7 @@ impl PyManager {
         self.cell.change(py, "pop_blocks_for_free", |state| {
             let id = state.held(py, request)?;
             let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
-            state.claims.remove(&id);
+            state.priorities.remove(&id);
             state.names.remove(&request.request_id);
             self.cell.handed_out(py, PyBlock::list(py, &self.cell, ids))
         })
@@ -254,18 +254,18 @@ fn allocate(
 ) -> PyResult<Option<Vec<Vec<BlockId>>>> {
     state.check_allocation(py, request, args)?;
     let view = request.view();
-    let claim = request.retention.map(|retention| retention.claim);
-    if claim.is_some() {
+    let priority = request.retention.map(|retention| retention.priority);
+    if priority.is_some() {
         state.core.check_takes_priorities().into_py(py)?;
     }
-    state.tell_time(py, claim)?;
+    state.update_time(py, priority)?;
     let allocate = |core: &mut Manager| core.allocate_slots(&view, args);
     let new =
-        state.change(py, Some(request), |core| core.with_priority(claim.as_ref(), allocate))?;
+        state.change(py, Some(request), |core| core.with_priority(priority.as_ref(), allocate))?;
     state.adopt_hash_len(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
-        state.claims.extend(claim.map(|claim| (request.id, claim)));
+        state.priorities.extend(priority.map(|priority| (request.id, priority)));
     }
     Ok(new)
 }

@@ -15,13 +15,13 @@ const PRIORITY: &str = "kvoxide_priority";
 const TTL: &str = "kvoxide_ttl";
 
 /// Reads the retention of requests if the policy uses it, and measures time.
-pub(super) struct Claims {
+pub(super) struct PriorityReader {
     are_read: bool,
     has_warned: bool,
     start: Instant,
 }
 
-impl Claims {
+impl PriorityReader {
     /// Returns a reader for a new manager.
     pub(super) fn new(core: &Manager) -> Self {
         let are_read = core.config().policy.retention == Retention::Adaptive;
@@ -34,7 +34,7 @@ impl Claims {
         if !self.are_read {
             return None;
         }
-        claim_of(request).unwrap_or_else(|error| {
+        priority_of(request).unwrap_or_else(|error| {
             self.warn(request.py(), &error);
             None
         })
@@ -60,14 +60,14 @@ impl Claims {
 
     /// Passes the time to the core if some block has a time to live.
     #[inline]
-    pub(super) fn tell_time(&self, core: &mut Manager, claim: Option<RetentionPriority>) {
-        if core.has_times_to_live() || claim.is_some_and(RetentionPriority::has_end) {
+    pub(super) fn update_time(&self, core: &mut Manager, priority: Option<RetentionPriority>) {
+        if core.has_times_to_live() || priority.is_some_and(RetentionPriority::has_end) {
             core.set_now(self.start.elapsed().as_millis() as u64);
         }
     }
 }
 
-fn claim_of(request: &Bound<'_, PyAny>) -> PyResult<Option<RetentionPriority>> {
+fn priority_of(request: &Bound<'_, PyAny>) -> PyResult<Option<RetentionPriority>> {
     let py = request.py();
     let Some(params) = request.getattr_opt(intern!(py, "sampling_params"))? else {
         return Ok(None);
