@@ -147,7 +147,7 @@ pub(crate) fn known_key(
 
 fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
     let refuse =
-        || block_error(packed.py(), "a key is a block hash synced by a group id of 4 bytes");
+        || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
     let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;
     let group = GroupId::try_from(u32::from_be_bytes(*group)).map_err(|_| refuse())?;
     Ok((hash, group))
