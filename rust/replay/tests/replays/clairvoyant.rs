@@ -7,16 +7,10 @@ use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
+use crate::play;
+
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
-    Settings {
-        groups: groups.to_vec(),
-        num_blocks,
-        policy: Policy::default(),
-        concurrency: 1,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: true,
-    }
+    Settings { has_bound: true, ..crate::settings(groups, num_blocks) }
 }
 
 fn trace_of(prompts: impl IntoIterator<Item = (Vec<i64>, usize)>) -> Trace {
@@ -25,10 +19,6 @@ fn trace_of(prompts: impl IntoIterator<Item = (Vec<i64>, usize)>) -> Trace {
         trace.push(TraceRequest::of_tokens(prompt, output_length)).expect("tokens");
     }
     trace
-}
-
-fn play(trace: &Trace, settings: &Settings) -> Report {
-    run(trace, settings, &Control::default()).expect("settings that can work")
 }
 
 fn bound(report: &Report) -> &Bound {

@@ -3,19 +3,13 @@
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
 use kvoxide_replay::losses::Losses;
 use kvoxide_replay::trace::{Prompt, TraceRequest};
-use kvoxide_replay::{Control, Report, Settings, Trace, run};
+use kvoxide_replay::{Report, Settings, Trace};
 use proptest::prelude::*;
 
+use crate::play;
+
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, policy: Policy) -> Settings {
-    Settings {
-        groups: groups.to_vec(),
-        num_blocks,
-        policy,
-        concurrency: 1,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: false,
-    }
+    Settings { policy, ..crate::settings(groups, num_blocks) }
 }
 
 /// Prompts of parts with consecutive tokens: (first token, number of tokens).
@@ -27,10 +21,6 @@ fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
         trace.push(TraceRequest { prompt, ..TraceRequest::of_tokens(vec![], 1) }).expect("tokens");
     }
     trace
-}
-
-fn play(trace: &Trace, settings: &Settings) -> Report {
-    run(trace, settings, &Control::default()).expect("settings that can work")
 }
 
 /// Returns the hit of the last request, and its losses.

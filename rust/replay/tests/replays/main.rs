@@ -6,3 +6,23 @@ mod outputs;
 mod priorities;
 mod runs;
 mod serving;
+
+use kvoxide_core::{GroupSpec, Policy};
+use kvoxide_replay::{Control, Report, Settings, Trace, run};
+
+/// Returns settings of small replays: the default policy, one request at a time.
+fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
+    Settings {
+        groups: groups.to_vec(),
+        num_blocks,
+        policy: Policy::default(),
+        concurrency: 1,
+        max_batched_tokens: 64,
+        report_from: 0,
+        has_bound: false,
+    }
+}
+
+fn play(trace: &Trace, settings: &Settings) -> Report {
+    run(trace, settings, &Control::default()).expect("settings that can work")
+}

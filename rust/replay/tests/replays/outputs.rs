@@ -1,6 +1,6 @@
 //! Conversations with known outputs: later requests hit the outputs of earlier ones.
 
-use kvoxide_core::{GroupSpec, Policy};
+use kvoxide_core::GroupSpec;
 use kvoxide_replay::trace::{Prompt, TraceRequest};
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
@@ -8,15 +8,7 @@ use proptest::prelude::*;
 const WIDTH: usize = 16;
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, concurrency: usize) -> Settings {
-    Settings {
-        groups: groups.to_vec(),
-        num_blocks,
-        policy: Policy::default(),
-        concurrency,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: true,
-    }
+    Settings { concurrency, has_bound: true, ..crate::settings(groups, num_blocks) }
 }
 
 /// Returns a request whose prompt has the first `input` of these blocks and some more tokens.

@@ -1,21 +1,11 @@
 //! Runs of small traces with known outcomes.
 
-use kvoxide_core::{GroupSpec, Policy};
+use kvoxide_core::GroupSpec;
 use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
-fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
-    Settings {
-        groups: groups.to_vec(),
-        num_blocks,
-        policy: Policy::default(),
-        concurrency: 1,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: false,
-    }
-}
+use crate::{play, settings};
 
 /// Returns a trace of (first token, prompt length, output length) with consecutive tokens.
 fn trace(requests: &[(i64, usize, usize)]) -> Trace {
@@ -25,10 +15,6 @@ fn trace(requests: &[(i64, usize, usize)]) -> Trace {
     let mut trace = Trace::default();
     requests.iter().for_each(|each| trace.push(request(each)).expect("tokens"));
     trace
-}
-
-fn play(trace: &Trace, settings: &Settings) -> Report {
-    run(trace, settings, &Control::default()).expect("settings that can work")
 }
 
 fn hits(report: &Report) -> Vec<Option<usize>> {

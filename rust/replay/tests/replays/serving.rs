@@ -11,15 +11,7 @@ use proptest::prelude::*;
 const MILLISECOND: Nanoseconds = 1_000_000;
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
-    Settings {
-        groups: groups.to_vec(),
-        num_blocks,
-        policy: Policy::default(),
-        concurrency: 4,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: false,
-    }
+    Settings { concurrency: 4, ..crate::settings(groups, num_blocks) }
 }
 
 /// A step takes 10 ms, and 1 ms for each prefilled token.
