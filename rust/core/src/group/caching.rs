@@ -227,10 +227,8 @@ impl CacheTarget<'_> {
         block: BlockId,
         num_tokens: usize,
     ) -> BlockHash {
-        let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
         pool.remove_keys(block);
-        self.insert_partial_key(pool, block, key, num_tokens);
-        key.hash
+        self.cache_partial_block(pool, block, num_tokens)
     }
 
     fn insert_partial_key(

@@ -9,7 +9,7 @@ use crate::pool::eviction::queue::QueueEnd;
 impl BlockPool {
     /// Whether a block is free.
     pub fn is_queued(&self, block: BlockId) -> bool {
-        block != NULL_BLOCK && self.blocks.ref_count(block) == 0
+        block != NULL_BLOCK && self.is_free(block)
     }
 
     /// The first free block: of the free queue, else of the pinned tier, else of any other list.

@@ -120,7 +120,8 @@ fn num_leading_back(links: &[Links], step: Links) -> u32 {
 
 const PART: usize = 8;
 
-/// Compares all at once, as [`are_all`] does.
+/// Whether the next block is a `step` away from each. All are compared at once, without a branch for
+/// each.
 #[inline]
 fn lead(links: &[Links; PART], step: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.next ^ step.next) == 0

@@ -2,11 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::line_layout::home_slot;
+use super::line_layout::{LINE_LEN, home_slot};
 use crate::pool::blocks::Fingerprint;
-
-/// Slots on a line.
-pub(super) const LINE_LEN: usize = 8;
 
 /// What the table points at: a block, or an alias key of a block. Never 0.
 pub(super) type Entry = u32;

@@ -3,8 +3,10 @@
 //! The keys of one hash in several groups are inserted, looked up and evicted together, so they
 //! belong to one line, or to lines side by side.
 
-use super::line::LINE_LEN;
 use crate::pool::blocks::{Fingerprint, KeyLayout};
+
+/// Slots on a line.
+pub(super) const LINE_LEN: usize = 8;
 
 /// Keys of one hash that share a line, as a power of two, where lines are rarely full: few, so that
 /// several hashes can share it.

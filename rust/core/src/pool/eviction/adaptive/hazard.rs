@@ -1,20 +1,22 @@
 //! How likely a free block is used again, by class and age, and the score that follows from it.
 
 use super::fading_sum::add_repeatedly;
-use super::scoring::Scores;
 use super::tuning::{TUNING, Tuning};
 
 const AGES: usize = Tuning::AGES;
-const NOTHING: Scores = [[0.0; AGES]; Tuning::CLASSES];
+/// A number for each frequency class and age.
+pub(super) type ByClassAndAge = [[f32; AGES]; Tuning::CLASSES];
+
+const NOTHING: ByClassAndAge = [[0.0; AGES]; Tuning::CLASSES];
 
 /// What was observed of sampled blocks. Old observations fade.
 #[derive(Debug)]
 pub(super) struct HazardEstimate {
-    reused: Scores,
+    reused: ByClassAndAge,
     /// Blocks that were free at an age, and could have been used again.
-    exposed: Scores,
+    exposed: ByClassAndAge,
     /// Blocks that are free now.
-    free: Scores,
+    free: ByClassAndAge,
 }
 
 impl HazardEstimate {
@@ -55,14 +57,14 @@ impl HazardEstimate {
 
     /// Returns Gittins' index of each class and age: the best ratio of expected hits to expected
     /// time in the pool that keeping a block for any time offers.
-    pub(super) fn indices(&self) -> Scores {
+    pub(super) fn indices(&self) -> ByClassAndAge {
         let mut indices = NOTHING;
         self.update(&mut indices, true);
         indices
     }
 
     /// Brings the indices up to date, those of classes without observations only if `are_all`.
-    pub(super) fn update(&self, indices: &mut Scores, are_all: bool) {
+    pub(super) fn update(&self, indices: &mut ByClassAndAge, are_all: bool) {
         let average = self.average_hazards();
         let mut of_average = None;
         for (class, indices) in indices.iter_mut().enumerate() {
@@ -95,7 +97,7 @@ impl HazardEstimate {
 const WEIGHT: f32 = TUNING.average_weight;
 
 /// The sums of all classes.
-fn sums(values: &Scores) -> [f32; AGES] {
+fn sums(values: &ByClassAndAge) -> [f32; AGES] {
     let mut sums = [0.0; AGES];
     for of_class in values {
         sums.iter_mut().zip(of_class).for_each(|(sum, value)| *sum += value);

@@ -1,11 +1,11 @@
 //! Scoring functions: what a free cached block is worth by its frequency class and by how long it has
 //! been free. Lists with the lowest score are evicted first.
 
-use super::hazard::HazardEstimate;
+use super::hazard::{ByClassAndAge, HazardEstimate};
 use super::tuning::{TUNING, Tuning};
 
 /// The score of a full block of each class and age.
-pub(super) type Scores = [[f32; Tuning::AGES]; Tuning::CLASSES];
+pub(super) type Scores = ByClassAndAge;
 
 /// A scoring function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
