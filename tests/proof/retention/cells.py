@@ -1,0 +1,69 @@
+"""What is judged: workloads, seeds, presets and pool sizes, in two halves."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .workloads import Workload, workloads
+
+PRESETS: Final = ("llama", "gpt-oss", "gemma-3", "qwen3-next", "deepseek-v4")
+PERCENTS: Final = (12, 30, 65)  # pool sizes, of the blocks that a pool without evictions holds
+
+# A pool has room for this many times the blocks that are in use at most while nothing is evicted.
+ROOM: Final = 1.5
+
+
+class Half(Enum):
+    """The rule: every other family in the order of names, with seeds 1 and 2, is there to choose
+    constants by. Everything else is held back, and shows what they are worth: the other families,
+    and all other seeds."""
+
+    TUNING = "tuning"
+    HELD_BACK = "held-back"
+
+    @classmethod
+    def of(cls, workload: Workload, seed: int) -> "Half":
+        families = sorted({workload.family for workload in workloads().values()})
+        is_tuning = families.index(workload.family) % 2 == 0 and seed in TUNING_SEEDS
+        return cls.TUNING if is_tuning else cls.HELD_BACK
+
+
+TUNING_SEEDS: Final = (1, 2)
+HELD_BACK_SEED: Final = 3
+
+
+@dataclass(frozen=True)
+class Traffics:
+    """One workload with one seed: what the cells of all presets and sizes have in common."""
+
+    workload: Workload
+    seed: int
+
+    @property
+    def half(self) -> Half:
+        return Half.of(self.workload, self.seed)
+
+
+def chosen(
+    halves: Iterable[Half], names: Sequence[str] = (), seeds: Sequence[int] = ()
+) -> Iterator[Traffics]:
+    """What belongs to the halves, without names all workloads, without seeds those that are judged
+    by default."""
+    for workload in workloads().values():
+        if names and workload.name not in names:
+            continue
+        for seed in seeds or (*TUNING_SEEDS, HELD_BACK_SEED):
+            traffic = Traffics(workload, seed)
+            is_default = traffic.half is Half.TUNING or seed == HELD_BACK_SEED
+            if traffic.half in halves and (seeds or is_default):
+                yield traffic
+
+
+def pool_size(num_distinct_blocks: int, percent: int) -> int:
+    return num_distinct_blocks * percent // 100
+
+
+def has_room(blocks: int, most_used_blocks: int) -> bool:
+    """The rule by which pools are left out that are too small for the requests that run."""
+    return blocks >= ROOM * most_used_blocks
