@@ -776,6 +776,19 @@ class Trace:
         """Put the requests in the order of their arrival; equal ones, and those without one, keep
         theirs."""
     def truncate(self, num_requests: int) -> None: ...
+    @property
+    def has_answers(self) -> bool:
+        """Whether a line has ``output_hash_ids``, or :meth:`return_answers` found an output."""
+    @property
+    def num_follow_ups(self) -> int | None:
+        """Requests that continue the conversation of an earlier one; None where no line names a
+        conversation (``session_id``, or ``chat_id`` and ``parent_chat_id``)."""
+    def return_answers(self) -> int:
+        """Take each output, but for its last token, from the first later prompt of its conversation
+        that begins with all whole ``hash_ids`` of the request's prompt (of several such prompts the
+        longest) and is long enough for the output. Returns how many were found: 0, and nothing
+        changes, where :attr:`has_answers`. Raises :class:`TraceError` where no line names a
+        conversation. No request can be added any more."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod
     def _from_bytes(cls, bytes: bytes) -> Self: ...

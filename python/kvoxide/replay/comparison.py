@@ -184,4 +184,5 @@ def trace_record(file: TraceFile) -> dict[str, Any]:
         "bad_lines": file.bad_lines,
         "first_bad_line": file.first_bad_line,
         "cut_off_files": file.cut_off_files,
+        "returned_answers": file.returned_answers,
     }

@@ -28,20 +28,23 @@ positive = click.IntRange(min=1, max=MAX_INTEGER)
 @dataclass(frozen=True)
 class TraceOptions:
     """Which trace, and what of it: the first ``requests``, all if None. ``tokens_per_id`` is None
-    where the lengths tell."""
+    where the lengths tell; ``answers_return`` takes outputs from follow-ups."""
 
     trace: str
     requests: int | None
     tokens_per_id: int | None
     skip_bad: bool
+    answers_return: bool
 
     def read(self, *, quiet: bool) -> TraceFile:
-        """The trace; unless ``quiet``, a message says what was left out of it."""
+        """The trace; unless ``quiet``, messages say what was left out of it, and what becomes of
+        its answers."""
         file = read_trace(
             self.trace,
             limit=self.requests,
             skip_bad=self.skip_bad,
             tokens_per_id=self.tokens_per_id,
+            answers_return=self.answers_return,
         )
         for warning in () if quiet else file.warnings:
             click.echo(warning, err=True)
@@ -167,6 +170,12 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
         help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
     ),
     click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping."),
+    click.option(
+        "--answers-return",
+        is_flag=True,
+        help="Take what requests generate from the prompts that follow them in their session, so"
+        " that these can hit it. Lines need a session_id, or chat_id and parent_chat_id.",
+    ),
 ]
 _SCHEDULER_OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(

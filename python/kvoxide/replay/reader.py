@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
 
 from kvoxide._core import Trace, TraceError
+from kvoxide.replay.answers import with_answers
 from kvoxide.replay.compression import CompressedStreamError, decompressed
 from kvoxide.replay.recording import (
     Deployment,
@@ -38,20 +40,31 @@ def read_trace(
     limit: int | None = None,
     skip_bad: bool = False,
     tokens_per_id: int | None = None,
+    answers_return: bool = False,
 ) -> TraceFile:
     """Read the JSONL trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
     server recorded, a folder or one of its files.
 
     gzip and zstd are recognised by content. Blank lines are skipped. Reading stops after
     ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
-    given. With ``skip_bad`` damaged lines are counted; without, the first one raises
-    :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream, a trace
-    without requests, and one whose lengths do not tell how many tokens an id stands for.
+    given. With ``answers_return``, outputs are taken from follow-ups, which a trace without
+    conversations has none of. With ``skip_bad`` damaged lines are counted; without, the first one
+    raises :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream, a
+    trace without requests, and one whose lengths do not tell how many tokens an id stands for.
     """
     shown = _shown(name)
     started = time.perf_counter()
     if files := _recorded_files(name):
-        return read_recording(shown, files, limit, skip_bad, tokens_per_id)
+        file = read_recording(shown, files, limit, skip_bad, tokens_per_id)
+    else:
+        file = _read_file(name, shown, limit, skip_bad, tokens_per_id)
+    file = with_answers(file, are_returned=answers_return)
+    return replace(file, read_seconds=time.perf_counter() - started)
+
+
+def _read_file(
+    name: str, shown: str, limit: int | None, skip_bad: bool, tokens_per_id: int | None
+) -> TraceFile:
     lines = _Lines(shown, skip_bad, Trace(tokens_per_id))
     try:
         with _opened(name) as source:
@@ -69,7 +82,6 @@ def read_trace(
         skip_bad=skip_bad,
         bad_lines=lines.bad_lines,
         first_bad_line=lines.first_bad_line,
-        read_seconds=time.perf_counter() - started,
     )
 
 

@@ -14,7 +14,8 @@ class TraceFile:
     """A trace that was read, how it was read, and what came of the reading.
 
     ``limit`` is the most requests asked for; ``first_bad_line`` says where and why. Of the files of
-    a recording, ``cut_off_files`` end too early.
+    a recording, ``cut_off_files`` end too early. ``returned_answers`` is how many outputs were
+    found in follow-ups, None if that was not asked for.
     """
 
     name: str
@@ -23,18 +24,22 @@ class TraceFile:
     skip_bad: bool
     bad_lines: int
     first_bad_line: str | None
-    read_seconds: float
     cut_off_files: int = 0
+    read_seconds: float = 0.0
+    returned_answers: int | None = None
+    answers_note: str | None = None
 
     @property
     def warnings(self) -> list[str]:
-        """What was left out, a line for each reason."""
+        """What was left out, a line for each reason, and what becomes of answers."""
         texts = []
         if self.bad_lines:
             texts.append(f"bad lines: {self.bad_lines}; {self.first_bad_line}")
         if self.cut_off_files:
             files = "file ends" if self.cut_off_files == 1 else "files end"
             texts.append(f"{self.cut_off_files} {files} too early; all whole lines are played")
+        if self.answers_note is not None:
+            texts.append(self.answers_note)
         return texts
 
 

@@ -30,6 +30,9 @@ pub fn run(data: &[u8]) {
         }
     }
     check_replay(&trace);
+    if trace.return_answers().is_ok() {
+        check_replay(&trace);
+    }
 }
 
 /// The sizes of a prompt that consists of hash ids.
@@ -109,7 +112,7 @@ fn check_request(request: &TraceRequest) {
     let length = request.prompt.len();
     assert!((1..=MAX_LENGTH.max(length)).contains(&length) && request.output_length <= MAX_LENGTH);
     let line = match &request.prompt {
-        Prompt::Tokens(tokens) => {
+        Prompt::Tokens { tokens, .. } => {
             assert_eq!(request.prompt.token(length - 1, 1), tokens[length - 1]);
             json!({"prompt_token_ids": tokens, "output_length": request.output_length})
         }
@@ -151,7 +154,7 @@ fn check_replay(trace: &Trace) {
         has_bound: true,
     };
     let replayed = replay(trace, &settings, &Control::default());
-    assert_eq!(replayed.is_ok(), trace.tokens_per_id().is_ok(), "{replayed:?}");
+    assert_eq!(replayed.is_ok(), trace.tokens_per_stored_id().is_ok(), "{replayed:?}");
     let Ok(report) = replayed else { return };
     let replayed = report.requests.len();
     assert_eq!(replayed, trace.requests().len());

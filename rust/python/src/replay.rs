@@ -103,6 +103,22 @@ impl PyTrace {
     }
 
     #[getter]
+    fn has_answers(&self) -> bool {
+        self.trace.has_answers()
+    }
+
+    #[getter]
+    fn num_follow_ups(&self) -> Option<usize> {
+        self.trace.num_follow_ups()
+    }
+
+    fn return_answers(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let trace = Arc::make_mut(&mut self.trace);
+        let found = contained(py, || Ok(trace.return_answers()))?;
+        found.map_err(|error| trace_error(py, &error))
+    }
+
+    #[getter]
     fn may_be_mooncakes(&self) -> bool {
         let IdWidths { least, most } = self.trace.id_widths();
         (least..=most).contains(&MOONCAKE)

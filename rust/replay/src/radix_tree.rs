@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn prompts_diverge_where_their_tokens_differ() {
-        let tokens = |tokens: &[i64]| Prompt::Tokens(tokens.to_vec());
+        let tokens = |tokens: &[i64]| Prompt::of_tokens(tokens.to_vec());
         let prompts =
             vec![tokens(&[1, 2, 3, 4]), tokens(&[1, 2, 3]), tokens(&[1, 2, 9]), tokens(&[5])];
         let tree = tree(prompts, 1);
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn ids_and_tokens_can_be_equal() {
         let ids = Prompt::of_ids(5, [1, 2]);
-        let tree = tree(vec![ids, Prompt::Tokens(vec![4, 5, 6, 7, 0])], 4);
+        let tree = tree(vec![ids, Prompt::of_tokens(vec![4, 5, 6, 7, 0])], 4);
         assert_eq!(ranges(&tree, 0, 5), [0..4, 4..5]);
         assert_eq!(ranges(&tree, 1, 5), [0..4, 4..5]);
     }

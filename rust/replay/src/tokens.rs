@@ -70,7 +70,7 @@ mod tests {
     fn chain(tokens: &[i64]) -> Vec<BlockHash> {
         HashChain::new(
             HashSizes { block_size: 4, tokens_per_id: 1 },
-            &Prompt::Tokens(tokens.to_vec()),
+            &Prompt::of_tokens(tokens.to_vec()),
         )
         .hashes
     }

@@ -154,6 +154,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "bad_lines": 0,
         "first_bad_line": None,
         "cut_off_files": 0,
+        "returned_answers": None,
     }
     pool, unlimited = record["results"]
     assert list(pool) == list(unlimited)

@@ -67,6 +67,8 @@ def test_a_folder_is_played_on_what_its_server_had(tmp_path: Path) -> None:
     # The answer to the first turn is hit by the second.
     assert record["results"][0]["hit_tokens"] == 64
     assert record["trace"]["cut_off_files"] == 0
+    done = succeed("replay", tmp_path / "r", "--answers-return")
+    assert "answers come back; --answers-return changes nothing" in done.stderr
     given = ["--groups", "full:32", "--blocks", "90", "--concurrency", "7"]
     settings = replay_json(tmp_path, str(tmp_path / "r"), *given)["settings"]
     assert (settings["groups"], settings["blocks"], settings["concurrency"]) == ("full:32", [90], 7)

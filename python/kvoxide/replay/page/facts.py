@@ -29,6 +29,8 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
         found["Bad lines"] = [f"{file.bad_lines:,}; {file.first_bad_line}"]
     if file.cut_off_files:
         found["Files that end too early"] = [f"{file.cut_off_files:,}"]
+    if file.answers_note is not None:
+        found["Answers"] = [file.answers_note]
     if settings.served is not None:
         found["Model"] = settings.served.title.splitlines()
     found["Groups"] = [settings.groups.text]

@@ -1,6 +1,5 @@
 """Recordings of servers: a folder of files, whose schedulers each have ids of their own."""
 
-import time
 from itertools import groupby
 from pathlib import Path
 
@@ -56,7 +55,6 @@ def read_recording(
     Raises :class:`TraceFileError` for headers that are missing or do not go together, and for what
     cannot be read.
     """
-    began = time.perf_counter()
     headers = _headers(files)
     trace = Trace(_common_width(headers, tokens_per_id))
     ranks = _ranks(headers)
@@ -74,10 +72,7 @@ def read_recording(
     trace.sort_by_arrival()
     if limit is not None:
         trace.truncate(limit)
-    seconds = time.perf_counter() - began
-    return TraceFile(
-        name, trace, limit, skip_bad, lines.bad_lines, lines.first_bad_line, seconds, cut_off
-    )
+    return TraceFile(name, trace, limit, skip_bad, lines.bad_lines, lines.first_bad_line, cut_off)
 
 
 def _headers(files: list[Path]) -> list[Header]:

@@ -41,14 +41,14 @@ fn num_common(requests: &[TraceRequest]) -> usize {
 fn ids(prompt: &Prompt) -> Box<dyn Iterator<Item = i64> + '_> {
     match prompt {
         Prompt::HashIds { hash_ids, .. } => Box::new(hash_ids.iter().take(prompt.num_ids())),
-        Prompt::Tokens(tokens) => Box::new(tokens.iter().copied()),
+        Prompt::Tokens { tokens, length } => Box::new(tokens[..*length].iter().copied()),
     }
 }
 
 fn beginning(prompt: &Prompt, common: usize) -> Vec<u8> {
     let count = match prompt {
         Prompt::HashIds { .. } => 1,
-        Prompt::Tokens(_) => NUM_TOKENS,
+        Prompt::Tokens { .. } => NUM_TOKENS,
     };
     ids(prompt).skip(common).take(count).flat_map(|id| id.to_le_bytes()).collect()
 }

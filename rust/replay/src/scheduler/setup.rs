@@ -54,7 +54,7 @@ impl<'a> Setup<'a> {
         let managed = ManagedCache::new(config.clone())?;
         let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
         let tokens_per_id =
-            trace.tokens_per_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
+            trace.tokens_per_stored_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
         let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
         let has_pool = num_blocks.is_some();
         Ok(Self { trace, settings, control, config, has_pool, hash_sizes, chunks })

@@ -1,6 +1,8 @@
 //! Ids of hash blocks, stored as runs: a trace numbers new blocks in the order in which they
 //! appear, so that most ids are consecutive.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 /// Consecutive ids.
@@ -37,9 +39,16 @@ impl HashIds {
 
     /// Returns all ids in order.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
-        (0..self.runs.len()).flat_map(|run| {
+        self.iter_from(0)
+    }
+
+    /// Returns the ids from a position on.
+    pub fn iter_from(&self, position: usize) -> impl Iterator<Item = i64> + '_ {
+        (self.run_at(position)..self.runs.len()).flat_map(move |run| {
             let Run { first, end } = self.runs[run];
-            first..first + (end as usize - self.start(run)) as i64
+            let start = self.start(run);
+            let skipped = position.saturating_sub(start);
+            first + skipped as i64..first + (end as usize - start) as i64
         })
     }
 
@@ -59,6 +68,21 @@ impl HashIds {
             at = ends[0].min(ends[1]);
         }
         at.min(most).saturating_sub(position)
+    }
+
+    /// Returns the ids of several ranges, which may be empty.
+    pub fn of_runs(ranges: impl IntoIterator<Item = Range<i64>>) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        let (mut next, mut len) = (None, 0);
+        for Range { start, end } in ranges.into_iter().filter(|range| !range.is_empty()) {
+            len += (end - start) as u32;
+            match runs.last_mut() {
+                Some(run) if next == Some(start) => run.end = len,
+                _ => runs.push(Run { first: start, end: len }),
+            }
+            next = Some(end);
+        }
+        Self { runs: runs.into_boxed_slice() }
     }
 
     /// Returns the ids with `by` added to each.
@@ -117,6 +141,9 @@ mod tests {
             prop_assert_eq!(packed.iter().collect::<Vec<_>>(), a.clone());
             prop_assert_eq!(packed.len(), a.len());
             prop_assert!((0..a.len()).all(|i| packed.at(i) == a[i]));
+            let rest = &a[from.min(a.len())..];
+            prop_assert_eq!(packed.iter_from(from).collect::<Vec<_>>(), rest);
+            prop_assert_eq!(HashIds::of_runs(a.iter().map(|&id| id..id + 1)), packed.clone());
             let equal = a.iter().zip(&b).skip(from).take_while(|(a, b)| a == b).count();
             prop_assert_eq!(packed.num_equal(&other, from), equal);
             let shifted: Vec<_> = a.iter().map(|id| id + 100).collect();

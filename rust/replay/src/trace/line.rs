@@ -87,7 +87,7 @@ fn tokens_prompt(fields: &Map<String, Value>) -> Result<Prompt, LineError> {
     if tokens.is_empty() {
         return Err(wrong("prompt_token_ids", "is empty; a prompt has at least one token".into()));
     }
-    Ok(Prompt::Tokens(tokens))
+    Ok(Prompt::of_tokens(tokens))
 }
 
 fn hash_ids_prompt(fields: &Map<String, Value>, output_length: usize) -> Result<Prompt, LineError> {
@@ -202,7 +202,7 @@ mod tests {
     fn a_token_line_gives_its_tokens() {
         let line = br#"{"prompt_token_ids": [5, -1], "output_length": 0}"#;
         let request = TraceRequest::from_line(line).expect("a good line");
-        assert_eq!(request.prompt, Prompt::Tokens(vec![5, -1]));
+        assert_eq!(request.prompt, Prompt::of_tokens(vec![5, -1]));
     }
 
     #[test]

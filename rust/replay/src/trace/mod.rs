@@ -1,9 +1,12 @@
 //! Traces of requests.
 
+mod answers;
 mod ids;
 mod line;
 mod prompt;
 mod request;
+
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +15,9 @@ pub use line::LineError;
 pub use prompt::Prompt;
 pub use request::{MAX_LENGTH, TraceRequest};
 
+use crate::conversation::Conversation;
 use crate::id_width::{IdWidths, MAX_WIDTH};
+use answers::Answers;
 use line::wrong;
 
 /// The requests of a trace, in the order of their replay.
@@ -22,6 +27,8 @@ pub struct Trace {
     id_widths: IdWidths,
     /// Whether the caller gave the tokens per id.
     is_width_given: bool,
+    /// Whether prompts are stored with an id per token.
+    has_id_per_token: bool,
     largest_id: i64,
     part: Part,
 }
@@ -47,8 +54,12 @@ impl Trace {
         &self.requests
     }
 
-    /// Adds a request, or returns an error if it contradicts earlier ones.
+    /// Adds a request, or returns an error if it contradicts earlier ones or comes after
+    /// [`Self::return_answers`].
     pub fn push(&mut self, mut request: TraceRequest) -> Result<(), LineError> {
+        if self.has_id_per_token {
+            return Err(wrong("", "the answers of this trace have been returned".into()));
+        }
         let Part { first_id, delay, instance } = self.part;
         if matches!(request.prompt, Prompt::HashIds { .. }) {
             let widths = self.widths_with(&request)?;
@@ -87,12 +98,60 @@ impl Trace {
         self.requests.truncate(num_requests);
     }
 
+    /// Whether tokens of an output are known.
+    pub fn has_answers(&self) -> bool {
+        self.requests.iter().any(|request| request.prompt.has_output())
+    }
+
+    /// Returns the number of requests that continue the conversation of an earlier one, or `None`
+    /// if no request has a conversation.
+    pub fn num_follow_ups(&self) -> Option<usize> {
+        let mut earlier = HashSet::new();
+        let is_follow_up = |conversation: Conversation| {
+            let continues = conversation.continues.unwrap_or(conversation.id);
+            let is_known = earlier.contains(&continues);
+            earlier.insert(conversation.id);
+            is_known
+        };
+        let conversations = self.requests.iter().filter_map(|request| request.conversation);
+        let are_follow_ups: Vec<_> = conversations.map(is_follow_up).collect();
+        let count = are_follow_ups.iter().filter(|&&is_follow_up| is_follow_up).count();
+        (!are_follow_ups.is_empty()).then_some(count)
+    }
+
+    /// Makes the outputs known that later prompts of the same conversation contain, and returns
+    /// their number. Nothing changes if an output is known already.
+    pub fn return_answers(&mut self) -> Result<usize, LineError> {
+        if self.has_answers() {
+            return Ok(0);
+        }
+        if self.requests.iter().all(|request| request.conversation.is_none()) {
+            let message = "is in no line; it says which requests are of one conversation, as \
+                           chat_id and parent_chat_id do";
+            return Err(wrong("session_id", message.into()));
+        }
+        let answers = Answers::find(&self.requests, self.tokens_per_id()?);
+        let num_found = answers.num_found();
+        let prompts: Vec<_> = (0..self.requests.len()).map(|index| answers.prompt(index)).collect();
+        for (request, prompt) in self.requests.iter_mut().zip(prompts) {
+            request.prompt = prompt;
+        }
+        self.has_id_per_token = true;
+        Ok(num_found)
+    }
+
+    /// Returns the number of tokens that each id of the [requests](Self::requests) stands for,
+    /// which is 1 after [`Self::return_answers`].
+    pub fn tokens_per_stored_id(&self) -> Result<usize, LineError> {
+        if self.has_id_per_token { Ok(1) } else { self.tokens_per_id() }
+    }
+
     /// Returns the numbers of tokens per id that are possible for the requests so far.
     pub fn id_widths(&self) -> IdWidths {
         self.id_widths
     }
 
-    /// Returns the tokens per id, Mooncake's number if no request has ids, or an error if several
+    /// Returns the tokens per id of the lines, Mooncake's number if no request has ids, or an error if several
     /// numbers are possible.
     pub fn tokens_per_id(&self) -> Result<usize, LineError> {
         let IdWidths { least, most } = self.id_widths;
@@ -155,7 +214,7 @@ fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), Line
 fn largest_id(request: &TraceRequest) -> i64 {
     match &request.prompt {
         Prompt::HashIds { hash_ids, .. } => hash_ids.max().unwrap_or(0),
-        Prompt::Tokens(_) => 0,
+        Prompt::Tokens { .. } => 0,
     }
 }
 

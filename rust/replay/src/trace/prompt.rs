@@ -19,7 +19,12 @@ pub enum Prompt {
         num_output_ids: Option<usize>,
     },
     /// The token ids themselves.
-    Tokens(Vec<i64>),
+    Tokens {
+        /// The tokens of the prompt, then those of the output, if they are known.
+        tokens: Vec<i64>,
+        /// Number of tokens of the prompt.
+        length: usize,
+    },
 }
 
 impl Prompt {
@@ -28,11 +33,15 @@ impl Prompt {
         Self::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids: None }
     }
 
+    /// Returns a prompt of tokens with unknown output.
+    pub fn of_tokens(tokens: Vec<i64>) -> Self {
+        Self::Tokens { length: tokens.len(), tokens }
+    }
+
     /// Number of tokens of the prompt.
     pub fn len(&self) -> usize {
         match self {
-            Self::HashIds { length, .. } => *length,
-            Self::Tokens(tokens) => tokens.len(),
+            Self::HashIds { length, .. } | Self::Tokens { length, .. } => *length,
         }
     }
 
@@ -47,7 +56,7 @@ impl Prompt {
             Self::HashIds { hash_ids, num_output_ids, .. } => {
                 hash_ids.len() - num_output_ids.unwrap_or(0)
             }
-            Self::Tokens(_) => 0,
+            Self::Tokens { .. } => 0,
         }
     }
 
@@ -57,7 +66,16 @@ impl Prompt {
             Self::HashIds { length, hash_ids, num_output_ids: Some(_) } => {
                 (hash_ids.len() * tokens_per_id).max(*length)
             }
-            _ => self.len(),
+            Self::HashIds { length, .. } => *length,
+            Self::Tokens { tokens, .. } => tokens.len(),
+        }
+    }
+
+    /// Whether tokens of the output are known.
+    pub fn has_output(&self) -> bool {
+        match self {
+            Self::HashIds { num_output_ids, .. } => num_output_ids.is_some(),
+            Self::Tokens { tokens, length } => tokens.len() > *length,
         }
     }
 
@@ -68,14 +86,14 @@ impl Prompt {
                 let first = hash_ids.at(position / tokens_per_id) * tokens_per_id as i64;
                 first + (position % tokens_per_id) as i64
             }
-            Self::Tokens(tokens) => tokens[position],
+            Self::Tokens { tokens, .. } => tokens[position],
         }
     }
 
     /// Calls `take` with each of the first `num_tokens` known tokens.
     pub fn each(&self, num_tokens: usize, tokens_per_id: usize, mut take: impl FnMut(i64)) {
         match self {
-            Self::Tokens(tokens) => tokens[..num_tokens].iter().copied().for_each(take),
+            Self::Tokens { tokens, .. } => tokens[..num_tokens].iter().copied().for_each(take),
             Self::HashIds { hash_ids, .. } => {
                 let mut left = num_tokens;
                 for id in hash_ids.iter().take(num_tokens.div_ceil(tokens_per_id)) {
@@ -102,7 +120,7 @@ impl Prompt {
                 let first = start / tokens_per_id;
                 ((first + a.num_equal(b, first)) * tokens_per_id).clamp(start, end)
             }
-            (Self::Tokens(a), Self::Tokens(b)) => {
+            (Self::Tokens { tokens: a, .. }, Self::Tokens { tokens: b, .. }) => {
                 let pairs = a[start..end].iter().zip(&b[start..end]);
                 start + pairs.take_while(|(a, b)| a == b).count()
             }

@@ -44,7 +44,7 @@ impl TraceRequest {
 
     /// Returns a request with a prompt of tokens and without a time.
     pub fn of_tokens(tokens: Vec<i64>, output_length: usize) -> Self {
-        Self::of_prompt(Prompt::Tokens(tokens), output_length)
+        Self::of_prompt(Prompt::of_tokens(tokens), output_length)
     }
 
     /// Returns the number of known prompt and output tokens. All other tokens are unique.

@@ -17,7 +17,7 @@ fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
     let piece = |&(first, length): &(i64, usize)| first..first + length as i64;
     let mut trace = Trace::default();
     for prompt in prompts {
-        let prompt = Prompt::Tokens(prompt.iter().flat_map(piece).collect());
+        let prompt = Prompt::of_tokens(prompt.iter().flat_map(piece).collect());
         trace.push(TraceRequest { prompt, ..TraceRequest::of_tokens(vec![], 1) }).expect("tokens");
     }
     trace

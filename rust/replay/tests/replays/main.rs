@@ -1,5 +1,6 @@
 //! Replays of traces: small ones with a known outcome, and random ones against plain loops.
 
+mod answers;
 mod clairvoyant;
 mod losses;
 mod outputs;
