@@ -80,7 +80,7 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     }
     for (block, &queued) in places.iter().enumerate().skip(1) {
         let block = block as BlockId;
-        let in_use = u32::from(pool.ref_count(block) > 0 || pool.is_loose(block));
+        let in_use = u32::from(pool.ref_count(block) > 0 || pool.by_hand().is_loose(block));
         ensure(queued + in_use == 1, || {
             format!("block {block} is in {} places instead of one", queued + in_use)
         })?;
@@ -185,7 +185,7 @@ fn check_worker_commands(manager: &Manager) -> Result<(), String> {
         return Err(format!("block {block} is listed for zeroing, outside the pool"));
     }
     let mut copied = manager.commands.copies().flat_map(|(from, to)| [from, to]);
-    match copied.find(|&block| is_outside(block) || manager.pool().is_free(block)) {
+    match copied.find(|&block| is_outside(block) || manager.pool().blocks().ref_count(block) == 0) {
         None => Ok(()),
         Some(block) => Err(format!("block {block} is listed for copying, but nobody holds it")),
     }

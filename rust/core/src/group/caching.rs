@@ -132,7 +132,7 @@ impl CacheTarget<'_> {
             }
         }
         if let Some(event) = stored {
-            pool.events_mut().push(|| Event::Stored(event));
+            pool.index_mut().events_mut().push(|| Event::Stored(event));
         }
     }
 
@@ -161,7 +161,7 @@ impl CacheTarget<'_> {
                 self.add_to_event(event, batch.first_position(), batch.blocks);
             }
         }
-        pool.add_to_trie(&whole, all_serve);
+        pool.index.add_to_trie(&mut pool.blocks, &whole, all_serve);
     }
 
     /// Returns the segment of the trie for the blocks from a position on.
@@ -178,7 +178,7 @@ impl CacheTarget<'_> {
                 Some(known)
             }
         };
-        pool.open_segment(self.group, before, first, self.block_size)
+        pool.index.open_segment(&pool.blocks, self.group, before, first, self.block_size)
     }
 
     fn full_blocks<'a>(&'a self, first: usize, blocks: &'a [BlockId]) -> FullBlocks<'a> {
@@ -209,7 +209,7 @@ impl CacheTarget<'_> {
         num_tokens: usize,
     ) -> BlockHash {
         let key = self.key(self.request.hashes.at(num_tokens / self.hash_block_size - 1));
-        if pool.has_key(block, &key) {
+        if pool.index().has_key(pool.blocks(), block, &key) {
             return key.hash;
         }
         if pool.blocks().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
@@ -241,7 +241,7 @@ impl CacheTarget<'_> {
         pool.insert_key(block, key, num_tokens);
         let boundary = num_tokens / self.hash_block_size;
         let start = num_tokens - self.hash_block_size;
-        pool.events_mut().push(|| {
+        pool.index_mut().events_mut().push(|| {
             let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
             Event::Stored(StoredEvent {
                 request: self.request.id,
@@ -270,7 +270,7 @@ impl CacheTarget<'_> {
             event.block_hashes.push(self.hash(i));
             event.block_starts.push(i * self.block_size);
         }
-        pool.events_mut().push(|| Event::Stored(event));
+        pool.index_mut().events_mut().push(|| Event::Stored(event));
     }
 
     fn new_event(&self, start: usize, end: usize) -> StoredEvent {

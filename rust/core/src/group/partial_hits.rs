@@ -40,7 +40,7 @@ impl SharedTail {
         let replaced = context.state.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
         context.commands.copy(data.id, self.block, copy);
-        context.pool.add_reference(copy);
+        context.pool.blocks.add_reference(copy);
     }
 
     /// Checks that a hit which ends inside a block has that block last.

@@ -51,7 +51,7 @@ impl HitQuery<'_> {
     /// Returns the paths of the first `len` blocks, if the trie has them for every group.
     fn paths_of(&self, len: usize) -> Result<Option<Vec<TriePath>>> {
         let hash = self.hashes.get(len - 1)?;
-        let path = |&group| self.pool.trie_path(group, hash, len - 1);
+        let path = |&group| self.pool.index().trie_path(self.pool.blocks(), group, hash, len - 1);
         Ok(self.groups.iter().map(path).collect())
     }
 }

@@ -30,8 +30,10 @@ impl CachedPrefix {
     pub(crate) fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
         let Some(first) = self.num_in_trie else { return false };
         let len = self.len();
-        let add =
-            |ids: &Vec<BlockId>| first == len || pool.add_prefix_to_trie(ids, first, block_size);
+        let BlockPool { index, blocks, .. } = pool;
+        let add = |ids: &Vec<BlockId>| {
+            first == len || index.add_prefix_to_trie(blocks, ids, first, block_size)
+        };
         self.ids.iter().map(add).fold(true, |all, added| all & added)
     }
 

@@ -111,7 +111,7 @@ impl RequestContext<'_> {
         num_computed_tokens: usize,
     ) {
         let is_hybrid = self.groups.len() > 1;
-        self.pool.keep_hash_cache(plan.shares_hashes);
+        self.pool.index_mut().hash_cache_mut().keep(plan.shares_hashes);
         self.each(|group, context| {
             if group.is_cacheable {
                 let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
@@ -119,7 +119,7 @@ impl RequestContext<'_> {
             }
         })
         .for_each(drop);
-        self.pool.keep_hash_cache(false);
+        self.pool.index_mut().hash_cache_mut().keep(false);
     }
 }
 

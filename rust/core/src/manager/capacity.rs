@@ -200,7 +200,7 @@ impl Manager {
 }
 
 fn num_free(hit: &[BlockId], pool: &BlockPool) -> isize {
-    let is_free = |&&block: &&BlockId| pool.is_queued(block);
+    let is_free = |&&block: &&BlockId| pool.blocks().is_free(block);
     hit.iter().filter(is_free).count() as isize
 }
 

@@ -42,7 +42,7 @@ impl Manager {
         max_length: usize,
         mut prefixes: Vec<CachedPrefix>,
     ) -> Result<PrefixHit> {
-        self.pool.removals_mut().keep(true);
+        self.pool.index_mut().removals_mut().keep(true);
         self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
         let known: Vec<_> = match hashes.is_chain() && self.link(&mut prefixes) {
             // The links serve the next look-up as well.
@@ -56,7 +56,7 @@ impl Manager {
         let version = self.pool.index().version();
         let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
         self.memos.put(request, memo);
-        self.pool.removals_mut().keep(self.memos.has_prefixes());
+        self.pool.index_mut().removals_mut().keep(self.memos.has_prefixes());
         Ok(hit)
     }
 
@@ -75,7 +75,7 @@ impl Manager {
             return;
         }
         self.memos.forget(request);
-        self.pool.removals_mut().keep(self.memos.has_prefixes());
+        self.pool.index_mut().removals_mut().keep(self.memos.has_prefixes());
     }
 
     /// Returns the longest prefix of a chain of hashes that every group can continue from, at most

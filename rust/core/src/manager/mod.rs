@@ -82,7 +82,7 @@ impl Manager {
             pool.observe();
         }
         if is_adaptive {
-            pool.count_evictions_by_group();
+            pool.index_mut().count_evictions_by_group();
         }
         Ok(Self {
             commands: WorkerCommands::new(groups.len()),
@@ -115,7 +115,7 @@ impl Manager {
 
     /// Returns the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        self.pool.events_mut().take()
+        self.pool.index_mut().events_mut().take()
     }
 
     /// The block pool.

@@ -118,22 +118,23 @@ impl Manager {
     #[cold]
     pub fn check_hit_by_hand(&self, hit: &[GroupBlocks]) -> Result<()> {
         let hit = hit.iter().flat_map(|group| group.iter_owned_rev());
-        self.pool.check_none_by_hand(hit)?;
-        self.pool.check_none_counted()
+        let by_hand = self.pool.by_hand();
+        by_hand.check_has_none(hit)?;
+        by_hand.check_none_counted()
     }
 
     /// Checks that no block of a request is being moved by hand.
     #[inline]
     pub fn check_none_by_hand(&self, request: RequestId) -> Result<()> {
-        match self.pool.has_by_hand() {
-            false => Ok(()),
-            true => self.pool.check_none_by_hand(self.blocks_of(request)?.iter_owned_rev()),
+        match self.pool.by_hand().is_empty() {
+            true => Ok(()),
+            false => self.pool.by_hand().check_has_none(self.blocks_of(request)?.iter_owned_rev()),
         }
     }
 
     fn check_held(&self, blocks: &[BlockId]) -> Result<()> {
         self.check_ids(blocks)?;
-        self.pool.check_none_by_hand(blocks.iter().copied())?;
+        self.pool.by_hand().check_has_none(blocks.iter().copied())?;
         let mut counts = std::collections::HashMap::<BlockId, u32>::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             let count = counts.entry(block).or_default();

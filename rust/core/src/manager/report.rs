@@ -4,7 +4,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::group::Group;
-use crate::pool::{SampleCounts, ScoringFunction};
+use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
 
 /// Numbers of cached blocks or of evictions.
@@ -53,7 +53,7 @@ pub struct RetentionReport {
     /// Free blocks without a key.
     pub empty: u64,
     /// Evictions; without adaptive retention, those since
-    /// [`crate::BlockPool::count_evictions_by_group`] was called.
+    /// [`crate::pool::PrefixIndex::count_evictions_by_group`] was called.
     pub evictions: ByKind,
     /// Tokens of admitted requests.
     pub admitted: Admitted,
@@ -64,7 +64,7 @@ pub struct RetentionReport {
 impl Manager {
     /// Returns the statistics, in time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
-        let statistics = self.pool.statistics();
+        let statistics = PoolStatistics::of(&self.pool);
         let adaptive = self.pool.adaptive();
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {

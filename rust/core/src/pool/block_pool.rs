@@ -1,16 +1,14 @@
 //! The pool itself: blocks, index and eviction, and what is counted of them.
 
-use super::blocks::KeyLayout;
-use super::event::EventLog;
+use super::blocks::{Blocks, FullBlocks, KeyLayout, MAX_REFERENCES};
+use super::eviction::adaptive::{Adaptive, AdaptiveConfig};
+use super::eviction::by_hand::ByHand;
+use super::eviction::queue::{QueueEnd, RecycleOrder};
+use super::eviction::{Eviction, EvictionHints};
 use super::index::PrefixIndex;
 use super::observation::Observation;
-use crate::block::{BlockId, MAX_BLOCKS, NULL_BLOCK};
+use crate::block::{BlockId, CacheKey, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::pool::blocks::Blocks;
-use crate::pool::eviction::Eviction;
-use crate::pool::eviction::adaptive::{Adaptive, AdaptiveConfig};
-use crate::pool::eviction::by_hand::ByHand;
-use crate::pool::eviction::queue::RecycleOrder;
 
 /// Blocks shared by every KV cache group of a model.
 #[derive(Debug)]
@@ -74,44 +72,6 @@ impl BlockPool {
         self.observations.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and below
-    /// it, since most of those that are dropped were never added.
-    pub fn count_null_references(&mut self) {
-        self.null_references.get_or_insert_default();
-    }
-
-    /// Whether references to the null block are counted.
-    pub fn counts_null_references(&self) -> bool {
-        self.null_references.is_some()
-    }
-
-    /// Returns the number of references to a block; 0 for the null block unless they are counted.
-    pub fn ref_count(&self, block: BlockId) -> i32 {
-        match (block, self.null_references) {
-            (NULL_BLOCK, Some(count)) => count,
-            _ if self.by_hand.is_empty() => self.blocks.ref_count(block) as i32,
-            _ => {
-                let by_hand = self.by_hand.count(block);
-                by_hand.unwrap_or_else(|| self.blocks.ref_count(block)) as i32
-            }
-        }
-    }
-
-    /// Counts references to the null block that a hit adds.
-    pub fn touch_null(&mut self, n: usize) {
-        if let Some(count) = &mut self.null_references {
-            *count = count.wrapping_add(n as i32);
-            (0..n).for_each(|_| self.note(|| Observation::Touched(NULL_BLOCK)));
-        }
-    }
-
-    /// Counts references to the null block that a release drops.
-    pub fn release_null(&mut self, n: usize) {
-        if let Some(count) = &mut self.null_references {
-            *count = count.wrapping_sub(n as i32);
-        }
-    }
-
     /// Whether observations are kept.
     pub(crate) fn is_observed(&self) -> bool {
         self.observations.is_some()
@@ -126,6 +86,38 @@ impl BlockPool {
     /// Number of blocks, the null block included.
     pub fn num_blocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// Returns the prefix index.
+    pub fn index(&self) -> &PrefixIndex {
+        &self.index
+    }
+
+    /// Returns the prefix index.
+    pub fn index_mut(&mut self) -> &mut PrefixIndex {
+        &mut self.index
+    }
+
+    /// Returns what is known of each block.
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Returns the blocks that are being moved by hand.
+    #[inline]
+    pub fn by_hand(&self) -> &ByHand {
+        &self.by_hand
+    }
+
+    /// The adaptive policy, if it is in force.
+    pub fn adaptive(&self) -> Option<&Adaptive> {
+        self.eviction.adaptive()
+    }
+
+    /// The adaptive policy, if it is in force, and the blocks that it orders.
+    #[inline]
+    pub fn adaptive_mut(&mut self) -> Option<(&mut Adaptive, &mut Blocks)> {
+        Some((self.eviction.adaptive_mut()?, &mut self.blocks))
     }
 
     /// Returns how many blocks can be allocated: those that are free less those that are withheld.
@@ -143,14 +135,19 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Whether a block has no references.
-    pub fn is_free(&self, block: BlockId) -> bool {
-        self.blocks.ref_count(block) == 0
-    }
-
-    /// Number of blocks in the pinned tier.
-    pub fn num_pinned_blocks(&self) -> usize {
-        self.eviction.queue().pinned.len()
+    /// Checks that `n` blocks can be allocated.
+    pub fn check_free(&self, n: usize) -> Result<()> {
+        if !self.by_hand.is_empty() {
+            self.by_hand.check_has_none(self.blocks.free_from(self.blocks.first_free()).take(n))?;
+        }
+        if isize::try_from(n).is_ok_and(|n| n <= self.num_free_blocks()) {
+            return Ok(());
+        }
+        Err(Error::Block(format!(
+            "cannot take {n} blocks: only {} of the pool's {} are free",
+            self.num_free_blocks(),
+            self.num_blocks()
+        )))
     }
 
     /// Returns the share of the pool in use, from 0 to 1, without the null block.
@@ -162,45 +159,183 @@ impl BlockPool {
         1.0 - self.num_free_blocks() as f64 / total as f64
     }
 
-    /// Returns the prefix index.
-    pub fn index(&self) -> &PrefixIndex {
-        &self.index
-    }
-
-    /// Returns what is known of each block.
-    pub fn blocks(&self) -> &Blocks {
-        &self.blocks
-    }
-
-    /// Returns those of some blocks that are neither cached nor null.
-    pub fn unhashed(&self, blocks: &[BlockId]) -> Vec<BlockId> {
-        let held = blocks.iter().copied().filter(|&id| id != NULL_BLOCK);
-        held.filter(|&id| !self.blocks.is_cached(id)).collect()
-    }
-
-    /// Returns the free queue, front first.
-    pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.eviction.queue().free.iter(&self.blocks)
-    }
-
-    /// Returns the pinned tier, oldest first.
-    pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.eviction.queue().pinned.iter(&self.blocks)
-    }
-
-    /// Checks that `n` blocks can be allocated.
-    pub fn check_free(&self, n: usize) -> Result<()> {
-        if !self.by_hand.is_empty() {
-            self.check_none_by_hand(self.queued_from(self.first_queued()).take(n))?;
+    /// Returns the number of references to a block; 0 for the null block unless they are counted.
+    pub fn ref_count(&self, block: BlockId) -> i32 {
+        match (block, self.null_references) {
+            (NULL_BLOCK, Some(count)) => count,
+            _ if self.by_hand.is_empty() => self.blocks.ref_count(block) as i32,
+            _ => {
+                let by_hand = self.by_hand.count(block);
+                by_hand.unwrap_or_else(|| self.blocks.ref_count(block)) as i32
+            }
         }
-        if isize::try_from(n).is_ok_and(|n| n <= self.num_free_blocks()) {
-            return Ok(());
+    }
+
+    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and below
+    /// it, since most of those that are dropped were never added.
+    pub fn count_null_references(&mut self) {
+        self.null_references.get_or_insert_default();
+    }
+
+    /// Whether references to the null block are counted.
+    pub fn counts_null_references(&self) -> bool {
+        self.null_references.is_some()
+    }
+
+    /// Counts references to the null block that a hit adds.
+    pub fn touch_null(&mut self, n: usize) {
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_add(n as i32);
+            (0..n).for_each(|_| self.note(|| Observation::Touched(NULL_BLOCK)));
         }
-        Err(Error::Block(format!(
-            "cannot take {n} blocks: only {} of the pool's {} are free",
-            self.num_free_blocks(),
-            self.num_blocks()
-        )))
+    }
+
+    /// Counts references to the null block that a release drops.
+    pub fn release_null(&mut self, n: usize) {
+        if let Some(count) = &mut self.null_references {
+            *count = count.wrapping_sub(n as i32);
+        }
+    }
+
+    /// Sets the references to the null block, if they are counted.
+    pub(crate) fn set_null_references(&mut self, count: u32) {
+        match &mut self.null_references {
+            Some(references) => *references = count as i32,
+            None => self.blocks.set_ref_count(NULL_BLOCK, count),
+        }
+    }
+
+    /// Takes the `n` free blocks that go next to the end of `out`, and evicts their keys. The caller
+    /// has checked that so many are free.
+    pub fn allocate(&mut self, n: usize, out: &mut Vec<BlockId>) {
+        let first = out.len();
+        let Self { blocks, eviction, index, .. } = self;
+        eviction.evict(blocks, n, &|blocks, key| index.find(blocks, key), out);
+        self.note(|| Observation::Taking(n));
+        for batch in out[first..].chunks(PrefixIndex::BATCH) {
+            batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+            self.index.evict(&mut self.blocks, batch);
+        }
+    }
+
+    /// Adds a reference to each block; a free one is not evictable any more.
+    pub fn touch(&mut self, blocks: &[BlockId]) {
+        if self.counts_null_references() || self.is_observed() {
+            self.note_touched(blocks);
+        }
+        self.eviction.hit(&mut self.blocks, blocks);
+    }
+
+    #[cold]
+    fn note_touched(&mut self, blocks: &[BlockId]) {
+        for &block in blocks {
+            match block {
+                NULL_BLOCK => self.touch_null(1),
+                _ => self.note(|| Observation::Touched(block)),
+            }
+        }
+    }
+
+    /// Drops a reference to each block. Those that lose their last one become free, in the order
+    /// given: the first is allocated first.
+    pub fn release(&mut self, blocks: &[BlockId]) {
+        if self.counts_null_references() {
+            self.release_null(blocks.iter().filter(|&&block| block == NULL_BLOCK).count());
+        }
+        self.eviction.release(&mut self.blocks, blocks);
+    }
+
+    /// Does what [`Self::release`] does, the last block first, without a count of null blocks.
+    pub fn release_table(&mut self, table: &[BlockId]) {
+        self.eviction.release_table(&mut self.blocks, table);
+    }
+
+    /// Drops a reference to each block and puts those that lose their last one at the end of the
+    /// free queue, cached or not (vLLM's `unpin_blocks`).
+    pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        self.eviction.queue_mut().release_to_back(&mut self.blocks, blocks);
+    }
+
+    /// Flags cached blocks for the pinned tier (vLLM PR 40676).
+    pub fn pin(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            if self.blocks.is_cached(block) {
+                self.blocks.set_pinned(block, true);
+            }
+        }
+    }
+
+    /// Returns the block that serves a key: the first of those that have it.
+    pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
+        self.index.find(&self.blocks, key)
+    }
+
+    /// Returns every key of a block, its own hash first.
+    pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
+        self.index.keys_of(&self.blocks, block)
+    }
+
+    /// Caches full blocks: see [`PrefixIndex::cache_batch`].
+    #[inline(never)]
+    pub fn cache_batch(&mut self, batch: &FullBlocks<'_>, hints: EvictionHints) -> bool {
+        let Self { blocks, index, eviction, .. } = self;
+        let all_serve = index.cache_batch(blocks, batch, |blocks, first, duplicate| {
+            eviction.replaced(blocks, first, duplicate);
+        });
+        eviction.cached(blocks, batch, hints);
+        all_serve
+    }
+
+    /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
+    /// the length of the prefix that the key stands for.
+    pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
+        if self.index.insert(&mut self.blocks, block, key, num_tokens) {
+            self.eviction.cached_alone(&mut self.blocks, block, &key);
+        }
+    }
+
+    /// Caches a block under a key from outside, whose `num_tokens` may be wrong.
+    pub fn insert_foreign_key(
+        &mut self,
+        block: BlockId,
+        key: CacheKey,
+        num_tokens: usize,
+    ) -> Result<()> {
+        if !self.index.has_group(key.group) {
+            return Err(Error::Block(format!(
+                "a block cannot be cached in group {}, which this pool does not have",
+                key.group
+            )));
+        }
+        self.index.removals_mut().give_up();
+        self.insert_key(block, key, num_tokens);
+        Ok(())
+    }
+
+    /// Gives every key of a block to another block, which has none. There is no event.
+    pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
+        let is_pinned = self.blocks.is_pinned(from);
+        self.index.move_keys(&mut self.blocks, from, to);
+        if let Some(key) = self.blocks.key(to) {
+            self.eviction.cached_alone(&mut self.blocks, to, &key);
+        }
+        self.eviction.moved(&mut self.blocks, from, to);
+        // Only cached blocks go to the pinned tier.
+        self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
+    }
+
+    /// Removes every key of a block without an event.
+    pub fn remove_keys_silently(&mut self, block: BlockId) {
+        self.index.remove_keys_silently(&mut self.blocks, block);
+    }
+
+    /// Takes blocks out of the prefix cache, in use or not.
+    pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
+        for block in blocks {
+            self.note(|| Observation::Evicted(block));
+            self.remove_keys(block);
+            self.eviction.uncached(&mut self.blocks, block);
+        }
     }
 
     /// Removes every key, unless a block is in use. Returns whether it was done.
@@ -214,16 +349,64 @@ impl BlockPool {
         true
     }
 
-    /// Sets the references to the null block, if they are counted.
-    pub(crate) fn set_null_references(&mut self, count: u32) {
-        match &mut self.null_references {
-            Some(references) => *references = count as i32,
-            None => self.blocks.set_ref_count(NULL_BLOCK, count),
+    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
+        if count > MAX_REFERENCES {
+            return Err(Error::Block(format!(
+                "a block cannot have {count} references; at most {MAX_REFERENCES}"
+            )));
         }
+        match block {
+            NULL_BLOCK => self.set_null_references(count),
+            _ => self.by_hand.set_ref_count(&mut self.blocks, block, count),
+        }
+        Ok(())
     }
 
-    /// Returns the events that have not been handed out.
-    pub fn events_mut(&mut self) -> &mut EventLog {
-        self.index.events_mut()
+    /// Takes a block out of its queue. References that were counted by hand stay; without any the
+    /// block is loose. `false` for a block that is not queued.
+    pub fn unqueue(&mut self, block: BlockId) -> bool {
+        let is_free = self.blocks.is_free(block);
+        if is_free {
+            self.by_hand.take_out(&mut self.eviction, &mut self.blocks, block);
+        }
+        is_free
+    }
+
+    /// Puts loose blocks at an end of the free queue, in their order. Refused, with nothing changed,
+    /// where one of them is not loose or given twice.
+    pub fn enqueue(&mut self, blocks: &[BlockId], end: QueueEnd) -> Result<()> {
+        self.by_hand.put_back(&mut self.eviction, &mut self.blocks, blocks, end)
+    }
+
+    /// Returns the free queue, front first.
+    pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.eviction.queue().free.iter(&self.blocks)
+    }
+
+    /// Returns the pinned tier, oldest first.
+    pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.eviction.queue().pinned.iter(&self.blocks)
+    }
+
+    /// Number of blocks in the pinned tier.
+    pub fn num_pinned_blocks(&self) -> usize {
+        self.eviction.queue().pinned.len()
+    }
+
+    /// The free cached blocks of the adaptive policy, in no particular order.
+    pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.adaptive().into_iter().flat_map(|adaptive| adaptive.blocks(&self.blocks))
+    }
+
+    /// Returns the free blocks in the order in which they would be allocated if no tail got a second
+    /// chance.
+    pub fn eviction_order(&self) -> Vec<BlockId> {
+        self.eviction.order(&self.blocks)
+    }
+
+    /// Removes every key of a block, each with an event.
+    pub fn remove_keys(&mut self, block: BlockId) {
+        self.index.remove_keys(&mut self.blocks, block);
     }
 }

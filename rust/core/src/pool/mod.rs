@@ -5,12 +5,10 @@
 //! in the pinned tier or in a list of the adaptive policy, never in two of them; the index finds
 //! exactly the keys that blocks have; pinned blocks are cached.
 
-mod block_pool;
-mod by_hand;
-mod observation;
-mod prefix_cache;
-mod references;
 mod statistics;
+
+mod block_pool;
+mod observation;
 
 mod eviction;
 
@@ -29,8 +27,10 @@ pub use eviction::adaptive::{
     Adaptive, AdaptiveConfig, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
     ValueLevel,
 };
+pub use eviction::by_hand::ByHand;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use index::{AliasKeys, PrefixIndex, RemovalLog};
 pub(crate) use index::{LogPosition, PrefixCursor, TriePath};
 pub use observation::Observation;
+pub(crate) use statistics::PoolStatistics;

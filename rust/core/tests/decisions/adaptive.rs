@@ -50,7 +50,7 @@ fn free_cached_blocks_are_evictable() {
     manager.free(1).expect("a request that runs");
     assert_eq!((listed(&manager), free_ids(&manager)), (vec![1, 2], vec![3, 4, 5, 6, 7]));
     assert_eq!(manager.pool().num_free_blocks(), 7);
-    assert!((1..8).all(|block| manager.pool().is_free(block)));
+    assert!((1..8).all(|block| manager.pool().blocks().is_free(block)));
     let mut again = Request::new(&manager, 2, 0..9);
     assert_eq!(admit(&mut manager, &mut again), 8);
     assert_eq!((listed(&manager), held(&manager, 2)), (vec![], vec![vec![1, 2, 3]]));

@@ -66,18 +66,21 @@ fn a_key_knows_its_blocks_and_the_pool_its_keys() {
     for (block, n) in [(2, 1), (1, 1), (3, 2), (3, 1)] {
         pool.insert_key(block, key(n, 0), 4);
     }
-    assert_eq!(pool.blocks_of(&key(1, 0)), [2, 1, 3]);
-    assert_eq!([3, 9].map(|group| pool.blocks_of(&key(1, group))), [vec![], vec![]]);
-    let mut keys: Vec<_> = pool.keys().map(|key| key.hash.0[0]).collect();
+    assert_eq!(pool.index().blocks_of(pool.blocks(), &key(1, 0)), [2, 1, 3]);
+    assert_eq!(
+        [3, 9].map(|group| pool.index().blocks_of(pool.blocks(), &key(1, group))),
+        [vec![], vec![]]
+    );
+    let mut keys: Vec<_> = pool.index().keys(pool.blocks()).map(|key| key.hash.0[0]).collect();
     keys.sort_unstable();
     assert_eq!(keys, [1, 2]);
 }
 
 /// Returns the free blocks, walked from both ends.
 fn walked(pool: &BlockPool) -> Vec<BlockId> {
-    let forward: Vec<_> = pool.queued_from(pool.first_queued()).collect();
-    let back = |&block: &BlockId| pool.queued_before(block);
-    let mut backward: Vec<_> = std::iter::successors(pool.last_queued(), back).collect();
+    let forward: Vec<_> = pool.blocks().free_from(pool.blocks().first_free()).collect();
+    let back = |&block: &BlockId| pool.blocks().free_before(block);
+    let mut backward: Vec<_> = std::iter::successors(pool.blocks().last_free(), back).collect();
     backward.reverse();
     assert_eq!(forward, backward);
     forward
@@ -87,11 +90,11 @@ fn walked(pool: &BlockPool) -> Vec<BlockId> {
 fn free_blocks_are_walked_from_both_ends() {
     let mut pool = pool(5);
     assert_eq!(walked(&pool), [1, 2, 3, 4]);
-    assert_eq!([0, 1].map(|block| pool.is_queued(block)), [false, true]);
+    assert_eq!([0, 1].map(|block| pool.blocks().is_free(block)), [false, true]);
     pool.touch(&[2]);
-    assert_eq!((walked(&pool), pool.is_queued(2)), (vec![1, 3, 4], false));
+    assert_eq!((walked(&pool), pool.blocks().is_free(2)), (vec![1, 3, 4], false));
     taken(&mut pool, 3);
-    assert_eq!((pool.first_queued(), pool.last_queued()), (None, None));
+    assert_eq!((pool.blocks().first_free(), pool.blocks().last_free()), (None, None));
 }
 
 #[test]
@@ -112,15 +115,18 @@ fn the_pinned_tier_is_walked_behind_the_free_queue() {
 fn a_block_removed_from_the_queue_by_hand_is_loose_until_counted_or_put_back() {
     let mut pool = pool(6);
     assert!(pool.unqueue(2) && !pool.unqueue(2) && !pool.unqueue(0));
-    assert_eq!((pool.ref_count(2), pool.is_loose(2), pool.num_free_blocks()), (0, true, 4));
-    assert!(pool.check_none_by_hand([1, 2].into_iter()).is_err());
+    assert_eq!(
+        (pool.ref_count(2), pool.by_hand().is_loose(2), pool.num_free_blocks()),
+        (0, true, 4)
+    );
+    assert!(pool.by_hand().check_has_none([1, 2].into_iter()).is_err());
     pool.enqueue(&[2], QueueEnd::Front).expect("a loose block");
     assert_eq!(walked(&pool), [2, 1, 3, 4, 5]);
     // References are counted before the block leaves the queue, and removed by hand.
     pool.set_ref_count(3, 2).expect("a count that fits");
     assert!(pool.check_free(1).is_ok() && pool.check_free(3).is_err());
-    assert_eq!((pool.ref_count(3), pool.is_queued(3), pool.unqueue(3)), (2, true, true));
-    assert_eq!((pool.ref_count(3), pool.is_loose(3)), (2, false));
+    assert_eq!((pool.ref_count(3), pool.blocks().is_free(3), pool.unqueue(3)), (2, true, true));
+    assert_eq!((pool.ref_count(3), pool.by_hand().is_loose(3)), (2, false));
     pool.set_ref_count(3, 0).expect("a count that fits");
     pool.enqueue(&[3], QueueEnd::Back).expect("a loose block");
     assert_eq!(walked(&pool), [2, 1, 4, 5, 3]);
@@ -140,7 +146,7 @@ fn blocks_that_may_not_be_queued_are_refused_and_nothing_changes() {
     for (blocks, why) in refused {
         let error = pool.enqueue(blocks, QueueEnd::Back).expect_err(why).to_string();
         assert!(error.contains(why) && error.ends_with("(invariant 2)"), "{error}");
-        assert_eq!((walked(&pool), pool.is_loose(4)), (vec![1, 2, 3], true));
+        assert_eq!((walked(&pool), pool.by_hand().is_loose(4)), (vec![1, 2, 3], true));
     }
 }
 
@@ -215,7 +221,7 @@ fn unhashed_blocks_do_not_include_null_blocks() {
     let mut pool = pool(6);
     taken(&mut pool, 4);
     pool.insert_key(2, key(1, 0), 4);
-    assert_eq!(pool.unhashed(&[1, 0, 2, 3]), [1, 3]);
+    assert_eq!(pool.blocks().unhashed(&[1, 0, 2, 3]), [1, 3]);
 }
 
 #[test]
@@ -240,11 +246,14 @@ fn a_block_with_several_keys_loses_all_of_them() {
     assert_eq!(pool.blocks().hash_num_tokens(1), Some(8));
     pool.remove_keys(1);
     let removed = [1, 2, 3].map(|n| Event::Removed { hash: key(n, 0).hash, group: 0 });
-    assert_eq!((pool.index().events().count(), pool.events_mut().take()), (3, removed.to_vec()));
+    assert_eq!(
+        (pool.index().events().count(), pool.index_mut().events_mut().take()),
+        (3, removed.to_vec())
+    );
     assert_eq!([1, 2, 3].map(|n| pool.find(&key(n, 0))), [None, Some(2), None]);
     pool.insert_key(1, key(4, 0), 4);
     pool.remove_keys_silently(1);
-    assert_eq!((pool.find(&key(4, 0)), pool.events_mut().take()), (None, vec![]));
+    assert_eq!((pool.find(&key(4, 0)), pool.index_mut().events_mut().take()), (None, vec![]));
 }
 
 #[test]
@@ -271,7 +280,10 @@ fn a_reset_is_refused_while_a_block_is_in_use() {
     assert_eq!(pool.find(&key(1, 0)), Some(1));
     pool.release(&[1]);
     assert!(pool.reset());
-    assert_eq!((pool.find(&key(1, 0)), pool.events_mut().take()), (None, vec![Event::Cleared]));
+    assert_eq!(
+        (pool.find(&key(1, 0)), pool.index_mut().events_mut().take()),
+        (None, vec![Event::Cleared])
+    );
 }
 
 #[test]

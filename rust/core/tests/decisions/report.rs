@@ -52,7 +52,7 @@ fn evictions_are_counted_by_kind_with_adaptive_retention_or_on_request() {
     {
         let mut manager = managed(41, policy.clone());
         if asks {
-            manager.pool_mut().count_evictions_by_group();
+            manager.pool_mut().index_mut().count_evictions_by_group();
         }
         for id in 0..20 {
             serve(&mut manager, id, id * 100..id * 100 + 41);

@@ -104,7 +104,7 @@ impl World {
             }
         }
         let (engine, model) = (&mut self.engine, &mut self.model);
-        assert_eq!(engine.events_mut().take(), std::mem::take(&mut model.pool.events));
+        assert_eq!(engine.index_mut().events_mut().take(), std::mem::take(&mut model.pool.events));
         compare(engine, model);
     }
 

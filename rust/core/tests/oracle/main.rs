@@ -258,7 +258,7 @@ impl World {
 
     fn compare(&mut self) {
         let Self { engine, model, .. } = self;
-        assert_eq!(engine.events_mut().take(), std::mem::take(&mut model.events));
+        assert_eq!(engine.index_mut().events_mut().take(), std::mem::take(&mut model.events));
         assert_eq!(engine.free_blocks().collect::<Vec<_>>(), model.queue);
         assert_eq!(engine.pinned_blocks().collect::<Vec<_>>(), model.pinned);
         assert_eq!(engine.num_free_blocks(), model.num_free() as isize);
@@ -269,7 +269,7 @@ impl World {
         }
         for (key, blocks) in &model.index {
             assert_eq!(engine.find(key), model.find(key));
-            assert_eq!(engine.blocks_of(key), *blocks);
+            assert_eq!(engine.index().blocks_of(engine.blocks(), key), *blocks);
         }
     }
 }

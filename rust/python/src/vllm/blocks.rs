@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use kvoxide_core::{BlockId, BlockPool, GroupBlocks, NULL_BLOCK, RequestId};
+use kvoxide_core::pool::Blocks;
+use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK, RequestId};
 
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
@@ -68,12 +69,12 @@ impl VllmBlock {
         &self,
         py: Python<'py>,
         end: usize,
-        of: impl FnOnce(&BlockPool, BlockId) -> Option<BlockId>,
+        of: impl FnOnce(&Blocks, BlockId) -> Option<BlockId>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let id = self.view.id;
         let neighbour = self.cell().ask(py, |core| {
-            let pool = core.pool();
-            pool.is_queued(id).then(|| of(pool, id))
+            let blocks = core.pool().blocks();
+            blocks.is_free(id).then(|| of(blocks, id))
         })?;
         let Some(neighbour) = neighbour else { return Ok(None) };
         queued(py, &self.view.owner, neighbour, end)
@@ -160,12 +161,12 @@ impl VllmBlock {
 
     #[getter]
     fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.neighbour(py, FRONT, BlockPool::queued_before)
+        self.neighbour(py, FRONT, Blocks::free_before)
     }
 
     #[getter]
     fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.neighbour(py, BACK, BlockPool::queued_after)
+        self.neighbour(py, BACK, Blocks::free_after)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {

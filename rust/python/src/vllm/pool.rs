@@ -72,7 +72,7 @@ impl VllmManager {
     /// Keeps a dictionary, empty when passed, equal to the alias keys of blocks.
     fn sync_alias_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
         self.engine.cell.edit(keys.py(), "sync_alias_keys", |state| {
-            state.core.pool_mut().alias_keys_mut().track_changes();
+            state.core.pool_mut().index_mut().alias_keys_mut().track_changes();
             self.engine.synced(state).set_alias_keys(keys);
             state.update_synced(keys.py())
         })
@@ -90,7 +90,10 @@ impl VllmManager {
         self.engine.cell.read(key.py(), |state| {
             state.core.check_ids(&[block]).into_vllm(key.py())?;
             let key = known_key(key, state.hash_len)?;
-            Ok(key.is_some_and(|key| state.core.pool().has_key(block, &key)))
+            Ok(key.is_some_and(|key| {
+                let pool = state.core.pool();
+                pool.index().has_key(pool.blocks(), block, &key)
+            }))
         })
     }
 
@@ -98,14 +101,18 @@ impl VllmManager {
     fn blocks_of_key(&self, key: &Bound<'_, PyBytes>) -> PyResult<Vec<BlockId>> {
         self.engine.cell.read(key.py(), |state| {
             let key = known_key(key, state.hash_len)?;
-            Ok(key.map_or_else(Vec::new, |key| state.core.pool().blocks_of(&key)))
+            Ok(key.map_or_else(Vec::new, |key| {
+                let pool = state.core.pool();
+                pool.index().blocks_of(pool.blocks(), &key)
+            }))
         })
     }
 
     /// Returns every packed key, in no particular order.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.engine.cell.read(py, |state| {
-            let keys = state.core.pool().keys();
+            let pool = state.core.pool();
+            let keys = pool.index().keys(pool.blocks());
             let packed = keys.map(|key| packed_key(py, &key, state.hash_len()));
             PyList::new(py, packed.collect::<Vec<_>>())
         })
@@ -157,7 +164,12 @@ impl VllmManager {
     fn touch(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = ids_of(blocks, &self.engine)?;
         self.engine.cell.change(blocks.py(), "touch", |state| {
-            state.core.pool().check_none_by_hand(ids.iter().copied()).into_vllm(blocks.py())?;
+            state
+                .core
+                .pool()
+                .by_hand()
+                .check_has_none(ids.iter().copied())
+                .into_vllm(blocks.py())?;
             state.core.pool_mut().touch(&ids);
             Ok(())
         })

@@ -22,8 +22,8 @@ impl VllmManager {
 
     fn free_blocks_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let ids: Vec<BlockId> = self.engine.cell.ask(py, |core| {
-            let pool = core.pool();
-            pool.queued_from(pool.first_queued()).collect()
+            let blocks = core.pool().blocks();
+            blocks.free_from(blocks.first_free()).collect()
         })?;
         block_list(py, &self.engine, ids)
     }
@@ -45,7 +45,8 @@ impl VllmManager {
                     pool.num_free_blocks()
                 )));
             }
-            let ids: Vec<_> = pool.queued_from(pool.first_queued()).take(n).collect();
+            let blocks = pool.blocks();
+            let ids: Vec<_> = blocks.free_from(blocks.first_free()).take(n).collect();
             ids.iter().for_each(|&block| _ = pool.unqueue(block));
             state.changes.add();
             Ok(ids)

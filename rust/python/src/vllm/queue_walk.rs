@@ -38,7 +38,7 @@ impl VllmQueueEnd {
         if !self.is_front {
             return Ok(None);
         }
-        let first = self.engine.cell.ask(py, |core| core.pool().first_queued())?;
+        let first = self.engine.cell.ask(py, |core| core.pool().blocks().first_free())?;
         queued(py, &self.engine, first, BACK)
     }
 
@@ -47,7 +47,7 @@ impl VllmQueueEnd {
         if self.is_front {
             return Ok(None);
         }
-        let last = self.engine.cell.ask(py, |core| core.pool().last_queued())?;
+        let last = self.engine.cell.ask(py, |core| core.pool().blocks().last_free())?;
         queued(py, &self.engine, last, FRONT)
     }
 
@@ -116,13 +116,13 @@ impl VllmFreeWalk {
         self.ahead.clear();
         self.seen_changes = self.engine.changes.count();
         let ids: Vec<BlockId> = self.engine.cell.ask(py, |core| {
-            let pool = core.pool();
+            let blocks = core.pool().blocks();
             let first = match self.last {
-                None => pool.first_queued(),
-                Some(last) if pool.is_queued(last) => pool.queued_after(last),
+                None => blocks.first_free(),
+                Some(last) if blocks.is_free(last) => blocks.free_after(last),
                 Some(_) => None,
             };
-            pool.queued_from(first).take(self.batch).collect()
+            blocks.free_from(first).take(self.batch).collect()
         })?;
         let views = block_list(py, &self.engine, ids.iter().copied())?;
         let views = views.iter().map(Bound::unbind);

@@ -97,7 +97,7 @@ impl Synced {
     fn sync_alias_keys(&self, py: Python<'_>, core: &mut Manager, hash_len: usize) -> PyResult<()> {
         let Some(dict) = &self.alias_keys else { return Ok(()) };
         let dict = dict.bind(py);
-        for block in core.pool_mut().alias_keys_mut().take_changed() {
+        for block in core.pool_mut().index_mut().alias_keys_mut().take_changed() {
             let keys = core.pool().keys_of(block).skip(1);
             let keys: Vec<_> = keys.map(|key| packed_key(py, &key, hash_len)).collect();
             match keys.is_empty() {

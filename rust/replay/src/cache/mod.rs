@@ -120,7 +120,7 @@ impl ManagedCache {
 
     /// Records losses of this trace, and evictions by group, from now on.
     pub fn record_losses(&mut self, trace: &Trace, tokens_per_id: usize) {
-        self.manager.pool_mut().count_evictions_by_group();
+        self.manager.pool_mut().index_mut().count_evictions_by_group();
         self.ledger = Some(Ledger::new(trace, tokens_per_id, &self.manager));
     }
 

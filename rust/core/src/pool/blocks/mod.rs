@@ -41,7 +41,7 @@ use flags::{KINDS, flag};
 use links::Links;
 use record_writer::RecordWriter;
 
-use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
 /// What a block is after one reference less.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,6 +128,16 @@ impl Blocks {
     /// Number of references to a block.
     pub fn ref_count(&self, id: BlockId) -> u32 {
         self.usage(id) & MAX_REFERENCES
+    }
+
+    /// Whether a block is free. The null block never is.
+    pub fn is_free(&self, id: BlockId) -> bool {
+        id != NULL_BLOCK && self.ref_count(id) == 0
+    }
+
+    /// Whether a block may be written to, since it has one reference and no key.
+    pub(crate) fn is_writable(&self, id: BlockId) -> bool {
+        id != NULL_BLOCK && self.ref_count(id) == 1 && !self.is_cached(id)
     }
 
     /// Sets the number of references to a block, up to [`MAX_REFERENCES`].
@@ -353,6 +363,12 @@ impl Blocks {
     /// Whether a block is cached.
     pub fn is_cached(&self, id: BlockId) -> bool {
         self.usage(id) & flag::CACHED != 0
+    }
+
+    /// Returns those of some blocks that are neither cached nor null.
+    pub fn unhashed(&self, ids: &[BlockId]) -> Vec<BlockId> {
+        let is_unhashed = |&id: &BlockId| id != NULL_BLOCK && !self.is_cached(id);
+        ids.iter().copied().filter(is_unhashed).collect()
     }
 
     /// Whether a block serves its own hash and has no alias key, as nearly all cached blocks do.

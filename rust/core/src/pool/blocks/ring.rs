@@ -72,32 +72,48 @@ impl Blocks {
     }
 }
 
-/// All rings one after another, in the order of their sentinels.
+/// The free blocks: all rings one after another, in the order of their sentinels. Those of the free
+/// queue come first, then those of the pinned tier.
 impl Blocks {
-    /// Returns the block behind another, in its ring or the next that has a block.
-    pub(crate) fn block_after(&self, id: BlockId) -> Option<BlockId> {
+    /// Returns the first free block.
+    pub fn first_free(&self) -> Option<BlockId> {
+        self.first_from(NULL_BLOCK)
+    }
+
+    /// Returns the last free block.
+    pub fn last_free(&self) -> Option<BlockId> {
+        self.last_before(None)
+    }
+
+    /// Returns the free blocks from one on.
+    pub fn free_from(&self, first: Option<BlockId>) -> impl Iterator<Item = BlockId> + '_ {
+        std::iter::successors(first, |&block| self.free_after(block))
+    }
+
+    /// Returns the free block behind another.
+    pub fn free_after(&self, id: BlockId) -> Option<BlockId> {
         let next = self.next(id);
         match self.is_block(next) {
             true => Some(next),
-            false => self.block_from(self.sentinel_after(next)?),
+            false => self.first_from(self.sentinel_after(next)?),
         }
     }
 
-    /// Returns the block before another, in its ring or the last before it that has a block.
-    pub(crate) fn block_before(&self, id: BlockId) -> Option<BlockId> {
+    /// Returns the free block before another.
+    pub fn free_before(&self, id: BlockId) -> Option<BlockId> {
         let prev = self.prev(id);
-        if self.is_block(prev) { Some(prev) } else { self.block_up_to(Some(prev)) }
+        if self.is_block(prev) { Some(prev) } else { self.last_before(Some(prev)) }
     }
 
     /// Returns the first block of the ring of a sentinel, or of the next that has a block.
-    pub(crate) fn block_from(&self, sentinel: u32) -> Option<BlockId> {
+    fn first_from(&self, sentinel: u32) -> Option<BlockId> {
         let sentinels =
             std::iter::successors(Some(sentinel), |&sentinel| self.sentinel_after(sentinel));
         sentinels.map(|sentinel| self.next(sentinel)).find(|&first| self.is_block(first))
     }
 
     /// Returns the last block of the rings before the one of this sentinel, or of all.
-    pub(crate) fn block_up_to(&self, end: Option<u32>) -> Option<BlockId> {
+    fn last_before(&self, end: Option<u32>) -> Option<BlockId> {
         let behind_last = self.links().len() as u32;
         let before = |&sentinel: &u32| self.sentinel_before(sentinel);
         let sentinels =

@@ -12,18 +12,20 @@ use crate::pool::blocks::Blocks;
 
 /// What was moved and counted by hand and is not finished.
 #[derive(Debug, Default)]
-pub(crate) struct ByHand {
+pub struct ByHand {
     loose: hashbrown::HashSet<BlockId, foldhash::fast::FixedState>,
     counted: hashbrown::HashMap<BlockId, u32, foldhash::fast::FixedState>,
 }
 
 impl ByHand {
+    /// Whether no block is being moved by hand.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.counted.is_empty()
     }
 
-    pub(crate) fn is_loose(&self, block: BlockId) -> bool {
+    /// Whether a block was taken out of its queue, and has no reference.
+    pub fn is_loose(&self, block: BlockId) -> bool {
         self.loose.contains(&block)
     }
 
@@ -36,7 +38,7 @@ impl ByHand {
     }
 
     /// Refuses blocks that are being moved by hand.
-    pub(crate) fn check_has_none(&self, mut ids: impl Iterator<Item = BlockId>) -> Result<()> {
+    pub fn check_has_none(&self, mut ids: impl Iterator<Item = BlockId>) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }

@@ -83,7 +83,7 @@ impl PrefixIndex {
     }
 
     /// Counts evictions by group from now on.
-    pub(crate) fn count_evictions_by_group(&mut self) {
+    pub fn count_evictions_by_group(&mut self) {
         let num_groups = self.layout.num_groups();
         self.evictions.by_group.get_or_insert_with(|| vec![0; num_groups]);
     }

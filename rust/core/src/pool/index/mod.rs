@@ -114,7 +114,8 @@ impl PrefixIndex {
         &self.alias_keys
     }
 
-    pub(crate) fn alias_keys_mut(&mut self) -> &mut AliasKeys {
+    /// Returns the keys of blocks beside their own.
+    pub fn alias_keys_mut(&mut self) -> &mut AliasKeys {
         &mut self.alias_keys
     }
 
@@ -127,7 +128,8 @@ impl PrefixIndex {
         &self.events
     }
 
-    pub(crate) fn events_mut(&mut self) -> &mut EventLog {
+    /// Returns the events that have not been handed out.
+    pub fn events_mut(&mut self) -> &mut EventLog {
         &mut self.events
     }
 

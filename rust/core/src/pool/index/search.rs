@@ -22,14 +22,14 @@ impl PrefixIndex {
     }
 
     /// Returns the blocks that have a key, in the order in which they got it.
-    pub(crate) fn blocks_of(&self, blocks: &Blocks, key: &CacheKey) -> Vec<BlockId> {
+    pub fn blocks_of(&self, blocks: &Blocks, key: &CacheKey) -> Vec<BlockId> {
         let first = self.find_entry(blocks, key);
         let entries = first.into_iter().flat_map(|first| self.table.entries_of(first));
         entries.map(|entry| self.alias_keys.block_of(entry)).collect()
     }
 
     /// Returns every key, in no particular order.
-    pub(crate) fn keys<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = CacheKey> + 'a {
+    pub fn keys<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = CacheKey> + 'a {
         let entries = self.table.first_entries();
         entries.map(|entry| entry_key(blocks, &self.alias_keys, entry))
     }
@@ -45,7 +45,7 @@ impl PrefixIndex {
     }
 
     /// Whether a block has a key, as its own hash or as an alias.
-    pub(crate) fn has_key(&self, blocks: &Blocks, block: BlockId, key: &CacheKey) -> bool {
+    pub fn has_key(&self, blocks: &Blocks, block: BlockId, key: &CacheKey) -> bool {
         blocks.has_key(block, key)
             || blocks.has_alias_keys(block) && self.alias_keys.of(block).any(|alias| alias == *key)
     }

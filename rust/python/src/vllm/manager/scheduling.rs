@@ -77,7 +77,7 @@ impl VllmManager {
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
         self.engine.cell.change(py, "allocate_slots", |state| {
-            if state.core.pool().has_by_hand() {
+            if !state.core.pool().by_hand().is_empty() {
                 state.core.check_hit_by_hand(hit_blocks).into_vllm(py)?;
             }
             if hit.is_some() {

@@ -137,7 +137,7 @@ impl AlignedStates {
     ) {
         context.pool.move_keys(tail.block, copy);
         context.commands.copy(data.id, tail.block, copy);
-        context.pool.add_reference(tail.block);
+        context.pool.blocks.add_reference(tail.block);
         if let Some((_, num_tokens)) = self.records.entry(context.request).producer_tail.take() {
             context.commands.offer(Offload {
                 request: context.request,
@@ -214,7 +214,8 @@ impl AlignedStates {
         let most = 1 + checkpoint + self.shape.num_speculative_blocks;
         let demanded = (len as isize - num_hit as isize).min(most as isize);
         // A hit state below the external tokens is skipped, but the demand counts it if it is free.
-        let is_counted = |block: &&BlockId| num_hit <= skipped && context.pool.is_free(**block);
+        let is_counted =
+            |&&block: &&BlockId| num_hit <= skipped && context.pool.blocks().ref_count(block) == 0;
         let num_counted = hit.map_or(0, |hit| hit.tail().iter().filter(is_counted).count());
         taken as isize - demanded - num_counted as isize
     }

@@ -28,7 +28,10 @@ impl PlannedTable<'_> {
     pub(super) fn check(&self, pool: &BlockPool) -> Result<(), String> {
         let Self { record, state, num_speculative, .. } = self;
         record.check(state, *num_speculative)?;
-        if record.resumed_state(state, *num_speculative).is_some_and(|block| pool.is_free(block)) {
+        if record
+            .resumed_state(state, *num_speculative)
+            .is_some_and(|block| pool.blocks().ref_count(block) == 0)
+        {
             return Err("the state that the step goes on from was given back".into());
         }
         if !self.keeps_shared_tail() {
@@ -60,7 +63,7 @@ impl PlannedTable<'_> {
 
     fn is_own(&self, position: usize, pool: &BlockPool) -> bool {
         let block = self.state.blocks.get(position);
-        block.is_some_and(|block| pool.is_writable(block)) && self.is_kept(position)
+        block.is_some_and(|block| pool.blocks().is_writable(block)) && self.is_kept(position)
     }
 
     /// Returns the block that stands at a position before and after the step; null if there is
