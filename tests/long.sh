@@ -7,12 +7,13 @@
 #     conformance  vLLM's own tests on kvoxide's manager
 #     engines      vLLM's engine on models with recurrent states, with its manager and with kvoxide's
 #     soak         requests by the million: does the process grow?
+#     retention    adaptive beside the other policies on served traffic: the cells in which it loses
 #     mutations    errors that are planted in the core: does a test fail?
 #     fuzzing      FUZZ_SECONDS of each fuzz target
 #
 # SEED is where the random traffic begins: by default where it never began before.
 
-parts=(recorded sameness scheduler conformance engines soak mutations fuzzing)
+parts=(recorded sameness scheduler conformance engines soak retention mutations fuzzing)
 CALLS=${CALLS:-5000000}
 STEPS=${STEPS:-1000000}
 FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
@@ -99,6 +100,10 @@ long_soak() {
 
 soak_of() { # manager|engine
     if [[ $1 == manager ]]; then with_0_33 tests.proof.soak manager; else with_0_32 tests.proof.soak engine; fi
+}
+
+long_retention() {
+    "$venv/bin/python" -m tests.proof.retention --half all --bound --jobs "$(processes)"
 }
 
 long_mutations() {

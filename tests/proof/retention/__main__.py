@@ -4,13 +4,16 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import kvoxide
+from kvoxide.replay.policies import DEFAULT_POLICY
 
+from . import sweep
 from .cells import PERCENTS, PRESETS, Half, chosen
-from .judge import POLICIES, Cell, Judge
+from .judge import ADAPTIVE, POLICIES, Cell, Judge
 from .known import KnownResults, default_path
 from .verdict import comparison_lines, lost_lines, summary_lines
 from .workloads import workloads
@@ -18,10 +21,26 @@ from .workloads import workloads
 
 def main() -> int:
     arguments = _parser().parse_args()
+    if arguments.sweep:
+        arguments.percents, arguments.policies = sweep.PERCENTS, sweep.POLICIES
     before = _read(arguments.before) if arguments.before else None
     started = time.monotonic()
+    cells = list(_cells(arguments))
+    if arguments.output:
+        _write(arguments.output, cells)
+    shown = [sweep.sweep_lines(cells)] if arguments.sweep else _verdict(cells)
+    if before is not None:
+        shown.append(comparison_lines(before, cells))
+    for lines in shown:
+        print("\n".join(lines) + "\n")
+    if arguments.plot and cells:
+        sweep.draw(cells, arguments.plot)
+    print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s")
+    return 0 if cells else 1
+
+
+def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     halves = [half for half in Half if arguments.half in (half.value, "all")]
-    traffics = list(chosen(halves, arguments.workloads, arguments.seeds))
     judge = Judge(
         known=KnownResults(arguments.known, forget=arguments.forget),
         presets=arguments.presets,
@@ -29,54 +48,53 @@ def main() -> int:
         percents=arguments.percents,
         has_bound=arguments.bound,
     )
-    cells = list(judge.cells(traffics, arguments.jobs))
-    if arguments.output:
-        _write(arguments.output, cells)
-    for lines in (summary_lines(cells), lost_lines(cells)):
-        print("\n".join(lines) + "\n")
-    if before is not None:
-        print("\n".join(comparison_lines(before, cells)) + "\n")
-    print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s")
-    return 0 if cells else 1
+    traffics = list(chosen(halves, arguments.workloads, arguments.seeds))
+    return judge.cells(traffics, arguments.jobs)
+
+
+def _verdict(cells: list[Cell]) -> list[Iterator[str]]:
+    return [summary_lines(cells), lost_lines(cells)]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.retention", description=__doc__)
     add = parser.add_argument
-    add("--half", choices=[*(half.value for half in Half), "all"], default=Half.TUNING.value)
+    halves = [half.value for half in Half]
+    add("--half", choices=[*halves, "all"], default=Half.TUNING.value)
     add("--workloads", type=_names(tuple(workloads())), default=[], metavar="NAME,...")
     add("--presets", type=_names(PRESETS), default=list(PRESETS), metavar="NAME,...")
-    add("--policies", type=lambda text: text.split(","), default=list(POLICIES), metavar="P,...")
+    add("--policies", type=_policies, default=list(POLICIES), metavar="POLICY,...")
     add("--seeds", type=_numbers, default=[], metavar="N,...", help="by default the half's")
     add("--percents", type=_numbers, default=list(PERCENTS), metavar="N,...", help="pool sizes")
     add("--bound", action="store_true", help="what a policy that knows the future could hit")
+    add("--sweep", action="store_true", help="20 pool sizes, adaptive and the default")
+    add("--plot", type=Path, metavar="FILE", help="draw the curves of a sweep")
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time")
     add("--output", type=Path, metavar="FILE", help="write the cells as JSON")
     add("--before", type=Path, metavar="FILE", help="compare with the cells of such a file")
-    add(
-        "--known", type=Path, default=default_path(), metavar="FILE", help="other policies' results"
-    )
-    add("--forget", action="store_true", help="play the other policies again, too")
+    known = "what was played before"
+    add("--known", type=Path, default=default_path(), metavar="FILE", help=known)
+    add("--forget", action="store_true", help="play all of it again")
     return parser
 
 
-def _names(allowed: tuple[str, ...]) -> "Names":
-    return Names(allowed)
+def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """What reads some of the allowed names with commas."""
 
-
-class Names:
-    """Reads names with commas."""
-
-    def __init__(self, allowed: tuple[str, ...]) -> None:
-        self._allowed = allowed
-
-    def __call__(self, text: str) -> list[str]:
+    def read(text: str) -> list[str]:
         names = text.split(",")
         for name in names:
-            if name not in self._allowed:
-                message = f"{name!r} is none of {', '.join(self._allowed)}"
+            if name not in allowed:
+                message = f"{name!r} is none of {', '.join(allowed)}"
                 raise argparse.ArgumentTypeError(message)
         return names
+
+    return read
+
+
+def _policies(text: str) -> list[str]:
+    """The policies that are named, and the two that every table is about."""
+    return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE]))
 
 
 def _numbers(text: str) -> list[int]:

@@ -14,10 +14,14 @@ PERCENTS: Final = (12, 30, 65)  # pool sizes, of the blocks that a pool without 
 ROOM: Final = 1.5
 
 
+TUNING_SEEDS: Final = (1, 2)
+HELD_BACK_SEED: Final = 3
+
+
 class Half(Enum):
-    """The rule: every other family in the order of names, with seeds 1 and 2, is there to choose
-    constants by. Everything else is held back, and shows what they are worth: the other families,
-    and all other seeds."""
+    """Constants are chosen on the tuning half: every other family in the order of names, with seeds
+    1 and 2. What they are worth is shown on the half held back, which is all else: by default every
+    family with seed 3. A twin is in the half of its family."""
 
     TUNING = "tuning"
     HELD_BACK = "held-back"
@@ -27,10 +31,6 @@ class Half(Enum):
         families = sorted({workload.family for workload in workloads().values()})
         is_tuning = families.index(workload.family) % 2 == 0 and seed in TUNING_SEEDS
         return cls.TUNING if is_tuning else cls.HELD_BACK
-
-
-TUNING_SEEDS: Final = (1, 2)
-HELD_BACK_SEED: Final = 3
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kvoxide.replay.groups import Groups, preset_groups
 from kvoxide.replay.policies import DEFAULT_POLICY, UNLIMITED, parse_policy
 
 from .cells import PERCENTS, Traffics, has_room, pool_size
-from .known import KnownResults, Played
+from .known import KnownResults, Played, build_digest
 from .traffic import Recorded
 
 ADAPTIVE: Final = "adaptive"
@@ -44,8 +44,8 @@ class Cell:
 
 @dataclass
 class Judge:
-    """How cells are played. Only ``adaptive`` is played each time; other policies' results are
-    known from earlier runs, since nothing that changes it may change them."""
+    """How cells are played. What was played before is known: ``adaptive`` for the same build of the
+    core, other policies for every build, since nothing that changes it may change them."""
 
     known: KnownResults
     presets: Sequence[str]
@@ -122,20 +122,16 @@ class _Traffic:
         )
         return self.run(groups, DEFAULT_POLICY, blocks)
 
-    def run(self, groups: Groups, policy: str, blocks: int) -> Played:
-        if policy == ADAPTIVE:
-            return self._played(groups, policy, blocks)
-        return self._known(groups, policy, blocks)
-
     def bound(self, groups: Groups, blocks: int) -> float:
         """What a policy that knows the future could hit, in %, under the default's schedule."""
-        played = self._known(groups, DEFAULT_POLICY, blocks, bound=True)
+        played = self.run(groups, DEFAULT_POLICY, blocks, bound=True)
         assert played.bound_tokens is not None
         return 100 * played.bound_tokens / played.prompt_tokens
 
-    def _known(self, groups: Groups, policy: str, blocks: int, *, bound: bool = False) -> Played:
+    def run(self, groups: Groups, policy: str, blocks: int, *, bound: bool = False) -> Played:
         settings = [CONCURRENCY, MAX_BATCHED_TOKENS, *STEP_TIME.values(), bound]
-        key = " ".join(map(str, [self._digest, groups.text, policy, blocks, *settings]))
+        build = [build_digest()] if policy == ADAPTIVE else []
+        key = " ".join(map(str, [self._digest, groups.text, policy, blocks, *settings, *build]))
         played = self._known_results.get(key)
         if played is None:
             played = self._played(groups, policy, blocks, bound=bound)

@@ -1,12 +1,15 @@
 """Results of runs, kept by everything that decides them."""
 
+import hashlib
 import json
 import os
 import threading
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import kvoxide
+from kvoxide import _core
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Played:
 
 class KnownResults:
     """A file of JSON lines that several processes may add to. It is empty for another release of
-    kvoxide; for changes of the other policies within one, ``forget`` it."""
+    kvoxide; where other policies than ``adaptive`` changed within one, ``forget`` it."""
 
     def __init__(self, path: Path, *, forget: bool = False) -> None:
         self._path = path
@@ -54,6 +57,12 @@ class KnownResults:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
                 file.write(json.dumps({"key": key, **asdict(played)}) + "\n")
+
+
+@cache
+def build_digest() -> str:
+    """Of the compiled module that plays."""
+    return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()[:16]
 
 
 def default_path() -> Path:

@@ -55,8 +55,8 @@ def few_shot(traffic: Traffic) -> None:
     """Evaluations: five examples and a question, all questions of a subject in a row, of several
     jobs at a time; each job goes through its subjects again for the next checkpoint.
 
-    57 subjects of about 100 questions with five examples: MMLU (ICLR 2021), as it is used as a
-    workload in SGLang (NeurIPS 2024). A quarter of the questions is played.
+    57 subjects, at least 100 questions each, five examples: MMLU (ICLR 2021), a workload in SGLang
+    (NeurIPS 2024) too. Subjects and questions are fewer here.
     """
     jobs = 3
     subjects = [
