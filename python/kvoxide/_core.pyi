@@ -516,6 +516,13 @@ class RetentionReport:
     def hit_tokens(self) -> int:
         """How many of them were hit."""
     @property
+    def hit_prompt_tokens(self) -> int:
+        """Of these, tokens in blocks that were computed as part of a prompt."""
+    @property
+    def hit_answer_tokens(self) -> int:
+        """Of these, tokens in blocks with generated tokens; 0 where no group needs all of a prefix
+        for a hit."""
+    @property
     def sampled_blocks(self) -> int:
         """Blocks of the sample that requests asked for: they hit or computed them."""
     @property
@@ -937,6 +944,8 @@ class SimulationResult:
     generated_tokens: int
     hit_tokens: int
     """Prompt tokens found cached when each request was first admitted."""
+    hit_answer_tokens: int | None
+    """Of these, tokens in blocks with generated tokens; None but for adaptive retention."""
     loss_tokens: list[int]
     """Prompt tokens that were not found, by why: a block of full attention was evicted; a window's
     blocks or a state was; nothing that would have served a hit was ever cached; nobody had computed

@@ -219,7 +219,8 @@ def test_each_interval_is_a_line_at_info_and_counts_what_clients_were_told(
     assert all("INFO" in line for line in lines)
     requests = iter(served.counted)
     for line in lines:
-        found = re.search(r": ([\d.]+%) of (\d+) prompt tokens hit; evicted (\d+) full", line)
+        hits = r": ([\d.]+%) of (\d+) prompt tokens hit, [\d.]+% on answers"
+        found = re.search(hits + r"; evicted (\d+) full", line)
         assert found is not None, line
         num_tokens = num_cached = 0
         while num_tokens < int(found[2]):

@@ -171,8 +171,8 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
     manager.new_step_starts()
     (message,) = caplog.messages
     assert message.startswith(
-        f"adaptive retention, last 61 s: {num_hit / 200:.1%} of 200 prompt tokens hit; evicted 0 "
-        "full blocks, 0 of windows and states; frequency order in force"
+        f"adaptive retention, last 61 s: {num_hit / 200:.1%} of 200 prompt tokens hit, "
+        "0.0% on answers; evicted 0 full blocks, 0 of windows and states; frequency order in force"
     )
 
     clock.now += 61
@@ -182,7 +182,8 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
         admitted(manager, f"c{number}", 700, first=number * 10_000)
     clock.now += 61
     manager.new_step_starts()
-    assert "last 122 s: 0.0% of 7000 prompt tokens hit; evicted " in caplog.messages[1]
+    hits = "last 122 s: 0.0% of 7000 prompt tokens hit, 0.0% on answers; evicted "
+    assert hits in caplog.messages[1]
     assert "evicted 0 full blocks" not in caplog.messages[1]
     assert "recency order (vLLM's) would have kept 0.0%, frequency 0.0%" in caplog.messages[1]
 

@@ -52,6 +52,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
         "generated_tokens": result.generated_tokens,
         "hit_tokens": outcome.hit_tokens,
         "hit_share": outcome.hit_share,
+        "hit_answer_tokens": None if outcome.is_bound else result.hit_answer_tokens,
         **_loss_record(outcome),
         "steps": result.steps,
         "wall_seconds": outcome.wall_seconds,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from kvoxide.replay.curves import HitShares
 from kvoxide.replay.policies import UNLIMITED
@@ -29,6 +30,12 @@ def _loss_share(which: int) -> Callable[[Outcome], str]:
     return lambda outcome: f"{shares[which]:.2%}" if (shares := outcome.loss_shares) else "-"
 
 
+def _answer_share(outcome: Outcome) -> str:
+    share = outcome.answer_share
+    return "-" if share is None else f"{share:.2%}"
+
+
+_ON_ANSWERS: Final = "on\nanswers"
 _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "requests": lambda o: _count(o.result.requests),
     "rejected": lambda o: _count(o.result.rejected_requests),
@@ -36,6 +43,7 @@ _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "generated\ntokens": lambda o: _count(o.result.generated_tokens),
     "hit\ntokens": lambda o: _count(o.hit_tokens),
     "hit\nshare": lambda o: f"{o.hit_share:.2%}",
+    _ON_ANSWERS: _answer_share,
     "evicted\nfull": _loss_share(0),
     "evicted\ntail": _loss_share(1),
     "never\ncached": _loss_share(2),
@@ -73,6 +81,8 @@ def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
     columns = [Column(header, [cell(o) for o in outcomes]) for header, cell in _FIGURES.items()]
     for header, cell in _POOL_FIGURES.items():
         columns.append(Column(header, [cell(o) if o.has_pool else "-" for o in outcomes]))
+    if not any(o.answer_share for o in outcomes):
+        columns = [column for column in columns if column.header != _ON_ANSWERS]
     if not any(o.result.rejected_requests for o in outcomes):
         columns = [column for column in columns if column.header != "rejected"]
     else:

@@ -139,6 +139,13 @@ class Outcome:
         return self.hit_tokens / max(1, self.result.prompt_tokens)
 
     @property
+    def answer_share(self) -> float | None:
+        """Tokens hit in blocks with generated tokens, per prompt token (0.0 to 1.0); None where
+        they are not counted."""
+        tokens = None if self.is_bound else self.result.hit_answer_tokens
+        return None if tokens is None else tokens / max(1, self.result.prompt_tokens)
+
+    @property
     def loss_shares(self) -> list[float] | None:
         """Why the rest of the prompt tokens was not hit, as shares of all of them (0.0 to 1.0):
         evicted blocks of full attention, evicted windows and states, never cached, computed for the

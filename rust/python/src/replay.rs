@@ -298,6 +298,13 @@ impl SimulationResult {
     }
 
     #[getter]
+    fn hit_answer_tokens(&self) -> Option<usize> {
+        let mut counted = self.report.counted().filter_map(|request| request.hit_answer_tokens);
+        let first = counted.next()?;
+        Some(counted.fold(first, |sum, tokens| sum + tokens))
+    }
+
+    #[getter]
     fn loss_tokens(&self) -> [usize; 4] {
         let each = self.report.counted().map(|request| request.unhit());
         each.fold([0; 4], |sums, losses| std::array::from_fn(|i| sums[i] + losses[i]))

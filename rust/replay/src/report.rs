@@ -26,6 +26,8 @@ pub struct RequestReport {
     pub output_tokens: usize,
     /// Prompt tokens that were hit at its first admission; `None` if it was rejected.
     pub hit_tokens: Option<usize>,
+    /// Of these, tokens in blocks with generated tokens; `None` if that is not counted.
+    pub hit_answer_tokens: Option<usize>,
     /// Prompt tokens that had been computed before and were not hit, by reason.
     pub losses: Losses,
     /// Number of preemptions.

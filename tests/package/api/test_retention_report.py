@@ -50,6 +50,7 @@ def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> Non
     assert 0 < manager.block_pool.get_num_cached_blocks() - cached <= 6
     assert min(report.evicted_full_blocks, report.evicted_tail_blocks) > 0
     assert (report.prompt_tokens, report.hit_tokens) == (40_050, hit)
+    assert (report.hit_prompt_tokens, report.hit_answer_tokens) == (hit, 0)
     assert 0 < report.sampled_hits <= report.sampled_blocks
     assert list(report.sampled_kept) == ["frequency", "hazard", "recency"]
     assert 0 < max(report.sampled_kept.values()) < report.sampled_blocks

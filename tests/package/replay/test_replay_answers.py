@@ -86,6 +86,21 @@ def test_answers_are_known_behind_a_router(tmp_path: Path, chat: str, router: st
     assert hits(tmp_path, chat, *several)[1] == 48
 
 
+def test_hits_on_answers_are_counted_apart(tmp_path: Path, chat: str) -> None:
+    policies = ("--policy", "adaptive", "--policy", "fifo", "--groups", "full:16")
+    for options, on_answers in (((), 0), (("--answers-return",), 32)):
+        given = (chat, *options, *policies, "--concurrency", "1")
+        page, record = replay_page(tmp_path, *given, "--blocks", "100")
+        adaptive, fifo, unlimited = record["results"]
+        assert adaptive["hit_answer_tokens"] == on_answers
+        assert (fifo["hit_answer_tokens"], unlimited["hit_answer_tokens"]) == (None, None)
+        shown = [row.get("on\nanswers") for row in page.table("evictions")]
+        assert shown == (["26.67%", "-", "-"] if on_answers else [None] * 3)
+    several = ("--instances", "2", "--router", "session", "--arrivals", "trace")
+    record = replay_json(tmp_path, chat, "--answers-return", *policies, *several)
+    assert record["results"][0]["hit_answer_tokens"] == 32
+
+
 def test_a_plan_counts_hits_on_answers(tmp_path: Path, chat: str) -> None:
     def hit_share(*options: str) -> float:
         path = tmp_path / "plan.json"

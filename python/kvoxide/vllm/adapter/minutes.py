@@ -52,7 +52,8 @@ def describe(before: RetentionReport, after: RetentionReport, seconds: float) ->
     parts = [
         f"adaptive retention, last {seconds:.0f} s: "
         f"{_share(after.hit_tokens - before.hit_tokens, prompt_tokens)} of {prompt_tokens} prompt "
-        "tokens hit",
+        f"tokens hit, {_share(after.hit_answer_tokens - before.hit_answer_tokens, prompt_tokens)} "
+        "on answers",
         f"evicted {after.evicted_full_blocks - before.evicted_full_blocks} full blocks, "
         f"{after.evicted_tail_blocks - before.evicted_tail_blocks} of windows and states",
         f"{after.ordering} order in force",

@@ -53,8 +53,9 @@ impl Manager {
         }
         self.forget_lookup(request.id);
         let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;
+        let mut num_hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
-            admitted.count(request, args);
+            num_hits_before = Some(num_prompt_block_hits(pool));
             if let Some(resumes) = resumes {
                 note_resume(resumes, &mut plan.rules, groups, pool, request, args);
             }
@@ -63,6 +64,11 @@ impl Manager {
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
         if args.attaches() {
             context.attach(args, &allocation.step);
+        }
+        if let Some(before) = num_hits_before {
+            let num_hits =
+                num_prompt_block_hits(context.pool).zip(before).map(|(now, before)| now - before);
+            admitted.count(request, args, context.groups, num_hits);
         }
         let slots = allocation.slots();
         let new_blocks = context.each(|group, context| group.allocate(context, &slots)).collect();
@@ -280,6 +286,11 @@ impl RequestContext<'_> {
 /// Whether a group attaches any block of a hit: one behind those that it skips.
 fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
     group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
+}
+
+/// Returns how often blocks that were computed as parts of prompts were hit, if that is counted.
+fn num_prompt_block_hits(pool: &BlockPool) -> Option<u64> {
+    pool.adaptive().map(|adaptive| adaptive.num_prompt_block_hits())
 }
 
 fn takes_no_hit() -> Error {

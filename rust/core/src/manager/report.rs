@@ -25,15 +25,26 @@ pub struct Admitted {
     pub prompt_tokens: u64,
     /// Prompt tokens that were hit.
     pub hit_tokens: u64,
+    /// Of these, tokens in blocks with generated tokens; 0 without adaptive retention, and where no
+    /// group needs the whole prefix.
+    pub hit_answer_tokens: u64,
 }
 
 impl Admitted {
     /// Counts a request that gets its first blocks. A preempted request, which has generated tokens
-    /// and hits its own blocks, was counted before.
-    pub(super) fn count(&mut self, request: &RequestView<'_>, args: &AllocateArgs<'_>) {
+    /// and hits its own blocks, was counted before. With adaptive retention, the hit has
+    /// `num_prompt_blocks` that were computed as parts of prompts.
+    pub(super) fn count(
+        &mut self,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+        groups: &[Group],
+        num_prompt_blocks: Option<u64>,
+    ) {
         if request.num_tokens == request.num_prompt_tokens {
             self.prompt_tokens += request.num_prompt_tokens as u64;
             self.hit_tokens += args.num_new_computed_tokens as u64;
+            self.hit_answer_tokens += num_answer_tokens(args, groups, num_prompt_blocks);
         }
     }
 }
@@ -62,6 +73,11 @@ pub struct RetentionReport {
 }
 
 impl Manager {
+    /// Returns the tokens of the requests that were admitted.
+    pub fn admitted(&self) -> Admitted {
+        self.admitted
+    }
+
     /// Returns the statistics, in time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = PoolStatistics::of(&self.pool);
@@ -81,6 +97,22 @@ impl Manager {
             sample: adaptive.map(|adaptive| *adaptive.sample_counts()),
         }
     }
+}
+
+/// Returns the tokens of a hit that lie in blocks with generated tokens: their share of the blocks
+/// of groups that need the whole prefix.
+fn num_answer_tokens(
+    args: &AllocateArgs<'_>,
+    groups: &[Group],
+    num_prompt_blocks: Option<u64>,
+) -> u64 {
+    let Some(num_prompt_blocks) = num_prompt_blocks else { return 0 };
+    let hits = groups.iter().zip(args.new_computed_blocks);
+    let whole = hits.filter(|(group, _)| group.is_cacheable && !group.is_sparse);
+    let num_blocks: u64 = whole.map(|(_, hit)| hit.len() as u64).sum();
+    let num_tokens = args.num_new_computed_tokens as u64;
+    let num_generated = num_blocks.saturating_sub(num_prompt_blocks);
+    (num_tokens * num_generated).checked_div(num_blocks).unwrap_or(0)
 }
 
 /// Returns the sums over groups of each kind.

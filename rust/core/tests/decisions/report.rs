@@ -74,13 +74,32 @@ fn hits_count_at_admission_but_not_after_preemption() {
     serve(&mut manager, 1, 0..40);
     let mut request = Request::new(&manager, 2, 0..30);
     admit(&mut manager, &mut request);
-    let expected = Admitted { prompt_tokens: 70, hit_tokens: 28 };
+    let expected = Admitted { prompt_tokens: 70, hit_tokens: 28, hit_answer_tokens: 0 };
     assert_eq!(manager.retention_report().admitted, expected);
     decode(&mut manager, &mut request, 500..510);
     manager.free(2).expect("a request that runs");
     request.num_computed_tokens = 0;
     admit(&mut manager, &mut request);
     assert_eq!(manager.retention_report().admitted, expected, "preempted");
+}
+
+#[test]
+fn hits_on_blocks_with_generated_tokens_are_counted_apart() {
+    for (policy, expected) in [(Policy::adaptive(), 20), (Policy::default(), 0)] {
+        let mut manager = managed(100, policy);
+        let mut first = Request::new(&manager, 1, 0..30);
+        admit(&mut manager, &mut first);
+        decode(&mut manager, &mut first, 500..520);
+        manager.free(1).expect("a request that runs");
+        // 28 tokens fill blocks of the prompt; the next block has two of it and two of the answer.
+        serve(&mut manager, 2, (0..30).chain(500..530));
+        let admitted = Admitted { prompt_tokens: 90, hit_tokens: 48, hit_answer_tokens: expected };
+        assert_eq!(manager.retention_report().admitted, admitted);
+        // What the second request computed is no answer.
+        serve(&mut manager, 3, (0..30).chain(500..530));
+        let admitted = manager.retention_report().admitted;
+        assert_eq!((admitted.hit_tokens, admitted.hit_answer_tokens), (48 + 56, 2 * expected));
+    }
 }
 
 #[test]

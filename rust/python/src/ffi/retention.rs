@@ -20,6 +20,8 @@ pub(crate) struct PyRetentionReport {
     evicted_tail_blocks: u64,
     prompt_tokens: u64,
     hit_tokens: u64,
+    hit_prompt_tokens: u64,
+    hit_answer_tokens: u64,
     sampled_blocks: u64,
     sampled_hits: u64,
     sampled_kept: BTreeMap<&'static str, u64>,
@@ -44,6 +46,8 @@ impl PyRetentionReport {
             evicted_tail_blocks: evictions.tail,
             prompt_tokens: admitted.prompt_tokens,
             hit_tokens: admitted.hit_tokens,
+            hit_prompt_tokens: admitted.hit_tokens - admitted.hit_answer_tokens,
+            hit_answer_tokens: admitted.hit_answer_tokens,
             sampled_blocks: sample.asked,
             sampled_hits: sample.hit,
             sampled_kept: ScoringFunction::ALL

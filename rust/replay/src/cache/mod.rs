@@ -66,6 +66,12 @@ pub trait Cache {
         None
     }
 
+    /// Returns the tokens that all admitted requests hit in blocks with generated tokens, if the
+    /// cache counts them.
+    fn hit_answer_tokens(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the length of the hit that [`Self::look_up`] would find. Nothing changes.
     fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error>;
 
@@ -235,6 +241,11 @@ impl Cache for ManagedCache {
 
     fn retention(&self) -> Option<RetentionReport> {
         Some(self.manager.retention_report())
+    }
+
+    fn hit_answer_tokens(&self) -> Option<u64> {
+        let is_adaptive = self.manager.pool().adaptive().is_some();
+        is_adaptive.then(|| self.manager.admitted().hit_answer_tokens)
     }
 
     fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error> {

@@ -39,6 +39,8 @@ pub struct Run<'a, C> {
     scheduled: Vec<usize>,
     next_unique_token: i64,
     pub(super) num_finished: usize,
+    /// Tokens that admitted requests hit in blocks with generated tokens.
+    num_answer_tokens: u64,
     /// The work of the current step.
     pub(super) work: StepWork,
     /// Times of requests, under a clock.
@@ -75,6 +77,7 @@ impl<'a, C: Cache> Run<'a, C> {
             scheduled: Vec::new(),
             next_unique_token: -1,
             num_finished: 0,
+            num_answer_tokens: 0,
             work: StepWork::default(),
             times: None,
             schedule: None,
@@ -314,6 +317,10 @@ impl<'a, C: Cache> Run<'a, C> {
         // A preempted request hits its own blocks, so that only the first admission counts.
         if report.hit_tokens.is_none() {
             report.hit_tokens = Some(hit.length);
+            let num_before = self.num_answer_tokens;
+            let num_answer_tokens = self.cache.hit_answer_tokens();
+            report.hit_answer_tokens = num_answer_tokens.map(|num| (num - num_before) as usize);
+            self.num_answer_tokens = num_answer_tokens.unwrap_or(0);
             report.losses = self.cache.losses(&request.view(), hit);
         }
         self.cache.note_computed(&request.view(), hit.length, hit.length + num_new);

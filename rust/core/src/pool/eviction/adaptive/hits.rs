@@ -42,6 +42,7 @@ impl Adaptive {
         let touch = if are_ranked { Records::hit_free_run } else { Records::hit_run };
         let Some(span) = touch(blocks.records_mut(), run) else { return false };
         let num_sampleable = metas.hit();
+        self.num_prompt_block_hits += num_sampleable as u64;
         if are_ranked {
             blocks.unlink_span(&span);
             self.num_ranked -= span.len();
@@ -99,6 +100,7 @@ impl Adaptive {
         let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
         self.num_ranked -= num_hit;
         self.num_sampleable -= num_sampleable;
+        self.num_prompt_block_hits += num_sampleable as u64;
         (num_hit, is_sampled)
     }
 
@@ -110,6 +112,7 @@ impl Adaptive {
         let was = self
             .metas
             .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
+        self.num_prompt_block_hits += was.num_sampleable() as u64;
         if was.is_sampled() {
             let key = ShadowKey::of(blocks.fingerprint(block));
             self.log.record(&mut self.shadow, Access::Used(Use::Hit), key);

@@ -91,6 +91,8 @@ pub struct Adaptive {
     num_ranked: usize,
     /// Ranked blocks that the shadow caches may sample.
     num_sampleable: usize,
+    /// See [`Adaptive::num_prompt_block_hits`].
+    num_prompt_block_hits: u64,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -132,6 +134,7 @@ impl Adaptive {
             lists: RankedLists::new(blocks, first_sentinel, shadow.scores()),
             num_ranked: 0,
             num_sampleable: 0,
+            num_prompt_block_hits: 0,
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
@@ -180,6 +183,12 @@ impl Adaptive {
     /// A group of which a hit needs every block, where others have tails.
     pub fn full_group(&self) -> Option<GroupId> {
         self.full_group
+    }
+
+    /// How often blocks were hit that were computed as parts of prompts, of groups that need the
+    /// whole prefix.
+    pub fn num_prompt_block_hits(&self) -> u64 {
+        self.num_prompt_block_hits
     }
 
     /// How near the end of its prompt a block of [`Self::full_group`] lies.
