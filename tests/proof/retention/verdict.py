@@ -63,7 +63,8 @@ def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
     )
     yield "|---|---|---|---|---|---|"
     rows = {"all": list(cells)}
-    for half in sorted({cell.half for cell in cells}, reverse=True):
+    halves = sorted({cell.half for cell in cells}, reverse=True)
+    for half in halves if len(halves) > 1 else []:
         rows[half] = [cell for cell in cells if cell.half == half]
     for preset in dict.fromkeys(cell.preset for cell in cells):
         rows[preset] = [cell for cell in cells if cell.preset == preset]
