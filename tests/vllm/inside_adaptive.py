@@ -172,7 +172,7 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
     (message,) = caplog.messages
     assert message.startswith(
         f"adaptive retention, last 61 s: {num_hit / 200:.1%} of 200 prompt tokens hit, "
-        "0.0% on answers; evicted 0 full blocks, 0 of windows and states; frequency order in force"
+        "0.0% on answers; evicted 0 full blocks, 0 of windows and states; recency order in force"
     )
 
     clock.now += 61

@@ -31,7 +31,7 @@ def test_other_policies_have_no_report() -> None:
 def test_a_new_manager_has_decided_nothing() -> None:
     report = adaptive().retention_report()
     assert report is not None
-    assert (report.ordering, report.empty_blocks) == ("frequency", 399)
+    assert (report.ordering, report.empty_blocks) == ("recency", 399)
     assert report.sampled_kept == {"recency": 0, "frequency": 0, "hazard": 0}
 
 

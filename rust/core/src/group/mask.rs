@@ -63,38 +63,39 @@ impl CacheRules {
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
-        boundaries: &'a [usize],
+        boundaries: &'a ResumeBoundaries,
     ) -> MaskQuery<'a> {
         MaskQuery {
             range,
             alignment: self.alignment,
             use_eagle: data.drops_eagle_block,
             retention_interval: self.retention_interval,
-            boundaries,
+            replays: &boundaries.replays,
+            shared: &boundaries.shared,
             num_prompt_tokens: request.num_prompt_tokens,
             value_model: self.value_model.as_ref(),
         }
     }
 
-    /// Returns the token positions at which a later request is expected to resume: the ends of
-    /// replays of the prompt, and the shared-prefix boundary.
-    fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> Vec<usize> {
+    /// Returns the token positions at which a later request is expected to resume.
+    fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> ResumeBoundaries {
+        let mut boundaries = ResumeBoundaries::default();
         if self.retention_interval.is_none() && self.value_model.is_none() {
-            return Vec::new();
+            return boundaries;
         }
-        let mut boundaries = replay_boundaries(
+        boundaries.replays = replay_boundaries(
             request.num_prompt_tokens,
             self.scheduler_block_size,
             self.any_group_drops,
         );
         let shared = request.shared_prefix_boundary;
         if shared > 0 {
-            boundaries.push(shared);
+            boundaries.shared.push(shared);
             // A request that diverges right there lacks the block past the boundary, so with EAGLE
             // its hit ends one block lower.
             let lower = shared.checked_sub(data.block_size);
             let keeps_lower = data.drops_eagle_block && self.keep_tail_below_boundary;
-            boundaries.extend(lower.filter(|_| keeps_lower));
+            boundaries.shared.extend(lower.filter(|_| keeps_lower));
         }
         boundaries
     }
@@ -112,6 +113,13 @@ impl CacheRules {
     }
 }
 
+/// Token positions at which a later request is expected to resume.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ResumeBoundaries {
+    replays: Vec<usize>,
+    shared: Vec<usize>,
+}
+
 /// What decides which blocks of a range are cached.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskQuery<'a> {
@@ -123,8 +131,10 @@ pub struct MaskQuery<'a> {
     pub use_eagle: bool,
     /// Tokens between kept tails; `None` for every aligned boundary, 0 for `boundaries` alone.
     pub retention_interval: Option<usize>,
-    /// Token positions at which a later request is expected to resume.
-    pub boundaries: &'a [usize],
+    /// Token positions at which a request resumes that repeats or extends the prompt.
+    pub replays: &'a [usize],
+    /// Token positions at which requests diverge that share a prefix with this one.
+    pub shared: &'a [usize],
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
     /// What gives the blocks their values, in place of an interval.
@@ -154,6 +164,11 @@ impl RetentionMask {
 }
 
 impl MaskQuery<'_> {
+    /// Returns the token positions at which a later request is expected to resume.
+    pub(super) fn boundaries(&self) -> impl Iterator<Item = usize> {
+        self.replays.iter().chain(self.shared).copied()
+    }
+
     /// Returns the tails of `need` blocks before each boundary at which a hit can end.
     pub fn tails(&self, block_size: usize, need: usize) -> RetentionMask {
         if !self.alignment.is_multiple_of(block_size) {
@@ -163,11 +178,9 @@ impl MaskQuery<'_> {
         let shift = usize::from(self.use_eagle);
         if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
-            return match value.values_of_prompt_end(&range) {
-                Some(runs) if runs.is_empty() => RetentionMask::All,
-                Some(runs) => RetentionMask::Valued(runs),
-                None => RetentionMask::Valued(value.values_of_window(range, self.boundaries)),
-            };
+            let at_end = value.mask_of_prompt_end(&range, self);
+            return at_end
+                .unwrap_or_else(|| RetentionMask::Valued(value.values_of_window(range, self)));
         }
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),
@@ -227,7 +240,7 @@ impl MaskQuery<'_> {
         shift: usize,
     ) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = self.range;
-        self.boundaries.iter().map(move |boundary| {
+        self.boundaries().map(move |boundary| {
             let aligned = boundary / self.alignment * self.alignment;
             let tail_end = (aligned / block_size).saturating_add(shift);
             tail_end.saturating_sub(need).max(start)..tail_end.min(end)
@@ -275,7 +288,8 @@ mod tests {
             alignment,
             use_eagle: false,
             retention_interval: None,
-            boundaries: &[],
+            replays: &[],
+            shared: &[],
             num_prompt_tokens: 0,
             value_model: None,
         }
@@ -300,15 +314,19 @@ mod tests {
 
     #[test]
     fn interval_zero_keeps_the_tails_of_the_boundaries_alone() {
-        let query =
-            MaskQuery { retention_interval: Some(0), boundaries: &[99, 40], ..query((0, 24), 32) };
+        let query = MaskQuery {
+            retention_interval: Some(0),
+            replays: &[99],
+            shared: &[40],
+            ..query((0, 24), 32)
+        };
         assert_eq!(blocks(query.tails(4, 2), (0, 24)), [6, 7, 22, 23]);
     }
 
     #[test]
     fn an_interval_keeps_a_tail_per_segment_and_the_boundaries() {
         let query =
-            MaskQuery { retention_interval: Some(64), boundaries: &[99], ..query((10, 32), 32) };
+            MaskQuery { retention_interval: Some(64), replays: &[99], ..query((10, 32), 32) };
         assert_eq!(blocks(query.tails(4, 2), (10, 32)), [14, 15, 22, 23, 30, 31]);
     }
 

@@ -16,6 +16,7 @@ mod context;
 mod mask;
 mod value;
 
+mod ends;
 mod resume_histogram;
 
 mod demand;
@@ -32,6 +33,7 @@ pub use caching::CacheTarget;
 pub use data::{GroupData, Head};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::BlockDemand;
+pub use ends::{End, EndStatistics};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
 pub use mask::{MaskQuery, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};

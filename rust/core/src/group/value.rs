@@ -10,8 +10,9 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use super::mask::{MaskQuery, RetentionMask};
 use super::resume_histogram::{Bin, KeptBins};
-use crate::pool::{Nearness, TUNING, ValueLevel};
+use crate::pool::{EndValues, Nearness, TUNING, ValueLevel};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +22,8 @@ pub struct ValueModel {
     pub tail_cost: f64,
     /// Boundaries near a prompt's end that have the value of the end.
     pub kept_bins: KeptBins,
+    /// The values of ends.
+    pub ends: EndValues,
 }
 
 /// What decides the value of the tails of one request in one group. Positions are in blocks.
@@ -49,22 +52,29 @@ impl TailValue<'_> {
         doublings_to(cost / (spacing * spacing))
     }
 
-    /// Returns the values of those blocks of a window group in `range` that are cached. Later
-    /// requests are expected to resume at `boundaries`, in tokens.
+    /// Returns the values of those blocks of a window group in `range` that are cached.
     pub(crate) fn values_of_window(
         &self,
         range: Range<usize>,
-        boundaries: &[usize],
+        query: &MaskQuery<'_>,
     ) -> Vec<(Range<usize>, ValueLevel)> {
         let mut values = Values::new(range.clone());
-        self.fill_near_end(&mut values);
-        boundaries.iter().for_each(|&boundary| values.fill(self.tail(boundary), ValueLevel::BEST));
+        query.shared.iter().for_each(|&end| values.raise(self.tail(end), ValueLevel::BEST));
+        // The best values first, so that few blocks are left for the others.
+        let are_ends_best = self.model.ends.prompt == ValueLevel::BEST;
+        if are_ends_best {
+            self.raise_ends(&mut values, query.replays);
+        }
+        self.raise_answer(&mut values, &range);
         let halvings_at_alignment = self.halvings_at_alignment();
-        self.fill_tails(&mut values, self.ends(&range), halvings_at_alignment);
+        self.raise_tails(&mut values, self.ends(&range), halvings_at_alignment);
+        if !are_ends_best {
+            self.raise_ends(&mut values, query.replays);
+        }
         self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| values.let_last(tail));
         // Generated tokens may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
-        values.fill(prompt_end.saturating_sub(self.shift)..range.end, ValueLevel::WORST);
+        values.raise(prompt_end.saturating_sub(self.shift)..range.end, ValueLevel::WORST);
         values.runs()
     }
 
@@ -90,10 +100,10 @@ impl TailValue<'_> {
         (first..=last).step_by(spacing).map(|end| self.tail(end * self.alignment))
     }
 
-    /// Fills in the tails of the hits with these ends, in alignments. The end on the sparsest
-    /// power-of-two spacing has the highest value; blocks that its tail shares with tails of other
-    /// ends have its value.
-    fn fill_tails(
+    /// Gives the tails of the hits with these ends, in alignments, their values. The end on the
+    /// sparsest power-of-two spacing has the highest value; blocks that its tail shares with tails of
+    /// other ends have its value.
+    fn raise_tails(
         &self,
         values: &mut Values,
         ends: RangeInclusive<usize>,
@@ -109,14 +119,17 @@ impl TailValue<'_> {
             return;
         }
         let sparsest = last >> doublings << doublings;
-        values.fill(self.tail(sparsest * self.alignment), ValueLevel::new(halvings));
-        self.fill_tails(values, first..=sparsest - 1, halvings_at_alignment);
-        self.fill_tails(values, sparsest + 1..=last, halvings_at_alignment);
+        values.raise(self.tail(sparsest * self.alignment), ValueLevel::new(halvings));
+        self.raise_tails(values, first..=sparsest - 1, halvings_at_alignment);
+        self.raise_tails(values, sparsest + 1..=last, halvings_at_alignment);
     }
 
-    /// Fills in the tails at the boundaries near the prompt's end that have its value.
-    fn fill_near_end(&self, values: &mut Values) {
-        values.fill(self.range_at_end(), ValueLevel::BEST);
+    /// Gives the tails of the prompt's end the value of ends, and those of the boundaries near it at
+    /// which requests resume.
+    fn raise_ends(&self, values: &mut Values, replays: &[usize]) {
+        let value = self.model.ends.prompt;
+        values.raise(self.range_at_end(), value);
+        replays.iter().for_each(|&end| values.raise(self.tail(end), value));
         if self.tails_touch_at_end() {
             return;
         }
@@ -125,8 +138,21 @@ impl TailValue<'_> {
             let boundary = num_tokens / self.alignment * self.alignment;
             let nearness = Nearness::of(self.num_prompt_tokens - boundary);
             if self.model.kept_bins.contains(Bin::of(boundary, self.alignment, nearness)) {
-                values.fill(self.tail(boundary), ValueLevel::BEST);
+                values.raise(self.tail(boundary), value);
             }
+        }
+    }
+
+    /// Gives tails of the answer the best value, if answers are worth it: the last of them is kept.
+    /// Where hits may end at every block, the request has its last tail itself.
+    fn raise_answer(&self, values: &mut Values, range: &Range<usize>) {
+        if !self.model.ends.keeps_answers() || self.alignment <= self.block_size {
+            return;
+        }
+        let first = self.num_prompt_tokens / self.block_size;
+        for end in self.ends(range).filter(|end| end * self.alignment > self.num_prompt_tokens) {
+            let tail = self.tail(end * self.alignment);
+            values.raise(tail.start.max(first)..tail.end, ValueLevel::BEST);
         }
     }
 
@@ -143,17 +169,30 @@ impl TailValue<'_> {
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Returns the values of a range that lies in [`Self::range_at_end`], no runs if all values are
-    /// the best one, and `None` for any other range. Far fewer instructions than
+    /// Returns the mask of a range that lies in [`Self::range_at_end`] and in which no tail has a
+    /// higher value than the prompt's end, and `None` for any other range. Far fewer instructions than
     /// [`Self::values_of_window`], which returns the same values.
-    pub(crate) fn values_of_prompt_end(
+    pub(crate) fn mask_of_prompt_end(
         &self,
         range: &Range<usize>,
-    ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
+        query: &MaskQuery<'_>,
+    ) -> Option<RetentionMask> {
         let at_end = self.range_at_end();
-        if range.start < at_end.start || at_end.end < range.end {
-            return None;
+        let is_inside = at_end.start <= range.start && range.end <= at_end.end;
+        let value = self.model.ends.prompt;
+        match value == ValueLevel::BEST {
+            _ if !is_inside => None,
+            true => Some(self.mask_of_best(range)),
+            false => {
+                let has_better =
+                    !query.shared.is_empty() || self.best_inside(range).max(value) != value;
+                (!has_better).then(|| RetentionMask::Valued(vec![(range.clone(), value)]))
+            }
         }
+    }
+
+    /// Returns the mask of a range all of whose blocks have the best value: some of them for good.
+    fn mask_of_best(&self, range: &Range<usize>) -> RetentionMask {
         let (mut runs, mut next) = (Vec::new(), range.start);
         for tail in self.lasting_tails(range, self.halvings_at_alignment()) {
             let lasting = tail.start.max(next)..tail.end.min(range.end);
@@ -166,10 +205,21 @@ impl TailValue<'_> {
             next = lasting.end;
             runs.push((lasting, ValueLevel::BEST.lasting()));
         }
-        if !runs.is_empty() && next < range.end {
+        if runs.is_empty() {
+            return RetentionMask::All;
+        }
+        if next < range.end {
             runs.push((next..range.end, ValueLevel::BEST));
         }
-        Some(runs)
+        RetentionMask::Valued(runs)
+    }
+
+    /// Returns the best value that the spacing of a tail in a range gives it.
+    fn best_inside(&self, range: &Range<usize>) -> ValueLevel {
+        let (first, last) = self.ends(range).into_inner();
+        let doublings = if first > last { 0 } else { (last ^ (first - 1)).ilog2() };
+        let halvings = self.halvings_at_alignment() - 2 * doublings as i32;
+        ValueLevel::new(halvings.max(0) as usize)
     }
 
     /// Returns the tail of the longest hit of at most `num_tokens`.
@@ -188,7 +238,7 @@ impl TailValue<'_> {
     pub(crate) fn values_of_states(
         &self,
         range: Range<usize>,
-        boundaries: &[usize],
+        query: &MaskQuery<'_>,
     ) -> Vec<(Range<usize>, ValueLevel)> {
         let (start, end) = (range.start * self.block_size, range.end * self.block_size);
         let is_passed = |&doublings: &i32| {
@@ -198,11 +248,18 @@ impl TailValue<'_> {
         let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
         let halvings = self.halvings_at_alignment() - 2 * doublings;
         let mut values = Values::new(range.clone());
-        for &boundary in boundaries {
-            let end = self.tail_end(boundary);
-            values.fill(end.saturating_sub(1)..end, ValueLevel::BEST);
+        let last_at = |num_tokens| {
+            let end = self.tail_end(num_tokens);
+            end.saturating_sub(1)..end
+        };
+        let prompt_end = self.model.ends.prompt;
+        query.shared.iter().for_each(|&end| values.raise(last_at(end), ValueLevel::BEST));
+        query.replays.iter().for_each(|&end| values.raise(last_at(end), prompt_end));
+        if self.model.ends.keeps_answers() {
+            let first = self.num_prompt_tokens / self.block_size;
+            values.raise(first..range.end, ValueLevel::BEST);
         }
-        values.fill(range.clone(), ValueLevel::new(halvings.max(0) as usize));
+        values.raise(range.clone(), ValueLevel::new(halvings.max(0) as usize));
         if halvings <= -TUNING.lasting_doublings {
             values.let_last(range);
         }
@@ -217,7 +274,7 @@ fn doublings_to(number: f64) -> i32 {
     let bits = number.to_bits();
     (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
 }
-/// The values of the blocks of a range, filled in from the best value to the worst.
+/// The values of the blocks of a range.
 struct Values {
     start: usize,
     values: Vec<Option<ValueLevel>>,
@@ -233,10 +290,13 @@ impl Values {
         self.num_missing == 0
     }
 
-    /// Sets the value of those blocks that have none yet.
-    fn fill(&mut self, blocks: Range<usize>, value: ValueLevel) {
-        let missing = self.part(blocks).iter_mut().filter(|value| value.is_none());
-        let num_filled = missing.map(|missing| *missing = Some(value)).count();
+    /// Gives blocks a value if they have none or a lower one.
+    fn raise(&mut self, blocks: Range<usize>, value: ValueLevel) {
+        let mut num_filled = 0;
+        for own in self.part(blocks) {
+            num_filled += usize::from(own.is_none());
+            *own = Some(own.map_or(value, |own| own.max(value)));
+        }
         self.num_missing -= num_filled;
     }
 
@@ -270,7 +330,11 @@ impl Values {
 mod tests {
     use super::*;
 
-    const MODEL: ValueModel = ValueModel { tail_cost: 32.0, kept_bins: KeptBins::ALL };
+    const MODEL: ValueModel = ValueModel {
+        tail_cost: 32.0,
+        kept_bins: KeptBins::ALL,
+        ends: EndValues { prompt: ValueLevel::BEST, answer: ValueLevel::WORST },
+    };
 
     fn tail(num_prompt_tokens: usize) -> TailValue<'static> {
         TailValue {
@@ -283,12 +347,25 @@ mod tests {
         }
     }
 
-    fn values(of: &TailValue<'_>, range: Range<usize>, boundaries: &[usize]) -> Vec<String> {
+    fn query(shared: &[usize]) -> MaskQuery<'_> {
+        MaskQuery {
+            range: (0, 0),
+            alignment: 16,
+            use_eagle: false,
+            retention_interval: None,
+            replays: &[],
+            shared,
+            num_prompt_tokens: 0,
+            value_model: None,
+        }
+    }
+
+    fn values(of: &TailValue<'_>, range: Range<usize>, shared: &[usize]) -> Vec<String> {
         let show = |(run, value): (Range<usize>, ValueLevel)| {
             let lasts = if value.lasts() { " for good" } else { "" };
             format!("{run:?} {}{lasts}", value.halvings())
         };
-        of.values_of_window(range, boundaries).into_iter().map(show).collect()
+        of.values_of_window(range, &query(shared)).into_iter().map(show).collect()
     }
 
     /// Halvings of a tail on a spacing, by the formula.
@@ -338,7 +415,7 @@ mod tests {
         ] {
             let of = TailValue { num_prompt_tokens, alignment, need, shift, ..tail(0) };
             for (len, boundaries) in [(1, vec![]), (200, vec![777, 90]), (64, vec![4001])] {
-                let valued = of.values_of_window(start..start + len, &boundaries);
+                let valued = of.values_of_window(start..start + len, &query(&boundaries));
                 for block in start..start + len {
                     let run = valued.iter().find(|(run, _)| run.contains(&block));
                     let expected = best_value(&of, block, &boundaries);
@@ -357,31 +434,37 @@ mod tests {
         assert_eq!(values(&tail(640), 6..42, &[]), EXPECTED);
     }
 
+    fn each(runs: Vec<(Range<usize>, ValueLevel)>) -> Vec<(usize, ValueLevel)> {
+        runs.into_iter().flat_map(|(run, value)| run.map(move |i| (i, value))).collect()
+    }
+
     #[test]
     fn the_end_of_a_prompt_is_graded_alike_by_itself() {
-        for (num_prompt_tokens, need, shift) in
-            [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)]
+        let mut num_alike = [0; ValueLevel::COUNT];
+        for (halvings, (num_prompt_tokens, need, shift)) in (0..ValueLevel::COUNT)
+            .flat_map(|n| [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)].map(|of| (n, of)))
         {
-            let of = TailValue { num_prompt_tokens, need, shift, ..tail(0) };
+            let prompt = ValueLevel::new(halvings);
+            let model = ValueModel { ends: EndValues { prompt, ..MODEL.ends }, ..MODEL };
+            let of = TailValue { model: &model, num_prompt_tokens, need, shift, ..tail(0) };
             let at_end = of.range_at_end();
-            assert_eq!(of.values_of_prompt_end(&(at_end.start..at_end.end + 1)), None);
+            assert_eq!(of.mask_of_prompt_end(&(at_end.start..at_end.end + 1), &query(&[])), None);
             for (start, len) in
                 at_end.clone().flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
             {
                 let range = start..(start + len).min(at_end.end - shift);
-                let runs = of.values_of_prompt_end(&range).expect("a part of the end");
-                let whole = vec![(range.clone(), ValueLevel::BEST)];
-                let runs = if runs.is_empty() { whole } else { runs };
-                let each = |runs: Vec<(Range<usize>, ValueLevel)>| -> Vec<(usize, ValueLevel)> {
-                    runs.into_iter().flat_map(|(run, value)| run.map(move |i| (i, value))).collect()
+                let runs = match of.mask_of_prompt_end(&range, &query(&[])) {
+                    None => continue,
+                    Some(RetentionMask::Valued(runs)) => runs,
+                    Some(_) => vec![(range.clone(), ValueLevel::BEST)],
                 };
-                assert_eq!(
-                    each(runs),
-                    each(of.values_of_window(range.clone(), &[])),
-                    "{of:?} {range:?}"
-                );
+                num_alike[halvings] += 1;
+                let all = of.values_of_window(range.clone(), &query(&[]));
+                assert_eq!(each(runs), each(all), "{of:?} {range:?}");
             }
         }
+        // Of the lowest values, the spacing alone gives more.
+        assert!(num_alike[..6].iter().all(|&num| num > 0), "{num_alike:?}");
     }
 
     #[test]
@@ -409,12 +492,12 @@ mod tests {
 
     #[test]
     fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
-        let of = |range| tail(2048).values_of_states(range, &[]);
+        let of = |range| tail(2048).values_of_states(range, &query(&[]));
         assert_eq!(of(3..4), [(3..4, ValueLevel::new(6))]);
         assert_eq!(of(4..5), [(4..5, ValueLevel::WORST)]);
         assert_eq!(of(7..8), [(7..8, ValueLevel::new(4))]);
         assert_eq!(of(20..40), [(20..40, ValueLevel::BEST)]);
-        let parted = tail(2048).values_of_states(4..6, &[90]);
+        let parted = tail(2048).values_of_states(4..6, &query(&[90]));
         assert_eq!(parted, [(4..5, ValueLevel::BEST), (5..6, ValueLevel::new(7))]);
     }
 }

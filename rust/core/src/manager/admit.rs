@@ -4,13 +4,12 @@
 use super::Manager;
 use super::args::{AllocateArgs, Allocation};
 use super::context::RequestContext;
-use crate::block::{BlockId, CacheKey};
+use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{
-    Attachment, BlockDemand, CacheRules, External, Group, Head, PlannedStep, ReadContext,
-    ResumeHistogram, SharedTail,
+    Attachment, BlockDemand, External, Group, Head, PlannedStep, ReadContext, SharedTail,
 };
-use crate::pool::BlockPool;
+
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
@@ -53,22 +52,16 @@ impl Manager {
         }
         self.forget_lookup(request.id);
         let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;
-        let mut num_hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
-            num_hits_before = Some(num_prompt_block_hits(pool));
+            admitted.count(request, args, groups, pool);
             if let Some(resumes) = resumes {
-                note_resume(resumes, &mut plan.rules, groups, pool, request, args);
+                resumes.note_resume(&mut plan.rules, groups, pool, request, args);
             }
             RequestBlocks::new(groups.len())
         });
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
         if args.attaches() {
             context.attach(args, &allocation.step);
-        }
-        if let Some(before) = num_hits_before {
-            let num_hits =
-                num_prompt_block_hits(context.pool).zip(before).map(|(now, before)| now - before);
-            admitted.count(request, args, context.groups, num_hits);
         }
         let slots = allocation.slots();
         let new_blocks = context.each(|group, context| group.allocate(context, &slots)).collect();
@@ -288,54 +281,8 @@ fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
     group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
 }
 
-/// Returns how often blocks that were computed as parts of prompts were hit, if that is counted.
-fn num_prompt_block_hits(pool: &BlockPool) -> Option<u64> {
-    pool.adaptive().map(|adaptive| adaptive.num_prompt_block_hits())
-}
-
 fn takes_no_hit() -> Error {
     Error::Precondition(
         "the request holds blocks already and takes no new hit; free it first".into(),
     )
-}
-
-/// Notes that a request continues earlier prompts where its shared prefix ends, whether or not the
-/// tails there were cached, and updates which tails near the ends of prompts are worth keeping.
-fn note_resume(
-    resumes: &mut ResumeHistogram,
-    rules: &mut CacheRules,
-    groups: &[Group],
-    pool: &BlockPool,
-    request: &RequestView<'_>,
-    args: &AllocateArgs<'_>,
-) {
-    let shared = args.num_local(request).max(request.shared_prefix_boundary);
-    let position = shared / rules.alignment * rules.alignment;
-    let Some(adaptive) = pool.adaptive() else { return };
-    let Some(whole) = adaptive.full_group().map(|id| &groups[usize::from(id)]) else { return };
-    let last = last_shared_block(whole, rules.hash_block_size, position, pool, request, args);
-    let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
-    if let (Some(kept_bins), Some(model)) =
-        (resumes.record(position, nearness), &mut rules.value_model)
-    {
-        model.kept_bins = kept_bins;
-    }
-}
-
-/// Returns the full-attention block that ends at a position of the shared prefix, if it is cached.
-fn last_shared_block(
-    whole: &Group,
-    hash_block_size: usize,
-    position: usize,
-    pool: &BlockPool,
-    request: &RequestView<'_>,
-    args: &AllocateArgs<'_>,
-) -> Option<BlockId> {
-    let index = (position / whole.block_size).checked_sub(1)?;
-    let hit = args.new_computed_blocks.get(usize::from(whole.id));
-    hit.and_then(|hit| hit.get(index)).or_else(|| {
-        let per_block = whole.block_size / hash_block_size;
-        let hash = *request.hashes.get_at((index + 1).saturating_mul(per_block) - 1)?;
-        pool.find(&CacheKey { hash, group: whole.id })
-    })
 }

@@ -15,6 +15,7 @@ mod worker;
 
 mod capacity;
 mod release_order;
+mod resumes;
 
 mod context;
 
@@ -32,9 +33,10 @@ pub use report::{Admitted, ByKind, RetentionReport};
 
 use direct_writes::DirectWrites;
 use plan::Plan;
+use resumes::Resumes;
 
 use crate::error::{Error, Result};
-use crate::group::{Group, ResumeHistogram, WorkerCommands};
+use crate::group::{Group, WorkerCommands};
 use crate::lookup::LookupMemos;
 use crate::pool::{AdaptiveConfig, BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
@@ -53,8 +55,8 @@ pub struct Manager {
     pub(crate) direct_writes: DirectWrites,
     memos: LookupMemos,
     admitted: Admitted,
-    /// Where requests continued earlier prompts; only under adaptive retention.
-    resumes: Option<ResumeHistogram>,
+    /// What adaptive retention learns from requests.
+    resumes: Option<Resumes>,
 }
 
 impl Manager {
@@ -91,7 +93,7 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
-            resumes: is_adaptive.then(|| ResumeHistogram::new(plan.rules.alignment)),
+            resumes: is_adaptive.then(|| Resumes::new(plan.rules.alignment)),
             plan,
             groups,
             config,

@@ -8,7 +8,7 @@ use crate::group::{
     CacheRules, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel, declaration,
 };
 use crate::lookup::SpecGroup;
-use crate::pool::BlockClass;
+use crate::pool::{BlockClass, EndValues};
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
@@ -170,7 +170,11 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
     // Without other groups, tails compete with tails only: any common measure will do.
     let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
-    Some(ValueModel { tail_cost: blocks as f64 / per_token, kept_bins: KeptBins::ALL })
+    Some(ValueModel {
+        tail_cost: blocks as f64 / per_token,
+        kept_bins: KeptBins::ALL,
+        ends: EndValues::default(),
+    })
 }
 
 /// Returns the default class of a block of each group. Shadow caches sample the groups that need

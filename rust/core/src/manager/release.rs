@@ -4,7 +4,7 @@ use super::{Manager, release_order, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::{Group, StepContext};
-use crate::pool::{BlockPool, Blocks};
+use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
@@ -27,7 +27,8 @@ impl Manager {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) {
-        let Self { config, groups, requests, pool, commands, .. } = self;
+        let Self { config, plan, groups, requests, pool, commands, .. } = self;
+        let alignment = plan.rules.alignment;
         let Some(held) = requests.get_mut(&request) else { return };
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             adaptive.start_protecting();
@@ -51,7 +52,8 @@ impl Manager {
             }
         }
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
-            note_protected_tails(held, blocks, adaptive.stop_protecting());
+            let tails = adaptive.stop_protecting();
+            release_order::note_protected_tails(held, adaptive, blocks, &tails, alignment);
         }
     }
 
@@ -62,8 +64,10 @@ impl Manager {
             let blocks = held.groups.iter().flat_map(|group| group.blocks.iter());
             self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
         }
-        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
-            release_order::release_all(&self.groups, adaptive, blocks, &held);
+        let Self { plan, groups, pool, resumes, .. } = self;
+        if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
+            let end_value = resumes.note_end(&mut plan.rules, adaptive, blocks, &held);
+            release_order::release_all(groups, adaptive, blocks, &held, end_value);
             return Ok(());
         }
         for group in &held.groups {
@@ -171,13 +175,6 @@ impl Manager {
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
     }
-}
-
-#[cold]
-#[inline(never)]
-fn note_protected_tails(held: &mut RequestBlocks, blocks: &Blocks, tails: Vec<BlockId>) {
-    let with_name = |block| (block, blocks.name_word(block));
-    held.protected_tails.extend(tails.into_iter().map(with_name));
 }
 
 /// The blocks of a request that no token after `num_computed_tokens` attends to.

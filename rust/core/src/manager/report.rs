@@ -4,7 +4,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::group::Group;
-use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
+use crate::pool::{BlockPool, PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
 
 /// Numbers of cached blocks or of evictions.
@@ -32,19 +32,18 @@ pub struct Admitted {
 
 impl Admitted {
     /// Counts a request that gets its first blocks. A preempted request, which has generated tokens
-    /// and hits its own blocks, was counted before. With adaptive retention, the hit has
-    /// `num_prompt_blocks` that were computed as parts of prompts.
+    /// and hits its own blocks, was counted before.
     pub(super) fn count(
         &mut self,
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
         groups: &[Group],
-        num_prompt_blocks: Option<u64>,
+        pool: &BlockPool,
     ) {
         if request.num_tokens == request.num_prompt_tokens {
             self.prompt_tokens += request.num_prompt_tokens as u64;
             self.hit_tokens += args.num_new_computed_tokens as u64;
-            self.hit_answer_tokens += num_answer_tokens(args, groups, num_prompt_blocks);
+            self.hit_answer_tokens += num_answer_tokens(args, groups, pool);
         }
     }
 }
@@ -101,17 +100,16 @@ impl Manager {
 
 /// Returns the tokens of a hit that lie in blocks with generated tokens: their share of the blocks
 /// of groups that need the whole prefix.
-fn num_answer_tokens(
-    args: &AllocateArgs<'_>,
-    groups: &[Group],
-    num_prompt_blocks: Option<u64>,
-) -> u64 {
-    let Some(num_prompt_blocks) = num_prompt_blocks else { return 0 };
+fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], pool: &BlockPool) -> u64 {
+    let Some(adaptive) = pool.adaptive() else { return 0 };
     let hits = groups.iter().zip(args.new_computed_blocks);
-    let whole = hits.filter(|(group, _)| group.is_cacheable && !group.is_sparse);
-    let num_blocks: u64 = whole.map(|(_, hit)| hit.len() as u64).sum();
+    let full = hits.filter(|(group, _)| group.is_cacheable && !group.is_sparse);
+    let (mut num_blocks, mut num_generated) = (0, 0);
+    for (_, hit) in full {
+        num_blocks += hit.len() as u64;
+        num_generated += adaptive.num_generated(hit.tail()) as u64;
+    }
     let num_tokens = args.num_new_computed_tokens as u64;
-    let num_generated = num_blocks.saturating_sub(num_prompt_blocks);
     (num_tokens * num_generated).checked_div(num_blocks).unwrap_or(0)
 }
 

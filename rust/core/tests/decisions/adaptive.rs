@@ -3,7 +3,7 @@
 
 use kvoxide_core::{
     AllocateArgs, BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, RecycleOrder,
-    RequestView, digest,
+    RequestView, digest, pool::ScoringFunction,
 };
 
 use crate::small::{Request, admit, config, decode, free_ids, held, look_up, made, serve, step};
@@ -39,6 +39,19 @@ fn once(i: usize, num_tokens: usize) -> std::ops::Range<u64> {
 /// Serves prompts that never come back.
 fn serve_once(manager: &mut Manager, num_prompts: usize, num_tokens: usize) {
     (0..num_prompts).for_each(|i| drop(serve(manager, 1000 + i as u64, once(i, num_tokens))));
+}
+
+/// Serves a prompt of 256 tokens twice, then prompts that never come back, until a scoring function is
+/// in force that keeps what was used often.
+fn serve_until_recency_is_behind(manager: &mut Manager, num_prompts: usize) {
+    for round in 0..8 {
+        (0..2).for_each(|id| drop(serve(manager, id, once(7, 256))));
+        for i in 0..num_prompts {
+            serve(manager, 2, once(100 + num_prompts * round + i, 40));
+        }
+    }
+    let scoring_function = manager.pool().adaptive().expect("adaptive").scoring_function();
+    assert_ne!(scoring_function, ScoringFunction::Recency);
 }
 
 #[test]
@@ -142,7 +155,11 @@ fn a_scan_that_is_larger_than_the_pool_gets_hits() {
 #[test]
 fn a_prefix_that_is_used_often_outlives_those_used_once() {
     for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 32)] {
+        let is_adaptive = policy == Policy::adaptive();
         let mut manager = managed(200, &[GroupSpec::full(4)], policy);
+        if is_adaptive {
+            serve_until_recency_is_behind(&mut manager, 20);
+        }
         for id in 0..8 {
             serve(&mut manager, id, (0..32).chain(500 + id * 10..504 + id * 10));
         }
@@ -258,6 +275,7 @@ fn a_tail_of_high_value_gets_second_chances_while_its_prefix_is_used() {
 #[test]
 fn a_tail_has_as_many_uses_as_its_prefix() {
     let mut manager = adaptive(400, &full_and_window());
+    serve_until_recency_is_behind(&mut manager, 40);
     for id in 1..12 {
         serve(&mut manager, id, 0..161);
     }

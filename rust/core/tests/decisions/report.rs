@@ -109,7 +109,7 @@ fn the_shadow_caches_count_the_hits_of_each_scoring_function() {
         serve(&mut manager, id, id % 30 * 1000..id % 30 * 1000 + 201);
     }
     let report = manager.retention_report();
-    assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("frequency"));
+    assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("recency"));
     let sample = report.sample.expect("adaptive retention");
     // 30 prompts of 50 blocks fit, so that all of them are hit the second time.
     assert!((60..130).contains(&sample.hit), "{sample:?}");

@@ -8,7 +8,7 @@
 //! The lists hold free cached blocks by how often their prefix was used, by their *penalty*
 //! (halvings of their value) and by the epoch in which they became free. A scoring function ranks
 //! the lists; the head of the list with the lowest score goes first. An epoch ends each time as
-//! many full blocks of prompts became cached as a 16th of the pool. A duel of shadow caches on a
+//! many full blocks became cached as a 16th of the pool. A duel of shadow caches on a
 //! sample of the blocks decides which scoring function is in force. A hit makes the penalty 0 and
 //! adds a use. A block whose key another block computed once more is worthless.
 //!
@@ -22,6 +22,7 @@
 
 pub mod block;
 pub mod calls;
+pub mod ends;
 mod lists;
 pub mod priority;
 mod releases;
@@ -53,15 +54,17 @@ pub struct Adaptive {
     /// protected.
     pub newly_protected: Option<Vec<BlockId>>,
     pub epoch: usize,
-    epoch_len: usize,
-    num_cached_in_epoch: usize,
+    round_len: usize,
+    num_cached_in_round: usize,
+    num_rounds: usize,
 }
 
 impl Adaptive {
-    /// Epochs in which as many blocks become cached as the pool has; an epoch has at least so many
-    /// blocks.
-    const EPOCHS_PER_POOL: usize = 16;
-    const MIN_EPOCH_LEN: usize = 16;
+    /// Rounds of the duel in which as many blocks become cached as the pool has; a round has at
+    /// least so many blocks.
+    const ROUNDS_PER_POOL: usize = 64;
+    const MIN_ROUND_LEN: usize = 4;
+    const ROUNDS_PER_EPOCH: usize = 4;
 
     pub fn new(pool: Pool, classes: Vec<BlockClass>, max_protected: usize) -> Self {
         let num_blocks = pool.blocks.len();
@@ -75,8 +78,9 @@ impl Adaptive {
             protected: Vec::new(),
             newly_protected: None,
             epoch: 0,
-            epoch_len: (num_blocks / Self::EPOCHS_PER_POOL).max(Self::MIN_EPOCH_LEN),
-            num_cached_in_epoch: 0,
+            round_len: (num_blocks / Self::ROUNDS_PER_POOL).max(Self::MIN_ROUND_LEN),
+            num_cached_in_round: 0,
+            num_rounds: 0,
             pool,
         }
     }
@@ -194,13 +198,17 @@ impl Adaptive {
         std::mem::take(&mut self.block(id).place) != Place::Elsewhere
     }
 
-    /// Enough blocks became cached for an epoch, or for some.
-    fn end_epochs(&mut self) {
-        while self.num_cached_in_epoch >= self.epoch_len {
-            self.num_cached_in_epoch -= self.epoch_len;
-            self.duel.end_epoch();
-            self.epoch += 1;
-            self.lists.end_epoch(*self.duel.scores());
+    /// Enough blocks became cached for a round, or for some.
+    fn end_rounds(&mut self) {
+        while self.num_cached_in_round >= self.round_len {
+            self.num_cached_in_round -= self.round_len;
+            self.duel.end_round();
+            self.num_rounds += 1;
+            if self.num_rounds.is_multiple_of(Self::ROUNDS_PER_EPOCH) {
+                self.duel.end_epoch();
+                self.epoch += 1;
+                self.lists.end_epoch(*self.duel.scores());
+            }
         }
     }
 
@@ -218,9 +226,14 @@ impl Adaptive {
         self.blocks[block as usize].place == Place::Protected
     }
 
-    fn num_watched(&self) -> usize {
-        let watched = self.blocks.iter().filter(|block| block.is_watched);
-        watched.filter(|block| block.place == Place::Listed).count()
+    fn fit_shadow_caches(&mut self) {
+        let sampled = self.blocks.iter().filter(|block| block.is_sampled);
+        let num_sampled = sampled.filter(|block| block.place == Place::Listed).count();
+        self.duel.evict(num_sampled, self.pool.queue.len());
+    }
+
+    pub fn is_generated(&self, block: BlockId) -> bool {
+        self.blocks[block as usize].is_generated
     }
 
     pub fn is_cached(&self, block: BlockId) -> bool {

@@ -86,7 +86,7 @@ impl World {
             Step::Release { holding, how } => self.release_holding(holding, how),
             Step::LeaveBehind { holding, part } => self.leave_behind(holding, part),
             Step::Unprotect { part } => self.unprotect(part),
-            Step::Promote { tail, full, is_in_use } => self.promote(tail, full, is_in_use),
+            Step::Promote { tail, full, end } => self.promote(tail, full, end),
             Step::AddKey { holding, at, hash, group } => self.add_key((holding, at), hash, group),
             Step::MoveKeys { from, to } => self.move_keys(from, to),
             Step::Evict { holding, part } => self.evict(holding, part),
@@ -253,12 +253,12 @@ impl World {
         self.model.release(&tails);
     }
 
-    fn promote(&mut self, tail: (Index, Index), full: (Index, Index), is_in_use: bool) {
+    fn promote(&mut self, tail: (Index, Index), full: (Index, Index), end: Option<usize>) {
         let full = self.block_in_use(full.0, full.1);
         if let Some(tail) = self.block_in_use(tail.0, tail.1) {
-            if is_in_use {
-                self.adaptive().0.promote(&[tail], full);
-                self.model.promote(tail, full);
+            if let Some(penalty) = end {
+                self.adaptive().0.promote(&[tail], full, ValueLevel::new(penalty));
+                self.model.promote(tail, full, penalty);
             } else if let Some(full) = full {
                 self.adaptive().0.inherit_uses(tail, full);
                 self.model.inherit_uses(tail, full);
@@ -320,6 +320,7 @@ pub fn compare(engine: &BlockPool, model: &Adaptive) {
     assert_eq!(protected, model.protected);
     assert_eq!(adaptive.scoring_function(), model.duel.in_force());
     assert_eq!(*adaptive.sample_counts(), model.duel.counts);
+    assert_eq!(adaptive.reuse_of_once_used(), model.duel.reuse_of_once_used());
     assert_eq!(adaptive.num_high_priority(), model.priorities.high().len());
     for (id, block) in (0..).zip(&model.pool.blocks).skip(1) {
         assert_eq!(engine.ref_count(id), block.references as i32, "references of {id}");
@@ -332,6 +333,7 @@ pub fn compare(engine: &BlockPool, model: &Adaptive) {
                 model.blocks[id as usize].nearness,
                 "nearness of {id}"
             );
+            assert_eq!(adaptive.is_generated(id), model.is_generated(id), "tokens of {id}");
         }
     }
 }

@@ -39,6 +39,12 @@ enum Step {
         num_before: usize,
         num_requests: usize,
     },
+    /// A request continues what an earlier one left, its answer included.
+    Continue {
+        ended: Index,
+        num_tokens: usize,
+        chunk: usize,
+    },
     /// A running request computes more of its prompt, or generates tokens.
     Go {
         request: Index,
@@ -73,6 +79,9 @@ fn step() -> impl Strategy<Value = Step> {
             |(family, num_tokens, num_before, num_requests)| Step::Follow {
                 family, num_tokens, num_before, num_requests
             }
+        ),
+        3 => (request(), 1..200_usize, Just(4000_usize)).prop_map(
+            |(ended, num_tokens, chunk)| Step::Continue { ended, num_tokens, chunk }
         ),
         6 => (request(), prop_oneof![1..40_usize, 100..700_usize]).prop_map(
             |(request, num_tokens)| Step::Go { request, num_tokens }
@@ -148,6 +157,8 @@ struct World {
     engine: Manager,
     model: Model,
     running: BTreeMap<u64, Request>,
+    /// The hashes of requests that ended.
+    ended: Vec<Vec<BlockHash>>,
     num_begun: u64,
 }
 
@@ -177,6 +188,7 @@ impl World {
             engine: Manager::new(config).expect("a manager"),
             model: Model::new(policy, groups, HASH_BLOCK_SIZE, alignment),
             running: BTreeMap::new(),
+            ended: Vec::new(),
             num_begun: 0,
         }
     }
@@ -194,6 +206,21 @@ impl World {
                     if self.begin(request, num_tokens) {
                         self.end_request(self.num_begun);
                     }
+                }
+            }
+            Step::Continue { ended, num_tokens, chunk } => {
+                if self.ended.is_empty() {
+                    return;
+                }
+                let hashes = self.ended[ended.index(self.ended.len())].clone();
+                let num_known = hashes.len() * HASH_BLOCK_SIZE;
+                if num_known + num_tokens <= MAX_MODEL_LEN {
+                    let mut request = self.request(0, 0, 0, None);
+                    (request.hashes, request.num_tokens) = (hashes, num_known);
+                    let own = request.own;
+                    request.grow(num_tokens, |_| own);
+                    request.num_prompt_tokens = request.num_tokens;
+                    self.begin(request, chunk);
                 }
             }
             Step::Go { request, num_tokens } => {
@@ -320,6 +347,7 @@ impl World {
         let freed = self.engine.with_priority(request.claim().as_ref(), |engine| engine.free(id));
         freed.expect("a request that runs");
         self.model.asking(request.asked(), |model| model.free(id));
+        self.ended.push(request.hashes);
     }
 
     fn forget(&mut self, which: Index) {

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
 use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
-use kvoxide_core::pool::{Nearness, ValueLevel};
+use kvoxide_core::pool::{EndValues, Nearness, ValueLevel};
 use proptest::prelude::*;
 
+use crate::adaptive::ends::EndPenalties;
 use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
 
 #[derive(Clone, Debug)]
@@ -18,7 +19,9 @@ struct Case {
     window: Option<usize>,
     use_eagle: bool,
     tail_cost: f64,
+    replays: Vec<usize>,
     branch_points: Vec<usize>,
+    ends: EndPenalties,
     /// Positions where requests resumed, in alignments, and their distances from the end, in
     /// tokens.
     resumes: Vec<(usize, usize)>,
@@ -39,11 +42,11 @@ fn any_case() -> impl Strategy<Value = Case> {
     ];
     let blocks = (0..1500_usize, 0..40_usize, any::<bool>());
     let geometry = (num_tokens, block_size, per_alignment, window, any::<bool>(), tail_cost);
-    let branch_points = prop::collection::vec(0..8_000_usize, 0..3);
-    (geometry, branch_points, resumes, blocks).prop_map(
+    let positions = || prop::collection::vec(0..8_000_usize, 0..3);
+    (geometry, (positions(), positions(), ends()), resumes, blocks).prop_map(
         |(
             (num_tokens, block_size, blocks_per_alignment, window, use_eagle, tail_cost),
-            branch_points,
+            (replays, branch_points, ends),
             resumes,
             (first, len, is_at_end),
         )| {
@@ -59,12 +62,20 @@ fn any_case() -> impl Strategy<Value = Case> {
                 window,
                 use_eagle,
                 tail_cost,
+                replays,
                 branch_points,
+                ends,
                 resumes,
                 blocks: first..first + len,
             }
         },
     )
+}
+
+/// Mostly the values before anything is learnt.
+fn ends() -> impl Strategy<Value = EndPenalties> {
+    let penalty = || prop_oneof![Just(0_usize), 0..8_usize];
+    (penalty(), penalty()).prop_map(|(prompt, answer)| EndPenalties { prompt, answer })
 }
 
 /// Prompts in which only boundaries near the end have a value, after many resumes.
@@ -79,7 +90,9 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         window: Some(2),
         use_eagle: false,
         tail_cost: 1e6,
+        replays: Vec::new(),
         branch_points: Vec::new(),
+        ends: EndPenalties { prompt: 0, answer: 7 },
         resumes,
         blocks: 0..num_tokens / block_size,
     })
@@ -104,6 +117,8 @@ impl Case {
                 learnt.record(position * alignment, Nearness::of(before)).unwrap_or(kept_bins);
             resumes.note(position * alignment, nearness(before));
         }
+        let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(ValueLevel::new);
+        let ends = EndValues { prompt, answer };
         let spec = match window {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),
@@ -113,9 +128,10 @@ impl Case {
             alignment,
             use_eagle: self.use_eagle,
             retention_interval: None,
-            boundaries: &self.branch_points,
+            replays: &self.replays,
+            shared: &self.branch_points,
             num_prompt_tokens: num_tokens,
-            value_model: Some(&ValueModel { tail_cost, kept_bins }),
+            value_model: Some(&ValueModel { tail_cost, kept_bins, ends }),
         });
         let num_behind = usize::from(self.use_eagle && window.is_some());
         let prompt = Prompt {
@@ -126,6 +142,8 @@ impl Case {
             num_behind,
             tail_cost,
             resumes: &resumes,
+            ends: self.ends,
+            replays: &self.replays,
             branch_points: &self.branch_points,
         };
         for block in self.blocks.clone() {

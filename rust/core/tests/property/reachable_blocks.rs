@@ -18,7 +18,7 @@ fn is_reachable(reach: &MaskQuery<'_>, block_size: usize, need: usize, block: us
         }
     }
     reach.retention_interval.is_some()
-        && reach.boundaries.iter().any(|boundary| {
+        && reach.replays.iter().chain(reach.shared).any(|boundary| {
             let end = boundary / reach.alignment * reach.alignment / block_size + shift;
             block < end && block + need >= end
         })
@@ -45,7 +45,8 @@ proptest! {
             alignment,
             use_eagle,
             retention_interval: segments.map(|n| n * alignment),
-            boundaries: &boundaries,
+            replays: &boundaries[..boundaries.len() / 2],
+            shared: &boundaries[boundaries.len() / 2..],
             num_prompt_tokens: 0,
             value_model: None,
         };

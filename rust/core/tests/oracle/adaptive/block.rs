@@ -20,8 +20,8 @@ pub struct Block {
     pub uses: usize,
     pub penalty: usize,
     pub is_tail: bool,
-    /// Whether it counts for epochs and for the sizes of the shadow caches.
-    pub is_watched: bool,
+    /// Whether it holds generated tokens.
+    pub is_generated: bool,
     pub is_sampled: bool,
     /// Whether a request hit it since its last second chance.
     pub was_hit: bool,
@@ -39,8 +39,8 @@ impl Block {
     const MAX_PENALTY: usize = 1;
 
     /// A block becomes cached: it is used for the first time.
-    pub fn new(is_tail: bool, is_watched: bool) -> Self {
-        Self { uses: 1, is_tail, is_watched, ..Self::default() }
+    pub fn new(is_tail: bool, is_generated: bool) -> Self {
+        Self { uses: 1, is_tail, is_generated, ..Self::default() }
     }
 
     /// A request hits the block.

@@ -62,7 +62,7 @@ impl Adaptive {
             }
         }
         self.pool.queue.splice(..0, uncached);
-        self.duel.evict(self.num_watched());
+        self.fit_shadow_caches();
     }
 
     /// Raises the priority of blocks that the request uses or releases to its own, if that is
@@ -81,7 +81,7 @@ impl Adaptive {
         while let Some(block) = self.priorities.expired() {
             self.lose_priority(block);
         }
-        self.duel.evict(self.num_watched());
+        self.fit_shadow_caches();
     }
 
     /// Caches full blocks of a request. Free duplicates of them lose their value.
@@ -101,9 +101,7 @@ impl Adaptive {
             cached.blocks.iter().zip(ends).filter(|&(&block, _)| block != NULL_BLOCK)
         {
             let behind = cached.num_prompt_tokens.checked_sub(end);
-            // What was generated is not watched: in a replay nobody asks for it again.
-            let is_watched = self.classes[usize::from(group)].is_sampleable && behind.is_some();
-            self.start(block, group, is_watched);
+            self.start(block, group, behind.is_none());
             let nearness = behind.filter(|_| self.full_group() == Some(group)).and_then(nearness);
             let state = self.block(block);
             (state.penalty, state.lasts) = (cached.value.penalty, cached.value.lasts);
@@ -111,7 +109,7 @@ impl Adaptive {
             known.push(block);
         }
         self.priorities.computed(&known);
-        self.end_epochs();
+        self.end_rounds();
     }
 
     /// Gives a block another key.
@@ -119,9 +117,9 @@ impl Adaptive {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
         if is_new {
-            self.start(block, key.group, self.classes[usize::from(key.group)].is_sampleable);
+            self.start(block, key.group, false);
             self.priorities.computed(&[block]);
-            self.end_epochs();
+            self.end_rounds();
         }
     }
 
@@ -130,9 +128,9 @@ impl Adaptive {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
         let group = keys[0].group;
-        self.start(to, group, self.classes[usize::from(group)].is_sampleable);
+        self.start(to, group, false);
         self.priorities.computed(&[to]);
-        self.end_epochs();
+        self.end_rounds();
         *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };
         self.priorities.set(to, self.priorities.of(from));
         self.leave(from);
@@ -161,9 +159,14 @@ impl Adaptive {
         self.pool.reset()
     }
 
-    /// Gives a tail in use, at which a sequence ends, the value of a full block and its uses.
-    pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>) {
-        self.block(tail).penalty = 0;
+    /// Gives a tail, at which a sequence ends, the penalty of that end and the uses of a full block.
+    /// In the prompt it keeps a lower penalty.
+    pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, penalty: usize) {
+        let tail_block = self.block(tail);
+        tail_block.penalty = match tail_block.is_generated {
+            true => penalty,
+            false => tail_block.penalty.min(penalty),
+        };
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
@@ -174,16 +177,16 @@ impl Adaptive {
     }
 
     /// Records a block that becomes cached, with one use.
-    fn start(&mut self, id: BlockId, group: GroupId, is_watched: bool) {
-        let BlockClass { is_tail, .. } = self.classes[usize::from(group)];
+    fn start(&mut self, id: BlockId, group: GroupId, is_generated: bool) {
+        let BlockClass { is_tail, is_sampleable, .. } = self.classes[usize::from(group)];
         self.priorities.set(id, None);
-        *self.block(id) = Block::new(is_tail, is_watched);
-        if is_watched {
+        *self.block(id) = Block::new(is_tail, is_generated);
+        if is_sampleable {
             self.block(id).is_sampled = self.duel.samples(self.fingerprint(id));
             if let Some(name) = self.sampled_name(id) {
                 self.duel.used(name, false);
             }
-            self.num_cached_in_epoch += 1;
+            self.num_cached_in_round += 1;
         }
     }
 
@@ -199,7 +202,7 @@ impl Adaptive {
         self.list(first, 0);
         if place != Place::Listed {
             self.tell_freed(first);
-            self.duel.evict(self.num_watched());
+            self.fit_shadow_caches();
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
+use super::lists::WORTHLESS;
 use super::requests::{Manager, Request, Tail};
 
 impl Manager {
@@ -25,18 +26,41 @@ impl Manager {
             }
             self.policy.release(&left);
         }
-        for block in self.policy.newly_protected.take().expect("tails") {
+        let tail = |&block: &BlockId| {
             let hash = self.policy.pool.blocks[block as usize].keys[0].hash;
-            request.tails.push(Tail { end: ends[&block], block, hash });
+            Tail { end: ends[&block], block, hash }
+        };
+        let protected = self.policy.newly_protected.take().expect("tails");
+        let new: Vec<_> = protected.iter().map(tail).collect();
+        request.tails.extend(&new);
+        let passed = self.passed_by(id, &new);
+        let request = self.requests.get_mut(&id).expect("a request that runs");
+        request.tails.retain(|tail| !passed.contains(&tail.block));
+        for &tail in &passed {
+            self.policy.blocks[tail as usize].penalty = WORTHLESS;
         }
+        self.policy.release(&passed);
     }
 
-    /// Releases the blocks of a request that ends. Its last tails get the value of full blocks,
-    /// because a later request may continue there. Tails get the uses of the full blocks that end
-    /// where they do. Blocks that end within one of the largest blocks of any group are released
-    /// together, the end of the sequence first, so that they are evicted together.
+    /// Returns the protected tails in the answer of a request that end before the last boundary of
+    /// hits at which new ones end. They are not wanted any more.
+    fn passed_by(&self, id: u64, new: &[Tail]) -> Vec<BlockId> {
+        let boundary = |tail: &Tail| tail.end.div_ceil(self.alignment);
+        let is_in_answer = |tail: &&Tail| self.policy.is_generated(tail.block);
+        let Some(last) = new.iter().filter(is_in_answer).map(boundary).max() else {
+            return Vec::new();
+        };
+        let tails = self.requests[&id].tails.iter().filter(|tail| self.is_own(tail));
+        let passed = tails.filter(is_in_answer).filter(|tail| boundary(tail) < last);
+        passed.map(|tail| tail.block).collect()
+    }
+
+    /// Releases the blocks of a request that ends, each table from its end on, and its protected
+    /// tails. Its last tails get the value of an end, because a later request may continue there.
+    /// Tails get the uses of the full blocks that end where they do.
     pub fn free(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("a request that runs");
+        let penalty = self.note_ends(&request);
         let tails = self.own_tails(&request);
         let full = self.groups.iter().position(|group| group.window.is_none());
         let full_at = |end: usize| {
@@ -44,27 +68,23 @@ impl Manager {
             let last = (end / self.groups[full].block_size).saturating_sub(1);
             request.tables[full].get(last).copied().filter(|&block| block != NULL_BLOCK)
         };
-        let unit = self.groups.iter().map(|group| group.block_size).max().expect("a group");
         let mut order = Vec::new();
-        for (i, (group, table)) in self.groups.iter().zip(&request.tables).enumerate() {
-            for (position, &block) in
-                table.iter().enumerate().filter(|&(_, &block)| block != NULL_BLOCK)
-            {
-                let end = (position + 1) * group.block_size;
-                if group.window.is_some() {
-                    self.policy.promote(block, full_at(end));
+        for (group, table) in self.groups.iter().zip(&request.tables) {
+            for (position, &block) in table.iter().enumerate().rev() {
+                if group.window.is_some() && block != NULL_BLOCK {
+                    self.policy.promote(block, full_at((position + 1) * group.block_size), penalty);
                 }
-                order.push(((end - 1) / unit, usize::MAX - i, end, block));
+                order.push(block);
             }
         }
         for &Tail { end, block, .. } in &tails {
-            full_at(end).into_iter().for_each(|full| self.policy.inherit_uses(block, full));
-            order.push(((end - 1) / unit, 0, end, block));
+            if self.policy.is_generated(block) {
+                self.policy.promote(block, full_at(end), penalty);
+            } else if let Some(full) = full_at(end) {
+                self.policy.inherit_uses(block, full);
+            }
+            order.push(block);
         }
-        // The last unit first; of one the groups in order, then the protected tails, each from the
-        // end on.
-        order.sort_by_key(|&place| Reverse(place));
-        let order: Vec<_> = order.into_iter().map(|(.., block)| block).collect();
         self.policy.release(&order);
     }
 
@@ -80,14 +100,16 @@ impl Manager {
         used
     }
 
+    fn is_own(&self, tail: &Tail) -> bool {
+        let keys = &self.policy.pool.blocks[tail.block as usize].keys;
+        self.policy.is_protected(tail.block) && keys[0].hash == tail.hash
+    }
+
     /// Returns the tails of a request that are still protected and still have their keys, the last
     /// first.
     fn own_tails(&self, request: &Request) -> Vec<Tail> {
-        let is_own = |tail: &&Tail| {
-            let keys = &self.policy.pool.blocks[tail.block as usize].keys;
-            self.policy.is_protected(tail.block) && keys[0].hash == tail.hash
-        };
-        let mut tails: Vec<_> = request.tails.iter().filter(is_own).copied().collect();
+        let own = request.tails.iter().filter(|tail| self.is_own(tail));
+        let mut tails: Vec<_> = own.copied().collect();
         tails.sort_by_key(|tail| Reverse((tail.end, tail.block)));
         tails.dedup_by_key(|tail| tail.block);
         tails

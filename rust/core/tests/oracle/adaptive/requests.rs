@@ -9,7 +9,9 @@ use kvoxide_core::pool::PrefixIndex;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 
 use super::Adaptive;
+use super::block::Block;
 use super::calls::Cached;
+use super::ends::{EndPenalties, Ends};
 use super::priority::ReadContext;
 use super::value::{Prompt, ResumeHistogram, Value};
 
@@ -78,8 +80,14 @@ pub struct Manager {
     pub groups: Vec<Group>,
     /// Tokens per hash. The length of a hit is a multiple of `alignment`.
     hash_block_size: usize,
-    alignment: usize,
+    pub alignment: usize,
     resumes: ResumeHistogram,
+    /// The ends of prompts and of answers.
+    prompt_ends: Ends,
+    answer_ends: Ends,
+    /// The penalties that follow from both, and the share of blocks with one use that are used
+    /// again, as they were when a request last resumed at an end or ended.
+    end_penalties: EndPenalties,
     pub requests: HashMap<u64, Request>,
 }
 
@@ -92,7 +100,17 @@ impl Manager {
     ) -> Self {
         let resumes = ResumeHistogram::new(alignment);
         let groups = groups.to_vec();
-        Self { policy, groups, hash_block_size, alignment, resumes, requests: HashMap::new() }
+        Self {
+            policy,
+            groups,
+            hash_block_size,
+            alignment,
+            resumes,
+            prompt_ends: Ends::default(),
+            answer_ends: Ends::default(),
+            end_penalties: EndPenalties::default(),
+            requests: HashMap::new(),
+        }
     }
 
     /// Makes a call on behalf of a request with a priority.
@@ -152,8 +170,41 @@ impl Manager {
         let hash = self.hashes(step, block_size).get(last).copied();
         let found = hash.and_then(|hash| self.policy.pool.find(&CacheKey { hash, group }));
         if let Some(block) = hit.or(found) {
-            self.resumes.note(position, self.policy.blocks[block as usize].nearness);
+            let Block { uses, nearness, is_generated, .. } = self.policy.blocks[block as usize];
+            self.resumes.note(position, nearness);
+            let end = match (is_generated, nearness) {
+                (true, _) => Some(&mut self.answer_ends),
+                (false, Some(_)) => Some(&mut self.prompt_ends),
+                (false, None) => None,
+            };
+            if let Some(end) = end.filter(|_| uses <= 1) {
+                end.note_first_resume(position);
+                self.update_end_penalties();
+            }
         }
+    }
+
+    /// Counts the end of a request's prompt, and that of its answer if the last cached full block
+    /// holds generated tokens. Returns the penalty of tails at the end of the sequence.
+    pub fn note_ends(&mut self, request: &Request) -> usize {
+        let Some(full) = self.policy.full_group() else { return 0 };
+        self.prompt_ends.note_end();
+        let table = &request.tables[usize::from(full)];
+        let last = table.iter().rev().find(|&&block| self.policy.is_cached(block));
+        let has_answer = last.is_some_and(|&block| self.policy.is_generated(block));
+        if has_answer {
+            self.answer_ends.note_end();
+        }
+        self.update_end_penalties();
+        if has_answer { self.end_penalties.answer } else { self.end_penalties.prompt }
+    }
+
+    fn update_end_penalties(&mut self) {
+        let (cost, reuse) = (self.tail_cost(), self.policy.duel.reuse_of_once_used());
+        self.end_penalties = EndPenalties {
+            prompt: self.prompt_ends.penalty(cost, reuse),
+            answer: self.answer_ends.penalty(cost, reuse),
+        };
     }
 
     /// Caches the full computed blocks of a request in a group.
@@ -210,9 +261,7 @@ impl Manager {
     /// Returns the blocks that are worth caching, those of one value together.
     fn runs(&self, i: usize, blocks: Range<usize>, step: &Step<'_>) -> Vec<(Range<usize>, Value)> {
         let Group { block_size, window } = self.groups[i];
-        let last = step.num_prompt_tokens.saturating_sub(1);
-        let branch_points =
-            [vec![last], vec![step.branch_point; usize::from(step.branch_point > 0)]].concat();
+        let branch_points = vec![step.branch_point; usize::from(step.branch_point > 0)];
         let prompt = Prompt {
             num_tokens: step.num_prompt_tokens,
             block_size,
@@ -221,6 +270,8 @@ impl Manager {
             num_behind: 0,
             tail_cost: self.tail_cost(),
             resumes: &self.resumes,
+            ends: self.end_penalties,
+            replays: &[step.num_prompt_tokens.saturating_sub(1)],
             branch_points: &branch_points,
         };
         let mut runs: Vec<(Range<usize>, Value)> = Vec::new();

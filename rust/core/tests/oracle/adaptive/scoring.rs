@@ -48,6 +48,8 @@ pub fn first_scores(function: ScoringFunction) -> Scores {
 pub struct Reuse {
     /// Blocks reused at an age.
     reused: Scores,
+    /// Blocks reused at an age in this epoch.
+    just_reused: Scores,
     /// Blocks that were free at an age, reused or not.
     exposed: Scores,
     /// Blocks that are free now.
@@ -57,13 +59,13 @@ pub struct Reuse {
 impl Default for Reuse {
     fn default() -> Self {
         let nothing = [[0.0; AGES]; CLASSES];
-        Self { reused: nothing, exposed: nothing, free: nothing }
+        Self { reused: nothing, just_reused: nothing, exposed: nothing, free: nothing }
     }
 }
 
 impl Reuse {
     /// The share of an observation that remains after an epoch.
-    const FADE: f32 = 0.9946;
+    pub const FADE: f32 = 0.9946;
     /// Number of blocks of the average class that are added to the observations of each class.
     const PRIOR: f32 = 32.0;
 
@@ -73,8 +75,7 @@ impl Reuse {
 
     pub fn note_reused(&mut self, class: usize, age: usize) {
         self.free[class][age] -= 1.0;
-        self.reused[class][age] += 1.0;
-        self.exposed[class][age] += 1.0;
+        self.just_reused[class][age] += 1.0;
     }
 
     /// Counts free blocks as exposed at their age and makes them an epoch older. Blocks of the last
@@ -82,9 +83,11 @@ impl Reuse {
     pub fn end_epoch(&mut self) {
         for class in 0..CLASSES {
             for age in 0..AGES {
-                self.exposed[class][age] =
-                    (self.exposed[class][age] + self.free[class][age]) * Self::FADE;
-                self.reused[class][age] *= Self::FADE;
+                let just_reused = std::mem::take(&mut self.just_reused[class][age]);
+                let exposed = self.free[class][age] + just_reused;
+                let fade = |sum: f32, new: f32| (sum + new) * Self::FADE;
+                self.reused[class][age] = fade(self.reused[class][age], just_reused);
+                self.exposed[class][age] = fade(self.exposed[class][age], exposed);
             }
             self.free[class].rotate_right(1);
             self.free[class][0] = 0.0;

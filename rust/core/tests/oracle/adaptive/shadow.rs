@@ -1,11 +1,12 @@
 //! Which scoring function decides: set dueling between shadow caches (SHARDS, FAST 2015).
 //!
 //! One block in 16 is sampled, by a hash of its key, its *name*. Each scoring function has a shadow
-//! cache that holds names alone, as many as the pool would hold free blocks of the sample, and
-//! evicts by its own scores. When a request asks for a name that is free, each function whose
-//! shadow cache still has it gets a hit. The function with 2 % more hits than the one in force
-//! takes over at the end of an epoch. Hits fade, so that the duel follows the traffic. The names
-//! also teach the hazards: a name stays known until it was free for all ages, even where every
+//! cache that holds names alone, as many as the pool has free blocks of the sample and could have
+//! in its empty blocks, and evicts by its own scores. When a request asks for a name that is free,
+//! each function whose shadow cache still has it gets a hit. At the end of a round, a quarter of an
+//! epoch, the hits are compared. At the end of an epoch a function takes over that is ahead of the
+//! one in force by more than chance would bring; recency, the first in force, as soon as the other
+//! one hardly is ahead. Leads fade, so that the duel follows the traffic. The names also teach the hazards: a name stays known until it was free for all ages, even where every
 //! shadow cache has evicted it.
 //!
 //! The names of one use class that became free in one epoch are a *ghost list*, in the order in
@@ -45,7 +46,31 @@ struct GhostList {
 
 struct ShadowCache {
     ranking: Ranking,
-    hits: f32,
+    /// Hits in this round.
+    hits: u32,
+}
+
+/// How far a function is ahead of another one.
+#[derive(Clone, Copy, Default)]
+struct Lead {
+    /// The differences of the hits of their rounds, and the squares of those.
+    sum: f32,
+    sum_of_squares: f32,
+}
+
+impl Lead {
+    /// The share of a round that remains after another one.
+    const FADE: f32 = 0.9973;
+
+    fn add(&mut self, difference: f32) {
+        self.sum = self.sum * Self::FADE + difference;
+        self.sum_of_squares = self.sum_of_squares * Self::FADE + difference * difference;
+    }
+
+    /// Returns the lead in standard deviations of a sum of differences of random signs.
+    fn in_deviations(self) -> f32 {
+        if self.sum_of_squares > 0.0 { self.sum / self.sum_of_squares.sqrt() } else { 0.0 }
+    }
 }
 
 pub struct Duel {
@@ -57,6 +82,13 @@ pub struct Duel {
     /// One for each of [`ScoringFunction::ALL`].
     caches: [ShadowCache; 3],
     reuse: Reuse,
+    /// Sampled blocks that became free after one use, and those of them that were used again while
+    /// the shadow cache of the function in force had them: in this epoch, and in earlier ones, which
+    /// fade.
+    once_freed: (usize, f64),
+    once_reused: (usize, f64),
+    /// `leads[a][b]` is the lead of `a` over `b`.
+    leads: [[Lead; 3]; 3],
     pub counts: SampleCounts,
     in_force: usize,
     epoch: usize,
@@ -65,17 +97,16 @@ pub struct Duel {
 }
 
 impl Duel {
-    /// Multiple of the hits of the function in force that another one needs to take over.
-    const TAKE_OVER: f32 = 1.02;
-    /// The share of a hit that remains after an epoch.
-    const FADE: f32 = 0.9892;
+    /// The lead that a function needs to take over, and that it needs to stay ahead of recency.
+    const TAKE_OVER: f32 = 1.5;
+    const STAY: f32 = 0.5;
     /// Number of epochs after which the scores of classes without observations are updated.
     const EPOCHS_OF_UNSEEN: usize = 4;
 
     pub fn new(num_blocks: usize) -> Self {
         let num_zero_bits = 4 + u32::from(num_blocks >= 1 << 17) + u32::from(num_blocks >= 1 << 21);
         let cache =
-            |function| ShadowCache { ranking: Ranking::new(first_scores(function)), hits: 0.0 };
+            |function| ShadowCache { ranking: Ranking::new(first_scores(function)), hits: 0 };
         Self {
             num_zero_bits,
             max_names: (num_blocks >> num_zero_bits) * 5 + 64,
@@ -83,8 +114,11 @@ impl Duel {
             ghost_lists: HashMap::new(),
             caches: ScoringFunction::ALL.map(cache),
             reuse: Reuse::default(),
+            once_freed: (0, 0.0),
+            once_reused: (0, 0.0),
+            leads: Default::default(),
             counts: SampleCounts::default(),
-            in_force: 1,
+            in_force: 0,
             epoch: 0,
             just_freed: BTreeSet::new(),
         }
@@ -119,8 +153,11 @@ impl Duel {
                 list.names[position] = None;
                 for (i, cache) in self.caches.iter_mut().enumerate() {
                     let is_kept = position >= list.cursors[i];
-                    cache.hits += if is_kept { 1.0 } else { 0.0 };
+                    cache.hits += u32::from(is_kept);
                     self.counts.kept[i] += u64::from(is_kept);
+                    if class == 0 && i == self.in_force && is_kept {
+                        self.once_reused.0 += 1;
+                    }
                 }
                 self.reuse.note_reused(class, self.epoch - epoch);
             }
@@ -134,12 +171,14 @@ impl Duel {
             *place = Place::Free { class, epoch: self.epoch, position: list.names.len() };
             list.names.push(Some(name));
             self.reuse.note_freed(class);
+            self.once_freed.0 += usize::from(class == 0);
             self.just_freed.insert(class);
         }
     }
 
-    /// Evicts names of each shadow cache down to its share of the free blocks.
-    pub fn evict(&mut self, num_free_blocks: usize) {
+    /// Evicts names of each shadow cache, down to what a pool has room for that has so many free
+    /// sampled blocks and so many empty ones.
+    pub fn evict(&mut self, num_sampled: usize, num_empty: usize) {
         if self.just_freed.is_empty() {
             return;
         }
@@ -148,7 +187,7 @@ impl Duel {
             self.caches.iter_mut().for_each(|cache| cache.ranking.fill(list));
         }
         for function in 0..self.caches.len() {
-            while self.num_kept(function) > num_free_blocks >> self.num_zero_bits {
+            while self.num_kept(function) > num_sampled + (num_empty >> self.num_zero_bits) {
                 let ranking = &mut self.caches[function].ranking;
                 let Some(List { class, age, .. }) = ranking.front() else { break };
                 let list = self.ghost_lists.entry((class, self.epoch - age)).or_default();
@@ -168,9 +207,28 @@ impl Duel {
         self.ghost_lists.values().map(kept).sum()
     }
 
+    /// A round ends.
+    pub fn end_round(&mut self) {
+        let hits = self.caches.each_mut().map(|cache| std::mem::take(&mut cache.hits));
+        for (a, b) in (0..3).flat_map(|a| (0..3).map(move |b| (a, b))) {
+            self.leads[a][b].add(hits[a] as f32 - hits[b] as f32);
+        }
+    }
+
+    /// Returns the share of sampled blocks with one use that are used again while they are cached.
+    pub fn reuse_of_once_used(&self) -> f64 {
+        // As if 64 blocks had been seen already, a quarter of them used again.
+        let sum = |(now, before): (usize, f64)| before + now as f64;
+        (sum(self.once_reused) + 16.0) / (sum(self.once_freed) + 64.0)
+    }
+
     /// An epoch ends.
     pub fn end_epoch(&mut self) {
         self.reuse.end_epoch();
+        for (now, before) in [&mut self.once_freed, &mut self.once_reused] {
+            *before = (*before + *now as f64) * f64::from(Reuse::FADE);
+            *now = 0;
+        }
         self.epoch += 1;
         let forgotten =
             (0..CLASSES).filter_map(|class| Some((class, self.epoch.checked_sub(AGES)?)));
@@ -190,13 +248,13 @@ impl Duel {
     }
 
     fn choose(&mut self) {
-        let hits = self.caches.each_ref().map(|cache| cache.hits);
+        let lead = |function: usize| self.leads[function][self.in_force].in_deviations();
+        let needed = |function| if function == 0 { -Self::STAY } else { Self::TAKE_OVER };
+        let others = (0..3).filter(|&function| function != self.in_force);
+        let ahead = others.filter(|&function| lead(function) > needed(function));
         // Of equal ones the last.
-        let best = (0..3).max_by(|&a, &b| hits[a].total_cmp(&hits[b])).expect("three functions");
-        if hits[best] > hits[self.in_force] * Self::TAKE_OVER {
-            self.in_force = best;
-        }
-        self.caches.iter_mut().for_each(|cache| cache.hits *= Self::FADE);
+        let furthest = ahead.max_by(|&a, &b| lead(a).total_cmp(&lead(b)));
+        self.in_force = furthest.unwrap_or(self.in_force);
     }
 
     /// The prefix cache was reset: names are forgotten, hits and hazards are kept.

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::ends::EndPenalties;
 use super::lists::WORTHLESS;
 
 /// The value of a block. With `lasts`, its position gives it twice the value of a full block.
@@ -35,7 +36,10 @@ pub struct Prompt<'a> {
     /// Tokens of a prefix that takes as many full blocks as its tail has blocks.
     pub tail_cost: f64,
     pub resumes: &'a ResumeHistogram,
-    /// Positions where requests are known to resume.
+    pub ends: EndPenalties,
+    /// Positions where a request resumes that repeats the prompt.
+    pub replays: &'a [usize],
+    /// Positions where requests diverge that share a prefix with this one.
     pub branch_points: &'a [usize],
 }
 
@@ -48,16 +52,33 @@ impl Prompt<'_> {
             .filter(|i| is_in_tail(i * self.alignment))
             .map(|i: usize| i.trailing_zeros())
             .collect();
-        let is_end =
-            self.ends().into_iter().chain(self.branch_points.iter().copied()).any(is_in_tail);
-        let best = spacings.iter().map(|&doublings| self.penalty(doublings)).min();
-        let penalty = if is_end { Some(0) } else { best.filter(|&penalty| penalty < WORTHLESS) };
+        let by_spacing = spacings.iter().map(|&doublings| self.penalty(doublings)).min();
+        let is_end = self.ends().into_iter().chain(self.replays.iter().copied()).any(is_in_tail);
+        let is_best =
+            self.branch_points.iter().copied().any(is_in_tail) || self.is_in_answer(block);
+        let penalty = by_spacing
+            .filter(|&penalty| penalty < WORTHLESS)
+            .into_iter()
+            .chain(is_end.then_some(self.ends.prompt))
+            .chain(is_best.then_some(0))
+            .min();
         let lasts = spacings.iter().any(|&doublings| self.lasts(doublings));
         // The output may end anywhere.
         let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
         let generated =
             (block >= first_generated).then_some(Value { penalty: WORTHLESS, lasts: false });
         penalty.map(|penalty| Value { penalty, lasts }).or(generated)
+    }
+
+    /// Whether a block holds generated tokens and belongs to a tail of the answer that has to be
+    /// kept. Where hits may end at every block, the request has its last tail itself.
+    fn is_in_answer(&self, block: usize) -> bool {
+        let ends = (self.num_tokens / self.alignment + 1..).map(|i| i * self.alignment);
+        let mut tails = ends.map(|end| self.tail(end)).take_while(|tail| tail.start <= block);
+        self.ends.keep_answers()
+            && self.alignment > self.block_size
+            && block >= self.num_tokens / self.block_size
+            && tails.any(|tail| tail.contains(&block))
     }
 
     /// Returns the value of a state that was computed in a step over some blocks.
@@ -68,8 +89,15 @@ impl Prompt<'_> {
             end / spacing > start / spacing
         });
         let doublings = sparsest.last().unwrap_or(0);
-        let is_branch_point = self.branch_points.iter().any(|&end| self.tail(end).end == block + 1);
-        let penalty = if is_branch_point { 0 } else { self.penalty(doublings) };
+        let ends_here = |ends: &[usize]| ends.iter().any(|&end| self.tail(end).end == block + 1);
+        let is_generated = block >= self.num_tokens / self.block_size;
+        let penalty = if ends_here(self.branch_points) || is_generated && self.ends.keep_answers() {
+            0
+        } else if ends_here(self.replays) {
+            self.penalty(doublings).min(self.ends.prompt)
+        } else {
+            self.penalty(doublings)
+        };
         Value { penalty, lasts: self.lasts(doublings) }
     }
 

@@ -49,7 +49,8 @@ pub enum Step {
     Promote {
         tail: (Index, Index),
         full: (Index, Index),
-        is_in_use: bool,
+        /// The penalty of the end, if a sequence ends there.
+        end: Option<usize>,
     },
     AddKey {
         holding: Index,
@@ -127,8 +128,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         9 => (at(), release).prop_map(|(holding, how)| Step::Release { holding, how }),
         4 => (at(), part()).prop_map(|(holding, part)| Step::LeaveBehind { holding, part }),
         1 => part().prop_map(|part| Step::Unprotect { part }),
-        2 => (place(), place(), any::<bool>()).prop_map(
-            |(tail, full, is_in_use)| Step::Promote { tail, full, is_in_use }
+        2 => (place(), place(), prop::option::of(0..8_usize)).prop_map(
+            |(tail, full, end)| Step::Promote { tail, full, end }
         ),
         1 => (at(), at(), hash(), FULL..=TAILS).prop_map(
             |(holding, at, hash, group)| Step::AddKey { holding, at, hash, group }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::group::caching::{self, CacheTarget};
 use crate::group::context::StepContext;
 use crate::group::data::GroupData;
-use crate::group::mask::{CacheRules, RetentionMask};
+use crate::group::mask::{CacheRules, ResumeBoundaries, RetentionMask};
 use crate::group::partial_hits::SharedTail;
 use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
@@ -186,7 +186,8 @@ impl StateCaching<'_> {
         if !rules.masks_unreachable {
             return true;
         }
-        let query = rules.query(data, self.request, (num_blocks - 1, num_blocks), &[]);
+        let boundaries = ResumeBoundaries::default();
+        let query = rules.query(data, self.request, (num_blocks - 1, num_blocks), &boundaries);
         match hit::mask(&query, data.block_size) {
             RetentionMask::All => true,
             RetentionMask::Runs(runs) => !runs.is_empty(),

@@ -51,7 +51,7 @@ fn hit(length: usize, position: usize, states: Vec<u32>) -> GroupHit {
 pub(crate) fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
     if let Some(value) = query.tail_value(block_size, 1, 0) {
         let range = query.range.0..query.range.1;
-        return RetentionMask::Valued(value.values_of_states(range, query.boundaries));
+        return RetentionMask::Valued(value.values_of_states(range, query));
     }
     let Some(interval) = query.retention_interval else { return RetentionMask::All };
     let (start, end) = query.range;
@@ -64,7 +64,7 @@ pub(crate) fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
         let first = (start + per_segment) / per_segment * per_segment - 1;
         kept.extend((first..end).step_by(per_segment));
     }
-    let boundaries = query.boundaries.iter().map(|tokens| tokens / query.alignment);
+    let boundaries = query.boundaries().map(|tokens| tokens / query.alignment);
     let ends = boundaries.map(|units| units * query.alignment / block_size);
     kept.extend(ends.filter_map(|end| end.checked_sub(1)));
     kept.retain(|&block| (start..end).contains(&block));

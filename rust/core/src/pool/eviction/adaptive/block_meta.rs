@@ -16,6 +16,8 @@ pub struct BlockClass {
     pub is_tail: bool,
     /// Whether the shadow caches may sample it.
     pub is_sampleable: bool,
+    /// Whether it holds generated tokens.
+    pub is_generated: bool,
 }
 
 /// Where a free cached block is.
@@ -42,11 +44,11 @@ pub(super) mod bit {
         VALUE & !((Tuning::LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
     const _: () = assert!((Tuning::LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
     pub(crate) const TAIL: u32 = 1 << 7;
-    pub(crate) const SAMPLEABLE_SHIFT: u32 = 8;
-    pub(crate) const SAMPLEABLE: u32 = 1 << SAMPLEABLE_SHIFT;
+    pub(crate) const GENERATED: u32 = 1 << 8;
     pub(crate) const RANKED: u32 = 1 << 9;
     pub(crate) const PROTECTED: u32 = 1 << 10;
-    pub(crate) const SAMPLED: u32 = 1 << 11;
+    pub(crate) const SAMPLED_SHIFT: u32 = 11;
+    pub(crate) const SAMPLED: u32 = 1 << SAMPLED_SHIFT;
     pub(crate) const HAS_PRIORITY: u32 = 1 << 12;
     pub(crate) const PRIORITY_LIST: u32 = 1 << 13;
     pub(crate) const RESUMED: u32 = 1 << 14;
@@ -71,7 +73,7 @@ impl BlockMeta {
     pub(super) fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL)
-            | flag(class.is_sampleable, bit::SAMPLEABLE)
+            | flag(class.is_generated, bit::GENERATED)
             | flag(class.value.lasts(), bit::LASTING);
         Self(1 | (class.value.halvings() as u32) << bit::VALUE_SHIFT | flags)
     }
@@ -88,10 +90,16 @@ impl BlockMeta {
         self.0 & bit::HAS_PRIORITY != 0
     }
 
-    /// Returns 1 if the shadow caches may sample the block, else 0.
+    /// Returns 1 if the block is sampled, else 0.
     #[inline]
-    pub(super) fn num_sampleable(self) -> usize {
-        (self.0 >> bit::SAMPLEABLE_SHIFT) as usize & 1
+    pub(super) fn num_sampled(self) -> usize {
+        (self.0 >> bit::SAMPLED_SHIFT) as usize & 1
+    }
+
+    /// Whether the block holds generated tokens.
+    #[inline]
+    pub(super) fn is_generated(self) -> bool {
+        self.0 & bit::GENERATED != 0
     }
 
     /// Whether the block gets a second chance when it is due for eviction, if its prefix was used
@@ -182,10 +190,15 @@ impl BlockMeta {
         Self(self.0 & !bit::USES | uses)
     }
 
-    /// A sequence ends at a tail, which has been used as often as a block of its prefix.
+    /// A sequence ends at a tail, which has been used as often as a block of its prefix. What the
+    /// prompt holds of the tail keeps a higher value than that of the end.
     #[inline]
-    pub(super) fn end_of_sequence(self, prefix: Self) -> Self {
-        Self(self.with_uses_of(prefix).0 & !bit::VALUE)
+    pub(super) fn end_of_sequence(self, prefix: Self, value: ValueLevel) -> Self {
+        let value = match self.is_generated() {
+            true => value,
+            false => value.max(self.list_key().value()),
+        };
+        self.with_uses_of(prefix).with_value(value)
     }
 
     /// A full block that has just become cached lies near the end of its prompt.

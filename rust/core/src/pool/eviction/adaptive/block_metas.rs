@@ -170,26 +170,23 @@ impl<'a> MetaRun<'a> {
         (differing & mask == 0).then_some(Self { metas, differing })
     }
 
-    /// The blocks enter a list. Returns how many may be sampled.
+    /// The blocks enter a list.
     #[inline]
-    pub(super) fn enter(&mut self, list: TargetList) -> usize {
+    pub(super) fn enter(&mut self, list: TargetList) {
         self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
-        self.num_sampleable()
     }
 
-    /// A hit uses the blocks, which leave their lists. Returns how many may be sampled.
+    /// A hit uses the blocks, which leave their lists.
     #[inline]
-    pub(super) fn hit(&mut self) -> usize {
+    pub(super) fn hit(&mut self) {
         let fields = bit::USES | bit::VALUE | bit::PLACE | bit::RESUMED;
         self.change(fields, |meta| meta.hit().removed());
-        self.num_sampleable()
     }
 
-    /// The blocks leave their lists. Returns how many may be sampled.
+    /// The blocks leave their lists.
     #[inline]
-    pub(super) fn remove(&mut self) -> usize {
+    pub(super) fn remove(&mut self) {
         self.change(bit::PLACE, BlockMeta::removed);
-        self.num_sampleable()
     }
 
     /// Changes fields of all in a way that depends on nothing but these fields.
@@ -203,13 +200,6 @@ impl<'a> MetaRun<'a> {
         let (parts, rest) = self.metas.as_chunks_mut::<PART>();
         let metas = parts.iter_mut().flatten().chain(rest);
         metas.for_each(|meta| meta.0 = meta.0.wrapping_add(difference));
-    }
-
-    fn num_sampleable(&self) -> usize {
-        match self.differing & bit::SAMPLEABLE {
-            0 => self.metas[0].num_sampleable() * self.metas.len(),
-            _ => self.metas.iter().map(|meta| meta.num_sampleable()).sum(),
-        }
     }
 }
 
@@ -253,7 +243,7 @@ mod tests {
     fn a_tail_gets_a_second_chance_for_each_resume_and_always_if_its_value_lasts() {
         for lasts in [false, true] {
             let value = if lasts { ValueLevel::BEST.lasting() } else { ValueLevel::BEST };
-            let mut metas = metas(BlockClass { value, is_tail: true, is_sampleable: false });
+            let mut metas = metas(BlockClass { value, is_tail: true, ..BlockClass::default() });
             let has_second_chance = |metas: &BlockMetas| metas[BLOCK].has_second_chance();
             assert_eq!(has_second_chance(&metas), lasts);
             for _ in 0..2 {
@@ -315,19 +305,23 @@ mod tests {
 
     #[test]
     fn a_tail_that_is_hit_has_the_best_value() {
-        let class = BlockClass { value: ValueLevel::WORST, is_tail: true, is_sampleable: false };
+        let class = BlockClass { value: ValueLevel::WORST, is_tail: true, ..BlockClass::default() };
         let mut metas = metas(class);
         assert_eq!(value(&metas, BLOCK), ValueLevel::WORST);
         hit(&mut metas);
         assert_eq!(value(&metas, BLOCK), ValueLevel::BEST);
         assert!(metas[BLOCK].list_key().is_protectable());
-        assert_eq!(metas[BLOCK].num_sampleable(), 0);
+        assert_eq!(metas[BLOCK].num_sampled(), 0);
     }
 
     #[test]
     fn all_but_the_place_is_copied() {
-        let mut metas =
-            metas(BlockClass { value: ValueLevel::new(2), is_tail: true, is_sampleable: true });
+        let mut metas = metas(BlockClass {
+            value: ValueLevel::new(2),
+            is_tail: true,
+            is_generated: true,
+            ..BlockClass::default()
+        });
         assert!(enter(&mut metas, 0xabcd).is_some());
         assert!(metas.enter(BLOCK, TargetList::NONE).is_none());
         metas.update(5, BlockMeta::protected);
@@ -335,7 +329,7 @@ mod tests {
         let places = [BLOCK, 5].map(|block| metas[block].place());
         assert_eq!(places, [Place::Ranked, Place::Protected]);
         assert_eq!((value(&metas, 5), metas[5].epoch()), (ValueLevel::new(2), Epoch::new(0xabcd)));
-        assert!(metas[5].list_key().is_tail_of_low_value() && metas[5].num_sampleable() == 1);
+        assert!(metas[5].list_key().is_tail_of_low_value() && metas[5].is_generated());
     }
 
     #[test]
@@ -353,7 +347,7 @@ mod tests {
         for halvings in 0..ValueLevel::COUNT {
             let value = ValueLevel::new(halvings);
             let is_protectable = |is_tail| {
-                let class = BlockClass { value, is_tail, is_sampleable: true };
+                let class = BlockClass { value, is_tail, ..BlockClass::default() };
                 BlockMeta::first(class).list_key().is_protectable()
             };
             let expected = (halvings <= Tuning::LOWEST_PROTECTED_VALUE, false);
@@ -402,9 +396,7 @@ mod tests {
                 let are_alike = blocks.iter().all(is_alike);
                 let hit = metas.run_without_priority(run, are_ranked).map(|mut run| run.hit());
                 prop_assert_eq!(hit.is_some(), are_alike);
-                if let Some(num_sampleable) = hit {
-                    let each = blocks.iter().map(|meta| meta.num_sampleable());
-                    prop_assert_eq!(num_sampleable, each.sum());
+                if hit.is_some() {
                     blocks.iter_mut().for_each(|meta| *meta = meta.hit().removed());
                 }
                 prop_assert_eq!(&expected, &metas.metas);
@@ -422,12 +414,11 @@ mod tests {
             let list = TargetList::new(key, Epoch::new(77), are_tails_apart);
             let (low, high) = run.bounds();
             let blocks = low..high + 1;
-            let num_sampleable = metas.run_accepted(run, list).map(|mut run| run.enter(list));
+            let entered = metas.run_accepted(run, list).map(|mut run| run.enter(list));
             let are_alike = blocks.clone().all(|block| list.accepts(expected[block]));
-            prop_assert_eq!(num_sampleable.is_some(), are_alike);
-            if num_sampleable.is_some() {
-                let each = blocks.map(|block| expected.enter(block, list));
-                prop_assert_eq!(num_sampleable, each.map(|was| was.map(BlockMeta::num_sampleable)).sum());
+            prop_assert_eq!(entered.is_some(), are_alike);
+            if are_alike {
+                blocks.for_each(|block| assert!(expected.enter(block, list).is_some()));
             }
             prop_assert_eq!(metas.metas, expected.metas);
         }

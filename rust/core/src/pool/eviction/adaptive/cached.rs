@@ -21,7 +21,7 @@ impl Adaptive {
     pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
         let EvictionHints { value, num_prompt_tokens } = hints;
         let prompt = BlockClass { value, ..self.class_of(batch.group) };
-        let generated = BlockClass { is_sampleable: false, ..prompt };
+        let generated = BlockClass { is_generated: true, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
         self.start(blocks, in_prompt, prompt);
         if self.full_group == Some(batch.group)
@@ -105,9 +105,9 @@ impl Adaptive {
         }
     }
 
-    /// Logs the same access to the sampled blocks of a run.
+    /// Logs the same access to the sampled blocks of a run. Returns how many they are.
     #[inline]
-    pub(super) fn log_run(&mut self, blocks: &Blocks, run: IdRun, access: Access) {
+    pub(super) fn log_run(&mut self, blocks: &Blocks, run: IdRun, access: Access) -> usize {
         let Self { metas, log, shadow, .. } = self;
         log.begin(shadow, access);
         let key = |block| ShadowKey::of(blocks.fingerprint(block));
@@ -129,25 +129,32 @@ impl Adaptive {
         self.metas.update(tail, |meta| meta.with_uses_of(from));
     }
 
-    /// Gives tails in use at which a sequence ends the value of full blocks, and the uses of `prefix`,
-    /// the block of their prefix that ends where they do. Null blocks are passed over.
+    /// Gives tails at which a sequence ends the value of its end, those in the prompt no lower one
+    /// than they have, and the uses of `prefix`, the block of their prefix that ends where they do.
+    /// Null blocks are passed over.
     #[inline]
-    pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>) {
+    pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>, value: ValueLevel) {
         let prefix = prefix.map_or(BlockMeta::default(), |prefix| self.metas[prefix]);
         let metas = self.metas.all_mut();
         for &tail in tails.iter().filter(|&&tail| tail != NULL_BLOCK) {
             let meta = &mut metas[tail as usize];
-            *meta = meta.end_of_sequence(prefix);
+            *meta = meta.end_of_sequence(prefix, value);
         }
     }
 
     /// Does what [`Self::promote`] does for each tail with its own block of the prefix.
     #[inline]
-    pub(crate) fn promote_each(&mut self, tails: &[BlockId], prefix: &[BlockId]) {
+    pub(crate) fn promote_each(
+        &mut self,
+        tails: &[BlockId],
+        prefix: &[BlockId],
+        value: ValueLevel,
+    ) {
         let metas = self.metas.all_mut();
         for (&tail, &prefix) in tails.iter().zip(prefix).filter(|&(&tail, _)| tail != NULL_BLOCK) {
             // The null block is never used.
-            metas[tail as usize] = metas[tail as usize].end_of_sequence(metas[prefix as usize]);
+            let prefix = metas[prefix as usize];
+            metas[tail as usize] = metas[tail as usize].end_of_sequence(prefix, value);
         }
     }
 

@@ -53,42 +53,43 @@ impl Adaptive {
             return self.pop_low_priorities(blocks, n);
         }
         let Some(list) = self.lists.first(blocks) else { return 0 };
-        let (span, num_sampleable) = match self.pop_run(blocks, list, n) {
+        let (span, num_sampled) = match self.pop_run(blocks, list, n) {
             Some(popped) => popped,
             None => self.pop_each(blocks.ring(list).take(n)),
         };
         self.num_ranked -= span.len();
-        self.num_sampleable -= num_sampleable;
+        self.num_sampled -= num_sampled;
         blocks.unlink_span(&span);
         self.queue.free.push_span(blocks, &span);
         span.len()
     }
 
     /// Pops the first blocks of a list, at most `n`, if they are a run and none has a second chance.
-    /// Returns them and how many of them may be sampled.
+    /// Returns them and how many of them are sampled.
     #[inline]
     fn pop_run(&mut self, blocks: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
         let first = blocks.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
         let run = run_from(blocks.links(), first, n);
-        let num_sampleable = self.metas.run_without_second_chance(run)?.remove();
-        Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampleable))
+        self.metas.run_without_second_chance(run)?.remove();
+        let num_sampled = self.metas.sampled().count(run);
+        Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampled))
     }
 
     /// Pops neighbours in a list up to one that has a second chance. Returns what
     /// [`Self::pop_run`] does.
     fn pop_each(&mut self, ids: impl Iterator<Item = BlockId>) -> (ListSpan, usize) {
-        let (mut span, mut num_sampleable) = (ListSpan::default(), 0);
+        let (mut span, mut num_sampled) = (ListSpan::default(), 0);
         let metas = self.metas.all_mut();
         for block in ids {
             let meta = &mut metas[block as usize];
             if meta.has_second_chance() {
                 break;
             }
-            num_sampleable += meta.num_sampleable();
+            num_sampled += meta.num_sampled();
             *meta = meta.removed();
             span.push(block);
         }
-        (span, num_sampleable)
+        (span, num_sampled)
     }
 
     /// Takes the block that is evicted first out of its list, after all tails before it got their
@@ -152,7 +153,7 @@ impl Adaptive {
         self.metas.update(tail, |meta| meta.with_uses_of(prefix).used_second_chance());
         self.rank(blocks, tail, prefix_age);
         self.num_ranked += 1;
-        self.num_sampleable += self.metas[tail].num_sampleable();
+        self.num_sampled += self.metas[tail].num_sampled();
         true
     }
 }

@@ -1,6 +1,5 @@
 //! How likely a free block is used again, by class and age, and the score that follows from it.
 
-use super::fading_sum::add_repeatedly;
 use super::tuning::{TUNING, Tuning};
 
 const AGES: usize = Tuning::AGES;
@@ -13,6 +12,8 @@ const NOTHING: ByClassAndAge = [[0.0; AGES]; Tuning::CLASSES];
 #[derive(Debug)]
 pub(super) struct HazardEstimate {
     reused: ByClassAndAge,
+    /// Blocks that were used again in this epoch.
+    just_reused: [[u32; AGES]; Tuning::CLASSES],
     /// Blocks that were free at an age, and could have been used again.
     exposed: ByClassAndAge,
     /// Blocks that are free now.
@@ -21,7 +22,8 @@ pub(super) struct HazardEstimate {
 
 impl HazardEstimate {
     pub(super) fn new() -> Self {
-        Self { reused: NOTHING, exposed: NOTHING, free: NOTHING }
+        let just_reused = [[0; AGES]; Tuning::CLASSES];
+        Self { reused: NOTHING, just_reused, exposed: NOTHING, free: NOTHING }
     }
 
     /// Blocks of a class become free.
@@ -34,20 +36,23 @@ impl HazardEstimate {
     #[inline]
     pub(super) fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
         self.free[class][age] -= num as f32;
-        add_repeatedly(&mut self.reused[class][age], num);
-        add_repeatedly(&mut self.exposed[class][age], num);
+        self.just_reused[class][age] += num;
     }
 
     /// An epoch ends. Free blocks were exposed at their age, and are an epoch older from now on;
     /// those of the last age are forgotten.
     pub(super) fn end_epoch(&mut self) {
-        for (exposed, free) in self.exposed.iter_mut().zip(&mut self.free) {
-            exposed.iter_mut().zip(&*free).for_each(|(exposed, free)| *exposed += free);
-            free.rotate_right(1);
-            free[0] = 0.0;
+        for class in 0..Tuning::CLASSES {
+            for age in 0..AGES {
+                let just_reused = std::mem::take(&mut self.just_reused[class][age]) as f32;
+                let exposed = self.free[class][age] + just_reused;
+                let fade = |sum: f32, new: f32| (sum + new) * TUNING.reuse_fade;
+                self.reused[class][age] = fade(self.reused[class][age], just_reused);
+                self.exposed[class][age] = fade(self.exposed[class][age], exposed);
+            }
+            self.free[class].rotate_right(1);
+            self.free[class][0] = 0.0;
         }
-        let all = self.reused.iter_mut().chain(&mut self.exposed);
-        all.flatten().for_each(|sum| *sum *= TUNING.reuse_fade);
     }
 
     /// No block is free any more.
@@ -206,6 +211,7 @@ mod tests {
         hazard.note_free(0, 1000);
         (0..41).for_each(|_| hazard.end_epoch());
         hazard.note_reuse(0, 41, 900);
+        hazard.end_epoch();
         let [once, ..] = hazard.indices();
         assert!(once[41] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }

@@ -41,14 +41,13 @@ impl Adaptive {
         };
         let touch = if are_ranked { Records::hit_free_run } else { Records::hit_run };
         let Some(span) = touch(blocks.records_mut(), run) else { return false };
-        let num_sampleable = metas.hit();
-        self.num_prompt_block_hits += num_sampleable as u64;
+        metas.hit();
+        let num_sampled = self.log_run(blocks, run, Access::Used(Use::Hit));
         if are_ranked {
             blocks.unlink_span(&span);
             self.num_ranked -= span.len();
-            self.num_sampleable -= num_sampleable;
+            self.num_sampled -= num_sampled;
         }
-        self.log_run(blocks, run, Access::Used(Use::Hit));
         true
     }
 
@@ -82,7 +81,7 @@ impl Adaptive {
     #[inline]
     fn hit_up_to_sampled(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> (usize, bool) {
         let metas = self.metas.all_mut();
-        let (mut num_sampleable, mut is_sampled) = (0, false);
+        let mut is_sampled = false;
         let mut records = blocks.writer_of_first(metas.len());
         let stop = ids.iter().position(|&block| {
             let meta = &mut metas[block as usize];
@@ -93,14 +92,12 @@ impl Adaptive {
             }
             *meta = was.hit().removed();
             records.hit(block);
-            num_sampleable += was.num_sampleable();
             is_sampled = was.is_sampled();
             is_sampled
         });
         let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
         self.num_ranked -= num_hit;
-        self.num_sampleable -= num_sampleable;
-        self.num_prompt_block_hits += num_sampleable as u64;
+        self.num_sampled -= usize::from(is_sampled);
         (num_hit, is_sampled)
     }
 
@@ -112,7 +109,6 @@ impl Adaptive {
         let was = self
             .metas
             .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
-        self.num_prompt_block_hits += was.num_sampleable() as u64;
         if was.is_sampled() {
             let key = ShadowKey::of(blocks.fingerprint(block));
             self.log.record(&mut self.shadow, Access::Used(Use::Hit), key);

@@ -44,7 +44,6 @@ mod hazard;
 mod block_metas;
 
 mod block_meta;
-mod fading_sum;
 mod nearness;
 mod sampled;
 mod value;
@@ -56,7 +55,7 @@ pub use nearness::Nearness;
 pub use release::Release;
 pub use scoring::ScoringFunction;
 pub use shadow::SampleCounts;
-pub use value::ValueLevel;
+pub use value::{EndValues, ValueLevel};
 
 use block_meta::{BlockMeta, Place, TargetList};
 use block_metas::BlockMetas;
@@ -89,10 +88,8 @@ pub struct Adaptive {
     metas: BlockMetas,
     lists: RankedLists,
     num_ranked: usize,
-    /// Ranked blocks that the shadow caches may sample.
-    num_sampleable: usize,
-    /// See [`Adaptive::num_prompt_block_hits`].
-    num_prompt_block_hits: u64,
+    /// Sampled blocks among them.
+    num_sampled: usize,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -108,11 +105,13 @@ pub struct Adaptive {
     full_group: Option<GroupId>,
 }
 
-/// Counts sampleable blocks that become cached, until an epoch ends.
+/// Counts sampleable blocks that become cached, until a round of the duel ends, and such rounds,
+/// until an epoch does.
 #[derive(Clone, Copy, Debug)]
 struct EpochClock {
-    epoch_len: usize,
+    round_len: usize,
     num_cached: usize,
+    num_rounds: usize,
 }
 
 impl Adaptive {
@@ -124,7 +123,8 @@ impl Adaptive {
     pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveConfig) -> Self {
         let AdaptiveConfig { classes, max_high_priority } = order;
         let num_blocks = blocks.len();
-        let epoch_len = (num_blocks / TUNING.epochs_per_pool).max(TUNING.min_epoch_len);
+        let rounds_per_pool = TUNING.epochs_per_pool * TUNING.rounds_per_epoch;
+        let round_len = (num_blocks / rounds_per_pool).max(TUNING.min_round_len);
         let shadow = ShadowCaches::new(num_blocks);
         let first_sentinel = num_blocks as u32 + 1;
         let protected_sentinel = first_sentinel + RankedLists::NUM_LISTS as u32;
@@ -133,15 +133,14 @@ impl Adaptive {
             metas: BlockMetas::new(num_blocks),
             lists: RankedLists::new(blocks, first_sentinel, shadow.scores()),
             num_ranked: 0,
-            num_sampleable: 0,
-            num_prompt_block_hits: 0,
+            num_sampled: 0,
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
             context: PriorityContext::default(),
             shadow,
             log: AccessLog::new(),
-            clock: EpochClock { epoch_len, num_cached: 0 },
+            clock: EpochClock { round_len, num_cached: 0, num_rounds: 0 },
             full_group: full_group(&classes),
             classes,
         }
@@ -185,15 +184,29 @@ impl Adaptive {
         self.full_group
     }
 
-    /// How often blocks were hit that were computed as parts of prompts, of groups that need the
-    /// whole prefix.
-    pub fn num_prompt_block_hits(&self) -> u64 {
-        self.num_prompt_block_hits
-    }
-
     /// How near the end of its prompt a block of [`Self::full_group`] lies.
     pub fn nearness(&self, block: BlockId) -> Nearness {
         self.metas[block].nearness()
+    }
+
+    /// Whether a block holds generated tokens.
+    pub fn is_generated(&self, block: BlockId) -> bool {
+        self.metas[block].is_generated()
+    }
+
+    /// Returns how many of some blocks hold generated tokens.
+    pub fn num_generated(&self, blocks: &[BlockId]) -> usize {
+        blocks.iter().filter(|&&block| self.is_generated(block)).count()
+    }
+
+    /// Whether a block has been used by the request alone that computed it.
+    pub fn is_used_once(&self, block: BlockId) -> bool {
+        self.metas[block].list_key().class() == 0
+    }
+
+    /// Returns the share of once used full blocks that are used again while they are cached.
+    pub fn reuse_of_once_used(&self) -> f64 {
+        self.shadow.reuse_of_once_used()
     }
 
     /// Whether a block is free and cached, and not in the queue.
@@ -242,7 +255,7 @@ impl Adaptive {
             Place::Ranked => {
                 blocks.unlink(block);
                 self.num_ranked -= 1;
-                self.num_sampleable -= was.num_sampleable();
+                self.num_sampled -= was.num_sampled();
             }
         }
     }
@@ -256,13 +269,24 @@ impl Adaptive {
         self.lists.push_aged(blocks, key.class(), key.value(), age, block);
     }
 
-    /// Ends the epochs in which enough blocks have become cached.
+    /// Ends the rounds and epochs in which enough blocks have become cached.
     fn end_due_epochs(&mut self, blocks: &mut Blocks) {
-        while self.clock.num_cached >= self.clock.epoch_len {
-            self.clock.num_cached -= self.clock.epoch_len;
-            self.shadow.end_epoch();
-            self.lists.end_epoch(blocks, self.shadow.scores());
+        while self.clock.num_cached >= self.clock.round_len {
+            self.clock.num_cached -= self.clock.round_len;
+            self.shadow.end_round();
+            self.clock.num_rounds += 1;
+            if self.clock.num_rounds == TUNING.rounds_per_epoch {
+                self.clock.num_rounds = 0;
+                self.shadow.end_epoch();
+                self.lists.end_epoch(blocks, self.shadow.scores());
+            }
         }
+    }
+
+    /// Lets the shadow caches have as many of the sampled blocks as the pool has, and as many more
+    /// as empty blocks could hold.
+    fn fit_shadow_caches(&mut self) {
+        self.shadow.fit(self.num_sampled, self.queue.free.len());
     }
 
     /// Returns the free cached blocks in the order of their eviction if no tail got a second chance.

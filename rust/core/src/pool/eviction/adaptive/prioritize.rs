@@ -40,7 +40,7 @@ impl Adaptive {
             self.end_listed_priority(blocks, block);
         }
         self.log.flush(&mut self.shadow);
-        self.shadow.fit(self.num_sampleable);
+        self.fit_shadow_caches();
     }
 
     /// Number of free blocks above the default priority.
@@ -172,8 +172,8 @@ impl Adaptive {
         let meta = self.metas[block];
         self.rank(blocks, block, self.lists.epoch().age(meta.epoch()));
         self.num_ranked += 1;
-        self.num_sampleable += meta.num_sampleable();
         if meta.is_sampled() {
+            self.num_sampled += 1;
             let key = ShadowKey::of(blocks.fingerprint(block));
             let access = Access::Freed(meta.list_key().class() as u8);
             self.log.record(&mut self.shadow, access, key);
@@ -219,6 +219,7 @@ mod tests {
     use crate::pool::blocks::{Fingerprint, KeyLayout};
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::block_meta::Place;
+    use crate::pool::eviction::adaptive::tuning::TUNING;
     use crate::pool::eviction::adaptive::value::ValueLevel;
     use crate::pool::eviction::adaptive::{AdaptiveConfig, BlockClass};
     use crate::pool::eviction::queue::{Queue, RecycleOrder};
@@ -256,11 +257,11 @@ mod tests {
             let (mut blocks, mut adaptive) = world(10);
             enqueue(&mut blocks, &mut adaptive, priority);
             assert!(is_listed(&adaptive));
-            assert_eq!((adaptive.num_sampleable, adaptive.shadow.num_kept()), (0, [0; 3]));
+            assert_eq!((adaptive.num_sampled, adaptive.shadow.num_kept()), (0, [0; 3]));
             adaptive.set_now(&mut blocks, 1_000);
             assert!(!is_listed(&adaptive));
             // It is sampled, but no shadow cache of so small a pool has room for it.
-            assert_eq!((adaptive.num_sampleable, adaptive.num_ranked), (1, 1));
+            assert_eq!((adaptive.num_sampled, adaptive.num_ranked), (1, 1));
         }
     }
 
@@ -268,7 +269,7 @@ mod tests {
     fn beyond_the_share_a_block_is_as_old_as_it_is() {
         let (mut blocks, mut adaptive) = world(1);
         enqueue(&mut blocks, &mut adaptive, 100);
-        adaptive.clock.num_cached = 3 * adaptive.clock.epoch_len;
+        adaptive.clock.num_cached = 3 * TUNING.rounds_per_epoch * adaptive.clock.round_len;
         adaptive.end_due_epochs(&mut blocks);
         assert_eq!(adaptive.lists.epoch(), Epoch::new(3));
         assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));

@@ -8,6 +8,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::OpenEnds;
 use crate::pool::blocks::{Blocks, Released};
 use crate::pool::blocks::{IdRun, Ids, Runs};
+use crate::pool::eviction::adaptive::value::ValueLevel;
 
 /// Blocks that are being released, one after the other.
 #[derive(Debug)]
@@ -27,12 +28,12 @@ struct OpenList {
     sentinel: u32,
     last: u32,
     num_ranked: usize,
-    num_sampleable: usize,
+    num_sampled: usize,
 }
 
 impl Default for OpenList {
     fn default() -> Self {
-        Self { target: TargetList::NONE, sentinel: 0, last: 0, num_ranked: 0, num_sampleable: 0 }
+        Self { target: TargetList::NONE, sentinel: 0, last: 0, num_ranked: 0, num_sampled: 0 }
     }
 }
 
@@ -102,7 +103,7 @@ impl Release<'_> {
     }
 
     /// Does what [`Self::release_all`] does, for blocks of which hardly any are a run.
-    pub(crate) fn release_each(&mut self, mut ids: &[BlockId]) {
+    fn release_each(&mut self, mut ids: &[BlockId]) {
         while let Some((&block, before)) = ids.split_last() {
             let num_left = match self.release_one(block) {
                 None => before.len(),
@@ -135,10 +136,11 @@ impl Release<'_> {
             return false;
         }
         if ends.num_added > 0 {
-            self.open.num_sampleable += metas.enter(target);
+            metas.enter(target);
             self.open.num_ranked += ends.num_added;
             self.open.last = ends.back;
-            self.adaptive.log_run(self.blocks, run, Access::Freed(target.class() as u8));
+            let access = Access::Freed(target.class() as u8);
+            self.open.num_sampled += self.adaptive.log_run(self.blocks, run, access);
         }
         true
     }
@@ -147,7 +149,7 @@ impl Release<'_> {
     /// and enter the open list. Returns how many are left, always the first of all.
     #[inline]
     fn release_to_open(&mut self, ids: &[BlockId]) -> usize {
-        let (target, mut last, mut num_sampleable) = (self.open.target, self.open.last, 0);
+        let (target, mut last, mut num_sampled) = (self.open.target, self.open.last, 0);
         let Adaptive { metas, log, shadow, .. } = &mut *self.adaptive;
         let metas = metas.all_mut();
         log.begin(shadow, Access::Freed(target.class() as u8));
@@ -162,8 +164,8 @@ impl Release<'_> {
             }
             *meta = was.entered(target);
             last = block;
-            num_sampleable += was.num_sampleable();
             if was.is_sampled() {
+                num_sampled += 1;
                 log.push(shadow, ShadowKey::of(records.fingerprint(block)));
             }
             false
@@ -174,7 +176,7 @@ impl Release<'_> {
             self.blocks.append(self.open.last, ids[ids.len() - 1]);
             self.open.last = last;
             self.open.num_ranked += num_ranked;
-            self.open.num_sampleable += num_sampleable;
+            self.open.num_sampled += num_sampled;
         }
         num_left
     }
@@ -186,6 +188,12 @@ impl Release<'_> {
         self.enqueue(tail);
     }
 
+    /// A tail is not protected any more, and has another value.
+    pub fn unprotect_as(&mut self, tail: BlockId, value: ValueLevel) {
+        self.adaptive.metas.update(tail, |meta| meta.with_value(value));
+        self.unprotect(tail);
+    }
+
     /// Puts a free cached block into its list. Until [`Self::close`], nothing else may touch the
     /// ranked lists.
     #[inline]
@@ -195,8 +203,8 @@ impl Release<'_> {
         self.blocks.append(self.open.last, block);
         self.open.last = block;
         self.open.num_ranked += 1;
-        self.open.num_sampleable += was.num_sampleable();
         if was.is_sampled() {
+            self.open.num_sampled += 1;
             let Adaptive { log, shadow, .. } = &mut *self.adaptive;
             let access = Access::Freed(self.open.target.class() as u8);
             log.record(shadow, access, ShadowKey::of(self.blocks.fingerprint(block)));
@@ -229,8 +237,8 @@ impl Release<'_> {
         self.close_list();
         let Self { blocks, adaptive, uncached, .. } = self;
         adaptive.log.flush(&mut adaptive.shadow);
-        adaptive.shadow.fit(adaptive.num_sampleable);
         adaptive.queue.free.close(blocks, &uncached);
+        adaptive.fit_shadow_caches();
     }
 
     fn close_list(&mut self) {
@@ -238,7 +246,7 @@ impl Release<'_> {
         if closed.num_ranked > 0 {
             self.blocks.append(closed.last, closed.sentinel);
             self.adaptive.num_ranked += closed.num_ranked;
-            self.adaptive.num_sampleable += closed.num_sampleable;
+            self.adaptive.num_sampled += closed.num_sampled;
         }
     }
 }

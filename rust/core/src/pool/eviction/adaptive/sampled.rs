@@ -67,6 +67,12 @@ impl Sampled {
         self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
     }
 
+    /// Returns how many blocks of a run are sampled.
+    #[inline]
+    pub(super) fn count(&self, run: IdRun) -> usize {
+        self.words(run).map(|word| word.bits.count_ones() as usize).sum()
+    }
+
     /// The sampled blocks of a run by ascending id.
     #[inline]
     pub(super) fn ascending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {

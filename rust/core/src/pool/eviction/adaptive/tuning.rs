@@ -6,8 +6,10 @@ pub(crate) struct Tuning {
     /// Epochs in which as many blocks become cached as a pool has. With 8, a scan hits up to 2.7
     /// less and all else within 0.9; with 32, most hit 0.2 less.
     pub(crate) epochs_per_pool: usize,
-    /// Blocks that become cached in an epoch, at least: fewer show nothing. Not measured.
-    pub(crate) min_epoch_len: usize,
+    /// Rounds of the duel of scoring functions in an epoch. Not measured.
+    pub(crate) rounds_per_epoch: usize,
+    /// Blocks that become cached in a round, at least: fewer show nothing. Not measured.
+    pub(crate) min_round_len: usize,
     /// Uses of a block of each frequency class: the middle of the class. Uses by age are those of
     /// hyperbolic caching (ATC 2017). Weighted by the reuse that the sample saw, hits move by -0.4 to
     /// +0.2.
@@ -24,15 +26,15 @@ pub(crate) struct Tuning {
     /// Pools of so many blocks are sampled half as densely, and half of that, since a request's
     /// blocks are used together. Half as densely everywhere, hits move by -0.6 to +0.4.
     pub(crate) sparser_samples: [usize; 2],
-    /// The scoring function in force at first, as an index: frequency. It alone hits 1.7 less where it
-    /// is worst.
-    pub(crate) first_function: usize,
-    /// Hits per hit of the function in force that another needs to take over. With 1.01,
-    /// hits move by -0.1 to +0.4.
-    pub(crate) takeover_ratio: f32,
-    /// What is left of a hit of a shadow cache after an epoch: half after 4 pools.
-    /// Not measured alone.
-    pub(crate) hit_fade: f32,
+    /// What is left of a round's difference of hits after a round: half after 4 pools. Not measured
+    /// alone.
+    pub(crate) lead_fade: f32,
+    /// Standard deviations by which a scoring function has to be ahead of the one in force to take
+    /// over. With 2.5, a scan hits up to 4 less; with 1 or 2, hits move by -0.5 to +0.3.
+    pub(crate) lead_to_take_over: f32,
+    /// Standard deviations by which the one in force has to stay ahead of recency. With 1, small
+    /// pools hit 0.1 to 0.8 less.
+    pub(crate) lead_to_stay: f32,
 
     /// What is left of an observed reuse after an epoch: half after 8 pools. Fading is LHD's (NSDI
     /// 2018). Not measured alone.
@@ -64,6 +66,18 @@ pub(crate) struct Tuning {
     /// A tail lasts that has two to this power times a full block's value by its place alone. If none
     /// does, agents hit 2.0 less in a small pool; from 1 or 4 times on, hits move by -0.2 to +0.5.
     pub(crate) lasting_doublings: i32,
+
+    /// What is left of an end after another one of its sort. Not measured alone.
+    pub(crate) end_fade: f64,
+    /// Ends with the value of full blocks that count as seen before any was. Not measured alone.
+    pub(crate) prior_ends: f64,
+    /// The lowest value of ends of answers, in halvings, for which their tails are kept while
+    /// requests run.
+    pub(crate) lowest_answer_value: usize,
+    /// The share of once used blocks that are used again, before any was seen.
+    pub(crate) prior_reuse: f64,
+    /// Sampled blocks for which that share counts. Not measured alone.
+    pub(crate) prior_reuse_weight: f64,
 }
 
 impl Tuning {
@@ -85,16 +99,17 @@ impl Tuning {
 /// The constants in force.
 pub(crate) const TUNING: Tuning = Tuning {
     epochs_per_pool: 16,
-    min_epoch_len: 16,
+    rounds_per_epoch: 4,
+    min_round_len: 4,
     class_uses: [1.0, 2.4, 5.3, 12.0],
     oldest_age_factor: 2,
     value_shares: [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0],
 
     sample_bits: 4,
     sparser_samples: [1 << 17, 1 << 21],
-    first_function: 1,
-    takeover_ratio: 1.02,
-    hit_fade: 0.9892,
+    lead_fade: 0.9973,
+    lead_to_take_over: 1.5,
+    lead_to_stay: 0.5,
 
     reuse_fade: 0.9946,
     average_weight: 32.0,
@@ -108,4 +123,10 @@ pub(crate) const TUNING: Tuning = Tuning {
     max_resumes: 1024,
     min_resume_share: 0.5,
     lasting_doublings: 1,
+
+    end_fade: 1.0 - 1.0 / 1024.0,
+    prior_ends: 16.0,
+    lowest_answer_value: 2,
+    prior_reuse: 0.25,
+    prior_reuse_weight: 64.0,
 };

@@ -1,6 +1,6 @@
 //! What a tail is worth per unit of the pool, against a full block.
 
-use super::tuning::Tuning;
+use super::tuning::{TUNING, Tuning};
 
 /// The value of a block: how often that of a full block is halved, and whether the value lasts. See
 /// [`crate::group::ValueModel`].
@@ -23,6 +23,11 @@ impl ValueLevel {
         Self { halvings: halvings.min(Self::COUNT - 1) as u8, lasts: false }
     }
 
+    /// Returns the higher of two values.
+    pub fn max(self, other: Self) -> Self {
+        if other.halvings < self.halvings { other } else { self }
+    }
+
     /// The same value, for as long as the prefix is used, whether or not requests resume there.
     pub fn lasting(self) -> Self {
         Self { lasts: true, ..self }
@@ -36,6 +41,22 @@ impl ValueLevel {
     /// Whether the value lasts as long as the prefix is used.
     pub fn lasts(self) -> bool {
         self.lasts
+    }
+}
+
+/// The values of tails at ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndValues {
+    /// The value at the end of a prompt.
+    pub prompt: ValueLevel,
+    /// The value at the end of an answer.
+    pub answer: ValueLevel,
+}
+
+impl EndValues {
+    /// Whether tails of answers are kept while their requests run.
+    pub(crate) fn keeps_answers(self) -> bool {
+        self.answer.halvings() <= TUNING.lowest_answer_value
     }
 }
 

@@ -55,17 +55,21 @@ impl AccessLog {
         self.len += 1;
     }
 
+    /// Logs an access to each block. Returns how many.
     #[inline]
     pub(crate) fn push_each(
         &mut self,
         shadow: &mut ShadowCaches,
         mut keys: impl Iterator<Item = ShadowKey>,
-    ) {
+    ) -> usize {
+        let mut num_pushed = 0;
         loop {
             let room = self.keys[self.len..].iter_mut();
-            self.len += room.zip(keys.by_ref()).map(|(place, key)| *place = key).count();
+            let num = room.zip(keys.by_ref()).map(|(place, key)| *place = key).count();
+            num_pushed += num;
+            self.len += num;
             if self.len < Self::CAPACITY {
-                return;
+                return num_pushed;
             }
             self.flush_all(shadow);
         }

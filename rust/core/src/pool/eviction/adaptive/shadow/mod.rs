@@ -2,9 +2,12 @@
 //!
 //! The keys of free sampled blocks are in ghost lists by class and epoch, in the order in which the
 //! blocks became free. A scoring function evicts a list from its front on, so that what it would
-//! still have is a position in each list.
+//! still have is a position in each list. Each cache has room for as many keys as the pool has free
+//! sampled blocks, and for those that its empty blocks could hold, so that none evicts before the
+//! pool does.
 
 pub(super) mod access_log;
+mod duel;
 mod ghost_list;
 pub(super) mod table;
 mod update;
@@ -13,6 +16,7 @@ use super::hazard::HazardEstimate;
 use super::ranks::{ListId, Ranks};
 use super::scoring::{Scores, ScoringFunction};
 use super::tuning::{TUNING, Tuning};
+use duel::Duel;
 use ghost_list::GhostList;
 use table::{Entry, ShadowTable};
 
@@ -52,13 +56,40 @@ pub(super) struct ShadowCaches {
     ghost_lists: Vec<GhostList>,
     caches: [ShadowCache; FUNCTIONS],
     hazard: HazardEstimate,
+    once_used: OnceUsed,
     epoch: usize,
-    in_force: usize,
+    duel: Duel,
     counts: SampleCounts,
     /// Keys of free blocks, all of which are in a ghost list.
     num_free: usize,
     /// A bit for each class of which blocks became free since the caches evicted.
     just_freed: u32,
+}
+
+/// Sampled blocks that became free after a single use.
+#[derive(Clone, Copy, Debug, Default)]
+struct OnceUsed {
+    freed: FadingCount,
+    /// Those that were used again while the shadow cache of the function in force had them.
+    reused: FadingCount,
+}
+
+/// A count of which those of earlier epochs fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct FadingCount {
+    earlier: f64,
+    this_epoch: usize,
+}
+
+impl FadingCount {
+    fn end_epoch(&mut self) {
+        let sum = self.sum();
+        *self = Self { earlier: sum * f64::from(TUNING.reuse_fade), this_epoch: 0 };
+    }
+
+    fn sum(self) -> f64 {
+        self.earlier + self.this_epoch as f64
+    }
 }
 
 /// The shadow cache of a scoring function.
@@ -67,7 +98,8 @@ struct ShadowCache {
     ranks: Ranks,
     /// Keys in ghost lists that it has evicted.
     num_evicted: usize,
-    hits: f32,
+    /// Hits in this round.
+    hits: u32,
 }
 
 /// Values are not told apart.
@@ -82,7 +114,7 @@ impl ShadowCaches {
         let caches = ScoringFunction::ALL.map(|function| ShadowCache {
             ranks: Ranks::new(&VALUE_SHARES, &function.scores(&hazard)),
             num_evicted: 0,
-            hits: 0.0,
+            hits: 0,
         });
         Self {
             num_zeros,
@@ -90,8 +122,9 @@ impl ShadowCaches {
             ghost_lists: (0..Tuning::CLASSES * AGES).map(|_| GhostList::default()).collect(),
             caches,
             hazard,
+            once_used: OnceUsed::default(),
             epoch: 0,
-            in_force: TUNING.first_function,
+            duel: Duel::default(),
             counts: SampleCounts::default(),
             num_free: 0,
             just_freed: 0,
@@ -106,12 +139,19 @@ impl ShadowCaches {
 
     /// The scoring function in force.
     pub(super) fn in_force(&self) -> ScoringFunction {
-        ScoringFunction::ALL[self.in_force]
+        ScoringFunction::ALL[self.duel.in_force()]
     }
 
     /// The scores of the function in force.
     pub(super) fn scores(&self) -> &Scores {
-        self.caches[self.in_force].ranks.scores()
+        self.caches[self.duel.in_force()].ranks.scores()
+    }
+
+    /// Returns the share of once used blocks that are used again while they are cached.
+    pub(super) fn reuse_of_once_used(&self) -> f64 {
+        let OnceUsed { freed, reused } = self.once_used;
+        let weight = TUNING.prior_reuse_weight;
+        (reused.sum() + weight * TUNING.prior_reuse) / (freed.sum() + weight)
     }
 
     pub(super) fn counts(&self) -> &SampleCounts {
@@ -122,13 +162,13 @@ impl ShadowCaches {
         class * AGES + epoch % AGES
     }
 
-    /// Lets each shadow cache evict what exceeds its share of the pool, which has so many free
-    /// sampleable blocks.
-    pub(super) fn fit(&mut self, num_free_blocks: usize) {
+    /// Lets each shadow cache evict what exceeds the room in a pool with so many free sampled
+    /// blocks and so many empty ones.
+    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize) {
         if self.just_freed == 0 {
             return;
         }
-        let capacity = num_free_blocks >> self.num_zeros;
+        let capacity = num_sampled + (num_empty >> self.num_zeros);
         for class in (0..Tuning::CLASSES).filter(|class| self.just_freed >> class & 1 != 0) {
             let list = ListId { row: class, age: 0 };
             self.caches.iter_mut().for_each(|cache| cache.ranks.fill(list));
@@ -150,13 +190,20 @@ impl ShadowCaches {
         }
     }
 
+    /// A round of the duel ends.
+    pub(super) fn end_round(&mut self) {
+        self.duel.end_round(self.caches.each_mut().map(|cache| std::mem::take(&mut cache.hits)));
+    }
+
     /// An epoch ends. The function in force is chosen anew, and the hazard changes scores.
     pub(super) fn end_epoch(&mut self) {
         self.hazard.end_epoch();
+        self.once_used.freed.end_epoch();
+        self.once_used.reused.end_epoch();
         self.epoch += 1;
         (0..Tuning::CLASSES).for_each(|class| self.forget(Self::list_index(class, self.epoch)));
         self.forget_lost_keys();
-        self.choose();
+        self.duel.choose();
         for (function, cache) in ScoringFunction::ALL.iter().zip(&mut self.caches) {
             if function.learns() {
                 let are_all = self.epoch.is_multiple_of(TUNING.epochs_of_unseen);
@@ -185,16 +232,6 @@ impl ShadowCaches {
         self.table.sweep(self.epoch % AGES, AGES, |entry| {
             entry.list != Entry::IN_USE || usize::from(now.wrapping_sub(entry.epoch)) < 2 * AGES
         });
-    }
-
-    /// Set dueling.
-    fn choose(&mut self) {
-        let hits = self.caches.each_ref().map(|cache| cache.hits);
-        let best = (0..FUNCTIONS).max_by(|&a, &b| hits[a].total_cmp(&hits[b])).unwrap_or(0);
-        if hits[best] > hits[self.in_force] * TUNING.takeover_ratio {
-            self.in_force = best;
-        }
-        self.caches.iter_mut().for_each(|cache| cache.hits *= TUNING.hit_fade);
     }
 
     /// Keys of free blocks that each function would still have.
@@ -232,7 +269,7 @@ mod tests {
         for key in keys.map(|n| key(n + 1)) {
             shadow.used(&[key], Use::Computed);
             shadow.freed(&[key], 0);
-            shadow.fit(capacity << shadow.num_zeros);
+            shadow.fit(0, capacity << shadow.num_zeros);
         }
     }
 
@@ -256,9 +293,9 @@ mod tests {
         assert!(shadow.num_kept() == [20; 3]);
         // The oldest 30 are gone.
         pass(&mut shadow, 29..30, 20);
-        assert!(shadow.caches.iter().all(|cache| cache.hits == 0.0));
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 0));
         pass(&mut shadow, 49..50, 20);
-        assert!(shadow.caches.iter().all(|cache| cache.hits == 1.0));
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 1));
     }
 
     #[test]
@@ -281,21 +318,34 @@ mod tests {
         let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..1, 20);
         (0..3).for_each(|_| shadow.used(&[key(1)], Use::Hit));
-        assert!(shadow.caches.iter().all(|cache| cache.hits == 1.0) && shadow.num_kept() == [0; 3]);
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 1) && shadow.num_kept() == [0; 3]);
     }
 
     #[test]
-    fn the_ordering_that_would_have_hit_most_is_in_force() {
+    fn the_scoring_function_that_would_have_hit_most_is_in_force() {
         let mut shadow = ShadowCaches::new(1000);
-        assert_eq!(shadow.in_force(), ScoringFunction::Frequency);
-        shadow.caches[0].hits = 100.0;
-        shadow.caches[1].hits = 99.0;
-        shadow.end_epoch();
-        assert_eq!(shadow.in_force(), ScoringFunction::Frequency, "too little more");
-        shadow.caches[2].hits = 103.0;
-        shadow.end_epoch();
+        for _ in 0..3 {
+            assert_eq!(shadow.in_force(), ScoringFunction::Recency);
+            shadow.caches[2].hits = 3;
+            shadow.end_round();
+            shadow.end_epoch();
+        }
         assert_eq!(shadow.in_force(), ScoringFunction::Hazard);
-        assert!(shadow.caches[2].hits < 103.0, "old hits count less");
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 0), "each round begins anew");
+    }
+
+    #[test]
+    fn no_cache_evicts_while_the_pool_has_room() {
+        let mut shadow = ShadowCaches::new(1000);
+        for n in 0..50 {
+            shadow.used(&[key(n + 1)], Use::Computed);
+            shadow.freed(&[key(n + 1)], 0);
+            shadow.fit(n as usize + 1, 0);
+        }
+        assert_eq!(shadow.num_kept(), [50; 3]);
+        shadow.freed(&[key(1)], 0);
+        shadow.fit(30, 20 << shadow.num_zeros);
+        assert_eq!(shadow.num_kept(), [50; 3]);
     }
 
     /// A scan that comes back at one age shows that age; the other orderings lose all of it.
@@ -305,11 +355,12 @@ mod tests {
         for _ in 0..20 {
             for first in (0..100).step_by(4) {
                 pass(&mut shadow, first..first + 4, 50);
+                shadow.end_round();
                 shadow.end_epoch();
             }
         }
         assert_eq!(shadow.in_force(), ScoringFunction::Hazard);
-        assert_eq!(shadow.caches[0].hits, 0.0);
+        assert_eq!(shadow.counts().kept[0], 0);
     }
 
     #[test]
@@ -333,9 +384,9 @@ mod tests {
         let scores = *shadow.scores();
         shadow.forget_all();
         assert!(shadow.table.len() == 0 && *shadow.scores() == scores);
-        assert!(shadow.caches.iter().all(|cache| cache.hits == 5.0) && shadow.num_kept() == [0; 3]);
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 5) && shadow.num_kept() == [0; 3]);
         pass(&mut shadow, 0..5, 20);
-        assert!(shadow.caches.iter().all(|cache| cache.hits == 5.0) && shadow.num_kept() == [5; 3]);
+        assert!(shadow.caches.iter().all(|cache| cache.hits == 5) && shadow.num_kept() == [5; 3]);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::table::{Entry, ShadowKey};
 use super::{AGES, FUNCTIONS, ShadowCaches, Use};
-use crate::pool::eviction::adaptive::fading_sum::add_repeatedly;
 
 impl ShadowCaches {
     /// Blocks are used.
@@ -55,12 +54,15 @@ impl ShadowCaches {
     fn count_removed(&mut self, index: usize, num: usize, num_kept: [u32; FUNCTIONS]) {
         self.num_free -= num;
         for (i, cache) in self.caches.iter_mut().enumerate() {
-            add_repeatedly(&mut cache.hits, num_kept[i]);
+            cache.hits += num_kept[i];
             self.counts.kept[i] += u64::from(num_kept[i]);
             cache.num_evicted -= num - num_kept[i] as usize;
         }
-        let age = (self.epoch + AGES - index % AGES) % AGES;
-        self.hazard.note_reuse(index / AGES, age, num as u32);
+        let (class, age) = (index / AGES, (self.epoch + AGES - index % AGES) % AGES);
+        if class == 0 {
+            self.once_used.reused.this_epoch += num_kept[self.duel.in_force()] as usize;
+        }
+        self.hazard.note_reuse(class, age, num as u32);
     }
 
     /// Blocks of a class become free. [`Self::fit`] evicts what the caches have no room for then.
@@ -79,6 +81,9 @@ impl ShadowCaches {
         let num = append.finish();
         if num > 0 {
             self.num_free += num;
+            if class == 0 {
+                self.once_used.freed.this_epoch += num;
+            }
             self.hazard.note_free(class, num as u32);
             self.just_freed |= 1 << class;
             if list.is_sparse() {

@@ -1,0 +1,106 @@
+//! What adaptive retention learns from where requests resume: at which boundaries near the ends of
+//! prompts, and what tails at the ends of prompts and of answers are worth.
+
+use crate::block::{BlockId, CacheKey};
+use crate::group::{CacheRules, End, EndStatistics, Group, ResumeHistogram};
+use crate::pool::{Adaptive, BlockPool, Blocks, EndValues, ValueLevel};
+use crate::request::{RequestBlocks, RequestView};
+
+use super::args::AllocateArgs;
+
+/// Where requests continued earlier sequences, and the rules that follow from it.
+#[derive(Debug)]
+pub(super) struct Resumes {
+    near_end: ResumeHistogram,
+    ends: EndStatistics,
+}
+
+impl Resumes {
+    /// Nothing has been learnt. Hits end at multiples of `alignment` tokens.
+    pub(super) fn new(alignment: usize) -> Self {
+        Self { near_end: ResumeHistogram::new(alignment), ends: EndStatistics::default() }
+    }
+
+    /// Notes that a request continues earlier sequences where its shared prefix ends, whether or
+    /// not the tails there were cached.
+    pub(super) fn note_resume(
+        &mut self,
+        rules: &mut CacheRules,
+        groups: &[Group],
+        pool: &BlockPool,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+    ) {
+        let shared = args.num_local(request).max(request.shared_prefix_boundary);
+        let position = shared / rules.alignment * rules.alignment;
+        let Some(adaptive) = pool.adaptive() else { return };
+        let Some(full) = adaptive.full_group().map(|id| &groups[usize::from(id)]) else { return };
+        let last = last_shared_block(full, rules.hash_block_size, position, pool, request, args);
+        let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
+        let kept_bins = self.near_end.record(position, nearness);
+        if let (Some(kept_bins), Some(model)) = (kept_bins, &mut rules.value_model) {
+            model.kept_bins = kept_bins;
+        }
+        if let Some(end) = last.and_then(|block| first_resumed(adaptive, block)) {
+            self.ends.note_first_resume(end, position);
+            self.update_ends(rules, adaptive);
+        }
+    }
+
+    /// Notes the ends of the prompt and of the answer of a request that ends. Returns the value of
+    /// tails at the end of its sequence.
+    pub(super) fn note_end(
+        &mut self,
+        rules: &mut CacheRules,
+        adaptive: &Adaptive,
+        blocks: &Blocks,
+        held: &RequestBlocks,
+    ) -> ValueLevel {
+        let Some(full) = adaptive.full_group() else { return ValueLevel::BEST };
+        self.ends.note_end(End::Prompt);
+        let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
+        let last = owned.find(|&block| blocks.is_cached(block));
+        let has_answer = last.is_some_and(|block| adaptive.is_generated(block));
+        if has_answer {
+            self.ends.note_end(End::Answer);
+        }
+        let ends = self.update_ends(rules, adaptive);
+        if has_answer { ends.answer } else { ends.prompt }
+    }
+
+    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
+        let Some(model) = &mut rules.value_model else { return EndValues::default() };
+        model.ends = self.ends.values(model.tail_cost, adaptive.reuse_of_once_used());
+        model.ends
+    }
+}
+
+/// Returns the end at which a request resumes whose shared prefix ends with a full-attention block,
+/// if no request has resumed there before.
+fn first_resumed(adaptive: &Adaptive, last: BlockId) -> Option<End> {
+    if !adaptive.is_used_once(last) {
+        None
+    } else if adaptive.is_generated(last) {
+        Some(End::Answer)
+    } else {
+        adaptive.nearness(last).step().map(|_| End::Prompt)
+    }
+}
+
+/// Returns the full-attention block that ends at a position of the shared prefix, if it is cached.
+fn last_shared_block(
+    full: &Group,
+    hash_block_size: usize,
+    position: usize,
+    pool: &BlockPool,
+    request: &RequestView<'_>,
+    args: &AllocateArgs<'_>,
+) -> Option<BlockId> {
+    let index = (position / full.block_size).checked_sub(1)?;
+    let hit = args.new_computed_blocks.get(usize::from(full.id));
+    hit.and_then(|hit| hit.get(index)).or_else(|| {
+        let per_block = full.block_size / hash_block_size;
+        let hash = *request.hashes.get_at((index + 1).saturating_mul(per_block) - 1)?;
+        pool.find(&CacheKey { hash, group: full.id })
+    })
+}
