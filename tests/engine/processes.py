@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing import preloaded
 from tests.testing.paths import ROOT
 from tests.testing.processes import Running, running
+from tests.testing.vllm_environments import own_cache
 
 from .jobs import Job
 from .outcome import Outcome
@@ -36,6 +38,10 @@ def require_engine() -> None:
         pytest.skip(f"needs {package} {release}, found {installed}")
 
 
+# What an engine imports in each process; none of it is what kvoxide's plugin replaces.
+BEFORE_THE_PLUGIN = ("vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker")
+
+
 # A mode of kvoxide, or this: its adaptive retention, with every invariant checked at every call.
 ADAPTIVE = {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"}
 
@@ -50,6 +56,7 @@ def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
     return (
         kept
         | kvoxide
+        | own_cache(ENGINE[1])
         | {
             "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
             "PYTHONHASHSEED": "0",
@@ -60,6 +67,7 @@ def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "OMP_WAIT_POLICY": "passive",
             "NUMBA_DISABLE_JIT": "1",
+            preloaded.ALSO: ",".join(BEFORE_THE_PLUGIN),
         }
     )
 

@@ -17,6 +17,13 @@ HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs both; VENV/vllm-0.33.0 goes on
 ENTRY_POINT = "kvoxide.vllm.plugin:register"
 
 
+def own_cache(release: str) -> dict[str, str]:
+    """Variables of a cache that only vLLM ``release`` uses. What vLLM finds out about a class of
+    models takes a whole process, and another release would overwrite it."""
+    root = Path(os.environ.get("VLLM_CACHE_ROOT", "~/.cache/vllm")).expanduser()
+    return {"VLLM_CACHE_ROOT": str(root / f"kvoxide-tests-{release}")}
+
+
 def environment_of(
     release: str, folder: Path, plugins: dict[str, str] | None = None
 ) -> dict[str, str]:
@@ -34,7 +41,8 @@ def environment_of(
     write_plugins(folder, plugins)
     path = os.pathsep.join([str(folder), *found, str(ROOT)])
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("KVOXIDE", "VLLM_P"))}
-    return {**clean, "PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
+    fixed = {"PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
+    return {**clean, **fixed, **own_cache(release)}
 
 
 def package_of(release: str) -> Path:

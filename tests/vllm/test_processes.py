@@ -45,9 +45,16 @@ def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.Compl
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
+DOCTOR = "from kvoxide.cli import main; main(prog_name='kvoxide')", "doctor"
+
+
 def doctor(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from kvoxide.cli import main; main(prog_name='kvoxide')"
-    return run_new(code, env, "doctor", *arguments)
+    return preloaded.run(["-c", *DOCTOR, *arguments], env)
+
+
+def new_doctor(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    code, command = DOCTOR
+    return run_new(code, env, command)
 
 
 def without_vllm() -> dict[str, str]:
@@ -75,7 +82,7 @@ def test_registering_imports_no_manager(release: str, tmp_path: Path) -> None:
         "import sys; from vllm.plugins import load_general_plugins; load_general_plugins();"
         "print('vllm.v1.core.kv_cache_manager' in sys.modules)"
     )
-    done = run_new(code, environment_of(release, tmp_path))
+    done = run(code, environment_of(release, tmp_path))
     assert done.stdout.strip().splitlines()[-1] == "False", done.stderr
 
 
@@ -92,7 +99,7 @@ def test_engine_processes(release: str, method: str, tmp_path: Path) -> None:
         + "    process.start(); process.join(); construct()\n"
     )
     env = environment_of(release, tmp_path)
-    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    done = preloaded.run([script], env)
     assert done.stdout.splitlines().count(NATIVE) == 2, done.stdout + done.stderr
 
 
@@ -162,7 +169,7 @@ def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -
 @release
 def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     env = environment_of(release, tmp_path)
-    done = doctor(env)
+    done = new_doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A server started here would run on kvoxide." in done.stdout
     (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["quantum"]}))
@@ -177,7 +184,7 @@ def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
 
 
 def test_doctor_without_vllm() -> None:
-    done = doctor(without_vllm())
+    done = new_doctor(without_vllm())
     assert done.returncode == 1, done.stderr
     assert "PROBLEM vLLM: vLLM is not installed here" in done.stdout
 

@@ -8,10 +8,12 @@ but nothing of vLLM or kvoxide, forks them instead: :mod:`.client` asks it, :mod
 What a process finds is what a new one finds, but for the third parties: its environment, path,
 folder, arguments and files are the asker's, and it ends as Python ends. Variables that a third
 party may read when it is imported are the same for all processes of a server; where they differ,
-so does the server. What must not find torch imported is a job for :mod:`subprocess`.
+so does the server. What must not find torch imported is a job for :mod:`subprocess`; what may find
+even vLLM imported names more modules in the variable :data:`ALSO`.
 """
 
 from .client import Process, run, start
 from .folder import folder_for_servers
+from .modules import ALSO
 
-__all__ = ["Process", "folder_for_servers", "run", "start"]
+__all__ = ["ALSO", "Process", "folder_for_servers", "run", "start"]

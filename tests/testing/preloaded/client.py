@@ -21,8 +21,18 @@ from .folder import current_folder
 from .wire import Request, receive_number, send_request
 
 _START_TIMEOUT: Final = 300
-# What nothing but vLLM, kvoxide, pytest and the path reads: a program may have its own.
-_OF_THE_PROGRAM: Final = ("KVOXIDE", "VLLM_", "PYTEST_", "PYTHONPATH", "PWD", "OLDPWD", "TESTS_")
+# What nothing but vLLM, kvoxide, pytest, the path and the folder for temporary files depends on: a
+# program may have its own.
+_OF_THE_PROGRAM: Final = (
+    "KVOXIDE",
+    "VLLM_",
+    "PYTEST_",
+    "PYTHONPATH",
+    "PWD",
+    "OLDPWD",
+    "TESTS_",
+    "TMPDIR",
+)
 
 
 class Process:

@@ -43,9 +43,13 @@ _MODULES: Final = (
 )
 
 
+ALSO: Final = "PRELOADED_TOO"
+"""The variable that names what a server imports besides, separated by commas."""
+
+
 def import_all() -> None:
     """Import each of them that is installed."""
     os.environ.update(_VARIABLES)
-    for name in _MODULES:
+    for name in (*_MODULES, *filter(None, os.environ.get(ALSO, "").split(","))):
         with suppress(ImportError):
             import_module(name)

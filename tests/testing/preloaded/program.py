@@ -3,6 +3,7 @@
 import os
 import runpy
 import sys
+import tempfile
 from types import ModuleType
 
 from .wire import Request
@@ -20,6 +21,7 @@ def become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.directory)
+    tempfile.tempdir = None  # it may have been looked up already
     given = request.environment.get("PYTHONPATH", "").split(os.pathsep)
     path = [*filter(None, given), *_PATH_OF_PYTHON]
     match request.arguments:

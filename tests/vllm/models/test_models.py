@@ -1,8 +1,6 @@
 """The plan of a model is vLLM's: groups, bytes per block, blocks of a memory, what it refuses."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from kvoxide import ConfigError, KVCacheManager
 from kvoxide.model import FAMILIES, Deployment, ModelPlan, plan_model
 from kvoxide.model.memory import request_blocks
 
+from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
 from .cases import CONFIGS, MAX_BATCHED_TOKENS, MEMORIES, Case, all_cases, recorded, sample
@@ -105,13 +104,8 @@ KNOWN_REASONS = (
 
 @pytest.mark.slow
 def test_as_vllm_answers(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.vllm.models", "sample"],
-        env={**environment_of("0.33.0", tmp_path), "KVOXIDE": "off"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**environment_of("0.33.0", tmp_path), "KVOXIDE": "off"}
+    done = preloaded.run(["-m", "tests.vllm.models", "sample"], environment)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     answers = {Case(**row["case"]): row["answer"] for row in rows}
     assert list(answers) == sample(), done.stderr[-3000:]
