@@ -1,17 +1,20 @@
-"""What ``vllm serve`` recorded of an HTTP load hits in a replay what the server counted."""
+"""What ``vllm serve`` with one rank recorded of an HTTP load hits in a replay what the server
+counted, and it answered and counted the same with kvoxide as without."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kvoxide.replay.reader import read_deployment, read_trace
 
 from .models import FIRST_ORDINARY_TOKEN
+from .outcome import first_difference
 from .replaying import replayed
 from .server import serving
-from .test_http import Client, Service, ask_one_by_one, final_metrics
+from .test_http import MODES, Client, Service, ask_one_by_one, final_metrics
 from .workload import random_tokens
 
 CONVERSATIONS = 12
@@ -46,10 +49,11 @@ def converse_at_once(client: Client) -> int:
 
 @dataclass
 class Recorded:
-    """What a server recorded, and what it had counted after its first requests and at its end."""
+    """What a server recorded, what it answered to its first requests, and what it had counted after
+    them and at its end."""
 
     folder: Path
-    num_first: int
+    answers: list[Any]
     first: dict[str, float]
     all: dict[str, float]
 
@@ -62,24 +66,38 @@ def serve(mode: str, models: Path, tmp_path: Path) -> Recorded:
     with serving("llama", mode, models, log, options, variables, is_new=False) as server:
         server.wait_until_it_serves()
         client = Client(server.url, Service("llama"))
-        num_first = len(ask_one_by_one(client))
-        first = final_metrics(server, num_first)
-        num_requests = num_first + converse_at_once(client)
+        answers = ask_one_by_one(client)
+        first = final_metrics(server, len(answers))
+        num_requests = len(answers) + converse_at_once(client)
         metrics = final_metrics(server, num_requests)
         assert server.stop() == 0
     assert f"records the requests and steps of this server to {folder}" in log.read_text()
     assert len(read_trace(str(folder)).trace) == num_requests
-    return Recorded(folder, num_first, first, metrics)
+    return Recorded(folder, answers, first, metrics)
 
 
-@pytest.mark.parametrize("mode", ["off", "require"])
-def test_what_was_recorded_hits_the_same(mode: str, models: Path, tmp_path: Path) -> None:
-    recorded = serve(mode, models, tmp_path)
+@pytest.fixture(scope="module")
+def by_mode(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    return {mode: serve(mode, models, tmp_path_factory.mktemp(mode)) for mode in MODES}
+
+
+def test_first_answers_and_counts_are_the_same(by_mode: dict[str, Recorded]) -> None:
+    off, require = (by_mode[mode] for mode in MODES)
+    assert first_difference(off.answers, require.answers) is None
+    for name in ("prefix_cache_queries", "prefix_cache_hits"):
+        assert counted(off.first, name) == counted(require.first, name) > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_recorded_hits_the_same(
+    mode: str, by_mode: dict[str, Recorded], tmp_path: Path
+) -> None:
+    recorded = by_mode[mode]
     deployment = read_deployment(str(recorded.folder))
     assert deployment is not None
     assert deployment.groups is not None
     assert (deployment.groups.text, deployment.num_blocks) == ("full:32", 150)
-    one_by_one = ["--requests", str(recorded.num_first), "--concurrency", "1"]
+    one_by_one = ["--requests", str(len(recorded.answers)), "--concurrency", "1"]
     one_by_one += ["--arrivals", "full"]
     at_their_times: list[str] = []
     for options, metrics in ((one_by_one, recorded.first), (at_their_times, recorded.all)):
