@@ -5,7 +5,8 @@
 #                  both with adaptive retention, every invariant after every call
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
-#     engines      vLLM's engine on models with recurrent states, with its manager and with kvoxide's
+#     engines      vLLM's engine with its manager and with kvoxide's: more requests than each whole run
+#                  has, and models with recurrent states
 #     soak         requests by the million: does the process grow?
 #     retention    adaptive beside the other policies on served traffic: the cells in which it loses
 #     mutations    errors that are planted in the core: does a test fail?

@@ -1,6 +1,6 @@
 """The engines that are compared: a model, vLLM's options for it, and the workloads it serves."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .workload import Workload, longest_request
@@ -10,8 +10,8 @@ MAX_MODEL_LEN = 544
 assert MAX_MODEL_LEN % BLOCK_SIZE == 0
 assert longest_request(scale=1) <= MAX_MODEL_LEN
 
-PLAIN = Workload(seed=1)
-WITH_RESETS = Workload(seed=2, num_requests=100, reset_every=15)
+PLAIN = Workload(seed=1, num_requests=100)
+WITH_RESETS = Workload(seed=2, num_requests=50, reset_every=15)
 TINY_POOL = {"num_gpu_blocks_override": MAX_MODEL_LEN // BLOCK_SIZE + 8}
 CHUNKED = {"max_num_batched_tokens": 64}
 DENSE = {"prefix_cache_retention_interval": None}
@@ -53,6 +53,10 @@ def engine_options(model: str) -> dict[str, Any]:
     }
 
 
+def twice_as_long(workload: Workload) -> Workload:
+    return replace(workload, num_requests=2 * workload.num_requests)
+
+
 def speculating(**config: Any) -> dict[str, Any]:
     return {"speculative_config": {"num_speculative_tokens": 3, **config}}
 
@@ -82,6 +86,11 @@ JOBS = {
     ),
     "llama-async": Job("llama", TINY_POOL, async_scheduling=True, counters=PREEMPTED),
     "gemma-async": Job("gemma", {**CHUNKED, **SPARSE}, async_scheduling=True),
+}
+
+LONG_JOBS = {
+    f"{name}, twice as long": replace(job, workloads=tuple(map(twice_as_long, job.workloads)))
+    for name, job in JOBS.items()
 }
 
 # A pool in which prompts are forgotten while they are still asked for.
@@ -114,7 +123,7 @@ JOBS |= {
     "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
 
-LONG_JOBS = {
+LONG_JOBS |= {
     "qwen3-next-preempted": recurrent(
         "qwen3-next", {**QWEN, **FEW_BLOCKS}, counters=PREEMPTED, seen=("preempted",)
     ),
