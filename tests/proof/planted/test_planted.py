@@ -96,5 +96,5 @@ def first_difference(part: Schedulers) -> FirstDifference:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_vllm_is_the_same_as_itself(family: str) -> None:
     sides = Sides(VllmDriver, VllmDriver)
-    for seed in range(20):
+    for seed in range(10):
         assert play_random(seed, sides, 600, families=(family,)).num_calls >= 600
