@@ -5,6 +5,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,14 +98,20 @@ def test_random_requests_that_grow(algorithm: str, lookahead: int, left_to_vllm:
 @pytest.mark.parametrize("lookahead", LOOKAHEADS)
 @pytest.mark.parametrize("block_size", [10_922, 13_107, 16_384, 21_845, 33_000, 70_000])
 def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: int) -> None:
-    rng = random.Random(block_size)
     ours, stock = hashers(algorithm, block_size, lookahead)
-    for limit in (256, 65_536, 2**31, 2**40):
-        tokens = [rng.randrange(limit) for _ in range(2 * block_size + 3)]
+    for tokens in of_every_width(2 * block_size + 3):
         for salt in (None, "s" * 66_000):
             plain = make_request(tokens, cache_salt=salt)
             assert ours(plain) == stock(plain)
             assert len(ours(plain)) == 2
+
+
+@cache
+def of_every_width(num_tokens: int) -> list[list[int]]:
+    """Tokens of one byte and less, of two, four and more."""
+    rng = random.Random(num_tokens)
+    limits = (256, 65_536, 2**31, 2**40)
+    return [[rng.randrange(limit) for _ in range(num_tokens)] for limit in limits]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
