@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from kvoxide.bench.comparison import Measurement, measure
 from kvoxide.bench.traffic import Effort
@@ -10,6 +11,8 @@ from .baseline import Values
 
 CEILING = 10
 """Calls this much faster than their goal take so little time that their ratio is noise."""
+
+FULL_EFFORT: Final = Effort()
 
 Measurements = dict[tuple[str, str], Measurement]
 
@@ -20,23 +23,26 @@ def tools(vllm: str) -> dict[str, str]:
     return {"vllm": vllm, "python": python, "machine": platform.machine()}
 
 
-def measure_rows(layouts: Sequence[str]) -> Measurements:
+def measure_rows(layouts: Sequence[str], effort: Effort) -> Measurements:
     """Every row of these layouts, once."""
-    found = measure(layouts, Effort(), with_vllm=True)
+    found = measure(layouts, effort, with_vllm=True)
     return {(m.layout, m.row.key): m for m in found}
 
 
 def measure_until(
-    layouts: Sequence[str], slow_layouts: Callable[[Values], Sequence[str]], retries: int
+    layouts: Sequence[str],
+    slow_layouts: Callable[[Values], Sequence[str]],
+    retries: int,
+    first_effort: Effort = FULL_EFFORT,
 ) -> Measurements:
-    """Every row; layouts that ``slow_layouts`` names of the ratios so far are measured again, and
-    count with their fastest rounds."""
-    found = measure_rows(layouts)
+    """Every row; layouts that ``slow_layouts`` names of the ratios so far are measured again, with
+    full effort, and count with their fastest rounds."""
+    found = measure_rows(layouts, first_effort)
     for _ in range(retries):
         again = list(slow_layouts(values_of(found)))
         if not again:
             break
-        for key, more in measure_rows(again).items():
+        for key, more in measure_rows(again, FULL_EFFORT).items():
             found[key] = found[key].with_more_rounds(more)
     return found
 

@@ -56,7 +56,8 @@ proof() {
 
 speed() {
     build vllm
-    judge_speed
+    count_instructions
+    compare_speed
     end_step
 }
 
@@ -75,20 +76,37 @@ whole() {
     enter_target_folder
     end_step
     # The linker of the release build keeps one core busy for a minute or two, and no second one.
-    local log tests passed=true
-    log=$(mktemp)
-    rust_tests --workspace >"$log" 2>&1 &
-    tests=$!
+    start_beside rust_tests --workspace
     build vllm
-    step 'Rust tests, to their end'
-    wait "$tests" || passed=false
-    cat "$log"
-    rm "$log"
-    $passed
+    end_beside
     find_browser
+    # Ray waits for most of its time; instructions are the same whatever runs beside.
+    [[ $# -gt 0 ]] || start_beside ray_cluster
     check_types
-    [[ $# -gt 0 ]] || judge_speed
+    if [[ $# -eq 0 ]]; then
+        count_instructions
+        end_beside
+        all_but_ray=(--ignore "$on_ray")
+        compare_speed
+    fi
     run_pytest_beside_vllm "$@"
+}
+
+# A step that runs while others do; what it prints comes when they have ended.
+start_beside() { # FUNCTION ARGUMENT...
+    end_step
+    log_beside=$(mktemp)
+    "$@" >"$log_beside" 2>&1 &
+    beside=$!
+}
+
+end_beside() {
+    local passed=true
+    step 'what ran beside, to its end'
+    wait "$beside" || passed=false
+    cat "$log_beside"
+    rm "$log_beside"
+    $passed
 }
 
 check_sources() {
@@ -154,14 +172,13 @@ check_types() {
         --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
 }
 
-# Speed is judged while nothing else runs here.
 count_instructions() {
     step 'instructions of hot paths'
     "$venv/bin/python" -m benches.gate counts
 }
 
-judge_speed() {
-    count_instructions
+# While nothing else runs here.
+compare_speed() {
     step 'speed beside vLLM'
     # Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
@@ -177,7 +194,6 @@ run_pytest() { # PYTEST ARGUMENT...
 # Two processes at a time where there are two cores: the engines that are compared run two as well.
 run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     leave_target_folder
-    [[ $# -gt 0 ]] || ray_apart
     step pytest
     exec env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
         --numprocesses "$(processes)" --dist load "${all_but_ray[@]}" "$@"
@@ -185,13 +201,18 @@ run_pytest_beside_vllm() { # PYTEST ARGUMENT...
 
 # In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
 # pytest-xdist would wait for it for ever.
+on_ray=tests/package/replay/test_replay_on_ray.py
 all_but_ray=()
 ray_apart() {
     leave_target_folder
-    local on_ray=tests/package/replay/test_replay_on_ray.py
+    ray_cluster
+    all_but_ray=(--ignore "$on_ray")
+}
+
+ray_cluster() {
     step 'Ray cluster'
     GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "$venv/bin/python" -m pytest "$on_ray"
-    all_but_ray=(--ignore "$on_ray")
+    end_step
 }
 
 processes() {
