@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,26 @@ def test_an_exception_is_a_traceback_and_status_1() -> None:
     done = preloaded.run(["-c", "1 / 0"], ENVIRONMENT)
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "last"),
+    [
+        ("sys.exit()", 0, ""),
+        ("sys.exit(True)", 1, ""),
+        ("sys.exit(-1)", 255, ""),
+        ("sys.exit('no')", 1, "no\n"),
+        ("threading.Thread(target=print, args=['thread']).start()", 0, ""),
+    ],
+)
+def test_it_ends_as_python_ends(ending: str, status: int, last: str) -> None:
+    code = f"import atexit, sys, threading; atexit.register(print, 'at exit', end=''); {ending}"
+    for done in (
+        preloaded.run(["-c", code], ENVIRONMENT),
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False),
+    ):
+        assert (done.returncode, done.stderr) == (status, last)
+        assert done.stdout == ("thread\n" if "thread'" in ending else "") + "at exit"
 
 
 @pytest.mark.parametrize("is_new", [True, False])

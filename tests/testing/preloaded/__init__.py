@@ -6,10 +6,11 @@ but nothing of vLLM or kvoxide, forks them instead: :mod:`.client` asks it, :mod
 :mod:`.program` becomes the program that was asked for, :mod:`.modules` says what is imported.
 
 What a process finds is what a new one finds, but for the third parties: its environment, path,
-folder, arguments and files are the asker's, and it ends as Python ends. Variables that a third
-party may read when it is imported are the same for all processes of a server; where they differ,
-so does the server. What must not find torch imported is a job for :mod:`subprocess`; what may find
-even vLLM imported names more modules in the variable :data:`ALSO`.
+folder, arguments and files are the asker's, and it ends as Python ends, with its status, threads
+and exit functions. Variables that a third party may read when it is imported are the same for all
+processes of a server; where they differ, so does the server. What must not find torch imported is
+a job for :mod:`subprocess`; what may find even vLLM imported names modules in the variable
+:data:`ALSO`.
 """
 
 from .client import Process, run, start
