@@ -10,6 +10,7 @@ use crate::group::{
     Attachment, BlockDemand, External, Group, Head, PlannedStep, ReadContext, SharedTail,
 };
 
+use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
@@ -52,8 +53,9 @@ impl Manager {
         }
         self.forget_lookup(request.id);
         let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;
+        let mut hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
-            admitted.count(request, args, groups, pool);
+            hits_before = Some(num_answer_block_hits(pool));
             if let Some(resumes) = resumes {
                 resumes.note_resume(&mut plan.rules, groups, pool, request, args);
             }
@@ -62,6 +64,10 @@ impl Manager {
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
         if args.attaches() {
             context.attach(args, &allocation.step);
+        }
+        if let Some(before) = hits_before {
+            let num_answer_blocks = num_answer_block_hits(context.pool) - before;
+            admitted.count(request, args, context.groups, num_answer_blocks);
         }
         let slots = allocation.slots();
         let new_blocks = context.each(|group, context| group.allocate(context, &slots)).collect();
@@ -279,6 +285,11 @@ impl RequestContext<'_> {
 /// Whether a group attaches any block of a hit: one behind those that it skips.
 fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
     group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
+}
+
+/// Returns how often blocks with generated tokens were hit, as far as that is counted.
+fn num_answer_block_hits(pool: &BlockPool) -> u64 {
+    pool.adaptive().map_or(0, |adaptive| adaptive.num_answer_block_hits())
 }
 
 fn takes_no_hit() -> Error {

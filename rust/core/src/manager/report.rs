@@ -4,7 +4,7 @@
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::group::Group;
-use crate::pool::{BlockPool, PoolStatistics, SampleCounts, ScoringFunction};
+use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
 
 /// Numbers of cached blocks or of evictions.
@@ -32,18 +32,19 @@ pub struct Admitted {
 
 impl Admitted {
     /// Counts a request that gets its first blocks. A preempted request, which has generated tokens
-    /// and hits its own blocks, was counted before.
+    /// and hits its own blocks, was counted before. `num_answer_blocks` of the hit hold generated
+    /// tokens.
     pub(super) fn count(
         &mut self,
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
         groups: &[Group],
-        pool: &BlockPool,
+        num_answer_blocks: u64,
     ) {
         if request.num_tokens == request.num_prompt_tokens {
             self.prompt_tokens += request.num_prompt_tokens as u64;
             self.hit_tokens += args.num_new_computed_tokens as u64;
-            self.hit_answer_tokens += num_answer_tokens(args, groups, pool);
+            self.hit_answer_tokens += num_answer_tokens(args, groups, num_answer_blocks);
         }
     }
 }
@@ -100,17 +101,12 @@ impl Manager {
 
 /// Returns the tokens of a hit that lie in blocks with generated tokens: their share of the blocks
 /// of groups that need the whole prefix.
-fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], pool: &BlockPool) -> u64 {
-    let Some(adaptive) = pool.adaptive() else { return 0 };
+fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], num_answer_blocks: u64) -> u64 {
     let hits = groups.iter().zip(args.new_computed_blocks);
     let full = hits.filter(|(group, _)| group.is_cacheable && !group.is_sparse);
-    let (mut num_blocks, mut num_generated) = (0, 0);
-    for (_, hit) in full {
-        num_blocks += hit.len() as u64;
-        num_generated += adaptive.num_generated(hit.tail()) as u64;
-    }
+    let num_blocks: u64 = full.map(|(_, hit)| hit.len() as u64).sum();
     let num_tokens = args.num_new_computed_tokens as u64;
-    (num_tokens * num_generated).checked_div(num_blocks).unwrap_or(0)
+    (num_tokens * num_answer_blocks).checked_div(num_blocks).unwrap_or(0)
 }
 
 /// Returns the sums over groups of each kind.

@@ -96,6 +96,12 @@ impl BlockMeta {
         (self.0 >> bit::SAMPLED_SHIFT) as usize & 1
     }
 
+    /// Returns 1 if the block holds generated tokens and is no tail, else 0.
+    #[inline]
+    pub(super) fn num_answers(self) -> usize {
+        usize::from(self.0 & (bit::GENERATED | bit::TAIL) == bit::GENERATED)
+    }
+
     /// Whether the block holds generated tokens.
     #[inline]
     pub(super) fn is_generated(self) -> bool {

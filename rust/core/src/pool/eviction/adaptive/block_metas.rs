@@ -176,11 +176,16 @@ impl<'a> MetaRun<'a> {
         self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
     }
 
-    /// A hit uses the blocks, which leave their lists.
+    /// A hit uses the blocks, which leave their lists. Returns how many hold generated tokens, tails
+    /// left out.
     #[inline]
-    pub(super) fn hit(&mut self) {
+    pub(super) fn hit(&mut self) -> usize {
         let fields = bit::USES | bit::VALUE | bit::PLACE | bit::RESUMED;
         self.change(fields, |meta| meta.hit().removed());
+        match self.differing & (bit::GENERATED | bit::TAIL) {
+            0 => self.metas[0].num_answers() * self.metas.len(),
+            _ => self.metas.iter().map(|meta| meta.num_answers()).sum(),
+        }
     }
 
     /// The blocks leave their lists.

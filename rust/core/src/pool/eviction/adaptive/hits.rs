@@ -41,7 +41,7 @@ impl Adaptive {
         };
         let touch = if are_ranked { Records::hit_free_run } else { Records::hit_run };
         let Some(span) = touch(blocks.records_mut(), run) else { return false };
-        metas.hit();
+        self.num_answer_block_hits += metas.hit() as u64;
         let num_sampled = self.log_run(blocks, run, Access::Used(Use::Hit));
         if are_ranked {
             blocks.unlink_span(&span);
@@ -81,7 +81,7 @@ impl Adaptive {
     #[inline]
     fn hit_up_to_sampled(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> (usize, bool) {
         let metas = self.metas.all_mut();
-        let mut is_sampled = false;
+        let (mut num_answers, mut is_sampled) = (0, false);
         let mut records = blocks.writer_of_first(metas.len());
         let stop = ids.iter().position(|&block| {
             let meta = &mut metas[block as usize];
@@ -92,12 +92,14 @@ impl Adaptive {
             }
             *meta = was.hit().removed();
             records.hit(block);
+            num_answers += was.num_answers();
             is_sampled = was.is_sampled();
             is_sampled
         });
         let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
         self.num_ranked -= num_hit;
         self.num_sampled -= usize::from(is_sampled);
+        self.num_answer_block_hits += num_answers as u64;
         (num_hit, is_sampled)
     }
 
@@ -109,6 +111,7 @@ impl Adaptive {
         let was = self
             .metas
             .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
+        self.num_answer_block_hits += was.num_answers() as u64;
         if was.is_sampled() {
             let key = ShadowKey::of(blocks.fingerprint(block));
             self.log.record(&mut self.shadow, Access::Used(Use::Hit), key);

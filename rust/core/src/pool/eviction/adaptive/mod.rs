@@ -90,6 +90,7 @@ pub struct Adaptive {
     num_ranked: usize,
     /// Sampled blocks among them.
     num_sampled: usize,
+    num_answer_block_hits: u64,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -134,6 +135,7 @@ impl Adaptive {
             lists: RankedLists::new(blocks, first_sentinel, shadow.scores()),
             num_ranked: 0,
             num_sampled: 0,
+            num_answer_block_hits: 0,
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
@@ -194,9 +196,9 @@ impl Adaptive {
         self.metas[block].is_generated()
     }
 
-    /// Returns how many of some blocks hold generated tokens.
-    pub fn num_generated(&self, blocks: &[BlockId]) -> usize {
-        blocks.iter().filter(|&&block| self.is_generated(block)).count()
+    /// How often blocks with generated tokens were hit, tails left out.
+    pub fn num_answer_block_hits(&self) -> u64 {
+        self.num_answer_block_hits
     }
 
     /// Whether a block has been used by the request alone that computed it.
