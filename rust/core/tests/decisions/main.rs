@@ -6,6 +6,7 @@ mod capacity;
 mod chunk_states;
 mod declarations;
 mod direct_writes;
+mod ends;
 mod events;
 mod external_tokens;
 mod hits;
