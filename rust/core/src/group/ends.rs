@@ -1,9 +1,9 @@
 //! What the ends of prompts and of answers are worth to later requests, learnt from traffic.
 //!
-//! A tail at an end takes the room of `c` tokens of full blocks. It is worth as much as they are if
-//! it regains as many tokens: those of the request that resumes there first, divided by the ends
-//! that were made, against `c` times the share of once used full blocks that are used again while
-//! they are cached.
+//! A tail at an end takes the room of `c` tokens of full-attention blocks. It is worth as much as
+//! they are if it regains as many tokens: those of the request that resumes there first, divided by
+//! the ends that were made, against `c` times the share of full-attention blocks with one use that
+//! are used again while they are cached.
 
 use crate::pool::{EndValues, TUNING, ValueLevel};
 
@@ -51,8 +51,8 @@ impl EndStatistics {
     }
 
     /// Returns the values of ends. `tail_cost` is that of
-    /// [`ValueModel`](super::ValueModel::tail_cost), `reuse` the share of once used full blocks that
-    /// are used again.
+    /// [`ValueModel`](super::ValueModel::tail_cost), `reuse` the share of full-attention blocks with
+    /// one use that are used again.
     pub fn values(&self, tail_cost: f64, reuse: f64) -> EndValues {
         let value = |outcome: Outcome| {
             let regained = outcome.num_resumed_tokens / (tail_cost * reuse);

@@ -324,6 +324,11 @@ impl BlockPool {
         self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }
 
+    /// Removes every key of a block, each with an event.
+    pub fn remove_keys(&mut self, block: BlockId) {
+        self.index.remove_keys(&mut self.blocks, block);
+    }
+
     /// Removes every key of a block without an event.
     pub fn remove_keys_silently(&mut self, block: BlockId) {
         self.index.remove_keys_silently(&mut self.blocks, block);
@@ -403,10 +408,5 @@ impl BlockPool {
     /// chance.
     pub fn eviction_order(&self) -> Vec<BlockId> {
         self.eviction.order(&self.blocks)
-    }
-
-    /// Removes every key of a block, each with an event.
-    pub fn remove_keys(&mut self, block: BlockId) {
-        self.index.remove_keys(&mut self.blocks, block);
     }
 }

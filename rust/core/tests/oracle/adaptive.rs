@@ -5,17 +5,17 @@
 //! Free blocks are allocated in this order: uncached ones, those below the default retention
 //! priority, the *lists*, those above the default priority, *protected* tails.
 //!
-//! The lists hold free cached blocks by how often their prefix was used, by their *penalty*
-//! (halvings of their value) and by the epoch in which they became free. A scoring function ranks
+//! The lists hold free cached blocks by how often their prefix was used, by how often
+//! their value is that of a full-attention block halved, and by the epoch in which they became free. A scoring function ranks
 //! the lists; the head of the list with the lowest score goes first. An epoch ends each time as
 //! many full blocks became cached as a 16th of the pool. A duel of shadow caches on a
-//! sample of the blocks decides which scoring function is in force. A hit makes the penalty 0 and
-//! adds a use. A block whose key another block computed once more is worthless.
+//! sample of the blocks decides which scoring function is in force. A hit gives the highest value
+//! and adds a use. A block whose key another block computed once more is worthless.
 //!
-//! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all *full
-//! blocks* of the prefix. A valuable tail that a running request has left behind is protected. A
-//! tail whose turn it is gets a *second chance* if the full block that ends where it does was used
-//! later: it waits beside that block.
+//! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all
+//! *full-attention blocks* of the prefix. A valuable tail that a running request has left behind is
+//! protected. A tail whose turn it is gets a *second chance* if the full-attention block that ends
+//! where it does was used later: it waits beside that block.
 //!
 //! This file has the order; the modules below have the rest. Not modelled, and never reached by the
 //! random traffic: sampled keys that are not used for 128 epochs are forgotten.
@@ -45,7 +45,7 @@ pub struct Adaptive {
     pub pool: Pool,
     pub priorities: Priorities,
     pub duel: Duel,
-    classes: Vec<BlockClass>,
+    block_classes: Vec<BlockClass>,
     pub blocks: Vec<Block>,
     lists: Lists,
     /// Protected tails; the first is evicted first.
@@ -66,14 +66,14 @@ impl Adaptive {
     const MIN_ROUND_LEN: usize = 4;
     const ROUNDS_PER_EPOCH: usize = 4;
 
-    pub fn new(pool: Pool, classes: Vec<BlockClass>, max_protected: usize) -> Self {
+    pub fn new(pool: Pool, block_classes: Vec<BlockClass>, max_protected: usize) -> Self {
         let num_blocks = pool.blocks.len();
         let duel = Duel::new(num_blocks);
         Self {
             priorities: Priorities::new(max_protected),
             lists: Lists::new(*duel.scores()),
             duel,
-            classes,
+            block_classes,
             blocks: vec![Block::default(); num_blocks],
             protected: Vec::new(),
             newly_protected: None,
@@ -102,30 +102,31 @@ impl Adaptive {
         }
     }
 
-    /// A tail whose turn it is waits beside the full block that ends where it does, if that was
-    /// used later.
+    /// A tail whose turn it is waits beside the full-attention block that ends where it does, if
+    /// that was used later.
     fn gets_second_chance(&mut self, tail: BlockId) -> bool {
         let block = *self.block(tail);
         if !block.may_get_second_chance() {
             return false;
         }
         let hash = self.pool.blocks[tail as usize].keys[0].hash;
-        let full = self.full_group().and_then(|group| self.pool.find(&CacheKey { hash, group }));
-        let Some(full) = full else { return false };
-        let age = if self.is_used(full) { 0 } else { self.epoch - self.block(full).epoch };
+        let prefix = self.full_group().and_then(|group| self.pool.find(&CacheKey { hash, group }));
+        let Some(prefix) = prefix else { return false };
+        let age = if self.is_used(prefix) { 0 } else { self.epoch - self.block(prefix).epoch };
         if age >= self.epoch - block.epoch {
             return false;
         }
-        self.inherit_uses(tail, full);
+        self.inherit_uses(tail, prefix);
         self.block(tail).was_hit = false;
         self.list(tail, age);
         true
     }
 
-    /// Returns the group of full blocks, in a model that has tails.
+    /// Returns the group of full-attention blocks, in a model that has tails.
     pub fn full_group(&self) -> Option<GroupId> {
-        let has_tails = self.classes.iter().any(|class| class.is_tail);
-        let full = self.classes.iter().position(|class| class.is_sampleable && !class.is_tail)?;
+        let has_tails = self.block_classes.iter().any(|class| class.is_tail);
+        let full =
+            self.block_classes.iter().position(|class| class.is_sampleable && !class.is_tail)?;
         has_tails.then_some(full as GroupId)
     }
 
@@ -174,8 +175,8 @@ impl Adaptive {
         let epoch = self.epoch - age;
         let block = self.block(id);
         (block.place, block.epoch) = (Place::Listed, epoch);
-        let (class, penalty) = (class_of(block.uses), block.penalty);
-        let list = List { class, penalty, age: age.min(AGES - 1) };
+        let (class, halvings) = (class_of(block.uses), block.halvings);
+        let list = List { class, halvings, age: age.min(AGES - 1) };
         self.lists.push(list, id);
     }
 
@@ -255,7 +256,7 @@ impl Adaptive {
     /// 32 bits of the first key: the lowest ones tell the group.
     fn fingerprint(&self, block: BlockId) -> u32 {
         let key = self.pool.blocks[block as usize].keys[0];
-        let groups = KeyLayout::new(self.classes.len()).num_groups() as u32;
+        let groups = KeyLayout::new(self.block_classes.len()).num_groups() as u32;
         KeyLayout::bits(&key.hash) & !(groups - 1) | u32::from(key.group)
     }
 }

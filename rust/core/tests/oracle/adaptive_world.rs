@@ -24,8 +24,8 @@ use steps::{Release, Step, Tails, step};
 
 const BLOCK_SIZE: usize = 16;
 const NUM_HASHES: usize = 400;
-/// Groups of full blocks and of tails.
-const FULL: u16 = 0;
+/// Groups of full-attention blocks and of tails.
+const FULL_ATTENTION: u16 = 0;
 const TAILS: u16 = 1;
 const MAX_PROTECTED: usize = 20;
 /// Most epochs. After more, the engine forgets names in use without events, which the oracle does
@@ -109,8 +109,8 @@ impl World {
     }
 
     fn serve(&mut self, first_hash: usize, len: usize, tails: Tails, stays: bool) {
-        let keys =
-            (first_hash..first_hash + len).map(|i| CacheKey { hash: HASHES[i], group: FULL });
+        let keys = (first_hash..first_hash + len)
+            .map(|i| CacheKey { hash: HASHES[i], group: FULL_ATTENTION });
         let hit: Vec<_> = keys.map_while(|key| self.model.pool.find(&key)).collect();
         // A request that resumes hits tails.
         let resumed = (first_hash..first_hash + hit.len()).rev().take(tails.num);
@@ -120,7 +120,13 @@ impl World {
         self.touch(&hit_tails);
         let computed = self.take(len - hit.len());
         let first = first_hash + hit.len();
-        self.cache(&computed, first, FULL, Value { penalty: 0, lasts: false }, computed.len());
+        self.cache(
+            &computed,
+            first,
+            FULL_ATTENTION,
+            Value { halvings: 0, lasts: false },
+            computed.len(),
+        );
         let tail_blocks = self.take(tails.num.min(computed.len()));
         let first_tail = first + computed.len() - tail_blocks.len();
         self.cache(&tail_blocks, first_tail, TAILS, tails.value, tail_blocks.len());
@@ -152,8 +158,8 @@ impl World {
         value: Value,
         num_in_prompt: usize,
     ) {
-        let Value { penalty, lasts } = value;
-        let level = ValueLevel::new(penalty);
+        let Value { halvings, lasts } = value;
+        let level = ValueLevel::new(halvings);
         let level = if lasts { level.lasting() } else { level };
         let whole = FullBlocks {
             group,
@@ -256,9 +262,9 @@ impl World {
     fn promote(&mut self, tail: (Index, Index), full: (Index, Index), end: Option<usize>) {
         let full = self.block_in_use(full.0, full.1);
         if let Some(tail) = self.block_in_use(tail.0, tail.1) {
-            if let Some(penalty) = end {
-                self.adaptive().0.promote(&[tail], full, ValueLevel::new(penalty));
-                self.model.promote(tail, full, penalty);
+            if let Some(halvings) = end {
+                self.adaptive().0.promote(&[tail], full, ValueLevel::new(halvings));
+                self.model.promote(tail, full, halvings);
             } else if let Some(full) = full {
                 self.adaptive().0.inherit_uses(tail, full);
                 self.model.inherit_uses(tail, full);

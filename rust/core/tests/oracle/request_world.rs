@@ -112,7 +112,7 @@ struct Request {
     num_prompt_tokens: usize,
     num_tokens: usize,
     num_computed: usize,
-    branch_point: usize,
+    shared_prefix_boundary: usize,
     asked: Option<(u8, u64)>,
     /// Seed of the tokens behind the part shared with the family.
     own: u64,
@@ -134,7 +134,7 @@ impl Request {
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed,
-            shared_prefix_boundary: self.branch_point,
+            shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: false,
             ..RequestView::new(id, &self.hashes[..], self.num_tokens)
         }
@@ -261,7 +261,7 @@ impl World {
             num_prompt_tokens: num_tokens,
             num_tokens: 0,
             num_computed: 0,
-            branch_point: 0,
+            shared_prefix_boundary: 0,
             asked,
             own,
         };
@@ -284,7 +284,7 @@ impl World {
         let max_length = request.num_tokens - 1;
         let hashes = request.view(id).hashes;
         let hit = self.engine.get_computed_blocks(id, &hashes, max_length).expect("a look-up");
-        request.branch_point = hit.shared_prefix_boundary;
+        request.shared_prefix_boundary = hit.shared_prefix_boundary;
         let has_room = self.go(id, &mut request, chunk, Some((hit.length, &hit.blocks)));
         if has_room {
             self.running.insert(id, request);
@@ -329,7 +329,7 @@ impl World {
             num_computed: request.num_computed + num_hit,
             num_new,
             hit: hit.as_deref(),
-            branch_point: request.branch_point,
+            shared_prefix_boundary: request.shared_prefix_boundary,
         };
         let new = allocated.expect("a valid call");
         self.model.asking(request.asked(), |model| match &new {

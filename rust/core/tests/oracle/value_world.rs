@@ -7,7 +7,7 @@ use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueM
 use kvoxide_core::pool::{EndValues, Nearness, ValueLevel};
 use proptest::prelude::*;
 
-use crate::adaptive::ends::EndPenalties;
+use crate::adaptive::ends::EndHalvings;
 use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
 
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ struct Case {
     use_eagle: bool,
     tail_cost: f64,
     replays: Vec<usize>,
-    branch_points: Vec<usize>,
-    ends: EndPenalties,
+    shared: Vec<usize>,
+    ends: EndHalvings,
     /// Positions where requests resumed, in alignments, and their distances from the end, in
     /// tokens.
     resumes: Vec<(usize, usize)>,
@@ -46,7 +46,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     (geometry, (positions(), positions(), ends()), resumes, blocks).prop_map(
         |(
             (num_tokens, block_size, blocks_per_alignment, window, use_eagle, tail_cost),
-            (replays, branch_points, ends),
+            (replays, shared, ends),
             resumes,
             (first, len, is_at_end),
         )| {
@@ -63,7 +63,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                 use_eagle,
                 tail_cost,
                 replays,
-                branch_points,
+                shared,
                 ends,
                 resumes,
                 blocks: first..first + len,
@@ -73,9 +73,9 @@ fn any_case() -> impl Strategy<Value = Case> {
 }
 
 /// Mostly the values before anything is learnt.
-fn ends() -> impl Strategy<Value = EndPenalties> {
-    let penalty = || prop_oneof![Just(0_usize), 0..8_usize];
-    (penalty(), penalty()).prop_map(|(prompt, answer)| EndPenalties { prompt, answer })
+fn ends() -> impl Strategy<Value = EndHalvings> {
+    let halvings = || prop_oneof![Just(0_usize), 0..8_usize];
+    (halvings(), halvings()).prop_map(|(prompt, answer)| EndHalvings { prompt, answer })
 }
 
 /// Prompts in which only boundaries near the end have a value, after many resumes.
@@ -91,8 +91,8 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         use_eagle: false,
         tail_cost: 1e6,
         replays: Vec::new(),
-        branch_points: Vec::new(),
-        ends: EndPenalties { prompt: 0, answer: 7 },
+        shared: Vec::new(),
+        ends: EndHalvings { prompt: 0, answer: 7 },
         resumes,
         blocks: 0..num_tokens / block_size,
     })
@@ -129,7 +129,7 @@ impl Case {
             use_eagle: self.use_eagle,
             retention_interval: None,
             replays: &self.replays,
-            shared: &self.branch_points,
+            shared: &self.shared,
             num_prompt_tokens: num_tokens,
             value_model: Some(&ValueModel { tail_cost, kept_bins, ends }),
         });
@@ -144,7 +144,7 @@ impl Case {
             resumes: &resumes,
             ends: self.ends,
             replays: &self.replays,
-            branch_points: &self.branch_points,
+            shared: &self.shared,
         };
         for block in self.blocks.clone() {
             let expected = match window {
@@ -157,7 +157,7 @@ impl Case {
 }
 
 fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
-    let value = |level: &ValueLevel| Value { penalty: level.halvings(), lasts: level.lasts() };
+    let value = |level: &ValueLevel| Value { halvings: level.halvings(), lasts: level.lasts() };
     match reachable {
         RetentionMask::Valued(runs) => {
             runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, level)| value(level))

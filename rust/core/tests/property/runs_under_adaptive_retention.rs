@@ -117,7 +117,7 @@ impl World {
         whole.release_by(blocks, |release| release.release_all(&held));
         let (parts, blocks) = adaptive(&mut self.parts);
         parts.release_by(blocks, |release| {
-            held.iter().rev().for_each(|&block| release.release(block));
+            held.iter().rev().for_each(|&block| _ = release.release(block));
         });
     }
 

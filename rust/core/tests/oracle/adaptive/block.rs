@@ -18,7 +18,7 @@ pub struct Block {
     pub place: Place,
     /// 1 when it becomes cached, one more for each hit; counted up to 15.
     pub uses: usize,
-    pub penalty: usize,
+    pub halvings: usize,
     pub is_tail: bool,
     /// Whether it holds generated tokens.
     pub is_generated: bool,
@@ -29,14 +29,14 @@ pub struct Block {
     pub lasts: bool,
     /// The epoch in which it became free last.
     pub epoch: usize,
-    /// The step of a full block's distance from the end of its prompt.
+    /// The step of a full-attention block's distance from the end of its prompt.
     pub nearness: Option<usize>,
 }
 
 impl Block {
     const MAX_USES: usize = 15;
-    /// The highest penalty of a valuable tail: half the value of a full block.
-    const MAX_PENALTY: usize = 1;
+    /// The most halvings of a valuable tail, with half the value of a full-attention block.
+    const MAX_HALVINGS: usize = 1;
 
     /// A block becomes cached: it is used for the first time.
     pub fn new(is_tail: bool, is_generated: bool) -> Self {
@@ -46,12 +46,12 @@ impl Block {
     /// A request hits the block.
     pub fn hit(&mut self) {
         self.uses = (self.uses + 1).min(Self::MAX_USES);
-        (self.penalty, self.was_hit) = (0, true);
+        (self.halvings, self.was_hit) = (0, true);
     }
 
     /// Whether it is protected if a running request leaves it behind.
     pub fn is_valuable_tail(&self) -> bool {
-        self.is_tail && self.penalty <= Self::MAX_PENALTY
+        self.is_tail && self.halvings <= Self::MAX_HALVINGS
     }
 
     /// Whether it gets a second chance if its prefix was used later than it was.

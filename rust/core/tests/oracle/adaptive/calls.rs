@@ -104,7 +104,7 @@ impl Adaptive {
             self.start(block, group, behind.is_none());
             let nearness = behind.filter(|_| self.full_group() == Some(group)).and_then(nearness);
             let state = self.block(block);
-            (state.penalty, state.lasts) = (cached.value.penalty, cached.value.lasts);
+            (state.halvings, state.lasts) = (cached.value.halvings, cached.value.lasts);
             state.nearness = nearness;
             known.push(block);
         }
@@ -159,26 +159,26 @@ impl Adaptive {
         self.pool.reset()
     }
 
-    /// Gives a tail, at which a sequence ends, the penalty of that end and the uses of a full block.
-    /// In the prompt it keeps a lower penalty.
-    pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, penalty: usize) {
+    /// Gives a tail, at which a sequence ends, the halvings of that end and the uses of a
+    /// full-attention block. In the prompt it keeps fewer halvings.
+    pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, halvings: usize) {
         let tail_block = self.block(tail);
-        tail_block.penalty = match tail_block.is_generated {
-            true => penalty,
-            false => tail_block.penalty.min(penalty),
+        tail_block.halvings = match tail_block.is_generated {
+            true => halvings,
+            false => tail_block.halvings.min(halvings),
         };
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
-    /// Gives a tail at least the uses of a full block.
-    pub fn inherit_uses(&mut self, tail: BlockId, full: BlockId) {
-        let uses = self.block(full).uses;
+    /// Gives a tail at least the uses of a full-attention block.
+    pub fn inherit_uses(&mut self, tail: BlockId, prefix: BlockId) {
+        let uses = self.block(prefix).uses;
         self.block(tail).uses = uses.max(self.block(tail).uses);
     }
 
     /// Records a block that becomes cached, with one use.
     fn start(&mut self, id: BlockId, group: GroupId, is_generated: bool) {
-        let BlockClass { is_tail, is_sampleable, .. } = self.classes[usize::from(group)];
+        let BlockClass { is_tail, is_sampleable, .. } = self.block_classes[usize::from(group)];
         self.priorities.set(id, None);
         *self.block(id) = Block::new(is_tail, is_generated);
         if is_sampleable {
@@ -198,7 +198,7 @@ impl Adaptive {
         if !self.leave(first) {
             return;
         }
-        self.block(first).penalty = WORTHLESS;
+        self.block(first).halvings = WORTHLESS;
         self.list(first, 0);
         if place != Place::Listed {
             self.tell_freed(first);

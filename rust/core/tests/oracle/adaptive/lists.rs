@@ -6,12 +6,12 @@ use kvoxide_core::BlockId;
 
 use super::scoring::{AGES, Scores};
 
-/// A list of free blocks of one use class, one penalty and one age. Each point of penalty halves
-/// the score; the highest penalty makes it 0.
+/// A list of free blocks of one frequency class, one number of halvings and one age. Each halves
+/// the score; the most make it 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct List {
     pub class: usize,
-    pub penalty: usize,
+    pub halvings: usize,
     pub age: usize,
 }
 
@@ -21,7 +21,7 @@ impl List {
     }
 }
 
-/// The highest penalty, of a block without value.
+/// The halvings of a block without value.
 pub const WORTHLESS: usize = 7;
 
 /// Which list goes first: the one with the lowest score, of equals the older one. Of equal scores
@@ -32,7 +32,7 @@ pub struct Ranking {
     pub scores: Scores,
     /// Lists that got a block since they were last found empty.
     filled: BTreeSet<List>,
-    /// Class and penalty of the list in front.
+    /// Class and halvings of the list in front.
     front: Option<(usize, usize)>,
 }
 
@@ -45,7 +45,7 @@ impl Ranking {
     pub fn fill(&mut self, list: List) {
         if !self.filled.contains(&list) {
             if self.front().is_none_or(|front| self.goes_before(list, front)) {
-                self.front = Some((list.class, list.penalty));
+                self.front = Some((list.class, list.halvings));
             }
             self.filled.insert(list);
         }
@@ -53,9 +53,9 @@ impl Ranking {
 
     /// Returns the list in front, which may have run empty since it got a block.
     pub fn front(&self) -> Option<List> {
-        let (class, penalty) = self.front?;
+        let (class, halvings) = self.front?;
         let same_kind =
-            self.filled.iter().filter(|list| (list.class, list.penalty) == (class, penalty));
+            self.filled.iter().filter(|list| (list.class, list.halvings) == (class, halvings));
         same_kind
             .copied()
             .reduce(|first, other| if self.goes_before(other, first) { other } else { first })
@@ -83,7 +83,7 @@ impl Ranking {
         let lists = self.filled.iter().copied();
         let first =
             lists.reduce(|first, other| if self.goes_before(other, first) { other } else { first });
-        self.front = first.map(|list| (list.class, list.penalty));
+        self.front = first.map(|list| (list.class, list.halvings));
     }
 
     fn goes_before(&self, list: List, other: List) -> bool {
@@ -92,7 +92,8 @@ impl Ranking {
     }
 
     fn score(&self, list: List) -> f32 {
-        let scale = if list.penalty == WORTHLESS { 0.0 } else { 0.5_f32.powi(list.penalty as i32) };
+        let scale =
+            if list.halvings == WORTHLESS { 0.0 } else { 0.5_f32.powi(list.halvings as i32) };
         self.scores[list.class][list.age] * scale
     }
 }

@@ -37,7 +37,7 @@ impl Manager {
         let request = self.requests.get_mut(&id).expect("a request that runs");
         request.tails.retain(|tail| !passed.contains(&tail.block));
         for &tail in &passed {
-            self.policy.blocks[tail as usize].penalty = WORTHLESS;
+            self.policy.blocks[tail as usize].halvings = WORTHLESS;
         }
         self.policy.release(&passed);
     }
@@ -57,31 +57,35 @@ impl Manager {
 
     /// Releases the blocks of a request that ends, each table from its end on, and its protected
     /// tails. Its last tails get the value of an end, because a later request may continue there.
-    /// Tails get the uses of the full blocks that end where they do.
+    /// Tails get the uses of the full-attention blocks that end where they do.
     pub fn free(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("a request that runs");
-        let penalty = self.note_ends(&request);
+        let halvings = self.note_ends(&request);
         let tails = self.own_tails(&request);
-        let full = self.groups.iter().position(|group| group.window.is_none());
-        let full_at = |end: usize| {
-            let full = full?;
-            let last = (end / self.groups[full].block_size).saturating_sub(1);
-            request.tables[full].get(last).copied().filter(|&block| block != NULL_BLOCK)
+        let whole = self.groups.iter().position(|group| group.window.is_none());
+        let prefix_at = |end: usize| {
+            let whole = whole?;
+            let last = (end / self.groups[whole].block_size).saturating_sub(1);
+            request.tables[whole].get(last).copied().filter(|&block| block != NULL_BLOCK)
         };
         let mut order = Vec::new();
         for (group, table) in self.groups.iter().zip(&request.tables) {
             for (position, &block) in table.iter().enumerate().rev() {
                 if group.window.is_some() && block != NULL_BLOCK {
-                    self.policy.promote(block, full_at((position + 1) * group.block_size), penalty);
+                    self.policy.promote(
+                        block,
+                        prefix_at((position + 1) * group.block_size),
+                        halvings,
+                    );
                 }
                 order.push(block);
             }
         }
         for &Tail { end, block, .. } in &tails {
             if self.policy.is_generated(block) {
-                self.policy.promote(block, full_at(end), penalty);
-            } else if let Some(full) = full_at(end) {
-                self.policy.inherit_uses(block, full);
+                self.policy.promote(block, prefix_at(end), halvings);
+            } else if let Some(prefix) = prefix_at(end) {
+                self.policy.inherit_uses(block, prefix);
             }
             order.push(block);
         }

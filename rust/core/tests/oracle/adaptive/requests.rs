@@ -11,7 +11,7 @@ use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 use super::Adaptive;
 use super::block::Block;
 use super::calls::Cached;
-use super::ends::{EndPenalties, Ends};
+use super::ends::{EndHalvings, Ends};
 use super::priority::ReadContext;
 use super::value::{Prompt, ResumeHistogram, Value};
 
@@ -72,7 +72,7 @@ pub struct Step<'a> {
     pub hit: Option<&'a [Vec<BlockId>]>,
     /// The position where the request diverges from a cached prompt that is longer than its hit; 0
     /// for none.
-    pub branch_point: usize,
+    pub shared_prefix_boundary: usize,
 }
 
 pub struct Manager {
@@ -85,9 +85,9 @@ pub struct Manager {
     /// The ends of prompts and of answers.
     prompt_ends: Ends,
     answer_ends: Ends,
-    /// The penalties that follow from both, and the share of blocks with one use that are used
+    /// The halvings that follow from both, and the share of blocks with one use that are used
     /// again, as they were when a request last resumed at an end or ended.
-    end_penalties: EndPenalties,
+    end_halvings: EndHalvings,
     pub requests: HashMap<u64, Request>,
 }
 
@@ -108,7 +108,7 @@ impl Manager {
             resumes,
             prompt_ends: Ends::default(),
             answer_ends: Ends::default(),
-            end_penalties: EndPenalties::default(),
+            end_halvings: EndHalvings::default(),
             requests: HashMap::new(),
         }
     }
@@ -161,7 +161,7 @@ impl Manager {
     /// Counts a resume: the distance between the end of an earlier prompt and the position where
     /// the request diverges from it.
     fn note_resume(&mut self, step: &Step<'_>) {
-        let shared = step.num_computed.max(step.branch_point);
+        let shared = step.num_computed.max(step.shared_prefix_boundary);
         let position = shared / self.alignment * self.alignment;
         let Some(group) = self.policy.full_group() else { return };
         let block_size = self.groups[usize::from(group)].block_size;
@@ -179,13 +179,13 @@ impl Manager {
             };
             if let Some(end) = end.filter(|_| uses <= 1) {
                 end.note_first_resume(position);
-                self.update_end_penalties();
+                self.update_end_halvings();
             }
         }
     }
 
     /// Counts the end of a request's prompt, and that of its answer if the last cached full block
-    /// holds generated tokens. Returns the penalty of tails at the end of the sequence.
+    /// holds generated tokens. Returns the halvings of tails at the end of the sequence.
     pub fn note_ends(&mut self, request: &Request) -> usize {
         let Some(full) = self.policy.full_group() else { return 0 };
         self.prompt_ends.note_end();
@@ -195,15 +195,15 @@ impl Manager {
         if has_answer {
             self.answer_ends.note_end();
         }
-        self.update_end_penalties();
-        if has_answer { self.end_penalties.answer } else { self.end_penalties.prompt }
+        self.update_end_halvings();
+        if has_answer { self.end_halvings.answer } else { self.end_halvings.prompt }
     }
 
-    fn update_end_penalties(&mut self) {
+    fn update_end_halvings(&mut self) {
         let (cost, reuse) = (self.tail_cost(), self.policy.duel.reuse_of_once_used());
-        self.end_penalties = EndPenalties {
-            prompt: self.prompt_ends.penalty(cost, reuse),
-            answer: self.answer_ends.penalty(cost, reuse),
+        self.end_halvings = EndHalvings {
+            prompt: self.prompt_ends.halvings(cost, reuse),
+            answer: self.answer_ends.halvings(cost, reuse),
         };
     }
 
@@ -261,7 +261,8 @@ impl Manager {
     /// Returns the blocks that are worth caching, those of one value together.
     fn runs(&self, i: usize, blocks: Range<usize>, step: &Step<'_>) -> Vec<(Range<usize>, Value)> {
         let Group { block_size, window } = self.groups[i];
-        let branch_points = vec![step.branch_point; usize::from(step.branch_point > 0)];
+        let shared =
+            vec![step.shared_prefix_boundary; usize::from(step.shared_prefix_boundary > 0)];
         let prompt = Prompt {
             num_tokens: step.num_prompt_tokens,
             block_size,
@@ -270,14 +271,14 @@ impl Manager {
             num_behind: 0,
             tail_cost: self.tail_cost(),
             resumes: &self.resumes,
-            ends: self.end_penalties,
+            ends: self.end_halvings,
             replays: &[step.num_prompt_tokens.saturating_sub(1)],
-            branch_points: &branch_points,
+            shared: &shared,
         };
         let mut runs: Vec<(Range<usize>, Value)> = Vec::new();
         for block in blocks {
-            let full = Some(Value { penalty: 0, lasts: false });
-            let value = if window.is_some() { prompt.value_in_window(block) } else { full };
+            let whole = Some(Value { halvings: 0, lasts: false });
+            let value = if window.is_some() { prompt.value_in_window(block) } else { whole };
             match (value, runs.last_mut()) {
                 (None, _) => {}
                 (Some(value), Some((run, last))) if run.end == block && *last == value => {
@@ -289,10 +290,11 @@ impl Manager {
         runs
     }
 
-    /// Returns how many tokens of a prefix take as many full blocks as its tails take blocks.
+    /// Returns how many tokens of a prefix take as many full-attention blocks as its
+    /// tails take blocks.
     fn tail_cost(&self) -> f64 {
-        let full = self.groups.iter().filter(|group| group.window.is_none());
-        let per_token: f64 = full.map(|group| 1.0 / group.block_size as f64).sum();
+        let whole = self.groups.iter().filter(|group| group.window.is_none());
+        let per_token: f64 = whole.map(|group| 1.0 / group.block_size as f64).sum();
         let num_blocks: usize = self.groups.iter().map(Group::tail_len).sum();
         num_blocks as f64 / if per_token == 0.0 { 1.0 / 16.0 } else { per_token }
     }

@@ -1,6 +1,6 @@
-//! Scoring functions: the score of a free cached block by how often its prefix was used (its *use
-//! class*) and by how long it has been free (its *age*, in epochs). The list of blocks with the
-//! lowest score is evicted first. Three functions compete:
+//! Scoring functions: the score of a free cached block by how often its prefix was used (its
+//! *frequency class*) and by how long it has been free (its *age*, in epochs). The list of blocks
+//! with the lowest score is evicted first. Three functions compete:
 //!
 //! - *recency*, 1 / age: the least recently used block goes first;
 //! - *frequency*, uses / age: hyperbolic caching (ATC 2017);
@@ -11,14 +11,14 @@
 
 use kvoxide_core::pool::ScoringFunction;
 
-/// Use classes: 1 use, 2 to 3, 4 to 7, 8 and more.
+/// Frequency classes: 1 use, 2 to 3, 4 to 7, 8 and more.
 pub const CLASSES: usize = 4;
 /// Number of ages. Older blocks count as of the last age.
 pub const AGES: usize = 64;
-/// Scores by use class and age.
+/// Scores by frequency class and age.
 pub type Scores = [[f32; AGES]; CLASSES];
 
-/// Returns the use class for a number of uses.
+/// Returns the frequency class for a number of uses.
 pub fn class_of(uses: usize) -> usize {
     [2, 4, 8].iter().filter(|&&bound| uses >= bound).count()
 }
@@ -43,8 +43,8 @@ pub fn first_scores(function: ScoringFunction) -> Scores {
     }
 }
 
-/// How often sampled blocks were reused, by the use class and age that they had. Old observations
-/// fade.
+/// How often sampled blocks were reused, by the frequency class and age that they had. Old
+/// observations fade.
 pub struct Reuse {
     /// Blocks reused at an age.
     reused: Scores,

@@ -9,8 +9,8 @@
 //! one hardly is ahead. Leads fade, so that the duel follows the traffic. The names also teach the hazards: a name stays known until it was free for all ages, even where every
 //! shadow cache has evicted it.
 //!
-//! The names of one use class that became free in one epoch are a *ghost list*, in the order in
-//! which they became free. A function evicts a ghost list from the front, so that a cursor tells
+//! The names of one frequency class that became free in one epoch are a *ghost list*, in the
+//! order in which they became free. A function evicts a ghost list from the front, so that a cursor tells
 //! what it still has.
 //!
 //! Not modelled: the engine forgets a name in use without events for 128 epochs.
@@ -28,7 +28,7 @@ pub type Name = u32;
 #[derive(Clone, Copy)]
 enum Place {
     InUse,
-    /// In the ghost list of a use class and an epoch, at a position.
+    /// In the ghost list of a frequency class and an epoch, at a position.
     Free {
         class: usize,
         epoch: usize,
@@ -92,7 +92,7 @@ pub struct Duel {
     pub counts: SampleCounts,
     in_force: usize,
     epoch: usize,
-    /// Use classes of the names that became free since the shadow caches last evicted.
+    /// Frequency classes of the names that became free since the shadow caches last evicted.
     just_freed: BTreeSet<usize>,
 }
 
@@ -164,7 +164,7 @@ impl Duel {
         }
     }
 
-    /// A block of a use class becomes free.
+    /// A block of a frequency class becomes free.
     pub fn freed(&mut self, name: Name, class: usize) {
         if let Some(place @ Place::InUse) = self.names.get_mut(&name) {
             let list = self.ghost_lists.entry((class, self.epoch)).or_default();
@@ -183,7 +183,7 @@ impl Duel {
             return;
         }
         for class in std::mem::take(&mut self.just_freed) {
-            let list = List { class, penalty: 0, age: 0 };
+            let list = List { class, halvings: 0, age: 0 };
             self.caches.iter_mut().for_each(|cache| cache.ranking.fill(list));
         }
         for function in 0..self.caches.len() {

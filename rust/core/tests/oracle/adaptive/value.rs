@@ -1,24 +1,25 @@
 //! The value of tails, and where requests resume.
 //!
 //! A hit ends where all groups can continue, so that it needs a tail there: the window's blocks, or
-//! a state. A tail has the value of full blocks, per block, where a prompt ends, where it diverges
-//! from an earlier one, and where follow-ups of prompts mostly resume. Elsewhere in a prompt of L
-//! tokens its value is s² / (4 · c · L) of that. It lies on a multiple of s tokens, a power of two
-//! times the alignment of hits, so that it saves s tokens of a request that diverges in the s
-//! tokens behind it; c is the cost of a tail in tokens of full blocks. This is the checkpoint rule
-//! of Marconi (MLSys 2025). The *penalty* is the number of halvings from 1 to that value. Blocks of
-//! a window with a value below 1/64 are not cached.
+//! a state. A tail has the value of full-attention blocks, per block, where a prompt ends, at a
+//! shared-prefix boundary, and where follow-ups of prompts mostly resume. Elsewhere in a prompt of
+//! L tokens its value is s² / (4 · c · L) of that. It lies on a multiple of s tokens, a power of
+//! two times the alignment of hits, so that it saves s tokens of a request that diverges in the s
+//! tokens behind it; c is the cost of a tail in tokens of full-attention blocks. This is the
+//! checkpoint rule of Marconi (MLSys 2025). The *halvings* lead from 1 to that value. Blocks of a
+//! window with a value below 1/64 are not cached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::ends::EndPenalties;
+use super::ends::EndHalvings;
 use super::lists::WORTHLESS;
 
-/// The value of a block. With `lasts`, its position gives it twice the value of a full block.
+/// The value of a block. With `lasts`, its position gives it twice the value of a
+/// full-attention block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    pub penalty: usize,
+    pub halvings: usize,
     pub lasts: bool,
 }
 
@@ -33,14 +34,14 @@ pub struct Prompt<'a> {
     /// Number of blocks of a tail, and how many of them lie behind the end of the hit.
     pub tail_len: usize,
     pub num_behind: usize,
-    /// Tokens of a prefix that takes as many full blocks as its tail has blocks.
+    /// Tokens of a prefix that takes as many full-attention blocks as its tail has blocks.
     pub tail_cost: f64,
     pub resumes: &'a ResumeHistogram,
-    pub ends: EndPenalties,
+    pub ends: EndHalvings,
     /// Positions where a request resumes that repeats the prompt.
     pub replays: &'a [usize],
     /// Positions where requests diverge that share a prefix with this one.
-    pub branch_points: &'a [usize],
+    pub shared: &'a [usize],
 }
 
 impl Prompt<'_> {
@@ -52,12 +53,11 @@ impl Prompt<'_> {
             .filter(|i| is_in_tail(i * self.alignment))
             .map(|i: usize| i.trailing_zeros())
             .collect();
-        let by_spacing = spacings.iter().map(|&doublings| self.penalty(doublings)).min();
+        let by_spacing = spacings.iter().map(|&doublings| self.halvings(doublings)).min();
         let is_end = self.ends().into_iter().chain(self.replays.iter().copied()).any(is_in_tail);
-        let is_best =
-            self.branch_points.iter().copied().any(is_in_tail) || self.is_in_answer(block);
-        let penalty = by_spacing
-            .filter(|&penalty| penalty < WORTHLESS)
+        let is_best = self.shared.iter().copied().any(is_in_tail) || self.is_in_answer(block);
+        let halvings = by_spacing
+            .filter(|&halvings| halvings < WORTHLESS)
             .into_iter()
             .chain(is_end.then_some(self.ends.prompt))
             .chain(is_best.then_some(0))
@@ -66,8 +66,8 @@ impl Prompt<'_> {
         // The output may end anywhere.
         let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
         let generated =
-            (block >= first_generated).then_some(Value { penalty: WORTHLESS, lasts: false });
-        penalty.map(|penalty| Value { penalty, lasts }).or(generated)
+            (block >= first_generated).then_some(Value { halvings: WORTHLESS, lasts: false });
+        halvings.map(|halvings| Value { halvings, lasts }).or(generated)
     }
 
     /// Whether a block holds generated tokens and belongs to a tail of the answer that has to be
@@ -91,14 +91,14 @@ impl Prompt<'_> {
         let doublings = sparsest.last().unwrap_or(0);
         let ends_here = |ends: &[usize]| ends.iter().any(|&end| self.tail(end).end == block + 1);
         let is_generated = block >= self.num_tokens / self.block_size;
-        let penalty = if ends_here(self.branch_points) || is_generated && self.ends.keep_answers() {
+        let halvings = if ends_here(self.shared) || is_generated && self.ends.keep_answers() {
             0
         } else if ends_here(self.replays) {
-            self.penalty(doublings).min(self.ends.prompt)
+            self.halvings(doublings).min(self.ends.prompt)
         } else {
-            self.penalty(doublings)
+            self.halvings(doublings)
         };
-        Value { penalty, lasts: self.lasts(doublings) }
+        Value { halvings, lasts: self.lasts(doublings) }
     }
 
     /// Returns the end of the prompt, and the positions near it where follow-ups resume.
@@ -119,18 +119,18 @@ impl Prompt<'_> {
         num_tokens / self.alignment * self.alignment
     }
 
-    /// Returns the penalty of a tail on a multiple of the alignment, doubled a number of times.
-    fn penalty(&self, doublings: u32) -> usize {
-        self.halvings(doublings).clamp(0, WORTHLESS as i32) as usize
+    /// Returns the halvings of a tail on a multiple of the alignment, doubled a number of times.
+    fn halvings(&self, doublings: u32) -> usize {
+        self.signed_halvings(doublings).clamp(0, WORTHLESS as i32) as usize
     }
 
     fn lasts(&self, doublings: u32) -> bool {
-        self.halvings(doublings) <= -1
+        self.signed_halvings(doublings) <= -1
     }
 
     /// Returns the least number of halvings of 1 whose result is not above the value of a tail;
     /// negative if that value is more than 1.
-    fn halvings(&self, doublings: u32) -> i32 {
+    fn signed_halvings(&self, doublings: u32) -> i32 {
         let cost = 4.0 * self.tail_cost * self.num_tokens.max(1) as f64;
         let cost = cost / (self.alignment as f64 * self.alignment as f64);
         let halvings = (-64..64).find(|&halvings| 2_f64.powi(halvings) >= cost);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{FULL, NUM_HASHES, TAILS};
+use super::{FULL_ATTENTION, NUM_HASHES, TAILS};
 use crate::adaptive::value::Value;
 use crate::{Part, part};
 
@@ -49,7 +49,7 @@ pub enum Step {
     Promote {
         tail: (Index, Index),
         full: (Index, Index),
-        /// The penalty of the end, if a sequence ends there.
+        /// The halvings of the end, if a sequence ends there.
         end: Option<usize>,
     },
     AddKey {
@@ -94,8 +94,8 @@ pub enum Release {
 }
 
 fn value() -> impl Strategy<Value = Value> {
-    let penalty = prop_oneof![3 => Just(0), 1 => Just(1), 2 => 2..8_usize];
-    (penalty, prop::bool::weighted(0.3)).prop_map(|(penalty, lasts)| Value { penalty, lasts })
+    let halvings = prop_oneof![3 => Just(0), 1 => Just(1), 2 => 2..8_usize];
+    (halvings, prop::bool::weighted(0.3)).prop_map(|(halvings, lasts)| Value { halvings, lasts })
 }
 
 pub fn step() -> impl Strategy<Value = Step> {
@@ -117,7 +117,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => (prop_oneof![1..80_usize, 80..600_usize], 0..3_usize).prop_map(
             |(num, num_null)| Step::Take { num, num_null }
         ),
-        4 => (at(), part(), hash(), FULL..=TAILS, value(), 0..60_usize).prop_map(
+        4 => (at(), part(), hash(), FULL_ATTENTION..=TAILS, value(), 0..60_usize).prop_map(
             |(holding, part, first_hash, group, value, num_in_prompt)| Step::Cache {
                 holding, part, first_hash, group, value, num_in_prompt
             }
@@ -131,7 +131,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => (place(), place(), prop::option::of(0..8_usize)).prop_map(
             |(tail, full, end)| Step::Promote { tail, full, end }
         ),
-        1 => (at(), at(), hash(), FULL..=TAILS).prop_map(
+        1 => (at(), at(), hash(), FULL_ATTENTION..=TAILS).prop_map(
             |(holding, at, hash, group)| Step::AddKey { holding, at, hash, group }
         ),
         1 => (place(), place()).prop_map(|(from, to)| Step::MoveKeys { from, to }),

@@ -43,7 +43,7 @@ impl Adaptive {
     #[inline(never)]
     pub fn release(&mut self, blocks: &mut Blocks, ids: impl Iterator<Item = BlockId> + Clone) {
         self.raise_priorities(blocks, ids.clone());
-        self.release_by(blocks, |release| ids.for_each(|block| release.release(block)));
+        self.release_by(blocks, |release| ids.for_each(|block| _ = release.release(block)));
     }
 
     /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
@@ -62,15 +62,9 @@ impl Adaptive {
 }
 
 impl Release<'_> {
-    /// Drops a reference to a block.
+    /// Drops a reference to a block. Returns whether the block is cached if it is free now.
     #[inline(always)]
-    pub fn release(&mut self, block: BlockId) {
-        self.release_one(block);
-    }
-
-    /// Does what [`Self::release`] does. Returns whether the block is cached if it is free now.
-    #[inline(always)]
-    fn release_one(&mut self, block: BlockId) -> Option<bool> {
+    pub fn release(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
             return None;
         }
@@ -105,7 +99,7 @@ impl Release<'_> {
     /// Does what [`Self::release_all`] does, for blocks of which hardly any are a run.
     fn release_each(&mut self, mut ids: &[BlockId]) {
         while let Some((&block, before)) = ids.split_last() {
-            let num_left = match self.release_one(block) {
+            let num_left = match self.release(block) {
                 None => before.len(),
                 Some(true) => self.release_to_open(before),
                 Some(false) => self.blocks.release_uncached_to(before, &mut self.uncached),
@@ -119,7 +113,7 @@ impl Release<'_> {
     fn release_run(&mut self, ids: &[BlockId]) {
         let [others @ .., first] = ids else { return };
         if !self.release_run_to_open(IdRun::of(ids).reversed()) {
-            self.release_one(*first);
+            self.release(*first);
             if !self.release_run_to_open(IdRun::of(others).reversed()) {
                 self.release_each(others);
             }

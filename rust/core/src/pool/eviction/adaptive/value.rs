@@ -1,4 +1,4 @@
-//! What a tail is worth per unit of the pool, against a full block.
+//! What a tail is worth per unit of the pool, against a full-attention block.
 
 use super::tuning::{TUNING, Tuning};
 
@@ -13,12 +13,12 @@ pub struct ValueLevel {
 impl ValueLevel {
     /// Number of levels.
     pub(crate) const COUNT: usize = Tuning::VALUE_LEVELS;
-    /// The value of a full block.
+    /// The value of a full-attention block.
     pub const BEST: Self = Self { halvings: 0, lasts: false };
     /// No known value. Such blocks are evicted before all others.
     pub(crate) const WORST: Self = Self { halvings: Self::COUNT as u8 - 1, lasts: false };
 
-    /// A full block's value, halved so often; at least [`Self::WORST`].
+    /// A full-attention block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
         Self { halvings: halvings.min(Self::COUNT - 1) as u8, lasts: false }
     }
@@ -33,7 +33,7 @@ impl ValueLevel {
         Self { lasts: true, ..self }
     }
 
-    /// How often a full block's value is halved.
+    /// How often a full-attention block's value is halved.
     pub fn halvings(self) -> usize {
         usize::from(self.halvings)
     }
