@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kvoxide.bench.comparison import Measurement
 from kvoxide.bench.rows import ROWS
+from kvoxide.bench.traffic import Effort
 from kvoxide.bench.vllm_release import UsableVllm
 
 from benches import baseline, counts, gate, ratios
@@ -33,7 +34,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, kvoxide_us: Sequence[float]) -> l
     asked: list[list[str]] = []
     times: Iterator[float] = iter(kvoxide_us)
 
-    def measure(layouts: Sequence[str]) -> ratios.Measurements:
+    def measure(layouts: Sequence[str], _: Effort) -> ratios.Measurements:
         asked.append(list(layouts))
         us = next(times)
         return {(la, "free"): Measurement(ROWS["free"], la, 100.0, us) for la in layouts}
