@@ -47,17 +47,20 @@ impl Resumes {
         }
     }
 
-    /// Notes the ends of the prompt and of the answer of a request that ends. Returns the value of
+    /// Notes the ends of prompts that were computed since a request last ended, and that of the
+    /// answer of the one that ends. Returns the value of
     /// tails at the end of its sequence.
     pub(super) fn note_end(
         &mut self,
         rules: &mut CacheRules,
-        adaptive: &Adaptive,
+        adaptive: &mut Adaptive,
         blocks: &Blocks,
         held: &RequestBlocks,
     ) -> ValueLevel {
         let Some(full) = adaptive.full_group() else { return ValueLevel::BEST };
-        self.ends.note_end(End::Prompt);
+        for _ in 0..adaptive.take_prompt_ends() {
+            self.ends.note_end(End::Prompt);
+        }
         let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
         let last = owned.find(|&block| blocks.is_cached(block));
         let has_answer = last.is_some_and(|block| adaptive.is_generated(block));

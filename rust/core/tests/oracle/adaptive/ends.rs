@@ -2,7 +2,7 @@
 //!
 //! A tail at an end takes the room of c tokens of full-attention blocks. Keeping it pays as much as
 //! keeping those if it regains as many tokens: those of the first request that resumes there, on
-//! average over all ends of its sort, against c tokens times the share of such blocks with one use
+//! average over all ends of its sort that were computed, against c tokens times the share of such blocks with one use
 //! that are used again while they are cached. Before anything is seen, ends have the value of
 //! full-attention blocks.
 

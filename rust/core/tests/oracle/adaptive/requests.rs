@@ -184,11 +184,13 @@ impl Manager {
         }
     }
 
-    /// Counts the end of a request's prompt, and that of its answer if the last cached full block
+    /// Counts the ends of prompts that were computed, and that of an answer if the last cached block
     /// holds generated tokens. Returns the halvings of tails at the end of the sequence.
     pub fn note_ends(&mut self, request: &Request) -> usize {
         let Some(full) = self.policy.full_group() else { return 0 };
-        self.prompt_ends.note_end();
+        for _ in 0..std::mem::take(&mut self.policy.num_prompt_ends) {
+            self.prompt_ends.note_end();
+        }
         let table = &request.tables[usize::from(full)];
         let last = table.iter().rev().find(|&&block| self.policy.is_cached(block));
         let has_answer = last.is_some_and(|&block| self.policy.is_generated(block));

@@ -91,6 +91,8 @@ pub struct Adaptive {
     /// Sampled blocks among them.
     num_sampled: usize,
     num_answer_block_hits: u64,
+    /// Ends of prompts that were computed since they were asked for.
+    num_prompt_ends: usize,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -136,6 +138,7 @@ impl Adaptive {
             num_ranked: 0,
             num_sampled: 0,
             num_answer_block_hits: 0,
+            num_prompt_ends: 0,
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
@@ -199,6 +202,11 @@ impl Adaptive {
     /// How often blocks with generated tokens were hit, tails left out.
     pub fn num_answer_block_hits(&self) -> u64 {
         self.num_answer_block_hits
+    }
+
+    /// Returns how many ends of prompts were computed since the last call.
+    pub fn take_prompt_ends(&mut self) -> usize {
+        std::mem::take(&mut self.num_prompt_ends)
     }
 
     /// Whether a block has been used by the request alone that computed it.
