@@ -178,9 +178,12 @@ impl MaskQuery<'_> {
         let shift = usize::from(self.use_eagle);
         if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
-            let at_end = value.mask_of_prompt_end(&range, self);
-            return at_end
-                .unwrap_or_else(|| RetentionMask::Valued(value.values_of_window(range, self)));
+            let boundaries = [self.replays, self.shared];
+            return match value.values_of_prompt_end(&range, self.shared) {
+                Some(runs) if runs.is_empty() => RetentionMask::All,
+                Some(runs) => RetentionMask::Valued(runs),
+                None => RetentionMask::Valued(value.values_of_window(range, boundaries)),
+            };
         }
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),

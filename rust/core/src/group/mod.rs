@@ -16,6 +16,8 @@ mod context;
 mod mask;
 mod value;
 
+mod block_values;
+
 mod ends;
 mod resume_histogram;
 

@@ -10,7 +10,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::mask::{MaskQuery, RetentionMask};
+use super::block_values::BlockValues;
 use super::resume_histogram::{Bin, KeptBins};
 use crate::pool::{EndValues, Nearness, TUNING, ValueLevel};
 
@@ -52,24 +52,25 @@ impl TailValue<'_> {
         doublings_to(cost / (spacing * spacing))
     }
 
-    /// Returns the values of those blocks of a window group in `range` that are cached.
+    /// Returns the values of those blocks of a window group in `range` that are cached. Requests that
+    /// repeat or extend the prompt resume at `replays`, others that share a prefix at `shared`.
     pub(crate) fn values_of_window(
         &self,
         range: Range<usize>,
-        query: &MaskQuery<'_>,
+        [replays, shared]: [&[usize]; 2],
     ) -> Vec<(Range<usize>, ValueLevel)> {
-        let mut values = Values::new(range.clone());
-        query.shared.iter().for_each(|&end| values.raise(self.tail(end), ValueLevel::BEST));
+        let mut values = BlockValues::new(range.clone());
+        shared.iter().for_each(|&end| values.raise(self.tail(end), ValueLevel::BEST));
         // The best values first, so that few blocks are left for the others.
         let are_ends_best = self.model.ends.prompt == ValueLevel::BEST;
         if are_ends_best {
-            self.raise_ends(&mut values, query.replays);
+            self.raise_ends(&mut values, replays);
         }
         self.raise_answer(&mut values, &range);
         let halvings_at_alignment = self.halvings_at_alignment();
         self.raise_tails(&mut values, self.ends(&range), halvings_at_alignment);
         if !are_ends_best {
-            self.raise_ends(&mut values, query.replays);
+            self.raise_ends(&mut values, replays);
         }
         self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| values.let_last(tail));
         // Generated tokens may end anywhere.
@@ -105,7 +106,7 @@ impl TailValue<'_> {
     /// other ends have its value.
     fn raise_tails(
         &self,
-        values: &mut Values,
+        values: &mut BlockValues,
         ends: RangeInclusive<usize>,
         halvings_at_alignment: i32,
     ) {
@@ -126,7 +127,7 @@ impl TailValue<'_> {
 
     /// Gives the tails of the prompt's end the value of ends, and those of the boundaries near it at
     /// which requests resume.
-    fn raise_ends(&self, values: &mut Values, replays: &[usize]) {
+    fn raise_ends(&self, values: &mut BlockValues, replays: &[usize]) {
         let value = self.model.ends.prompt;
         values.raise(self.range_at_end(), value);
         replays.iter().for_each(|&end| values.raise(self.tail(end), value));
@@ -145,7 +146,7 @@ impl TailValue<'_> {
 
     /// Gives tails of the answer the best value, if answers are worth it: the last of them is kept.
     /// Where hits may end at every block, the request has its last tail itself.
-    fn raise_answer(&self, values: &mut Values, range: &Range<usize>) {
+    fn raise_answer(&self, values: &mut BlockValues, range: &Range<usize>) {
         if !self.model.ends.keeps_answers() || self.alignment <= self.block_size {
             return;
         }
@@ -169,30 +170,29 @@ impl TailValue<'_> {
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Returns the mask of a range that lies in [`Self::range_at_end`] and in which no tail has a
-    /// higher value than the prompt's end, and `None` for any other range. Far fewer instructions than
-    /// [`Self::values_of_window`], which returns the same values.
-    pub(crate) fn mask_of_prompt_end(
+    /// Returns the values of a range that lies in [`Self::range_at_end`] and in which no tail has a
+    /// higher value than the prompt's end, no runs if all values are the best one, and `None` for any
+    /// other range. Far fewer instructions than [`Self::values_of_window`], which returns the same
+    /// values.
+    pub(crate) fn values_of_prompt_end(
         &self,
         range: &Range<usize>,
-        query: &MaskQuery<'_>,
-    ) -> Option<RetentionMask> {
+        shared: &[usize],
+    ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
         let at_end = self.range_at_end();
         let is_inside = at_end.start <= range.start && range.end <= at_end.end;
         let value = self.model.ends.prompt;
+        let is_highest = || shared.is_empty() && self.best_inside(range).max(value) == value;
         match value == ValueLevel::BEST {
             _ if !is_inside => None,
-            true => Some(self.mask_of_best(range)),
-            false => {
-                let has_better =
-                    !query.shared.is_empty() || self.best_inside(range).max(value) != value;
-                (!has_better).then(|| RetentionMask::Valued(vec![(range.clone(), value)]))
-            }
+            true => Some(self.lasting_in_best(range)),
+            false => is_highest().then(|| vec![(range.clone(), value)]),
         }
     }
 
-    /// Returns the mask of a range all of whose blocks have the best value: some of them for good.
-    fn mask_of_best(&self, range: &Range<usize>) -> RetentionMask {
+    /// Returns the values of a range all of whose blocks have the best one, no runs if it lasts for
+    /// none of them.
+    fn lasting_in_best(&self, range: &Range<usize>) -> Vec<(Range<usize>, ValueLevel)> {
         let (mut runs, mut next) = (Vec::new(), range.start);
         for tail in self.lasting_tails(range, self.halvings_at_alignment()) {
             let lasting = tail.start.max(next)..tail.end.min(range.end);
@@ -205,13 +205,10 @@ impl TailValue<'_> {
             next = lasting.end;
             runs.push((lasting, ValueLevel::BEST.lasting()));
         }
-        if runs.is_empty() {
-            return RetentionMask::All;
-        }
-        if next < range.end {
+        if !runs.is_empty() && next < range.end {
             runs.push((next..range.end, ValueLevel::BEST));
         }
-        RetentionMask::Valued(runs)
+        runs
     }
 
     /// Returns the best value that the spacing of a tail in a range gives it.
@@ -234,11 +231,11 @@ impl TailValue<'_> {
     }
 
     /// Returns the values of the states in `range`, of which only those are there at which a step
-    /// ended.
+    /// ended. `replays` and `shared` are as in [`Self::values_of_window`].
     pub(crate) fn values_of_states(
         &self,
         range: Range<usize>,
-        query: &MaskQuery<'_>,
+        [replays, shared]: [&[usize]; 2],
     ) -> Vec<(Range<usize>, ValueLevel)> {
         let (start, end) = (range.start * self.block_size, range.end * self.block_size);
         let is_passed = |&doublings: &i32| {
@@ -247,14 +244,14 @@ impl TailValue<'_> {
         };
         let doublings = (1..).take_while(is_passed).last().unwrap_or(0);
         let halvings = self.halvings_at_alignment() - 2 * doublings;
-        let mut values = Values::new(range.clone());
+        let mut values = BlockValues::new(range.clone());
         let last_at = |num_tokens| {
             let end = self.tail_end(num_tokens);
             end.saturating_sub(1)..end
         };
         let prompt_end = self.model.ends.prompt;
-        query.shared.iter().for_each(|&end| values.raise(last_at(end), ValueLevel::BEST));
-        query.replays.iter().for_each(|&end| values.raise(last_at(end), prompt_end));
+        shared.iter().for_each(|&end| values.raise(last_at(end), ValueLevel::BEST));
+        replays.iter().for_each(|&end| values.raise(last_at(end), prompt_end));
         if self.model.ends.keeps_answers() {
             let first = self.num_prompt_tokens / self.block_size;
             values.raise(first..range.end, ValueLevel::BEST);
@@ -274,58 +271,6 @@ fn doublings_to(number: f64) -> i32 {
     let bits = number.to_bits();
     (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
 }
-/// The values of the blocks of a range.
-struct Values {
-    start: usize,
-    values: Vec<Option<ValueLevel>>,
-    num_missing: usize,
-}
-
-impl Values {
-    fn new(range: Range<usize>) -> Self {
-        Self { start: range.start, values: vec![None; range.len()], num_missing: range.len() }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.num_missing == 0
-    }
-
-    /// Gives blocks a value if they have none or a lower one.
-    fn raise(&mut self, blocks: Range<usize>, value: ValueLevel) {
-        let mut num_filled = 0;
-        for own in self.part(blocks) {
-            num_filled += usize::from(own.is_none());
-            *own = Some(own.map_or(value, |own| own.max(value)));
-        }
-        self.num_missing -= num_filled;
-    }
-
-    /// Makes the values of the blocks last, where they have any.
-    fn let_last(&mut self, blocks: Range<usize>) {
-        let valued = self.part(blocks).iter_mut().flatten();
-        valued.for_each(|value| *value = value.lasting());
-    }
-
-    fn part(&mut self, blocks: Range<usize>) -> &mut [Option<ValueLevel>] {
-        let len = self.values.len();
-        let [first, end] =
-            [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
-        self.values.get_mut(first..end).unwrap_or_default()
-    }
-
-    fn runs(self) -> Vec<(Range<usize>, ValueLevel)> {
-        let mut runs: Vec<(Range<usize>, ValueLevel)> = Vec::new();
-        for (block, value) in (self.start..).zip(self.values) {
-            let Some(value) = value else { continue };
-            match runs.last_mut() {
-                Some((run, last)) if run.end == block && *last == value => run.end += 1,
-                _ => runs.push((block..block + 1, value)),
-            }
-        }
-        runs
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,25 +292,12 @@ mod tests {
         }
     }
 
-    fn query(shared: &[usize]) -> MaskQuery<'_> {
-        MaskQuery {
-            range: (0, 0),
-            alignment: 16,
-            use_eagle: false,
-            retention_interval: None,
-            replays: &[],
-            shared,
-            num_prompt_tokens: 0,
-            value_model: None,
-        }
-    }
-
     fn values(of: &TailValue<'_>, range: Range<usize>, shared: &[usize]) -> Vec<String> {
         let show = |(run, value): (Range<usize>, ValueLevel)| {
             let lasts = if value.lasts() { " for good" } else { "" };
             format!("{run:?} {}{lasts}", value.halvings())
         };
-        of.values_of_window(range, &query(shared)).into_iter().map(show).collect()
+        of.values_of_window(range, [&[], shared]).into_iter().map(show).collect()
     }
 
     /// Halvings of a tail on a spacing, by the formula.
@@ -415,7 +347,7 @@ mod tests {
         ] {
             let of = TailValue { num_prompt_tokens, alignment, need, shift, ..tail(0) };
             for (len, boundaries) in [(1, vec![]), (200, vec![777, 90]), (64, vec![4001])] {
-                let valued = of.values_of_window(start..start + len, &query(&boundaries));
+                let valued = of.values_of_window(start..start + len, [&[], &boundaries]);
                 for block in start..start + len {
                     let run = valued.iter().find(|(run, _)| run.contains(&block));
                     let expected = best_value(&of, block, &boundaries);
@@ -448,18 +380,16 @@ mod tests {
             let model = ValueModel { ends: EndValues { prompt, ..MODEL.ends }, ..MODEL };
             let of = TailValue { model: &model, num_prompt_tokens, need, shift, ..tail(0) };
             let at_end = of.range_at_end();
-            assert_eq!(of.mask_of_prompt_end(&(at_end.start..at_end.end + 1), &query(&[])), None);
+            assert_eq!(of.values_of_prompt_end(&(at_end.start..at_end.end + 1), &[]), None);
             for (start, len) in
                 at_end.clone().flat_map(|start| [1, 2, 7, 64].map(|len| (start, len)))
             {
                 let range = start..(start + len).min(at_end.end - shift);
-                let runs = match of.mask_of_prompt_end(&range, &query(&[])) {
-                    None => continue,
-                    Some(RetentionMask::Valued(runs)) => runs,
-                    Some(_) => vec![(range.clone(), ValueLevel::BEST)],
-                };
+                let Some(runs) = of.values_of_prompt_end(&range, &[]) else { continue };
+                let whole = vec![(range.clone(), ValueLevel::BEST)];
+                let runs = if runs.is_empty() { whole } else { runs };
                 num_alike[halvings] += 1;
-                let all = of.values_of_window(range.clone(), &query(&[]));
+                let all = of.values_of_window(range.clone(), [&[]; 2]);
                 assert_eq!(each(runs), each(all), "{of:?} {range:?}");
             }
         }
@@ -492,12 +422,12 @@ mod tests {
 
     #[test]
     fn a_state_is_worth_the_sparsest_spacing_in_its_step() {
-        let of = |range| tail(2048).values_of_states(range, &query(&[]));
+        let of = |range| tail(2048).values_of_states(range, [&[]; 2]);
         assert_eq!(of(3..4), [(3..4, ValueLevel::new(6))]);
         assert_eq!(of(4..5), [(4..5, ValueLevel::WORST)]);
         assert_eq!(of(7..8), [(7..8, ValueLevel::new(4))]);
         assert_eq!(of(20..40), [(20..40, ValueLevel::BEST)]);
-        let parted = tail(2048).values_of_states(4..6, &query(&[90]));
+        let parted = tail(2048).values_of_states(4..6, [&[], &[90]]);
         assert_eq!(parted, [(4..5, ValueLevel::BEST), (5..6, ValueLevel::new(7))]);
     }
 }

@@ -1,0 +1,57 @@
+//! The values of consecutive blocks, while tails that they belong to are looked at.
+
+use std::ops::Range;
+
+use crate::pool::ValueLevel;
+
+/// The values of the blocks of a range.
+pub(super) struct BlockValues {
+    start: usize,
+    values: Vec<Option<ValueLevel>>,
+    num_missing: usize,
+}
+
+impl BlockValues {
+    pub(super) fn new(range: Range<usize>) -> Self {
+        Self { start: range.start, values: vec![None; range.len()], num_missing: range.len() }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.num_missing == 0
+    }
+
+    /// Gives blocks a value if they have none or a lower one.
+    pub(super) fn raise(&mut self, blocks: Range<usize>, value: ValueLevel) {
+        let mut num_filled = 0;
+        for own in self.part(blocks) {
+            num_filled += usize::from(own.is_none());
+            *own = Some(own.map_or(value, |own| own.max(value)));
+        }
+        self.num_missing -= num_filled;
+    }
+
+    /// Makes the values of the blocks last, where they have any.
+    pub(super) fn let_last(&mut self, blocks: Range<usize>) {
+        let valued = self.part(blocks).iter_mut().flatten();
+        valued.for_each(|value| *value = value.lasting());
+    }
+
+    fn part(&mut self, blocks: Range<usize>) -> &mut [Option<ValueLevel>] {
+        let len = self.values.len();
+        let [first, end] =
+            [blocks.start, blocks.end].map(|block| block.saturating_sub(self.start).min(len));
+        self.values.get_mut(first..end).unwrap_or_default()
+    }
+
+    pub(super) fn runs(self) -> Vec<(Range<usize>, ValueLevel)> {
+        let mut runs: Vec<(Range<usize>, ValueLevel)> = Vec::new();
+        for (block, value) in (self.start..).zip(self.values) {
+            let Some(value) = value else { continue };
+            match runs.last_mut() {
+                Some((run, last)) if run.end == block && *last == value => run.end += 1,
+                _ => runs.push((block..block + 1, value)),
+            }
+        }
+        runs
+    }
+}
