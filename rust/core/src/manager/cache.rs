@@ -46,15 +46,13 @@ impl Manager {
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;
         let states = self.pool.blocks();
-        let cached = |is_state: bool, blocks: &GroupBlocks| {
-            let mut lengths =
-                blocks.iter_owned_rev().filter_map(|block| states.hash_num_tokens(block));
-            // The last block's hash covers the most tokens, unless blocks are states.
-            if is_state { lengths.max() } else { lengths.next() }.unwrap_or(0)
+        let cached = |blocks: &GroupBlocks| {
+            let lengths = blocks.iter_owned_rev().filter_map(|block| states.hash_num_tokens(block));
+            lengths.max().unwrap_or(0)
         };
         let groups = self.groups.iter().zip(&held.groups);
         let cacheable = groups.filter(|(group, _)| group.is_cacheable);
-        Ok(cacheable.map(|(group, held)| cached(group.is_state, &held.blocks)).min().unwrap_or(0))
+        Ok(cacheable.map(|(_, held)| cached(&held.blocks)).min().unwrap_or(0))
     }
 
     /// Returns the index of the first hash of a request that an allocation or
