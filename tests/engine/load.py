@@ -4,8 +4,9 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -38,8 +39,10 @@ class Chats:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; times in seconds, from when the question was sent."""
+    """One answer, to a turn of a chat; times in seconds, from when the question was sent."""
 
+    chat: int
+    turn: int
     tokens: list[int]
     num_prompt_tokens: int
     num_cached_tokens: int
@@ -57,21 +60,21 @@ async def _chat(url: str, model: str, chats: Chats) -> list[Answer]:
     answers: list[Answer] = []
     aiohttp = import_module("aiohttp")
     limits = {
-        "connector": aiohttp.TCPConnector(limit=0),
+        # The server closes a connection that idles, perhaps as the next request is sent.
+        "connector": aiohttp.TCPConnector(limit=0, force_close=True),
         "timeout": aiohttp.ClientTimeout(total=REQUEST_TIMEOUT),
     }
     async with aiohttp.ClientSession(url, **limits) as session, asyncio.TaskGroup() as tasks:
-        for _ in range(chats.num):
+        for number in range(chats.num):
             own = random.Random(rng.random())
-            talk = _talk(session, model, chats, rng.choice(prompts), own, answers)
-            tasks.create_task(talk)
+            ask = partial(_ask, session, model, number)
+            tasks.create_task(_talk(ask, chats, rng.choice(prompts), own, answers))
             await asyncio.sleep(rng.expovariate(chats.per_second))
     return answers
 
 
 async def _talk(
-    session: Any,
-    model: str,
+    ask: Callable[[int, list[int], int], Awaitable[Answer]],
     chats: Chats,
     said: list[int],
     rng: random.Random,
@@ -81,12 +84,14 @@ async def _talk(
         if turn:
             await asyncio.sleep(rng.expovariate(1 / chats.pause))
         said = said + random_tokens(rng, rng.randint(1, chats.message))
-        answer = await _ask(session, model, said, rng.randint(1, chats.answer))
+        answer = await ask(turn, said, rng.randint(1, chats.answer))
         answers.append(answer)
         said = said + answer.tokens
 
 
-async def _ask(session: Any, model: str, prompt: list[int], max_tokens: int) -> Answer:
+async def _ask(
+    session: Any, model: str, chat: int, turn: int, prompt: list[int], max_tokens: int
+) -> Answer:
     body = {
         "model": model,
         "prompt": prompt,
@@ -109,7 +114,7 @@ async def _ask(session: Any, model: str, prompt: list[int], max_tokens: int) -> 
             usage = part.get("usage") or usage
     assert first is not None
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return Answer(tokens, usage["prompt_tokens"], cached, first - sent)
+    return Answer(chat, turn, tokens, usage["prompt_tokens"], cached, first - sent)
 
 
 async def _parts(response: Any) -> AsyncIterator[dict[str, Any]]:

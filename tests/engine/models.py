@@ -32,6 +32,8 @@ COMMON = {
     "eos_token_id": 2,
 }
 
+SLOW = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+
 
 def write_models(root: Path) -> None:
     """``llama``, its drafts ``draft`` (its first layer) and ``eagle``, and ``gemma``."""
@@ -53,8 +55,12 @@ def write_llama(path: Path) -> Any:
 
 def write_slow_llama(path: Path) -> None:
     """One whose steps take longer than what is around them in a server."""
-    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
-    llama_model(num_hidden_layers=4, **sizes).save_pretrained(path)
+    llama_model(num_hidden_layers=4, **SLOW).save_pretrained(path)
+    write_tokenizer(path)
+
+
+def write_slow_gemma(path: Path) -> None:
+    write_gemma(path, **SLOW)
     write_tokenizer(path)
 
 
@@ -86,9 +92,10 @@ def write_eagle(path: Path, draft: Any) -> None:
     import_module("safetensors.torch").save_file(weights, path / "model.safetensors")
 
 
-def write_gemma(path: Path) -> None:
+def write_gemma(path: Path, **sizes: int) -> None:
     transformers = import_module("transformers")
-    config = transformers.Gemma3TextConfig(num_hidden_layers=6, sliding_window=WINDOW, **COMMON)
+    settings = {"num_hidden_layers": 6, "sliding_window": WINDOW, **(COMMON | sizes)}
+    config = transformers.Gemma3TextConfig(**settings)
     gemma = transformers.Gemma3ForCausalLM(config)
     # Input and output share their embeddings: large ones would make each token predict itself.
     gemma.model.embed_tokens.weight.data *= 0.02

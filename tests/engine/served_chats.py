@@ -1,0 +1,119 @@
+"""``python -m tests.engine.served_chats``: the default policy and ``adaptive`` in vLLM's server.
+
+Chat clients over HTTP send back the answers they got. Both servers stand, and have the same chats
+in turns, each time with an empty cache, though ``adaptive`` keeps what it learnt.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.testing.preloaded import folder_for_servers
+
+from .jobs import QWEN
+from .load import Answer, Chats, chat
+from .models import MAX_POSITIONS, write_slow_gemma, write_slow_llama
+from .recurrent import write_recurrent_models
+from .server import Server, serving
+
+POLICIES: Final = {"default": "standard", "adaptive": "adaptive"}
+CHATS: Final = Chats(
+    seed=1, num=40, per_second=5.0, turns=6, pause=2.0, system=200, message=250, answer=40
+)
+assert CHATS.longest < MAX_POSITIONS
+COMMON: Final = {"data_parallel_size": 1, "max_model_len": MAX_POSITIONS, "max_num_seqs": 8}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A shape of models: how it is written into a folder of models, and how it is served."""
+
+    name: str
+    write: Callable[[Path], None]
+    blocks: int
+    options: dict[str, Any]
+
+
+MODELS: Final = {
+    "llama": Model("slow-llama", lambda root: write_slow_llama(root / "slow-llama"), 210, {}),
+    "gemma": Model("slow-gemma", lambda root: write_slow_gemma(root / "slow-gemma"), 1270, {}),
+    "qwen3-next": Model("qwen3-next", write_recurrent_models, 60, QWEN),
+}
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    print("| model | blocks | run | policy | cached % | first token p50 ms | p99 ms | requests |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, folder_for_servers():
+        for name in arguments.models.split(","):
+            _compare(name, arguments.blocks, arguments.runs, Path(folder))
+    return 0
+
+
+def _compare(name: str, blocks: int | None, num_runs: int, folder: Path) -> None:
+    model = MODELS[name]
+    model.write(folder)
+    options = COMMON | model.options | {"num_gpu_blocks_override": blocks or model.blocks}
+    with ExitStack() as stack:
+        servers = {
+            policy: stack.enter_context(_serving(model, policy, options, folder))
+            for policy in POLICIES
+        }
+        for server in servers.values():
+            server.wait_until_it_serves()
+            chat(server.url, model.name, replace(CHATS, num=4))
+        for run in range(1, num_runs + 1):
+            answers = {}
+            for policy, server in servers.items():
+                server.reset_prefix_cache()
+                answers[policy] = _sorted(chat(server.url, model.name, replace(CHATS, seed=run)))
+                figures = _figures(answers[policy])
+                blocks = options["num_gpu_blocks_override"]
+                print(f"| {name} | {blocks} | {run} | {policy} | {figures} |", flush=True)
+            _tell_difference(*answers.values())
+
+
+def _serving(
+    model: Model, policy: str, options: dict[str, Any], folder: Path
+) -> AbstractContextManager[Server]:
+    variables = {"KVOXIDE_POLICY": POLICIES[policy]}
+    log = folder / f"{model.name}-{policy}.log"
+    return serving(model.name, "require", folder, log, options, variables, is_new=False)
+
+
+def _sorted(answers: Sequence[Answer]) -> list[Answer]:
+    return sorted(answers, key=lambda answer: (answer.chat, answer.turn))
+
+
+def _figures(answers: Sequence[Answer]) -> str:
+    cached = sum(answer.num_cached_tokens for answer in answers)
+    prompts = sum(answer.num_prompt_tokens for answer in answers)
+    p50, p99 = np.percentile([answer.first_token for answer in answers], [50, 99]) * 1000
+    return f"{100 * cached / prompts:.1f} | {p50:.0f} | {p99:.0f} | {len(answers)}"
+
+
+def _tell_difference(first: Sequence[Answer], other: Sequence[Answer]) -> None:
+    num = sum(one.tokens != two.tokens for one, two in zip(first, other, strict=True))
+    if num:
+        told = f"{num} of {len(first)} answers have other tokens under the other policy"
+        print(told, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tests.engine.served_chats", description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS), metavar="NAME,...")
+    parser.add_argument("--blocks", type=int, help="of the pool, instead of a third of the chats")
+    parser.add_argument("--runs", type=int, default=3, help="of each policy")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

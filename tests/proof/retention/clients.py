@@ -1,0 +1,101 @@
+"""Clients whose habits cost a cache something, beside the chats of others; each with a polite one
+at the same times that has as many new tokens to be computed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .traffic import Recorded, Text, Traffic
+
+CLIENT: Final = "client"
+_OTHERS: Final = 60
+_SECONDS: Final = 200.0
+
+Habit = Callable[[Traffic, bool], None]
+
+
+def aborting(traffic: Traffic, is_bad: bool) -> None:
+    """Aborts every request, half of them before the prompt is computed, the rest in the answer.
+
+    An aborted request frees its blocks as one that ends does, so it is a request that ends there.
+    """
+
+    def ask(seconds: float, asked: Text, text: Text) -> Text:
+        answer = traffic.fresh(traffic.lognormal(200, 0.5))
+        is_early = traffic.happens(0.5)
+        if not is_bad:
+            return traffic.ask(seconds, text, answer, CLIENT)
+        prompt = asked if is_early else text
+        traffic.ask(seconds, prompt, answer.first(1 if is_early else 8), CLIENT)
+        return text
+
+    _client(traffic, ask)
+
+
+def sending_twice(traffic: Traffic, is_bad: bool) -> None:
+    """Sends every prompt again before there is an answer; the polite one has twice the chats."""
+
+    def ask(seconds: float, _: Text, text: Text) -> Text:
+        answer = traffic.fresh(traffic.lognormal(200, 0.5))
+        if is_bad:
+            traffic.ask(seconds + 0.05, text, traffic.fresh(answer.end), CLIENT)
+        return traffic.ask(seconds, text, answer, CLIENT)
+
+    _client(traffic, ask)
+    if not is_bad:
+        _client(traffic, ask)
+
+
+def growing(traffic: Traffic, is_bad: bool) -> None:
+    """Sends its prompt again for every token of it; the polite one once in 64 tokens."""
+    for _ in range(3):
+        start = traffic.uniform(0, 20)
+        common, rest = traffic.fresh(3000), traffic.fresh(640)
+        for num in range(1, 641):
+            seconds = start + num * _SECONDS / 700
+            answer = traffic.fresh(4)
+            if is_bad or num % 64 == 0:
+                traffic.ask(seconds, traffic.text(common, rest.first(num)), answer, CLIENT)
+
+
+HABITS: Final[tuple[Habit, ...]] = (aborting, sending_twice, growing)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The others' chats with a client that has the habit or, instead, a polite one."""
+
+    habit: Habit
+    seed: int
+    is_bad: bool
+
+    def recorded(self) -> Recorded:
+        traffic = Traffic("others", self.seed, answers_return=True)
+        _others(traffic)
+        # What the others ask is drawn before, so it is the same with either.
+        self.habit(traffic, self.is_bad)
+        return Recorded(tuple(traffic.lines()))
+
+
+def _others(traffic: Traffic) -> None:
+    systems = [traffic.fresh(traffic.lognormal(600, 0.5)) for _ in range(4)]
+    for number in range(_OTHERS):
+        start = number * 2.0
+        text = traffic.text(systems[traffic.whole(0, 3)], traffic.fresh(traffic.lognormal(900, 1)))
+        for _ in range(traffic.turns(4.0, 12)):
+            text = traffic.extend(text, traffic.fresh(traffic.lognormal(250, 0.8)))
+            text = traffic.ask(start, text, traffic.fresh(traffic.lognormal(200, 0.6)), number)
+            start += 5 + traffic.lognormal(20, 0.8)
+
+
+def _client(traffic: Traffic, ask: Callable[[float, Text, Text], Text]) -> None:
+    """A third as many chats as the others have. ``ask`` is told the time, what a prompt says that
+    is cut off in its middle, and the prompt; it returns what the next prompt continues."""
+    for number in range(_OTHERS // 3):
+        seconds = number * 6.0 + 1
+        text = traffic.text(traffic.fresh(traffic.lognormal(1200, 0.8)))
+        for _ in range(5):
+            message = traffic.fresh(traffic.lognormal(300, 0.8))
+            half = traffic.extend(text, message.first(max(1, message.end // 2)))
+            text = ask(seconds, half, traffic.extend(text, message))
+            seconds += 5 + traffic.lognormal(20, 0.8)

@@ -1,0 +1,57 @@
+"""What a client with a bad habit costs the others under ``adaptive``."""
+
+import json
+from statistics import fmean
+
+import pytest
+from kvoxide._core import Serving, Simulation, StepTime
+from kvoxide.replay.groups import preset_groups
+from kvoxide.replay.policies import parse_policy
+
+from .cells import PRESETS
+from .clients import CLIENT, HABITS, Beside, Habit, growing
+from .judge import ADAPTIVE, CONCURRENCY, MAX_BATCHED_TOKENS, STEP_TIME
+from .traffic import Recorded
+
+BLOCKS = {
+    "llama": 6_000,
+    "gpt-oss": 12_000,
+    "gemma-3": 36_000,
+    "qwen3-next": 500,
+    "deepseek-v4": 8_500,
+}
+# Single pools differ by a point or two with anything: the cost is a mean over three sizes.
+SIZES = (0.7, 1.0, 1.4)
+# Points of hit share that the others may lose at most.
+MOST = 1.0
+# docs/lab/retention.md, Bad clients: what is known to cost more.
+KNOWN = {(growing, "gemma-3"): 4.0}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_bad_client_costs_the_others_no_more_than_a_polite_one(habit: Habit, seed: int) -> None:
+    bad, polite = (Beside(habit, seed, is_bad).recorded() for is_bad in (True, False))
+    for preset in PRESETS:
+        costs = [
+            others_share(polite, preset, size) - others_share(bad, preset, size) for size in SIZES
+        ]
+        assert fmean(costs) <= KNOWN.get((habit, preset), MOST), (preset, costs)
+
+
+def others_share(recorded: Recorded, preset: str, size: float) -> float:
+    """Hit share, in %, of all requests but the client's."""
+    result = Simulation(
+        recorded.trace(),
+        preset_groups(preset).specs,
+        int(BLOCKS[preset] * size),
+        policy=parse_policy(ADAPTIVE).policy,
+        concurrency=CONCURRENCY,
+        max_batched_tokens=MAX_BATCHED_TOKENS,
+        serving=Serving(step_time=StepTime(**STEP_TIME), speed=1.0),
+    ).run()
+    assert result.evictions > 0 or size > 1
+    assert result.rejected_requests == 0
+    is_others = [json.loads(line)["session_id"] != CLIENT for line in recorded.lines]
+    prompts, _, hits, _ = result.per_request[is_others].T
+    return 100 * int(hits.sum()) / int(prompts.sum())
