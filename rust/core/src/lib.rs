@@ -26,6 +26,8 @@ mod lookup;
 
 pub mod group;
 
+pub mod host;
+
 pub mod pool;
 
 pub mod request;

@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod adaptive_world;
+mod host;
 mod pool;
 mod request_world;
 mod value_world;

@@ -1,0 +1,215 @@
+//! The chunks of the tier and the index of their keys.
+
+use hashbrown::HashTable;
+
+use super::hash_of;
+use crate::block::{BlockHash, CacheKey, GroupId};
+use crate::error::{Error, Result};
+
+/// The index of a chunk in host memory.
+pub type ChunkId = u32;
+
+/// The most chunks of a tier.
+pub const MAX_CHUNKS: usize = 1 << 31;
+
+/// References of a chunk that is being stored.
+const PENDING: i32 = -1;
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    hash: BlockHash,
+    references: i32,
+    group: GroupId,
+    /// Whether the offer in progress has the key, so that the chunk is not evicted for it.
+    is_offered: bool,
+}
+
+/// Chunks by id. Ids that were never used are given before freed ones; of these the last freed one
+/// is the first.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    capacity: usize,
+    records: Vec<Record>,
+    freed: Vec<ChunkId>,
+    index: HashTable<ChunkId>,
+    num_evictable: usize,
+    num_pending: usize,
+}
+
+impl Chunks {
+    pub(super) fn new(capacity: usize) -> Result<Self> {
+        let too_many = |what: &str| {
+            Error::Config(format!("{capacity} chunks are too many: {what}; ask for fewer"))
+        };
+        if capacity > MAX_CHUNKS {
+            return Err(too_many(&format!("at most {MAX_CHUNKS} are allowed")));
+        }
+        let no_memory = || too_many("there is not enough memory for their records");
+        let mut records = Vec::new();
+        records.try_reserve_exact(capacity).map_err(|_| no_memory())?;
+        let mut index = HashTable::new();
+        index.try_reserve(capacity, |_| 0).map_err(|_| no_memory())?;
+        Ok(Self { capacity, records, freed: Vec::new(), index, num_evictable: 0, num_pending: 0 })
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn num_free(&self) -> usize {
+        self.freed.len() + self.capacity - self.records.len()
+    }
+
+    pub(super) fn num_evictable(&self) -> usize {
+        self.num_evictable
+    }
+
+    pub(super) fn num_pending(&self) -> usize {
+        self.num_pending
+    }
+
+    pub(super) fn find(&self, key: &CacheKey) -> Option<ChunkId> {
+        self.index.find(hash_of(key), |&chunk| self.key(chunk) == *key).copied()
+    }
+
+    #[inline]
+    pub(super) fn key(&self, chunk: ChunkId) -> CacheKey {
+        let record = &self.records[chunk as usize];
+        CacheKey { hash: record.hash, group: record.group }
+    }
+
+    /// Returns the number of loads that use the chunk; `None` while it is pending.
+    pub(super) fn references(&self, chunk: ChunkId) -> Option<u32> {
+        u32::try_from(self.records[chunk as usize].references).ok()
+    }
+
+    pub(super) fn is_ready(&self, chunk: ChunkId) -> bool {
+        self.records[chunk as usize].references != PENDING
+    }
+
+    pub(super) fn is_evictable(&self, chunk: ChunkId) -> bool {
+        self.records[chunk as usize].references == 0
+    }
+
+    pub(super) fn is_offered(&self, chunk: ChunkId) -> bool {
+        self.records[chunk as usize].is_offered
+    }
+
+    pub(super) fn set_offered(&mut self, chunk: ChunkId, is_offered: bool) {
+        self.records[chunk as usize].is_offered = is_offered;
+    }
+
+    /// Returns the keys of all chunks with the chunks, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CacheKey, ChunkId)> + '_ {
+        self.index.iter().map(|&chunk| (self.key(chunk), chunk))
+    }
+
+    /// Gives a key that has none a pending chunk. There must be a free one.
+    pub(super) fn insert(&mut self, key: CacheKey) -> ChunkId {
+        let record =
+            Record { hash: key.hash, references: PENDING, group: key.group, is_offered: false };
+        let chunk = if self.records.len() < self.capacity {
+            self.records.push(record);
+            (self.records.len() - 1) as ChunkId
+        } else {
+            let chunk = self.freed.pop().unwrap_or_default();
+            self.records[chunk as usize] = record;
+            chunk
+        };
+        let records = &self.records;
+        self.index.insert_unique(hash_of(&key), chunk, |&at| {
+            let record = &records[at as usize];
+            hash_of(&CacheKey { hash: record.hash, group: record.group })
+        });
+        self.num_pending += 1;
+        chunk
+    }
+
+    /// Frees an evictable or pending chunk.
+    pub(super) fn remove(&mut self, chunk: ChunkId) {
+        if let Ok(entry) = self.index.find_entry(hash_of(&self.key(chunk)), |&at| at == chunk) {
+            entry.remove();
+        }
+        match self.is_ready(chunk) {
+            true => self.num_evictable -= 1,
+            false => self.num_pending -= 1,
+        }
+        self.records[chunk as usize].references = PENDING;
+        self.freed.push(chunk);
+    }
+
+    /// Makes a pending chunk ready and evictable.
+    pub(super) fn make_ready(&mut self, chunk: ChunkId) {
+        self.records[chunk as usize].references = 0;
+        self.num_pending -= 1;
+        self.num_evictable += 1;
+    }
+
+    /// Adds a reference to a ready chunk.
+    pub(super) fn acquire(&mut self, chunk: ChunkId) {
+        let references = &mut self.records[chunk as usize].references;
+        self.num_evictable -= usize::from(*references == 0);
+        *references += 1;
+    }
+
+    /// Removes a reference. Returns whether the chunk became evictable; `None` if it has no
+    /// reference.
+    pub(super) fn release(&mut self, chunk: ChunkId) -> Option<bool> {
+        let references = &mut self.records[chunk as usize].references;
+        if *references <= 0 {
+            return None;
+        }
+        *references -= 1;
+        let is_evictable = *references == 0;
+        self.num_evictable += usize::from(is_evictable);
+        Some(is_evictable)
+    }
+
+    /// Frees all chunks, whatever their references.
+    pub(super) fn clear(&mut self) {
+        self.records.clear();
+        self.freed.clear();
+        self.index.clear();
+        (self.num_evictable, self.num_pending) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u64) -> CacheKey {
+        CacheKey { hash: BlockHash([n, 0, 0, 0]), group: 1 }
+    }
+
+    #[test]
+    fn unused_ids_come_first_then_the_last_freed_one() {
+        let mut chunks = Chunks::new(3).expect("a size that fits");
+        assert_eq!([1, 2].map(|n| chunks.insert(key(n))), [0, 1]);
+        chunks.remove(0);
+        chunks.remove(1);
+        assert_eq!([3, 4, 5].map(|n| chunks.insert(key(n))), [2, 1, 0]);
+        assert_eq!(
+            (chunks.num_free(), chunks.find(&key(1)), chunks.find(&key(4))),
+            (0, None, Some(1))
+        );
+    }
+
+    #[test]
+    fn references_and_counts_go_together() {
+        let mut chunks = Chunks::new(1).expect("a size that fits");
+        let chunk = chunks.insert(key(1));
+        assert_eq!((chunks.references(chunk), chunks.release(chunk)), (None, None));
+        chunks.make_ready(chunk);
+        chunks.acquire(chunk);
+        chunks.acquire(chunk);
+        assert_eq!((chunks.num_evictable(), chunks.references(chunk)), (0, Some(2)));
+        assert_eq!([0; 3].map(|_| chunks.release(chunk)), [Some(false), Some(true), None]);
+        assert_eq!((chunks.num_evictable(), chunks.num_pending()), (1, 0));
+    }
+
+    #[test]
+    fn too_many_chunks_are_refused() {
+        assert!(Chunks::new(MAX_CHUNKS + 1).is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! The host tier: chunks of KV in CPU memory behind the pool.
+//!
+//! A *chunk* holds the blocks of one [`CacheKey`]. A store makes it *pending*, its completion makes
+//! it *ready*; a ready chunk without references is *evictable*. The tier decides what vLLM's
+//! `CPUOffloadingManager` decides with its policies `lru` and `arc`: which keys are stored and
+//! where, which chunks they push out, and in which order chunks are evicted.
+
+mod store;
+mod tier;
+
+mod policy;
+
+mod event;
+mod request;
+mod store_tracker;
+
+mod chunks;
+mod ordered_keys;
+
+mod links;
+
+use foldhash::fast::FixedState;
+use std::hash::BuildHasher;
+
+pub use chunks::{ChunkId, MAX_CHUNKS};
+pub use event::{HostEvent, HostEventKind};
+pub use policy::HostPolicy;
+pub use request::HostRequest;
+pub use store::StorePlan;
+pub use tier::{ChunkState, HostRelease, HostTier, HostTierConfig};
+
+use crate::block::CacheKey;
+
+/// The position of a key: the number of tokens at its end, if it is known.
+pub type Position = Option<u32>;
+
+fn hash_of(key: &CacheKey) -> u64 {
+    FixedState::with_seed(0).hash_one(key)
+}

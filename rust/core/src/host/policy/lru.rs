@@ -1,0 +1,364 @@
+//! The least recently used chunk goes first: by rank, the later position first, then by the bytes
+//! of the key.
+//!
+//! A use at the end of a request gives each chunk a rank of its own; what a running request sees
+//! shares one. Ranks only grow, so chunks are listed in segments of rising ranks and read from the
+//! front. A chunk's entry is current if it has the chunk's number; others are passed over. A pinned
+//! chunk that is read loses its entry, and gets one out of line when its last load ends.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::{ChunkId, Chunks, HostRelease, HostRequest, Position};
+use crate::block::CacheKey;
+
+/// Entries of a segment of own ranks, after which the next one begins.
+const MAX_SEGMENT_LEN: usize = 4096;
+
+/// Chunks with this number have no entry.
+const UNLISTED: u32 = 0;
+
+/// When a chunk was used. Without a position, the position is 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recency {
+    rank: u64,
+    position: u32,
+    /// The number of the chunk's entry.
+    entry: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    chunk: ChunkId,
+    number: u32,
+}
+
+/// What chunks are ordered by.
+type Place = (u64, Reverse<u32>, [u8; 32], u16);
+
+#[derive(Debug)]
+struct Segment {
+    first_rank: u64,
+    last_rank: u64,
+    /// Whether all entries have this rank, and are put in order only when they are read.
+    is_of_request: bool,
+    entries: Vec<Entry>,
+}
+
+impl Segment {
+    fn new(rank: u64, is_of_request: bool, entry: Entry) -> Self {
+        Self { first_rank: rank, last_rank: rank, is_of_request, entries: vec![entry] }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Lru {
+    release: HostRelease,
+    recencies: Vec<Recency>,
+    next_rank: u64,
+    next_number: u32,
+    /// Segments that were not read yet, in the order of their ranks.
+    segments: VecDeque<Segment>,
+    num_in_segments: usize,
+    /// The segment that is read, its entries from the last to the first.
+    reading: Vec<Entry>,
+    /// The rank up to which segments were read or are.
+    read_up_to: u64,
+    /// Entries for chunks whose segment was read.
+    out_of_line: BinaryHeap<Reverse<(Place, Entry)>>,
+    num_listed: usize,
+}
+
+impl Lru {
+    pub(super) fn new(release: HostRelease) -> Self {
+        Self {
+            release,
+            recencies: Vec::new(),
+            next_rank: 0,
+            next_number: UNLISTED,
+            segments: VecDeque::new(),
+            num_in_segments: 0,
+            reading: Vec::new(),
+            read_up_to: 0,
+            out_of_line: BinaryHeap::new(),
+            num_listed: 0,
+        }
+    }
+
+    pub(super) fn on_request_access(
+        &mut self,
+        chunks: &Chunks,
+        request: &mut HostRequest,
+        keys: &[(CacheKey, Position)],
+    ) {
+        if self.release == HostRelease::V0_32 {
+            return;
+        }
+        let rank = self.request_rank(request);
+        for (key, position) in keys {
+            let (Some(position), Some(chunk)) = (*position, chunks.find(key)) else { continue };
+            let now = self.recencies[chunk as usize];
+            if (now.rank, Reverse(now.position)) < (rank, Reverse(position)) {
+                self.set(chunks, chunk, rank, position);
+            }
+        }
+    }
+
+    pub(super) fn on_insert(
+        &mut self,
+        chunks: &Chunks,
+        request: &mut HostRequest,
+        chunk: ChunkId,
+        position: Position,
+    ) {
+        if chunk as usize >= self.recencies.len() {
+            self.recencies.resize(chunk as usize + 1, Recency::default());
+        }
+        match position.filter(|_| self.release != HostRelease::V0_32) {
+            Some(position) => {
+                let rank = self.request_rank(request);
+                self.set(chunks, chunk, rank, position);
+            }
+            None => self.set_own_rank(chunk),
+        }
+    }
+
+    pub(super) fn on_remove(&mut self, chunk: ChunkId) {
+        self.unlist(chunk);
+    }
+
+    pub(super) fn on_evictable(&mut self, chunks: &Chunks, chunk: ChunkId) {
+        if self.recencies[chunk as usize].entry == UNLISTED {
+            self.list_out_of_line(chunks, chunk);
+        }
+    }
+
+    /// Gives the chunks of keys that are there ranks of their own.
+    pub(super) fn touch<'a>(&mut self, chunks: &Chunks, keys: impl Iterator<Item = &'a CacheKey>) {
+        keys.filter_map(|key| chunks.find(key)).for_each(|chunk| self.set_own_rank(chunk));
+    }
+
+    pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+        let mut evicted = Vec::with_capacity(n);
+        let mut offered = Vec::new();
+        while evicted.len() < n {
+            let Some(chunk) = self.pop(chunks) else { break };
+            self.unlist(chunk);
+            if !chunks.is_evictable(chunk) {
+                continue;
+            }
+            if chunks.is_offered(chunk) {
+                offered.push(chunk);
+                continue;
+            }
+            evicted.push(chunks.key(chunk));
+            chunks.remove(chunk);
+        }
+        offered.into_iter().for_each(|chunk| self.list_out_of_line(chunks, chunk));
+        evicted
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.release);
+    }
+
+    /// Returns the evictable keys, the first to go first.
+    pub(super) fn order(&self, chunks: &Chunks) -> Vec<CacheKey> {
+        let is_evictable = |&(_, chunk): &(CacheKey, ChunkId)| chunks.is_evictable(chunk);
+        let mut keys: Vec<_> = chunks.iter().filter(is_evictable).collect();
+        keys.sort_by_cached_key(|&(_, chunk)| self.place(chunks, chunk));
+        keys.into_iter().map(|(key, _)| key).collect()
+    }
+
+    fn new_rank(&mut self) -> u64 {
+        self.next_rank += 1;
+        self.next_rank
+    }
+
+    fn request_rank(&mut self, request: &mut HostRequest) -> u64 {
+        *request.rank.get_or_insert_with(|| self.new_rank())
+    }
+
+    fn set_own_rank(&mut self, chunk: ChunkId) {
+        let rank = self.new_rank();
+        self.recencies[chunk as usize].rank = rank;
+        self.recencies[chunk as usize].position = 0;
+        let entry = self.list(chunk);
+        self.num_in_segments += 1;
+        if let Some(segment) = self.segments.back_mut()
+            && !segment.is_of_request
+            && segment.last_rank + 1 == rank
+            && segment.entries.len() < MAX_SEGMENT_LEN
+        {
+            segment.entries.push(entry);
+            segment.last_rank = rank;
+            return;
+        }
+        self.segments.push_back(Segment::new(rank, false, entry));
+    }
+
+    /// Gives a chunk a rank that it shares.
+    fn set(&mut self, chunks: &Chunks, chunk: ChunkId, rank: u64, position: u32) {
+        self.recencies[chunk as usize].rank = rank;
+        self.recencies[chunk as usize].position = position;
+        if rank <= self.read_up_to {
+            return self.list_out_of_line(chunks, chunk);
+        }
+        let entry = self.list(chunk);
+        self.num_in_segments += 1;
+        let at = self.segments.partition_point(|segment| segment.first_rank < rank);
+        match self.segments.get_mut(at) {
+            Some(segment) if segment.first_rank == rank => segment.entries.push(entry),
+            _ => self.segments.insert(at, Segment::new(rank, true, entry)),
+        }
+    }
+
+    fn list_out_of_line(&mut self, chunks: &Chunks, chunk: ChunkId) {
+        let entry = self.list(chunk);
+        self.out_of_line.push(Reverse((self.place(chunks, chunk), entry)));
+    }
+
+    /// Gives a chunk a new entry, which the caller puts where it belongs.
+    fn list(&mut self, chunk: ChunkId) -> Entry {
+        let num_entries = self.num_in_segments + self.reading.len() + self.out_of_line.len();
+        if num_entries >= 64 + self.num_listed + self.num_listed / 2 || self.next_number == u32::MAX
+        {
+            self.drop_stale();
+        }
+        self.next_number += 1;
+        let recency = &mut self.recencies[chunk as usize];
+        self.num_listed += usize::from(recency.entry == UNLISTED);
+        recency.entry = self.next_number;
+        Entry { chunk, number: self.next_number }
+    }
+
+    fn unlist(&mut self, chunk: ChunkId) {
+        let entry = &mut self.recencies[chunk as usize].entry;
+        self.num_listed -= usize::from(*entry != UNLISTED);
+        *entry = UNLISTED;
+    }
+
+    /// Drops all entries that are not current, and starts the numbers anew when they are used up.
+    fn drop_stale(&mut self) {
+        let recencies = &self.recencies;
+        let is_current = |entry: &Entry| recencies[entry.chunk as usize].entry == entry.number;
+        for segment in &mut self.segments {
+            segment.entries.retain(is_current);
+            segment.entries.shrink_to_fit();
+        }
+        self.segments.retain(|segment| !segment.entries.is_empty());
+        self.num_in_segments = self.segments.iter().map(|segment| segment.entries.len()).sum();
+        self.reading.retain(is_current);
+        self.out_of_line.retain(|Reverse((_, entry))| is_current(entry));
+        if self.next_number == u32::MAX {
+            self.number_anew();
+        }
+    }
+
+    /// Numbers all entries from 1 on. Every one is current.
+    fn number_anew(&mut self) {
+        self.next_number = UNLISTED;
+        let (recencies, next) = (&mut self.recencies, &mut self.next_number);
+        let mut number = |entry: &mut Entry| {
+            *next += 1;
+            entry.number = *next;
+            recencies[entry.chunk as usize].entry = *next;
+        };
+        self.segments.iter_mut().flat_map(|segment| &mut segment.entries).for_each(&mut number);
+        self.reading.iter_mut().for_each(&mut number);
+        let mut others: Vec<_> = std::mem::take(&mut self.out_of_line).into_vec();
+        others.iter_mut().for_each(|Reverse((_, entry))| number(entry));
+        self.out_of_line = others.into();
+    }
+
+    /// Takes the entry of the chunk that is the first in order.
+    fn pop(&mut self, chunks: &Chunks) -> Option<ChunkId> {
+        while self.out_of_line.peek().is_some_and(|Reverse((_, entry))| !self.is_current(entry)) {
+            self.out_of_line.pop();
+        }
+        while self.reading.last().is_some_and(|entry| !self.is_current(entry)) {
+            self.reading.pop();
+        }
+        // An entry out of line belongs to ranks that were read, so it is before all further segments.
+        if self.reading.is_empty() && self.out_of_line.is_empty() && !self.read_segment(chunks) {
+            return None;
+        }
+        let other = self.out_of_line.peek().map(|Reverse((place, _))| place);
+        let is_out_of_line = match (self.reading.last(), other) {
+            (Some(entry), Some(other)) => *other < self.place(chunks, entry.chunk),
+            (entry, _) => entry.is_none(),
+        };
+        match is_out_of_line {
+            true => self.out_of_line.pop().map(|Reverse((_, entry))| entry.chunk),
+            false => self.reading.pop().map(|entry| entry.chunk),
+        }
+    }
+
+    /// Takes the next segment with a current entry. Returns whether there is one.
+    fn read_segment(&mut self, chunks: &Chunks) -> bool {
+        while let Some(Segment { mut entries, is_of_request, .. }) = self.segments.pop_front() {
+            self.num_in_segments -= entries.len();
+            entries.retain(|entry| self.is_current(entry));
+            let Some(last) = entries.last() else { continue };
+            self.read_up_to = self.recencies[last.chunk as usize].rank;
+            if is_of_request {
+                entries.sort_by_cached_key(|entry| self.place(chunks, entry.chunk));
+            }
+            entries.reverse();
+            self.reading = entries;
+            return true;
+        }
+        false
+    }
+
+    fn is_current(&self, entry: &Entry) -> bool {
+        self.recencies[entry.chunk as usize].entry == entry.number
+    }
+
+    fn place(&self, chunks: &Chunks, chunk: ChunkId) -> Place {
+        let Recency { rank, position, .. } = self.recencies[chunk as usize];
+        let key = chunks.key(chunk);
+        (rank, Reverse(position), key.hash.to_bytes(), key.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockHash;
+
+    fn key(n: u64) -> CacheKey {
+        CacheKey { hash: BlockHash([n, 0, 0, 0]), group: 0 }
+    }
+
+    fn filled(num_chunks: u64) -> (Chunks, Lru) {
+        let mut chunks = Chunks::new(num_chunks as usize).expect("a size that fits");
+        let mut lru = Lru::new(HostRelease::V0_33);
+        for n in 0..num_chunks {
+            let chunk = chunks.insert(key(n));
+            lru.on_insert(&chunks, &mut HostRequest::default(), chunk, None);
+            chunks.make_ready(chunk);
+            lru.on_evictable(&chunks, chunk);
+        }
+        (chunks, lru)
+    }
+
+    #[test]
+    fn order_survives_that_the_numbers_of_entries_are_used_up() {
+        let (mut chunks, mut lru) = filled(6);
+        assert_eq!(lru.evict(&mut chunks, 1), [key(0)]);
+        lru.next_number = u32::MAX - 2;
+        lru.touch(&chunks, [1, 2, 3, 4].map(key).iter());
+        assert!(lru.next_number < 100);
+        assert_eq!(lru.evict(&mut chunks, 5), [5, 1, 2, 3, 4].map(key));
+    }
+
+    #[test]
+    fn stale_entries_stay_few() {
+        let (chunks, mut lru) = filled(100);
+        for n in 0..10_000 {
+            lru.touch(&chunks, [key(n % 100)].iter());
+        }
+        assert!(lru.num_in_segments <= 64 + 150);
+    }
+}

@@ -1,0 +1,139 @@
+//! The order in which chunks are evicted.
+
+mod arc;
+mod lru;
+
+use super::chunks::{ChunkId, Chunks};
+use super::request::{HostRequest, Seen};
+use super::{HostRelease, Position};
+use crate::block::CacheKey;
+use arc::Arc;
+use lru::Lru;
+
+/// The policies of the tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The least recently used chunk goes first.
+    Lru,
+    /// Adaptive replacement: chunks used once and chunks used again share the tier as ghosts of
+    /// evicted ones advise.
+    Arc,
+}
+
+impl HostPolicy {
+    /// All policies with vLLM's names.
+    pub const ALL: [(&'static str, Self); 2] = [("lru", Self::Lru), ("arc", Self::Arc)];
+
+    /// Returns the policy of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)
+    }
+}
+
+/// The state of a policy. Chunks change before the policy is told.
+#[derive(Debug)]
+pub(super) enum PolicyState {
+    Lru(Lru),
+    Arc(Arc),
+}
+
+impl PolicyState {
+    pub(super) fn new(policy: HostPolicy, release: HostRelease, capacity: usize) -> Self {
+        match policy {
+            HostPolicy::Lru => Self::Lru(Lru::new(release)),
+            HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
+        }
+    }
+
+    /// A request is about to store keys for the first time.
+    pub(super) fn on_store_miss(&mut self, keys: &[CacheKey]) {
+        if let Self::Arc(arc) = self {
+            keys.iter().rev().for_each(|key| arc.adapt(key));
+        }
+    }
+
+    /// A request saw keys for the first time.
+    pub(super) fn on_request_access(
+        &mut self,
+        chunks: &Chunks,
+        request: &mut HostRequest,
+        keys: &[(CacheKey, Position)],
+    ) {
+        if let Self::Lru(lru) = self {
+            lru.on_request_access(chunks, request, keys);
+        }
+    }
+
+    pub(super) fn on_insert(
+        &mut self,
+        chunks: &Chunks,
+        request: &mut HostRequest,
+        chunk: ChunkId,
+        position: Position,
+    ) {
+        match self {
+            Self::Lru(lru) => lru.on_insert(chunks, request, chunk, position),
+            Self::Arc(arc) => arc.on_insert(&chunks.key(chunk), chunk),
+        }
+    }
+
+    /// A pending chunk goes because its store failed.
+    pub(super) fn on_remove(&mut self, chunk: ChunkId) {
+        match self {
+            Self::Lru(lru) => lru.on_remove(chunk),
+            Self::Arc(arc) => arc.on_remove(chunk),
+        }
+    }
+
+    pub(super) fn on_evictable(&mut self, chunks: &Chunks, chunk: ChunkId) {
+        if let Self::Lru(lru) = self {
+            lru.on_evictable(chunks, chunk);
+        }
+    }
+
+    pub(super) fn touch(&mut self, chunks: &Chunks, keys: &[CacheKey]) {
+        match self {
+            Self::Lru(lru) => lru.touch(chunks, keys.iter().rev()),
+            Self::Arc(arc) => arc.touch(chunks, keys),
+        }
+    }
+
+    /// A request ended that saw these keys, from the head of the prompt on.
+    pub(super) fn on_request_finished(&mut self, chunks: &Chunks, keys: &[Seen]) {
+        match self {
+            Self::Lru(lru) => lru.touch(chunks, keys.iter().rev().map(|seen| &seen.key)),
+            Self::Arc(arc) => arc.on_request_finished(chunks, keys),
+        }
+    }
+
+    /// Evicts `n` chunks that are not offered. There must be as many.
+    pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+        match self {
+            Self::Lru(lru) => lru.evict(chunks, n),
+            Self::Arc(arc) => arc.evict(chunks, n),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Lru(lru) => lru.clear(),
+            Self::Arc(arc) => arc.clear(),
+        }
+    }
+
+    /// Returns the evictable keys, the first to go first, under LRU.
+    pub(super) fn lru_order(&self, chunks: &Chunks) -> Option<Vec<CacheKey>> {
+        match self {
+            Self::Lru(lru) => Some(lru.order(chunks)),
+            Self::Arc(_) => None,
+        }
+    }
+
+    /// Returns T1, T2, B1 and B2, the oldest first, and the target of T1, under ARC.
+    pub(super) fn arc_lists(&self, chunks: &Chunks) -> Option<([Vec<CacheKey>; 4], f64)> {
+        match self {
+            Self::Lru(_) => None,
+            Self::Arc(arc) => Some(arc.lists(chunks)),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a request saw of the tier.
+
+use hashbrown::HashTable;
+
+use super::{Position, hash_of};
+use crate::block::CacheKey;
+
+/// How a request saw a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Access {
+    pub(super) is_inserted: bool,
+    pub(super) is_reused: bool,
+    /// Whether the policy was told that the request stores the key.
+    pub(super) is_store_miss: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) key: CacheKey,
+    pub(super) position: Position,
+    pub(super) access: Access,
+}
+
+/// The keys that a request saw, which count as one use when it ends.
+///
+/// It belongs to one tier, up to its next reset. Any other tier, and the same one after a reset,
+/// treats it as a new one.
+#[derive(Clone, Debug, Default)]
+pub struct HostRequest {
+    /// The tier and the number of its resets.
+    pub(super) owner: Option<(u64, u64)>,
+    seen: Vec<Seen>,
+    index: HashTable<u32>,
+    pub(super) is_finished: bool,
+    /// The rank that the request's keys share while it runs.
+    pub(super) rank: Option<u64>,
+}
+
+impl HostRequest {
+    pub(super) fn new(owner: (u64, u64)) -> Self {
+        Self { owner: Some(owner), ..Self::default() }
+    }
+
+    pub(super) fn sees(&self, key: &CacheKey) -> bool {
+        self.place(key).is_some()
+    }
+
+    /// Notes a key. Returns whether it is new.
+    pub(super) fn see(&mut self, key: CacheKey) -> bool {
+        if self.sees(&key) {
+            return false;
+        }
+        let seen = &self.seen;
+        let hash = |&at: &u32| hash_of(&seen[at as usize].key);
+        self.index.insert_unique(hash_of(&key), seen.len() as u32, hash);
+        self.seen.push(Seen { key, position: None, access: Access::default() });
+        true
+    }
+
+    /// Returns how the request saw a key, if it did.
+    pub(super) fn access(&mut self, key: &CacheKey) -> Option<&mut Access> {
+        self.place(key).map(|place| &mut self.seen[place as usize].access)
+    }
+
+    /// Ends the request. Returns its keys from the head of the prompt on: by position if all have
+    /// one, else group by group, each by position if all of its keys have one.
+    pub(super) fn finish(
+        &mut self,
+        positions: impl IntoIterator<Item = (CacheKey, u32)>,
+    ) -> Vec<Seen> {
+        self.is_finished = true;
+        for (key, position) in positions {
+            if let Some(place) = self.place(&key) {
+                self.seen[place as usize].position = Some(position);
+            }
+        }
+        let mut keys = self.seen.clone();
+        keys.sort_by_key(|seen| seen.key.group);
+        if keys.iter().all(|seen| seen.position.is_some()) {
+            keys.sort_by_key(|seen| seen.position);
+            return keys;
+        }
+        for group in keys.chunk_by_mut(|one, other| one.key.group == other.key.group) {
+            if group.iter().all(|seen| seen.position.is_some()) {
+                group.sort_by_key(|seen| seen.position);
+            }
+        }
+        keys
+    }
+
+    fn place(&self, key: &CacheKey) -> Option<u32> {
+        self.index.find(hash_of(key), |&at| self.seen[at as usize].key == *key).copied()
+    }
+}

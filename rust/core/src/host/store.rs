@@ -1,0 +1,168 @@
+//! Stores: which offered keys get a chunk, and what they push out.
+
+use super::chunks::ChunkId;
+use super::event::HostEventKind;
+use super::request::HostRequest;
+use super::tier::{HostTier, check_not_ended, note_reuse};
+use super::{Position, hash_of};
+use crate::block::CacheKey;
+use crate::error::{Error, Result};
+
+/// What is to be stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorePlan {
+    /// The positions in the offer of the keys to store.
+    pub stored: Vec<usize>,
+    /// The chunk of each of them.
+    pub chunks: Vec<ChunkId>,
+    /// The keys that were evicted for them, in order.
+    pub evicted: Vec<CacheKey>,
+}
+
+/// An offer, sorted by what the tier has of it.
+#[derive(Default)]
+struct Offer {
+    /// Keys that are to be stored, and their positions in the offer.
+    absent: Vec<CacheKey>,
+    stored: Vec<usize>,
+    /// Keys with a ready chunk.
+    ready: Vec<CacheKey>,
+    /// The absent keys that are to be stored, and the ready ones, in the order of the offer.
+    used: Vec<CacheKey>,
+    positions: Vec<Position>,
+    /// Chunks of the offer, ready or pending.
+    chunks: Vec<ChunkId>,
+}
+
+impl HostTier {
+    /// Gives absent keys of an offer a pending chunk each. Returns `None` if there is no room. An
+    /// error if a key is offered twice, or if the request ended and did not see a key before.
+    ///
+    /// What the offer tells about the use of keys is noted in any case. Positions are those of the
+    /// keys.
+    pub fn prepare_store(
+        &mut self,
+        request: &mut HostRequest,
+        keys: &[CacheKey],
+        positions: &[Position],
+    ) -> Result<Option<StorePlan>> {
+        self.adopt(request);
+        check_distinct(keys)?;
+        check_not_ended(request, keys)?;
+        if let Some(tracker) = &mut self.tracker {
+            tracker.record(keys);
+        }
+        let offer = self.sort_offer(keys, positions);
+        self.note_use(request, &offer);
+        if offer.absent.is_empty() {
+            return Ok(Some(StorePlan::default()));
+        }
+        self.store_sizes.push(offer.absent.len());
+        let Some(evicted) = self.make_room(&offer) else { return Ok(None) };
+        self.record_event(HostEventKind::Removed, &evicted);
+        let mut chunks = Vec::with_capacity(offer.absent.len());
+        for (key, &at) in offer.absent.iter().zip(&offer.stored) {
+            let chunk = self.chunks.insert(*key);
+            let position = positions.get(at).copied().flatten();
+            self.policy.on_insert(&self.chunks, request, chunk, position);
+            if let Some(access) = request.access(key) {
+                access.is_inserted = true;
+            }
+            chunks.push(chunk);
+        }
+        Ok(Some(StorePlan { stored: offer.stored, chunks, evicted }))
+    }
+
+    /// Makes the pending chunks of keys ready, or frees them if the store failed. Keys that are
+    /// gone or ready are passed over.
+    pub fn complete_store(&mut self, keys: &[CacheKey], is_success: bool) {
+        let mut done = Vec::with_capacity(keys.len());
+        for key in keys {
+            let chunk = self.chunks.find(key);
+            let Some(chunk) = chunk.filter(|&chunk| !self.chunks.is_ready(chunk)) else { continue };
+            if is_success {
+                self.chunks.make_ready(chunk);
+                self.policy.on_evictable(&self.chunks, chunk);
+            } else {
+                self.policy.on_remove(chunk);
+                self.chunks.remove(chunk);
+            }
+            done.push(*key);
+        }
+        let kind = if is_success { HostEventKind::Stored } else { HostEventKind::Failed };
+        self.record_event(kind, &done);
+    }
+
+    fn sort_offer(&mut self, keys: &[CacheKey], positions: &[Position]) -> Offer {
+        let mut offer = Offer::default();
+        for (at, key) in keys.iter().enumerate() {
+            match self.chunks.find(key) {
+                None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(key)) => {
+                    offer.absent.push(*key);
+                    offer.stored.push(at);
+                }
+                None => {
+                    self.num_skipped += 1;
+                    continue;
+                }
+                Some(chunk) => {
+                    offer.chunks.push(chunk);
+                    if !self.chunks.is_ready(chunk) {
+                        continue;
+                    }
+                    offer.ready.push(*key);
+                }
+            }
+            offer.used.push(*key);
+            offer.positions.push(positions.get(at).copied().flatten());
+        }
+        offer
+    }
+
+    /// Notes what a request stores and uses, before it is known whether there is room.
+    fn note_use(&mut self, request: &mut HostRequest, offer: &Offer) {
+        let is_miss =
+            |key: &&CacheKey| request.access(key).is_none_or(|access| !access.is_store_miss);
+        let misses: Vec<_> = offer.absent.iter().filter(is_miss).copied().collect();
+        self.policy.on_store_miss(&misses);
+        self.record_access(request, &offer.used, &offer.positions);
+        for key in &misses {
+            if let Some(access) = request.access(key) {
+                access.is_store_miss = true;
+            }
+        }
+        for key in &offer.ready {
+            note_reuse(request, key);
+        }
+    }
+
+    /// Evicts what stands in the way of an offer, but nothing of the offer itself. Returns `None`
+    /// if that does not suffice; nothing is evicted then.
+    fn make_room(&mut self, offer: &Offer) -> Option<Vec<CacheKey>> {
+        let num_missing = offer.absent.len().saturating_sub(self.chunks.num_free());
+        let is_evictable = |&&chunk: &&ChunkId| self.chunks.is_evictable(chunk);
+        let num_offered = offer.chunks.iter().filter(is_evictable).count();
+        if num_missing == 0 {
+            return Some(Vec::new());
+        }
+        if num_missing + num_offered > self.chunks.num_evictable() {
+            return None;
+        }
+        offer.chunks.iter().for_each(|&chunk| self.chunks.set_offered(chunk, true));
+        let evicted = self.policy.evict(&mut self.chunks, num_missing);
+        offer.chunks.iter().for_each(|&chunk| self.chunks.set_offered(chunk, false));
+        Some(evicted)
+    }
+}
+
+fn check_distinct(keys: &[CacheKey]) -> Result<()> {
+    let mut seen = hashbrown::HashTable::with_capacity(keys.len());
+    for key in keys {
+        let hash = hash_of(key);
+        if seen.find(hash, |&other: &&CacheKey| other == key).is_some() {
+            return Err(Error::Request(format!("{key:?} is offered twice; offer each key once")));
+        }
+        seen.insert_unique(hash, key, |other| hash_of(other));
+    }
+    Ok(())
+}

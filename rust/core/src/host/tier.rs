@@ -1,0 +1,293 @@
+//! The tier: look-ups, loads, ends of requests, resets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Position;
+use super::chunks::{ChunkId, Chunks};
+use super::event::{HostEvent, HostEventKind};
+use super::policy::{HostPolicy, PolicyState};
+use super::request::HostRequest;
+use super::store_tracker::StoreTracker;
+use crate::block::CacheKey;
+use crate::error::{Error, Result};
+
+/// The release of vLLM whose decisions the tier makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostRelease {
+    /// LRU orders chunks by when they were stored or a request with them ended, and failed stores
+    /// tell nothing.
+    V0_32,
+    /// Chunks of a running request share a rank, ordered by position.
+    #[default]
+    V0_33,
+}
+
+/// The settings of a tier.
+#[derive(Clone, Debug)]
+pub struct HostTierConfig {
+    /// Number of chunks.
+    pub num_chunks: usize,
+    /// The order of eviction.
+    pub policy: HostPolicy,
+    /// The release whose decisions are made.
+    pub release: HostRelease,
+    /// Offers of a key before it is stored. Below 2, offers are not counted.
+    pub store_threshold: u32,
+    /// The most keys whose offers are counted.
+    pub max_tracker_size: usize,
+    /// Whether events are kept.
+    pub enable_events: bool,
+}
+
+impl HostTierConfig {
+    /// Settings of a tier that stores every key at its first offer.
+    pub fn new(num_chunks: usize, policy: HostPolicy) -> Self {
+        Self {
+            num_chunks,
+            policy,
+            release: HostRelease::default(),
+            store_threshold: 1,
+            max_tracker_size: 64_000,
+            enable_events: false,
+        }
+    }
+}
+
+/// The state of a chunk that has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkState {
+    /// The chunk is being stored.
+    Pending,
+    /// The chunk can be loaded.
+    Ready {
+        /// Loads that use it now. It can be evicted if there are none.
+        num_loads: u32,
+    },
+}
+
+/// Chunks of KV in host memory.
+#[derive(Debug)]
+pub struct HostTier {
+    pub(super) chunks: Chunks,
+    pub(super) policy: PolicyState,
+    pub(super) tracker: Option<StoreTracker>,
+    pub(super) num_skipped: usize,
+    pub(super) store_sizes: Vec<usize>,
+    release: HostRelease,
+    events: Option<Vec<HostEvent>>,
+    id: u64,
+    num_resets: u64,
+}
+
+impl HostTier {
+    /// A tier without keys; an error if there are too many chunks.
+    pub fn new(config: &HostTierConfig) -> Result<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let threshold = config.store_threshold;
+        Ok(Self {
+            chunks: Chunks::new(config.num_chunks)?,
+            policy: PolicyState::new(config.policy, config.release, config.num_chunks),
+            tracker: (threshold >= 2)
+                .then(|| StoreTracker::new(threshold, config.max_tracker_size)),
+            num_skipped: 0,
+            store_sizes: Vec::new(),
+            release: config.release,
+            events: config.enable_events.then(Vec::new),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            num_resets: 0,
+        })
+    }
+
+    /// Returns the state of the chunk of a key, if there is one.
+    pub fn lookup(&self, key: &CacheKey) -> Option<ChunkState> {
+        self.chunks.find(key).map(|chunk| match self.chunks.references(chunk) {
+            None => ChunkState::Pending,
+            Some(num_loads) => ChunkState::Ready { num_loads },
+        })
+    }
+
+    /// Adds a load to the chunks of keys and returns the chunks. An error if a key has no ready
+    /// chunk, or if the request ended and did not see the key before.
+    ///
+    /// Positions are those of the keys.
+    pub fn prepare_load(
+        &mut self,
+        request: &mut HostRequest,
+        keys: &[CacheKey],
+        positions: &[Position],
+    ) -> Result<Vec<ChunkId>> {
+        self.adopt(request);
+        let chunks = keys.iter().map(|key| self.ready(key)).collect::<Result<Vec<_>>>()?;
+        check_not_ended(request, keys)?;
+        chunks.iter().for_each(|&chunk| self.chunks.acquire(chunk));
+        self.record_access(request, keys, positions);
+        for key in keys {
+            note_reuse(request, key);
+        }
+        Ok(chunks)
+    }
+
+    /// Removes a load from the chunks of keys. An error if a chunk has fewer loads.
+    pub fn complete_load(&mut self, keys: &[CacheKey]) -> Result<()> {
+        let mut released = Vec::with_capacity(keys.len());
+        for key in keys {
+            let chunk = self.chunks.find(key);
+            match chunk.and_then(|chunk| Some((chunk, self.chunks.release(chunk)?))) {
+                Some(one) => released.push(one),
+                None => {
+                    released.iter().for_each(|&(chunk, _)| self.chunks.acquire(chunk));
+                    return Err(Error::Request(format!(
+                        "{key:?} has no load that could end; complete each load once"
+                    )));
+                }
+            }
+        }
+        for (chunk, is_evictable) in released {
+            if is_evictable {
+                self.policy.on_evictable(&self.chunks, chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a use of keys, of which the first is used last.
+    pub fn touch(&mut self, keys: &[CacheKey]) {
+        self.policy.touch(&self.chunks, keys);
+    }
+
+    /// Counts what a request saw as one use. Positions are of its keys; others are passed over.
+    ///
+    /// Nothing happens if the request ended before, or has seen nothing since the last reset.
+    pub fn finish_request(
+        &mut self,
+        request: &mut HostRequest,
+        positions: impl IntoIterator<Item = (CacheKey, u32)>,
+    ) {
+        if request.owner == Some(self.owner()) && !request.is_finished {
+            let keys = request.finish(positions);
+            self.policy.on_request_finished(&self.chunks, &keys);
+        }
+    }
+
+    /// Makes a request one of this tier: what another tier or a time before a reset noted is gone.
+    pub fn adopt(&mut self, request: &mut HostRequest) {
+        if request.owner != Some(self.owner()) {
+            *request = HostRequest::new(self.owner());
+        }
+    }
+
+    /// Frees all chunks, also those that are stored or loaded now. The counts of offers stay.
+    pub fn reset(&mut self) {
+        self.chunks.clear();
+        self.policy.clear();
+        self.num_resets += 1;
+    }
+
+    /// Returns the events since the last call. Keys of failed stores that are there again are left
+    /// out.
+    pub fn take_events(&mut self) -> Vec<HostEvent> {
+        let mut events = self.events.as_mut().map(std::mem::take).unwrap_or_default();
+        for event in events.iter_mut().filter(|event| event.kind == HostEventKind::Failed) {
+            event.keys.retain(|key| self.chunks.find(key).is_none());
+        }
+        events.retain(|event| !event.keys.is_empty());
+        events
+    }
+
+    /// Returns the number of chunks.
+    pub fn num_chunks(&self) -> usize {
+        self.chunks.capacity()
+    }
+
+    /// Returns the number of chunks without a key.
+    pub fn num_free(&self) -> usize {
+        self.chunks.num_free()
+    }
+
+    /// Returns the number of chunks that can be evicted.
+    pub fn num_evictable(&self) -> usize {
+        self.chunks.num_evictable()
+    }
+
+    /// Returns the number of chunks that are being stored.
+    pub fn num_pending(&self) -> usize {
+        self.chunks.num_pending()
+    }
+
+    /// Returns how many offered keys were not stored since the last call, as they were offered too
+    /// seldom.
+    pub fn take_num_skipped(&mut self) -> usize {
+        std::mem::take(&mut self.num_skipped)
+    }
+
+    /// Returns how many chunks each store asked for since the last call, also if there was no room.
+    pub fn take_store_sizes(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.store_sizes)
+    }
+
+    /// Returns all keys with their chunks, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = (CacheKey, ChunkId)> + '_ {
+        self.chunks.iter()
+    }
+
+    /// Returns the evictable keys under LRU, the first to go first.
+    pub fn lru_order(&self) -> Option<Vec<CacheKey>> {
+        self.policy.lru_order(&self.chunks)
+    }
+
+    /// Returns T1, T2 and their ghosts B1, B2 under ARC, the oldest first, and the target of T1.
+    pub fn arc_lists(&self) -> Option<([Vec<CacheKey>; 4], f64)> {
+        self.policy.arc_lists(&self.chunks)
+    }
+
+    /// Returns the keys whose offers are counted with their counts, the oldest first.
+    pub fn tracked_offers(&self) -> Vec<(CacheKey, u32)> {
+        self.tracker.iter().flat_map(StoreTracker::iter).collect()
+    }
+
+    pub(super) fn record_event(&mut self, kind: HostEventKind, keys: &[CacheKey]) {
+        let is_told = kind != HostEventKind::Failed || self.release != HostRelease::V0_32;
+        if let Some(events) = self.events.as_mut().filter(|_| is_told && !keys.is_empty()) {
+            events.push(HostEvent { kind, keys: keys.to_vec() });
+        }
+    }
+
+    /// Notes keys that a request sees, and tells the policy of the new ones.
+    pub(super) fn record_access(
+        &mut self,
+        request: &mut HostRequest,
+        keys: &[CacheKey],
+        positions: &[Position],
+    ) {
+        let pairs = keys.iter().copied().zip(positions.iter().copied());
+        let new_keys: Vec<_> = pairs.filter(|&(key, _)| request.see(key)).collect();
+        if !new_keys.is_empty() {
+            self.policy.on_request_access(&self.chunks, request, &new_keys);
+        }
+    }
+
+    fn owner(&self) -> (u64, u64) {
+        (self.id, self.num_resets)
+    }
+
+    fn ready(&self, key: &CacheKey) -> Result<ChunkId> {
+        self.chunks.find(key).filter(|&chunk| self.chunks.is_ready(chunk)).ok_or_else(|| {
+            Error::Request(format!("{key:?} has no ready chunk; load only keys that are hits"))
+        })
+    }
+}
+
+/// Refuses keys that a request sees for the first time after its end.
+pub(super) fn check_not_ended(request: &HostRequest, keys: &[CacheKey]) -> Result<()> {
+    match request.is_finished && !keys.iter().all(|key| request.sees(key)) {
+        true => Err(Error::Request("the request ended and cannot use further keys".into())),
+        false => Ok(()),
+    }
+}
+
+/// Notes that a request uses a chunk which it did not store itself.
+pub(super) fn note_reuse(request: &mut HostRequest, key: &CacheKey) {
+    if let Some(access) = request.access(key) {
+        access.is_reused |= !access.is_inserted;
+    }
+}
