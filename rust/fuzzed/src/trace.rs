@@ -61,7 +61,11 @@ fn lengths(request: &TraceRequest) -> Option<Lengths> {
 /// Whether some number of tokens per id fits all prompts. If any does, the largest of the prompts'
 /// least ones fits.
 fn is_possible(prompts: &[Lengths]) -> bool {
-    let given = prompts.iter().find_map(|prompt| prompt.width);
+    let mut widths = prompts.iter().filter_map(|prompt| prompt.width);
+    let given = widths.next();
+    if widths.any(|width| Some(width) != given) {
+        return false;
+    }
     let least = prompts.iter().map(|prompt| prompt.tokens.div_ceil(prompt.num_ids)).max();
     let Some(width) = given.or(least) else { return true };
     let fits = |prompt: &Lengths| {
@@ -74,38 +78,67 @@ fn is_possible(prompts: &[Lengths]) -> bool {
     prompts.iter().all(fits)
 }
 
-const FIELDS: [&str; 6] =
-    ["", "input_length", "output_length", "hash_ids", "output_hash_ids", "prompt_token_ids"];
+const FIELDS: [&str; 7] = [
+    "",
+    "input_length",
+    "output_length",
+    "hash_ids",
+    "output_hash_ids",
+    "prompt_token_ids",
+    "block_size",
+];
 
 /// Whether a line has the format: a second implementation of it.
 fn is_request(line: &[u8]) -> bool {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(line) else { return false };
-    let length = |name: &str, least: u64| {
-        let length = fields.get(name).and_then(Value::as_u64);
+    let field = |name: &str| {
+        let other = name.replace("_length", "_tokens");
+        fields.get(name).or_else(|| fields.get(&other))
+    };
+    let length = |name: &str, least: i64| {
+        let length = field(name).and_then(integer);
         length.filter(|length| (least..=1 << 28).contains(length))
     };
     let integers = |name: &str| -> Option<Vec<i64>> {
-        fields.get(name)?.as_array()?.iter().map(Value::as_i64).collect()
+        fields.get(name)?.as_array()?.iter().map(integer).collect()
+    };
+    let has_width = || match fields.get("block_size") {
+        None | Some(Value::Null) => true,
+        Some(width) => integer(width).is_some_and(|width| (1..=1 << 28).contains(&width)),
     };
     let has_output_ids = || match fields.get("output_hash_ids") {
         None | Some(Value::Null) => true,
         Some(_) => integers("output_hash_ids").is_some_and(|ids| {
             let generated = length("output_length", 0).unwrap_or(0);
-            ids.len() as u64 <= generated && ids.iter().all(|&id| id >= 0)
+            ids.len() as i64 <= generated && ids.iter().all(|&id| id >= 0)
         }),
     };
     let has_prompt = match fields.contains_key("prompt_token_ids") {
         true => integers("prompt_token_ids").is_some_and(|tokens| !tokens.is_empty()),
         false => match (length("input_length", 1), integers("hash_ids")) {
             (Some(length), Some(ids)) => {
-                (1..=length).contains(&(ids.len() as u64))
+                (1..=length).contains(&(ids.len() as i64))
                     && ids.iter().all(|&id| id >= 0)
                     && has_output_ids()
+                    && has_width()
             }
             _ => false,
         },
     };
-    has_prompt && length("output_length", 0).is_some()
+    let has_no_output = || matches!(field("output_length"), Some(Value::Null));
+    has_prompt && (length("output_length", 0).is_some() || has_no_output())
+}
+
+/// An integer, also in the notation of a float.
+fn integer(value: &Value) -> Option<i64> {
+    let of_float = || {
+        let number = value.as_f64()?;
+        let integer = number as i64;
+        let is_exact = integer.unsigned_abs() < 1 << 53 && integer as f64 == number;
+        is_exact.then_some(integer)
+    };
+    value.as_i64().or_else(of_float)
 }
 
 fn check_request(request: &TraceRequest) {

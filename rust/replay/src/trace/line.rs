@@ -9,7 +9,16 @@ use super::ids::HashIds;
 use super::prompt::Prompt;
 use super::request::{MAX_LENGTH, TraceRequest};
 use crate::conversation::Conversation;
-use crate::id_width::{MOONCAKE, QWEN_BAILIAN};
+use crate::id_width::{MAX_WIDTH, MOONCAKE, QWEN_BAILIAN};
+
+/// What Windows programs put before the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// Names that Dynamo's reader also takes for a field of Mooncake's.
+const OTHER_NAMES: [(&str, &str); 3] = [
+    ("input_length", "input_tokens"),
+    ("output_length", "output_tokens"),
+    ("timestamp", "created_time"),
+];
 
 /// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -23,27 +32,31 @@ pub struct LineError {
 
 impl TraceRequest {
     /// Reads one line: a JSON object with `output_length` and either `input_length` and
-    /// `hash_ids`, or `prompt_token_ids`; `output_hash_ids`, `priority`, `ttl` and `timestamp` are
-    /// optional. Other fields are ignored.
+    /// `hash_ids`, or `prompt_token_ids`; `output_hash_ids`, `block_size` (tokens per id),
+    /// `priority`, `ttl` and `timestamp` are optional. Other fields are ignored.
     pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         let value: Value = serde_json::from_slice(line)
             .map_err(|error| wrong("", format!("not a JSON object: {error}")))?;
         let Value::Object(fields) = value else {
             return Err(wrong("", "not a JSON object".into()));
         };
-        let output_length = length(&fields, "output_length", 0);
+        let output_length = output_length(&fields);
         let prompt = match fields.contains_key("prompt_token_ids") {
             true => tokens_prompt(&fields)?,
             false => hash_ids_prompt(&fields, output_length.as_ref().copied().unwrap_or(0))?,
         };
-        let has_ids = matches!(prompt, Prompt::HashIds { .. });
+        let tokens_per_id = match prompt {
+            Prompt::HashIds { .. } => tokens_per_id(&fields)?,
+            Prompt::Tokens { .. } => None,
+        };
         Ok(Self {
             arrival: arrival(&fields),
             conversation: Conversation::of_line(&fields),
             priority: priority(&fields)?,
             prompt,
             output_length: output_length?,
-            tokens_per_id: (has_ids && is_qwen_bailians(&fields)).then_some(QWEN_BAILIAN),
+            tokens_per_id,
             instance: None,
         })
     }
@@ -53,10 +66,29 @@ fn is_qwen_bailians(fields: &Map<String, Value>) -> bool {
     fields.contains_key("chat_id")
 }
 
+/// Returns the tokens of an output; none where `null` stands for it.
+fn output_length(fields: &Map<String, Value>) -> Result<usize, LineError> {
+    match field(fields, "output_length")? {
+        Value::Null => Ok(0),
+        _ => length(fields, "output_length", 0),
+    }
+}
+
+/// Returns the tokens per id that a line or its format determines.
+fn tokens_per_id(fields: &Map<String, Value>) -> Result<Option<usize>, LineError> {
+    let Some(value) = fields.get("block_size").filter(|value| !value.is_null()) else {
+        return Ok(is_qwen_bailians(fields).then_some(QWEN_BAILIAN));
+    };
+    let width = integer(value).and_then(|width| usize::try_from(width).ok());
+    let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
+    let width = width.filter(|width| (1..=MAX_WIDTH).contains(width));
+    width.map(Some).ok_or_else(|| wrong("block_size", message()))
+}
+
 /// Returns the time in microseconds. Lines have milliseconds, Qwen-Bailian's seconds.
 fn arrival(fields: &Map<String, Value>) -> Option<u64> {
     let unit = if is_qwen_bailians(fields) { 1e6 } else { 1e3 };
-    let timestamp = fields.get("timestamp")?.as_f64()?;
+    let timestamp = field(fields, "timestamp").ok()?.as_f64()?;
     (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
 }
 
@@ -121,7 +153,7 @@ fn ids(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineError> {
 
 fn length(fields: &Map<String, Value>, name: &str, least: usize) -> Result<usize, LineError> {
     let value = field(fields, name)?;
-    match value.as_u64().and_then(|length| usize::try_from(length).ok()) {
+    match integer(value).and_then(|length| usize::try_from(length).ok()) {
         Some(length) if (least..=MAX_LENGTH).contains(&length) => Ok(length),
         _ => {
             let message = format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
@@ -134,14 +166,25 @@ fn integers(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineErr
     let Value::Array(values) = field(fields, name)? else {
         return Err(wrong(name, "is not an array of integers".into()));
     };
-    let integer = |value: &Value| {
-        value.as_i64().ok_or_else(|| wrong(name, format!("has {value}; expected integers")))
+    let each = |value: &Value| {
+        integer(value).ok_or_else(|| wrong(name, format!("has {value}; expected integers")))
     };
-    values.iter().map(integer).collect()
+    values.iter().map(each).collect()
+}
+
+/// Returns an integer, which may be written like 600.0.
+fn integer(value: &Value) -> Option<i64> {
+    let exact = |number: f64| {
+        let is_exact = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
+        is_exact.then_some(number as i64)
+    };
+    value.as_i64().or_else(|| value.as_f64().and_then(exact))
 }
 
 fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a Value, LineError> {
-    fields.get(name).ok_or_else(|| wrong(name, "is missing".into()))
+    let other = OTHER_NAMES.iter().find(|(ours, _)| *ours == name).map(|&(_, other)| other);
+    let value = fields.get(name).or_else(|| fields.get(other?));
+    value.ok_or_else(|| wrong(name, "is missing".into()))
 }
 
 pub(super) fn wrong(field: &str, message: String) -> LineError {
@@ -248,6 +291,34 @@ mod tests {
         for ids in ["[1, 2]", "[-1]", "5", "[1.5]"] {
             let line = format!("{{{}, \"output_hash_ids\": {ids}}}", hash_ids("[7]"));
             assert_eq!(field_at_fault(&line), "output_hash_ids", "{ids}");
+        }
+    }
+
+    #[test]
+    fn lines_of_dynamo_and_of_spreadsheets_are_mooncakes() {
+        let same = [
+            r#"{"input_length": 20, "output_length": 0, "timestamp": 3, "hash_ids": [4, 9]}"#,
+            r#"{"input_tokens": 20, "output_tokens": 0, "created_time": 3, "hash_ids": [4, 9]}"#,
+            r#"{"input_length": 20.0, "output_length": null, "timestamp": 3, "hash_ids": [4.0, 9]}"#,
+            "\u{feff}{\"input_length\": 20, \"output_tokens\": 0, \"timestamp\": 3, \"hash_ids\": [4, 9]}",
+        ];
+        same.iter().for_each(|line| assert_eq!(read(line), read(same[0]), "{line}"));
+        assert_eq!(field_at_fault(r#"{"input_length": 20.5, "hash_ids": [4, 9]}"#), "input_length");
+        let both =
+            r#"{"input_length": 1, "input_tokens": 20, "output_length": 1, "hash_ids": [4]}"#;
+        assert_eq!(read(both).prompt.len(), 1, "Mooncake's own name counts");
+    }
+
+    #[test]
+    fn a_line_may_say_how_many_tokens_an_id_has() {
+        let of = |size: &str| {
+            let rest = r#""input_length": 20, "output_length": 1, "hash_ids": [4, 9]"#;
+            format!(r#"{{"block_size": {size}, {rest}}}"#)
+        };
+        assert_eq!(read(&of("16")).tokens_per_id, Some(16));
+        assert_eq!(read(&of("null")).tokens_per_id, None);
+        for size in ["0", "-1", "1.5", "\"16\"", "1e12"] {
+            assert_eq!(field_at_fault(&of(size)), "block_size", "{size}");
         }
     }
 
