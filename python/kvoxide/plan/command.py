@@ -1,9 +1,7 @@
 """``kvoxide plan``: the cheapest combination that meets targets on a trace."""
 
 import time
-from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import click
@@ -29,7 +27,7 @@ from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
 from kvoxide.replay.progress import progress_bar
 from kvoxide.replay.recorded_options import recorded_options
 from kvoxide.replay.records import json_document
-from kvoxide.replay.runner import Run, SharedTrace, Workload, check_run
+from kvoxide.replay.runner import Run, SharedTrace, Workload, playable_policies
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import (
     MAX_INSTANCES,
@@ -133,7 +131,9 @@ def plan(
         concurrency=concurrency,
         max_batched_tokens=max_batched_tokens,
     )
-    _check(scheduled(SharedTrace.of(Trace())), policies, pools)
+    nothing = scheduled(SharedTrace.of(Trace()))
+    runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)
+    policies = playable_policies(runs)
     file = source.read(quiet=quiet)
     combinations = candidates(pools, instances, routers, policies, gpus_of(served))
     workload = scheduled(SharedTrace.of(file.trace))
@@ -158,14 +158,6 @@ def _required(served: ServedModel | None) -> ServedModel:
     if not served.memories:
         raise click.UsageError("plan needs --memory, such as 40GiB,60GiB,80GiB")
     return served
-
-
-def _check(
-    nothing: Workload, policies: Sequence[NamedPolicy], pools: Sequence[tuple[int, int]]
-) -> None:
-    """Raise :class:`~kvoxide._core.ConfigError` if policies and pools cannot work together."""
-    for policy, (_, blocks) in product(policies, pools):
-        check_run(Run(nothing, policy, blocks))
 
 
 def _played(search: Search, place: Place | None, *, quiet: bool) -> Found:

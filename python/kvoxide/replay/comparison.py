@@ -1,7 +1,7 @@
 """One trace under several policies and pool sizes: the runs, and everything that is known."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvoxide._core import Serving, Trace, __version__
@@ -20,7 +20,7 @@ from kvoxide.replay.records import (
     retention_record,
     timeline_record,
 )
-from kvoxide.replay.runner import Outcome, SharedTrace, Workload, check_run, plan_runs
+from kvoxide.replay.runner import Outcome, Run, SharedTrace, Workload, plan_runs, playable_policies
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import StepFit, serving_record, serving_settings_record
 
@@ -53,11 +53,14 @@ class Settings:
             serving=self.serving,
         )
 
-    def check(self) -> None:
-        """Raise :class:`~kvoxide._core.ConfigError` if groups, policies and pools cannot work
-        together."""
-        for run in plan_runs(self.workload(Trace()), self.policies, self.pool_sizes):
-            check_run(run)
+    def playable(self) -> "Settings":
+        """Returns the settings with the policies that go together with groups and pools.
+
+        Raises :class:`~kvoxide._core.ConfigError` if no policy does.
+        """
+        nothing = self.workload(Trace())
+        runs = (Run(nothing, policy, size) for policy in self.policies for size in self.pool_sizes)
+        return replace(self, policies=playable_policies(runs))
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def replay(
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
     limits = given.limits(served, recorded)
-    settings = Settings(
+    wanted = Settings(
         limits.groups,
         limits.pool_sizes,
         policies,
@@ -120,7 +120,7 @@ def replay(
         serving=times.serving(instances, router),
         fit=times.fit,
     )
-    settings.check()
+    settings = wanted.playable()
     comparison = compare(settings, source.read(quiet=quiet), place, quiet=quiet)
     try:
         files.write(comparison)

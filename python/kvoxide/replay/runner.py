@@ -1,10 +1,12 @@
 """Independent simulations: what is played, and what came of it."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import click
 
 from kvoxide._core import (
     ConfigError,
@@ -195,6 +197,28 @@ def plan_runs(
     for _ in runs:
         workload.trace.add_user()
     return runs
+
+
+def playable_policies(runs: Iterable[Run]) -> tuple[NamedPolicy, ...]:
+    """Returns the policies of runs that go together with all their groups and pools. A line on
+    standard error says why another policy is left out.
+
+    Raises :class:`~kvoxide._core.ConfigError` if no policy is left.
+    """
+    policies: dict[str, NamedPolicy] = {}
+    refused: dict[str, ConfigError] = {}
+    for run in runs:
+        policies[run.policy.name] = run.policy
+        try:
+            check_run(run)
+        except ConfigError as error:
+            refused.setdefault(run.policy.name, error)
+    playable = tuple(policy for name, policy in policies.items() if name not in refused)
+    if refused and not playable:
+        raise next(iter(refused.values()))
+    for why in refused.values():
+        click.echo(f"{why}; this policy is left out", err=True)
+    return playable
 
 
 def check_run(run: Run) -> None:

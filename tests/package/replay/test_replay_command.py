@@ -273,6 +273,19 @@ def test_what_does_not_go_together_is_found_out_before_the_trace_is_read(
     assert "Traceback" not in result.stderr
 
 
+def test_a_policy_that_does_not_fit_the_groups_is_left_out_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    policies = ("--policy", "interval=auto", "--policy", "fifo", "--policy", "interval=544")
+    arguments = ("--preset", "qwen3-next", "--blocks", "3000", *policies, "--json", str(path))
+    result = kvoxide("replay", "sample", *arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "policy 'interval=auto': retention_interval is 32768" in result.stderr
+    assert "left out" in result.stderr
+    record = json.loads(path.read_text())
+    assert record["settings"]["policies"] == ["fifo", "interval=544"]
+    assert [run["policy"] for run in record["results"]] == ["fifo", "interval=544", "unlimited"]
+
+
 def test_the_sample_is_the_default_and_tells_policies_apart(tmp_path: Path) -> None:
     policies = ("--policy", "fifo", "--policy", "pin")
     record = replay_json(tmp_path, "--preset", "gemma-3", "--blocks", "200000", *policies)
