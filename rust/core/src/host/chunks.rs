@@ -24,6 +24,12 @@ struct Record {
     is_offered: bool,
 }
 
+impl Record {
+    fn key(&self) -> CacheKey {
+        CacheKey { hash: self.hash, group: self.group }
+    }
+}
+
 /// Chunks by id. Ids that were never used are given before freed ones; of these the last freed one
 /// is the first.
 #[derive(Debug)]
@@ -74,8 +80,7 @@ impl Chunks {
 
     #[inline]
     pub(super) fn key(&self, chunk: ChunkId) -> CacheKey {
-        let record = &self.records[chunk as usize];
-        CacheKey { hash: record.hash, group: record.group }
+        self.records[chunk as usize].key()
     }
 
     /// Returns the number of loads that use the chunk; `None` while it is pending.
@@ -117,10 +122,8 @@ impl Chunks {
             chunk
         };
         let records = &self.records;
-        self.index.insert_unique(hash_of(&key), chunk, |&at| {
-            let record = &records[at as usize];
-            hash_of(&CacheKey { hash: record.hash, group: record.group })
-        });
+        let hash = |&at: &ChunkId| hash_of(&records[at as usize].key());
+        self.index.insert_unique(hash_of(&key), chunk, hash);
         self.num_pending += 1;
         chunk
     }

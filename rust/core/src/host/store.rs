@@ -1,10 +1,13 @@
 //! Stores: which offered keys get a chunk, and what they push out.
 
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use super::Position;
 use super::chunks::ChunkId;
 use super::event::HostEventKind;
 use super::request::HostRequest;
 use super::tier::{HostTier, check_not_ended, note_reuse};
-use super::{Position, hash_of};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -140,11 +143,11 @@ impl HostTier {
     /// if that does not suffice; nothing is evicted then.
     fn make_room(&mut self, offer: &Offer) -> Option<Vec<CacheKey>> {
         let num_missing = offer.absent.len().saturating_sub(self.chunks.num_free());
-        let is_evictable = |&&chunk: &&ChunkId| self.chunks.is_evictable(chunk);
-        let num_offered = offer.chunks.iter().filter(is_evictable).count();
         if num_missing == 0 {
             return Some(Vec::new());
         }
+        let is_evictable = |&&chunk: &&ChunkId| self.chunks.is_evictable(chunk);
+        let num_offered = offer.chunks.iter().filter(is_evictable).count();
         if num_missing + num_offered > self.chunks.num_evictable() {
             return None;
         }
@@ -156,13 +159,9 @@ impl HostTier {
 }
 
 fn check_distinct(keys: &[CacheKey]) -> Result<()> {
-    let mut seen = hashbrown::HashTable::with_capacity(keys.len());
-    for key in keys {
-        let hash = hash_of(key);
-        if seen.find(hash, |&other: &&CacheKey| other == key).is_some() {
-            return Err(Error::Request(format!("{key:?} is offered twice; offer each key once")));
-        }
-        seen.insert_unique(hash, key, |other| hash_of(other));
+    let mut seen = HashSet::with_capacity_and_hasher(keys.len(), FixedState::with_seed(0));
+    match keys.iter().find(|&key| !seen.insert(key)) {
+        Some(key) => Err(Error::Request(format!("{key:?} is offered twice; offer each key once"))),
+        None => Ok(()),
     }
-    Ok(())
 }

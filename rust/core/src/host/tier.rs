@@ -80,7 +80,7 @@ pub struct HostTier {
 }
 
 impl HostTier {
-    /// A tier without keys; an error if there are too many chunks.
+    /// Returns a tier without keys, or an error if there are too many chunks.
     pub fn new(config: &HostTierConfig) -> Result<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let threshold = config.store_threshold;

@@ -1,6 +1,8 @@
 //! Lines of traces: Mooncake's JSONL (FAST'25), Qwen-Bailian's, recordings of servers, and JSONL
 //! with token ids.
 
+use std::ops::RangeInclusive;
+
 use kvoxide_core::RetentionPriority;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -76,26 +78,24 @@ fn output_length(fields: &Map<String, Value>) -> Result<usize, LineError> {
 
 /// Returns the tokens per id that a line or its format determines.
 fn tokens_per_id(fields: &Map<String, Value>) -> Result<Option<usize>, LineError> {
-    let Some(value) = fields.get("block_size").filter(|value| !value.is_null()) else {
+    let Some(value) = given(fields, "block_size") else {
         return Ok(is_qwen_bailians(fields).then_some(QWEN_BAILIAN));
     };
-    let width = integer(value).and_then(|width| usize::try_from(width).ok());
     let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
-    let width = width.filter(|width| (1..=MAX_WIDTH).contains(width));
+    let width = within(value, 1..=MAX_WIDTH);
     width.map(Some).ok_or_else(|| wrong("block_size", message()))
 }
 
 /// Returns the time in microseconds. Lines have milliseconds, Qwen-Bailian's seconds.
 fn arrival(fields: &Map<String, Value>) -> Option<u64> {
     let unit = if is_qwen_bailians(fields) { 1e6 } else { 1e3 };
-    let timestamp = field(fields, "timestamp").ok()?.as_f64()?;
+    let timestamp = find(fields, "timestamp")?.as_f64()?;
     (timestamp >= 0.0).then(|| (timestamp * unit).round() as u64)
 }
 
 /// Returns the priority that a line sets for the blocks of its request.
 fn priority(fields: &Map<String, Value>) -> Result<Option<RetentionPriority>, LineError> {
-    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
-    let (priority, ttl) = (given("priority"), given("ttl"));
+    let (priority, ttl) = (given(fields, "priority"), given(fields, "ttl"));
     if priority.is_none() && ttl.is_none() {
         return Ok(None);
     }
@@ -129,7 +129,7 @@ fn hash_ids_prompt(fields: &Map<String, Value>, output_length: usize) -> Result<
         let message = format!("has {} ids; {length} tokens need 1 to {length}", ids.len());
         return Err(wrong("hash_ids", message));
     }
-    let output = match fields.get("output_hash_ids").filter(|value| !value.is_null()) {
+    let output = match given(fields, "output_hash_ids") {
         Some(_) => Some(self::ids(fields, "output_hash_ids")?),
         None => None,
     };
@@ -153,13 +153,8 @@ fn ids(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineError> {
 
 fn length(fields: &Map<String, Value>, name: &str, least: usize) -> Result<usize, LineError> {
     let value = field(fields, name)?;
-    match integer(value).and_then(|length| usize::try_from(length).ok()) {
-        Some(length) if (least..=MAX_LENGTH).contains(&length) => Ok(length),
-        _ => {
-            let message = format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
-            Err(wrong(name, message))
-        }
-    }
+    let message = || format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
+    within(value, least..=MAX_LENGTH).ok_or_else(|| wrong(name, message()))
 }
 
 fn integers(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineError> {
@@ -172,6 +167,11 @@ fn integers(fields: &Map<String, Value>, name: &str) -> Result<Vec<i64>, LineErr
     values.iter().map(each).collect()
 }
 
+fn within(value: &Value, range: RangeInclusive<usize>) -> Option<usize> {
+    let number = usize::try_from(integer(value)?).ok()?;
+    range.contains(&number).then_some(number)
+}
+
 /// Returns an integer, which may be written like 600.0.
 fn integer(value: &Value) -> Option<i64> {
     let exact = |number: f64| {
@@ -182,9 +182,18 @@ fn integer(value: &Value) -> Option<i64> {
 }
 
 fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a Value, LineError> {
-    let other = OTHER_NAMES.iter().find(|(ours, _)| *ours == name).map(|&(_, other)| other);
-    let value = fields.get(name).or_else(|| fields.get(other?));
-    value.ok_or_else(|| wrong(name, "is missing".into()))
+    find(fields, name).ok_or_else(|| wrong(name, "is missing".into()))
+}
+
+/// Returns a field under Mooncake's name or Dynamo's other one.
+fn find<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
+    fields.get(name).or_else(|| fields.get(other()?.1))
+}
+
+/// Returns an optional field; `null` is as good as none.
+fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| !value.is_null())
 }
 
 pub(super) fn wrong(field: &str, message: String) -> LineError {
