@@ -20,7 +20,14 @@ from kvoxide.replay.records import (
     retention_record,
     timeline_record,
 )
-from kvoxide.replay.runner import Outcome, Run, SharedTrace, Workload, plan_runs, playable_policies
+from kvoxide.replay.runner import (
+    Outcome,
+    SharedTrace,
+    Workload,
+    check_run,
+    plan_runs,
+    playable_policies,
+)
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import StepFit, serving_record, serving_settings_record
 
@@ -58,9 +65,10 @@ class Settings:
 
         Raises :class:`~kvoxide._core.ConfigError` if no policy does.
         """
-        nothing = self.workload(Trace())
-        runs = (Run(nothing, policy, size) for policy in self.policies for size in self.pool_sizes)
-        return replace(self, policies=playable_policies(runs))
+        *in_pools, unlimited = plan_runs(self.workload(Trace()), self.policies, self.pool_sizes)
+        playable = playable_policies(in_pools)
+        check_run(unlimited)
+        return replace(self, policies=playable)
 
 
 @dataclass(frozen=True)

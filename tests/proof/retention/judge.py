@@ -139,17 +139,7 @@ class _Traffic:
         return played
 
     def _played(self, groups: Groups, policy: str, blocks: int, *, bound: bool = False) -> Played:
-        serving = Serving(step_time=StepTime(**STEP_TIME), speed=1.0)
-        result = Simulation(
-            self._trace,
-            groups.specs,
-            blocks,
-            policy=_policy(policy, groups),
-            concurrency=CONCURRENCY,
-            max_batched_tokens=MAX_BATCHED_TOKENS,
-            bound=bound,
-            serving=serving,
-        ).run()
+        result = play(self._trace, groups, policy, blocks, bound=bound)
         return Played(
             prompt_tokens=result.prompt_tokens,
             hit_tokens=result.hit_tokens,
@@ -160,6 +150,22 @@ class _Traffic:
             changed_early=_changed_early(result),
             bound_tokens=result.bound_hit_tokens,
         )
+
+
+def play(
+    trace: Trace, groups: Groups, policy: str, blocks: int, *, bound: bool = False
+) -> SimulationResult:
+    """Plays a trace as every cell is played."""
+    return Simulation(
+        trace,
+        groups.specs,
+        blocks,
+        policy=_policy(policy, groups),
+        concurrency=CONCURRENCY,
+        max_batched_tokens=MAX_BATCHED_TOKENS,
+        bound=bound,
+        serving=Serving(step_time=StepTime(**STEP_TIME), speed=1.0),
+    ).run()
 
 
 def _policy(name: str, groups: Groups) -> Policy:

@@ -4,13 +4,11 @@ import json
 from statistics import fmean
 
 import pytest
-from kvoxide._core import Serving, Simulation, StepTime
 from kvoxide.replay.groups import preset_groups
-from kvoxide.replay.policies import parse_policy
 
 from .cells import PRESETS
 from .clients import CLIENT, HABITS, Beside, Habit, growing
-from .judge import ADAPTIVE, CONCURRENCY, MAX_BATCHED_TOKENS, STEP_TIME
+from .judge import ADAPTIVE, play
 from .traffic import Recorded
 
 BLOCKS = {
@@ -41,15 +39,8 @@ def test_a_bad_client_costs_the_others_no_more_than_a_polite_one(habit: Habit, s
 
 def others_share(recorded: Recorded, preset: str, size: float) -> float:
     """Hit share, in %, of all requests but the client's."""
-    result = Simulation(
-        recorded.trace(),
-        preset_groups(preset).specs,
-        int(BLOCKS[preset] * size),
-        policy=parse_policy(ADAPTIVE).policy,
-        concurrency=CONCURRENCY,
-        max_batched_tokens=MAX_BATCHED_TOKENS,
-        serving=Serving(step_time=StepTime(**STEP_TIME), speed=1.0),
-    ).run()
+    blocks = int(BLOCKS[preset] * size)
+    result = play(recorded.trace(), preset_groups(preset), ADAPTIVE, blocks)
     assert result.evictions > 0 or size > 1
     assert result.rejected_requests == 0
     is_others = [json.loads(line)["session_id"] != CLIENT for line in recorded.lines]
