@@ -27,6 +27,7 @@ GroupKind: TypeAlias = Literal[
 ]
 RetentionName: TypeAlias = Literal["standard", "adaptive"]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
+HostPolicyName: TypeAlias = Literal["lru", "arc"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
 
@@ -57,8 +58,8 @@ class BlockError(KvoxideError, ValueError):
     """A block id outside the pool, or a block in a state that forbids the call."""
 
 class BusyError(KvoxideError, RuntimeError):
-    """The manager is in the middle of another call: of another thread, or of one whose own Python
-    code (an attribute of a request, say) called it again. Nothing was changed."""
+    """The manager or the tier is in the middle of another call: of another thread, or of one whose
+    own Python code (an attribute of a request, say) called it again. Nothing was changed."""
 
 class InternalError(KvoxideError, AssertionError):
     """The engine found its own state broken. Please report it."""
@@ -720,6 +721,131 @@ class KVCacheManager:
     def state_digest(self) -> bytes:
         """32 bytes over the whole state (queues, reference counts, hashes, tables): equal before
         and after a call that changed nothing."""
+
+@final
+class HostTier:
+    """Chunks of KV in host memory behind the pool, with the decisions of vLLM's
+    ``CPUOffloadingManager``: which keys are stored in which chunk, and what they push out.
+
+    A chunk holds the blocks of one key: a block hash of 1 to 32 bytes, of one length in a tier, and
+    its group in 4 bytes, big-endian. ``store_threshold`` is how often a key is offered before it is
+    stored; from 2 on, offers of the last ``max_tracker_size`` keys are counted. ``log_stats`` keeps
+    the sizes of stores for :meth:`take_store_sizes`. ``vllm_release`` is whose decisions these are.
+
+    ``positions`` are the tokens up to the end of each key. Under ``lru`` a request's keys go from
+    the end of the prompt on; a key without a position goes by when it was stored. Iterables of keys
+    are read before anything changes.
+
+    Raises :class:`ConfigError` for a size below 0, more than 2,147,483,648 chunks or an unknown
+    name, :class:`BlockError` for a key without a group, :class:`BlockHashError` for a hash of
+    another length than those in the tier, :class:`RequestError` for a position that is none.
+    """
+
+    def __new__(
+        cls,
+        num_chunks: int,
+        policy: HostPolicyName = "lru",
+        *,
+        store_threshold: int = 1,
+        max_tracker_size: int = 64_000,
+        enable_kv_cache_events: bool = False,
+        log_stats: bool = False,
+        vllm_release: Literal["0.33.0", "0.32.0"] = "0.33.0",
+    ) -> Self: ...
+    @property
+    def policy(self) -> HostPolicyName: ...
+    @property
+    def num_chunks(self) -> int: ...
+    @property
+    def num_free_chunks(self) -> int:
+        """Chunks without a key."""
+    @property
+    def num_evictable_chunks(self) -> int:
+        """Chunks that can be loaded and are not loaded now."""
+    @property
+    def num_pending_chunks(self) -> int:
+        """Chunks that are being stored."""
+    def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
+        """Whether ``key`` can be loaded; pending, it is being stored."""
+    def prepare_load(
+        self,
+        request: HostRequest,
+        keys: Iterable[bytes],
+        positions: dict[bytes, int] | None = None,
+    ) -> NDArray[np.int32]:
+        """The chunks of ``keys``, which stay until :meth:`complete_load`.
+
+        Raises :class:`RequestError` for a key that cannot be loaded, or that an ended ``request``
+        did not see before."""
+    def complete_load(self, keys: Iterable[bytes]) -> None:
+        """Raises :class:`RequestError` for a key that is not being loaded."""
+    def prepare_store(
+        self,
+        request: HostRequest,
+        keys: Iterable[bytes],
+        positions: dict[bytes, int] | None = None,
+    ) -> HostStorePlan | None:
+        """Which of ``keys`` are to be stored where; ``None`` if there is no room. Nothing that is
+        offered is evicted.
+
+        Raises :class:`RequestError` for a key that is offered twice, or that an ended ``request``
+        did not see before."""
+    def complete_store(self, keys: Iterable[bytes], success: bool = True) -> None:
+        """``keys`` can be loaded, or are gone if ``success`` is false. Keys that are not being
+        stored are passed over."""
+    def touch(self, keys: Iterable[bytes]) -> None:
+        """Use ``keys``, the last one first."""
+    def finish_request(
+        self, request: HostRequest, positions: dict[bytes, int] | None = None
+    ) -> None:
+        """What ``request`` saw counts as used once, now. ``positions`` of other keys are passed
+        over."""
+    def reset(self) -> None:
+        """Free all chunks, those in transfers too. Counts of offers stay."""
+    def take_events(self) -> list[HostEvent]: ...
+    def take_num_skipped(self) -> int:
+        """Keys that were offered and not stored since the last call, as they were offered too
+        seldom."""
+    def take_store_sizes(self) -> list[int]:
+        """Chunks that each store asked for since the last call, those without room too."""
+    def get_chunks(self) -> dict[bytes, tuple[int, int | None]]:
+        """The chunk of each key with its loads, ``None`` while it is pending; in no order."""
+    def get_lru_order(self) -> list[bytes] | None:
+        """The evictable keys, the first to go first; ``None`` under ``arc``."""
+    def get_arc_lists(
+        self,
+    ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes], float] | None:
+        """T1, T2, B1 and B2, the oldest key first, and the target of T1; ``None`` under ``lru``."""
+    def get_tracked_offers(self) -> dict[bytes, int]:
+        """How often each tracked key was offered, the one offered longest ago first."""
+
+@final
+class HostRequest:
+    """What a request saw of a :class:`HostTier`. It starts anew in another and after a reset."""
+
+    def __new__(cls) -> Self: ...
+
+@final
+class HostStorePlan:
+    """What :meth:`HostTier.prepare_store` found."""
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys to store."""
+    @property
+    def chunk_ids(self) -> NDArray[np.int32]:
+        """The chunk of each of :attr:`keys`."""
+    @property
+    def evicted_keys(self) -> list[bytes]: ...
+
+@final
+class HostEvent:
+    """Keys of a :class:`HostTier` were stored or evicted, or their store failed."""
+
+    @property
+    def kind(self) -> Literal["stored", "removed", "failed"]: ...
+    @property
+    def keys(self) -> list[bytes]: ...
 
 @final
 class KVCacheBlockCopy:

@@ -26,7 +26,8 @@ mod _core {
     #[pymodule_export]
     use super::standalone::{
         AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockCopy,
-        PyBlockHasher, PyBlockPool, PyBlocks, PyManager, PyRequest, PyRetention, RequestStatus,
+        PyBlockHasher, PyBlockPool, PyBlocks, PyHostEvent, PyHostRequest, PyHostStorePlan,
+        PyHostTier, PyManager, PyRequest, PyRetention, RequestStatus,
     };
 
     #[pymodule_init]

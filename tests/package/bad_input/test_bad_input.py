@@ -58,6 +58,7 @@ def with_arguments(cls: type) -> list[str]:
     [
         kvoxide.BlockHasher,
         kvoxide.BlockPool,
+        kvoxide.HostTier,
         kvoxide.KVCacheBlocks,
         kvoxide.KVCacheManager,
         kvoxide.Request,

@@ -41,17 +41,24 @@ def run_python(setup: str, row: Row) -> Answer:
 
 
 def run_in(namespace: dict[str, Any], row: Row) -> Answer:
-    """Statements in a namespace whose ``manager``, or its ``engine``, must stay as it is."""
+    """Statements in a namespace whose ``manager``, or its ``engine``, must stay as it is, and whose
+    ``tier`` too, if there is one."""
     manager = namespace["manager"]
     engine = getattr(manager, "engine", manager)
-    before = engine.state_digest()
+    before, tier_before = engine.state_digest(), _state_of_tier(namespace)
     what, message = NOTHING, ""
     try:
         exec(compile(row.given, row.what, "exec"), namespace)
     except BaseException as error:  # a panic of the engine is no Exception
         what, message = type(error).__name__, printed(error)
     engine.check_invariants()
-    return Answer(what, message, engine.state_digest() == before)
+    is_unchanged = engine.state_digest() == before and _state_of_tier(namespace) == tier_before
+    return Answer(what, message, is_unchanged)
+
+
+def _state_of_tier(namespace: dict[str, Any]) -> Any:
+    tier = namespace.get("tier")
+    return tier and (tier.get_chunks(), tier.get_lru_order())
 
 
 def printed(error: BaseException) -> str:

@@ -128,19 +128,20 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
 
 /// Returns the error of a call that comes while another one runs.
 #[cold]
-pub(crate) fn busy_error(py: Python<'_>) -> PyErr {
-    made(py, |all| &all.busy, BUSY.to_owned())
+pub(crate) fn busy_error(py: Python<'_>, name: &str) -> PyErr {
+    let message = format!(
+        "the {name} is in the middle of another call; call it from one thread at a time, and not \
+         from code that its calls run"
+    );
+    made(py, |all| &all.busy, message)
 }
 
-const BUSY: &str = "the manager is in the middle of another call; call it from one thread at a \
-                    time, and not from code that its calls run";
-
-/// Returns the error of every call of a poisoned manager.
+/// Returns the error of every call of a poisoned manager or tier.
 #[cold]
-pub(crate) fn poisoned_error(py: Python<'_>, reason: &str) -> PyErr {
+pub(crate) fn poisoned_error(py: Python<'_>, name: &str, reason: &str) -> PyErr {
     let message = format!(
-        "the manager is poisoned and refuses every call: {reason}; its blocks can no longer be \
-         trusted: make a new manager or restart the server, and please report it"
+        "the {name} is poisoned and refuses every call: {reason}; what it holds can no longer be \
+         trusted: make a new {name} or restart the server, and please report it"
     );
     made(py, |all| &all.poisoned, message)
 }

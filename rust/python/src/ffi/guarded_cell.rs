@@ -1,4 +1,4 @@
-//! The cell through which every call of a manager reaches its state: one call at a time, and no
+//! The cell through which every call of a manager or a tier reaches its state: one call at a time, and no
 //! panic leaves it. After a panic, or once an invariant is found broken, the cell is poisoned and
 //! refuses every call, because serving with wrong blocks would be worse than not serving.
 
@@ -11,7 +11,10 @@ use super::panics::caught;
 
 /// State that a [`GuardedCell`] can hold.
 pub(crate) trait CheckedState {
-    /// Checks the state after a call that may have changed it. An error poisons the manager.
+    /// What messages call the holder of the state.
+    const NAME: &'static str = "manager";
+
+    /// Checks the state after a call that may have changed it. An error poisons the cell.
     fn check_after(&mut self, call: &'static str) -> Result<(), String>;
 }
 
@@ -74,10 +77,10 @@ impl<T: CheckedState> GuardedCell<T> {
         call: impl FnOnce(&mut T) -> PyResult<R>,
     ) -> PyResult<R> {
         if let Some(reason) = self.poison.get() {
-            return Err(poisoned_error(py, reason));
+            return Err(poisoned_error(py, T::NAME, reason));
         }
         // Never waits: the call inside may be this thread's own, or wait for this thread's GIL.
-        let Ok(mut state) = self.state.try_lock() else { return Err(busy_error(py)) };
+        let Ok(mut state) = self.state.try_lock() else { return Err(busy_error(py, T::NAME)) };
         caught(|| call(&mut state))
             .unwrap_or_else(|report| Err(self.poison(py, format!("{name} {report}"))))
     }
@@ -95,6 +98,6 @@ impl<T: CheckedState> GuardedCell<T> {
     /// Poisons the cell and returns the error. The first reason is kept.
     #[cold]
     pub(crate) fn poison(&self, py: Python<'_>, reason: String) -> PyErr {
-        poisoned_error(py, self.poison.get_or_init(|| reason))
+        poisoned_error(py, T::NAME, self.poison.get_or_init(|| reason))
     }
 }

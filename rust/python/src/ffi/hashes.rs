@@ -84,7 +84,10 @@ pub(crate) fn block_hash(
     value: &Bound<'_, PyAny>,
     hash_len: &mut Option<usize>,
 ) -> PyResult<BlockHash> {
-    let bytes = value.cast::<PyBytes>()?.as_bytes();
+    hash_of_len(value.py(), value.cast::<PyBytes>()?.as_bytes(), hash_len)
+}
+
+fn hash_of_len(py: Python<'_>, bytes: &[u8], hash_len: &mut Option<usize>) -> PyResult<BlockHash> {
     let expected = hash_len.unwrap_or(bytes.len());
     match BlockHash::from_slice(bytes).filter(|_| bytes.len() == expected) {
         Some(hash) => {
@@ -96,7 +99,7 @@ pub(crate) fn block_hash(
                 "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
                 bytes.len()
             );
-            Err(hash_error(value.py(), message))
+            Err(hash_error(py, message))
         }
     }
 }
@@ -130,7 +133,7 @@ pub(crate) fn unpacked_key(
     hash_len: &mut Option<usize>,
 ) -> PyResult<CacheKey> {
     let (hash, group) = unpacked(packed)?;
-    let hash = block_hash(PyBytes::new(packed.py(), hash).as_any(), hash_len)?;
+    let hash = hash_of_len(packed.py(), hash, hash_len)?;
     Ok(CacheKey { hash, group })
 }
 

@@ -5,6 +5,8 @@ mod manager;
 
 mod pool;
 
+mod host;
+
 mod blocks;
 mod checks;
 mod copies;
@@ -26,6 +28,7 @@ pub(crate) use blocks::{PyBlock, PyBlocks};
 pub(crate) use copies::PyBlockCopy;
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
 pub(crate) use hasher::PyBlockHasher;
+pub(crate) use host::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};
 pub(crate) use manager::PyManager;
 pub(crate) use pool::PyBlockPool;
 pub(crate) use request::{PyRequest, RequestStatus};

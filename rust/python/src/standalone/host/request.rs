@@ -1,0 +1,20 @@
+//! What a request saw of a tier.
+
+use pyo3::prelude::*;
+
+use kvoxide_core::host::HostRequest;
+
+/// The keys that a request saw.
+#[pyclass(module = "kvoxide", name = "HostRequest")]
+#[derive(Default)]
+pub(crate) struct PyHostRequest {
+    pub(super) request: HostRequest,
+}
+
+#[pymethods]
+impl PyHostRequest {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+}

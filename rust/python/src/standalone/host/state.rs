@@ -1,0 +1,31 @@
+//! The state of a tier: the core, and what only Python has.
+
+use pyo3::prelude::*;
+
+use kvoxide_core::host::HostTier;
+
+use crate::ffi::CheckedState;
+
+/// The state of a tier.
+pub(super) struct HostState {
+    pub(super) core: HostTier,
+    /// How many bytes block hashes have, once there was one.
+    pub(super) hash_len: Option<usize>,
+    pub(super) log_stats: bool,
+}
+
+impl CheckedState for HostState {
+    const NAME: &'static str = "host tier";
+
+    fn check_after(&mut self, _: &'static str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl HostState {
+    /// Frees all chunks and panics, for tests of the state after a panic.
+    pub(super) fn panic_midway(&mut self) -> PyResult<()> {
+        self.core.reset();
+        panic!("planted by a test");
+    }
+}

@@ -1,0 +1,263 @@
+//! The host tier for Python.
+
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use kvoxide_core::host::{ChunkState, HostPolicy, HostRelease, HostTier, HostTierConfig};
+
+use super::keys::{Keys, key_list, known_keys, known_positions};
+use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
+use super::request::PyHostRequest;
+use super::state::HostState;
+use crate::ffi::{GuardedCell, IntoPyResult, config_error, known_key, size};
+
+/// The releases whose decisions a tier can make.
+const RELEASES: [(&str, HostRelease); 2] =
+    [("0.33.0", HostRelease::V0_33), ("0.32.0", HostRelease::V0_32)];
+
+/// Chunks of KV in host memory.
+#[pyclass(module = "kvoxide", name = "HostTier", frozen)]
+pub(crate) struct PyHostTier {
+    cell: GuardedCell<HostState>,
+    policy: &'static str,
+}
+
+#[pymethods]
+impl PyHostTier {
+    #[new]
+    #[pyo3(signature = (num_chunks, policy="lru", *, store_threshold=1, max_tracker_size=64_000,
+        enable_kv_cache_events=false, log_stats=false, vllm_release="0.33.0"))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn new(
+        py: Python<'_>,
+        num_chunks: i64,
+        policy: &str,
+        store_threshold: i64,
+        max_tracker_size: i64,
+        enable_kv_cache_events: bool,
+        log_stats: bool,
+        vllm_release: &str,
+    ) -> PyResult<Self> {
+        let (policy, chosen) = named(py, "policy", policy, &HostPolicy::ALL)?;
+        let threshold = size(py, "store_threshold", store_threshold)?;
+        let config = HostTierConfig {
+            release: named(py, "vllm_release", vllm_release, &RELEASES)?.1,
+            store_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
+            max_tracker_size: size(py, "max_tracker_size", max_tracker_size)?,
+            enable_events: enable_kv_cache_events,
+            ..HostTierConfig::new(size(py, "num_chunks", num_chunks)?, chosen)
+        };
+        let core = HostTier::new(&config).into_py(py)?;
+        let cell = GuardedCell::new(HostState { core, hash_len: None, log_stats });
+        Ok(Self { cell, policy })
+    }
+
+    #[getter]
+    fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    #[getter]
+    fn num_chunks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_chunks)
+    }
+
+    #[getter]
+    fn num_free_chunks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_free)
+    }
+
+    #[getter]
+    fn num_evictable_chunks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_evictable)
+    }
+
+    #[getter]
+    fn num_pending_chunks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_pending)
+    }
+
+    fn lookup(&self, py: Python<'_>, key: &Bound<'_, PyBytes>) -> PyResult<&'static str> {
+        self.cell.read(py, |state| {
+            let known = known_key(key, state.hash_len)?;
+            Ok(match known.and_then(|key| state.core.lookup(&key)) {
+                None => "miss",
+                Some(ChunkState::Pending) => "hit_pending",
+                Some(ChunkState::Ready { .. }) => "hit",
+            })
+        })
+    }
+
+    #[pyo3(signature = (request, keys, positions=None))]
+    fn prepare_load<'py>(
+        &self,
+        request: &Bound<'py, PyHostRequest>,
+        keys: &Bound<'py, PyAny>,
+        positions: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        let py = keys.py();
+        self.cell.change(py, "prepare_load", |state| {
+            let keys = Keys::read(keys, state.hash_len)?;
+            let positions = keys.positions(positions)?;
+            let request = &mut request.try_borrow_mut()?.request;
+            let chunks = state.core.prepare_load(request, &keys.keys, &positions).into_py(py)?;
+            state.hash_len = keys.hash_len;
+            Ok(chunk_array(py, chunks))
+        })
+    }
+
+    fn complete_load(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = keys.py();
+        self.cell.change(py, "complete_load", |state| {
+            let keys = Keys::read(keys, state.hash_len)?;
+            state.core.complete_load(&keys.keys).into_py(py)
+        })
+    }
+
+    #[pyo3(signature = (request, keys, positions=None))]
+    fn prepare_store<'py>(
+        &self,
+        request: &Bound<'py, PyHostRequest>,
+        keys: &Bound<'py, PyAny>,
+        positions: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Option<PyHostStorePlan>> {
+        let py = keys.py();
+        self.cell.change(py, "prepare_store", |state| {
+            let keys = Keys::read(keys, state.hash_len)?;
+            let positions = keys.positions(positions)?;
+            let request = &mut request.try_borrow_mut()?.request;
+            let plan = state.core.prepare_store(request, &keys.keys, &positions).into_py(py)?;
+            state.hash_len = keys.hash_len;
+            if !state.log_stats {
+                state.core.take_store_sizes();
+            }
+            let Some(plan) = plan else { return Ok(None) };
+            let made = PyHostStorePlan::new(py, plan, &keys.objects, state.hash_len);
+            self.cell.handed_out(py, made).map(Some)
+        })
+    }
+
+    #[pyo3(signature = (keys, success=true))]
+    fn complete_store(&self, keys: &Bound<'_, PyAny>, success: bool) -> PyResult<()> {
+        self.cell.change(keys.py(), "complete_store", |state| {
+            let keys = known_keys(keys, state.hash_len)?;
+            state.core.complete_store(&keys, success);
+            Ok(())
+        })
+    }
+
+    fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.cell.change(keys.py(), "touch", |state| {
+            let keys = known_keys(keys, state.hash_len)?;
+            state.core.touch(&keys);
+            Ok(())
+        })
+    }
+
+    #[pyo3(signature = (request, positions=None))]
+    fn finish_request(
+        &self,
+        request: &Bound<'_, PyHostRequest>,
+        positions: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        self.cell.change(request.py(), "finish_request", |state| {
+            let known = positions.map(|positions| known_positions(positions, state.hash_len));
+            let positions = known.transpose()?.unwrap_or_default();
+            state.core.finish_request(&mut request.try_borrow_mut()?.request, positions);
+            Ok(())
+        })
+    }
+
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.change(py, "reset", |state| {
+            state.core.reset();
+            Ok(())
+        })
+    }
+
+    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.cell.change(py, "take_events", |state| {
+            let events = state.core.take_events();
+            let events = events.iter().map(|event| PyHostEvent::new(py, event, state.hash_len));
+            let made = events.collect::<PyResult<Vec<_>>>();
+            self.cell.handed_out(py, made.and_then(|events| PyList::new(py, events)))
+        })
+    }
+
+    fn take_num_skipped(&self, py: Python<'_>) -> PyResult<usize> {
+        self.cell.change(py, "take_num_skipped", |state| Ok(state.core.take_num_skipped()))
+    }
+
+    fn take_store_sizes(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        self.cell.change(py, "take_store_sizes", |state| Ok(state.core.take_store_sizes()))
+    }
+
+    fn get_chunks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.cell.read(py, |state| {
+            let chunks = PyDict::new(py);
+            for (key, chunk) in state.core.keys() {
+                let num_loads = match state.core.lookup(&key) {
+                    Some(ChunkState::Ready { num_loads }) => Some(num_loads),
+                    _ => None,
+                };
+                let packed = key_list(py, &[key], state.hash_len)?.get_item(0)?;
+                chunks.set_item(packed, (chunk, num_loads))?;
+            }
+            Ok(chunks)
+        })
+    }
+
+    fn get_lru_order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.cell.read(py, |state| {
+            let order = state.core.lru_order();
+            order.map(|keys| key_list(py, &keys, state.hash_len)).transpose()
+        })
+    }
+
+    fn get_arc_lists<'py>(&self, py: Python<'py>) -> PyResult<Option<ArcLists<'py>>> {
+        self.cell.read(py, |state| {
+            let Some((lists, target)) = state.core.arc_lists() else { return Ok(None) };
+            let [t1, t2, b1, b2] = lists.map(|keys| key_list(py, &keys, state.hash_len));
+            Ok(Some((t1?, t2?, b1?, b2?, target)))
+        })
+    }
+
+    fn get_tracked_offers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.cell.read(py, |state| {
+            let offers = PyDict::new(py);
+            for (key, count) in state.core.tracked_offers() {
+                let packed = key_list(py, &[key], state.hash_len)?.get_item(0)?;
+                offers.set_item(packed, count)?;
+            }
+            Ok(offers)
+        })
+    }
+
+    fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.change(py, "_panic_for_tests", |state| state.panic_midway())
+    }
+}
+
+/// T1, T2, B1, B2 and the target of T1.
+type ArcLists<'py> =
+    (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, f64);
+
+impl PyHostTier {
+    fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&HostTier) -> R) -> PyResult<R> {
+        self.cell.read(py, |state| Ok(question(&state.core)))
+    }
+}
+
+/// Returns the choice with a name, and the name.
+fn named<T: Copy>(
+    py: Python<'_>,
+    what: &str,
+    name: &str,
+    choices: &[(&'static str, T)],
+) -> PyResult<(&'static str, T)> {
+    choices.iter().find(|(known, _)| *known == name).copied().ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(known, _)| format!("'{known}'")).collect();
+        config_error(py, format!("{what} is '{name}'; it can be one of {}", names.join(", ")))
+    })
+}
