@@ -7,7 +7,9 @@
 
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import FAMILIES
+from kvoxide.model.gpu import GPUS
 from kvoxide.model.grouping import LayerGroup
+from kvoxide.model.hits import hit_tokens
 from kvoxide.model.layers import LayerCache
 from kvoxide.model.plan import ModelPlan, plan_model
 from kvoxide.model.precision import CACHE_DTYPES
@@ -15,9 +17,11 @@ from kvoxide.model.precision import CACHE_DTYPES
 __all__ = [
     "CACHE_DTYPES",
     "FAMILIES",
+    "GPUS",
     "Deployment",
     "LayerCache",
     "LayerGroup",
     "ModelPlan",
+    "hit_tokens",
     "plan_model",
 ]

@@ -1,6 +1,5 @@
 """The ``config.json`` of a model: where it is, which part is the language model's, its fields."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +7,10 @@ from typing import Any, Final
 
 from kvoxide._core import ConfigError
 from kvoxide.model.defaults import with_defaults
+from kvoxide.model.folder import config_file, read_object
 from kvoxide.model.mistral_format import from_mistral_format
-from kvoxide.model.quantization import quantized_cache
+from kvoxide.model.quantization import Quantization, read_quantization
 
-_CONFIG: Final = "config.json"
-_MISTRAL_CONFIG: Final = "params.json"
 _NESTED: Final = ("text_config", "llm_config", "language_config")
 # More than any model has.
 _MAX_LAYERS: Final = 10_000
@@ -112,47 +110,29 @@ class Fields:
 class Config:
     """A model's configuration: the class that vLLM would load, and the language model's fields.
 
-    ``dtype`` is the model's precision, ``cache_dtype`` what its KV cache is quantized to, if it is.
+    ``dtype`` is the model's precision, ``quantization`` says what its KV cache is quantized to.
     """
 
     architecture: str
     text: Fields
     dtype: str
-    cache_dtype: str | None
+    quantization: Quantization
 
 
 def read_config(path: Path) -> Config:
-    """The configuration in the directory ``path``, or in the file ``path``.
+    """The configuration in the directory ``path``, or in the file ``path``, with what files beside
+    it say of the cache.
 
-    In a directory it is ``config.json``; ``params.json``, Mistral's own format, where that is the
-    only one or where the weights are in Mistral's format too, as in vLLM. Raises
-    :class:`~kvoxide.ConfigError` that says what is wrong with which file.
+    Raises :class:`~kvoxide.ConfigError` that says what is wrong with which file.
     """
-    file = _file_of(path)
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds no JSON object")
+    file = config_file(path)
+    values = read_object(file)
     if "architectures" not in values and "n_layers" in values:
         values = from_mistral_format(str(file), values)
-    return _config(str(file), values)
+    return _config(str(file), values, read_quantization(file, values))
 
 
-def _file_of(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    mistral = path / _MISTRAL_CONFIG
-    has_mistral_weights = any(path.glob("consolidated*.safetensors"))
-    if mistral.exists() and (has_mistral_weights or not (path / _CONFIG).exists()):
-        return mistral
-    return path / _CONFIG
-
-
-def _config(source: str, values: Mapping[str, Any]) -> Config:
+def _config(source: str, values: Mapping[str, Any], quantization: Quantization) -> Config:
     architectures = values.get("architectures")
     if not isinstance(architectures, list) or not architectures:
         raise ConfigError(f"{source} names no class of a model in architectures")
@@ -162,7 +142,7 @@ def _config(source: str, values: Mapping[str, Any]) -> Config:
             text = values[name]
     fields = Fields(source, with_defaults(text))
     dtype = _dtype(fields, Fields(source, values))
-    return Config(str(architectures[0]), fields, dtype, quantized_cache(values))
+    return Config(str(architectures[0]), fields, dtype, quantization)
 
 
 def _dtype(*fields: Fields) -> str:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 
 from kvoxide._core import ConfigError
+from kvoxide.model import gpu as gpus
 from kvoxide.model.precision import AUTO, CACHE_DTYPES
+from kvoxide.model.quantization import NVFP4
 
 # Steps in flight of vLLM's scheduler, which schedules one while another runs.
 _CONCURRENT_STEPS = 2
@@ -15,8 +17,9 @@ class Deployment:
 
     ``cache_dtype`` is one of :data:`~kvoxide.model.precision.CACHE_DTYPES`; ``auto`` is that of the
     model. ``block_size`` is in tokens, None for vLLM's choice. ``max_model_len`` is in tokens, None
-    for what the configuration says. ``max_batched_tokens`` are scheduled in a step at most.
-    Raises :class:`~kvoxide.ConfigError`.
+    for what the configuration says. ``max_batched_tokens`` are scheduled in a step at most. ``gpu``
+    is one of :data:`~kvoxide.model.gpu.GPUS`. ``max_num_seqs`` requests run at a time, None where
+    that is not known. Raises :class:`~kvoxide.ConfigError`.
     """
 
     tensor_parallel: int = 1
@@ -25,9 +28,12 @@ class Deployment:
     block_size: int | None = None
     max_model_len: int | None = None
     max_batched_tokens: int = 8192
+    gpu: str = gpus.DEFAULT
+    max_num_seqs: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no server can be told."""
+        gpus.gpu_named(self.gpu)
         if self.cache_dtype not in CACHE_DTYPES:
             raise ConfigError(
                 f"cache_dtype {self.cache_dtype!r} is unknown; known are {', '.join(CACHE_DTYPES)}"
@@ -35,15 +41,25 @@ class Deployment:
         for name in ("tensor_parallel", "pipeline_parallel", "max_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("block_size", "max_model_len"):
+        for name in ("block_size", "max_model_len", "max_num_seqs"):
             size = getattr(self, name)
             if size is not None and size < 1:
                 raise ConfigError(f"{name} is {size}; it must be at least 1")
 
     def for_checkpoint(self, cache_dtype: str | None) -> "Deployment":
-        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted."""
+        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted.
+
+        Raises :class:`~kvoxide.ConfigError` if the GPU cannot have it.
+        """
         if cache_dtype is None or self.cache_dtype != AUTO:
             return self
+        gpu = gpus.gpu_named(self.gpu)
+        if cache_dtype == NVFP4 and not gpu.has_nvfp4:
+            raise ConfigError(
+                f"the checkpoint's KV cache is in {cache_dtype}; vLLM refuses to start on a"
+                f" {gpu.name}: No valid attention backend found, kv_cache_dtype not supported."
+                " --gpu names another GPU, --kv-cache-dtype another precision"
+            )
         return replace(self, cache_dtype=cache_dtype)
 
     @property

@@ -44,6 +44,7 @@ def num_blocks(
     in_flight = deployment.max_in_flight_tokens
     needed = request_blocks(groups, model_len, in_flight)
     if blocks - 1 >= needed:
+        check_states(blocks, groups, deployment)
         return blocks
     fitting = _longest_fitting(blocks - 1, groups, model_len, in_flight)
     would_fit = f"; {fitting:,} tokens would fit" if fitting else ""
@@ -51,6 +52,18 @@ def num_blocks(
         f"{memory / _GIB:.2f} GiB hold {blocks:,} blocks of {block:,} bytes; one request of"
         f" max_model_len {model_len:,} needs {needed:,} and the null block,"
         f" {(needed + 1) * block / _GIB:.2f} GiB{would_fit}"
+    )
+
+
+def check_states(blocks: int, groups: Sequence[LayerGroup], deployment: Deployment) -> None:
+    """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than requests that run at a
+    time and keep a state each: vLLM does not start then, for it could not capture CUDA graphs."""
+    requests = deployment.max_num_seqs
+    if requests is None or requests <= blocks or not any(group.spec.is_state for group in groups):
+        return
+    raise ConfigError(
+        f"vLLM refuses to start: max_num_seqs ({requests}) exceeds available Mamba cache blocks"
+        f" ({blocks}); --concurrency {blocks} would do"
     )
 
 

@@ -4,15 +4,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from kvoxide._core import KVCacheConfig, KVCacheGroupSpec
+from kvoxide._core import ConfigError, KVCacheConfig, KVCacheGroupSpec
 from kvoxide.model.block_sizes import with_block_sizes
 from kvoxide.model.config import read_config
 from kvoxide.model.context_length import max_model_len
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import family_of
+from kvoxide.model.gpu import GPUS
 from kvoxide.model.grouping import LayerGroup, group_layers
 from kvoxide.model.layers import LayerCache
-from kvoxide.model.memory import block_bytes, num_blocks
+from kvoxide.model.memory import block_bytes, check_states, num_blocks
+from kvoxide.model.precision import AUTO
+from kvoxide.model.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class ModelPlan:
     """The groups of a model, and what they take on one rank.
 
     ``block_bytes`` is the memory of one block, of all layers that share its block table, on the
-    rank where it is largest. ``max_model_len`` is in tokens.
+    rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the
+    model's own precision, ``quantization`` what the checkpoint says of the cache's.
     """
 
     architecture: str
@@ -28,6 +32,25 @@ class ModelPlan:
     block_bytes: int
     max_model_len: int
     deployment: Deployment
+    dtype: str
+    quantization: Quantization
+
+    @property
+    def cache_dtype(self) -> str:
+        """The precision of the KV cache."""
+        wanted = self.deployment.cache_dtype
+        return self.dtype if wanted == AUTO else wanted
+
+    @property
+    def cache_dtype_source(self) -> str:
+        """The file that says so, empty if no file does."""
+        is_said = self.deployment.cache_dtype == self.quantization.cache_dtype
+        return self.quantization.source if is_said else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was read and has no effect."""
+        return (self.quantization.note,) if self.quantization.note else ()
 
     @property
     def kv_cache_groups(self) -> list[KVCacheGroupSpec]:
@@ -37,12 +60,17 @@ class ModelPlan:
     def num_blocks(self, memory: int) -> int:
         """The blocks that ``memory`` bytes hold, which is what each rank has for its KV cache.
 
-        Raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not fit, as vLLM
-        does.
+        Raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not fit, or not
+        a state for each of ``max_num_seqs`` requests, as vLLM does.
         """
         return num_blocks(
             memory, self.block_bytes, self.groups, self.max_model_len, self.deployment
         )
+
+    def check_blocks(self, blocks: int) -> None:
+        """Raise :class:`~kvoxide.ConfigError` if vLLM would not start with so many blocks, whatever
+        they take."""
+        check_states(blocks, self.groups, self.deployment)
 
     def kv_cache_config(self, memory: int) -> KVCacheConfig:
         """The configuration of a manager with ``memory`` bytes; raises as :meth:`num_blocks`."""
@@ -64,7 +92,8 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     here, or if the model cannot be served so.
     """
     config = read_config(Path(path))
-    deployment = (deployment or Deployment()).for_checkpoint(config.cache_dtype)
+    deployment = (deployment or Deployment()).for_checkpoint(config.quantization.cache_dtype)
+    _require_hopper(deployment)
     family = family_of(config.architecture)
     layers = with_block_sizes(family.layers(config, deployment), family.kernels, deployment)
     groups = group_layers(layers, is_packed=family.kernels.is_packed)
@@ -74,7 +103,18 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
         block_bytes(groups, len(layers), deployment),
         max_model_len(config, deployment.max_model_len),
         deployment,
+        config.dtype,
+        config.quantization,
     )
+
+
+def _require_hopper(deployment: Deployment) -> None:
+    if not GPUS[deployment.gpu].is_hopper:
+        known = ", ".join(name for name, gpu in GPUS.items() if gpu.is_hopper)
+        raise ConfigError(
+            f"--gpu is {deployment.gpu}; without vLLM, blocks are known for {known}. Install vLLM"
+            " to ask it, or give --groups"
+        )
 
 
 def _group_spec(layer: LayerCache) -> KVCacheGroupSpec:

@@ -66,18 +66,26 @@ def candidates(
     return sorted(found, key=lambda candidate: candidate.cost)
 
 
-def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
-    """The memories of a model in bytes with the blocks that each holds, and those too small for
-    one request of the model's length. Raises :class:`~kvoxide._core.ConfigError` if all are."""
-    pools, too_small = [], []
+@dataclass(frozen=True)
+class Refusal:
+    """A memory in bytes with which vLLM would not start, and why."""
+
+    memory: int
+    reason: str
+
+
+def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[Refusal, ...]]:
+    """The memories of a model in bytes with the blocks that each holds, and those with which vLLM
+    would not start. Raises :class:`~kvoxide._core.ConfigError` if it would with none."""
+    pools, refusals = [], []
     for memory in served.memories:
         try:
             pools.append((memory, served.plan.num_blocks(memory)))
-        except ConfigError:
-            if memory == served.memories[-1]:
+        except ConfigError as error:
+            if memory == served.memories[-1] and not pools:
                 raise
-            too_small.append(memory)
-    return pools, tuple(too_small)
+            refusals.append(Refusal(memory, str(error)))
+    return pools, tuple(refusals)
 
 
 def gpus_of(served: ServedModel) -> int:

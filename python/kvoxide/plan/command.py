@@ -124,7 +124,7 @@ def plan(
     check_distinct(source.trace, [json_path])
     times.check()
     served = _required(served)
-    pools, too_small = pools_of(served)
+    pools, refusals = pools_of(served)
     scheduled = partial(
         Workload,
         groups=served.groups.specs,
@@ -141,7 +141,7 @@ def plan(
     started = time.perf_counter()
     found = _played(search, place, quiet=quiet)
     seconds = time.perf_counter() - started
-    report = Report(search, found, file, served, too_small, times.fit, seconds)
+    report = Report(search, found, file, served, refusals, times.fit, seconds)
     try:
         if json_path is not None:
             with replacing(json_path) as stream:

@@ -1,11 +1,12 @@
 """What a search found, as a table and as a JSON value."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvoxide._core import KvoxideError, __version__
-from kvoxide.plan.candidate import Candidate, gib
+from kvoxide.model import hit_tokens
+from kvoxide.plan.candidate import Candidate, Refusal, gib
 from kvoxide.plan.search import Found, Search
 from kvoxide.plan.target import Target
 from kvoxide.plan.verdict import Verdict, cheapest, ranked, shortfall
@@ -22,14 +23,13 @@ class UnmetTargetsError(KvoxideError):
 
 @dataclass(frozen=True)
 class Report:
-    """A search that is done; times are in seconds. ``too_small`` are memories in which one request
-    of the model's length does not fit."""
+    """A search that is done; times are in seconds. ``refusals`` are memories that were left out."""
 
     search: Search
     found: Found
     trace_file: TraceFile
     served: ServedModel
-    too_small: tuple[int, ...]
+    refusals: tuple[Refusal, ...]
     fit: StepFit | None
     run_seconds: float
 
@@ -75,16 +75,17 @@ class Report:
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens\n"
-            f"{self.served.title}\nconcurrency {workload.concurrency:,};"
-            f" {workload.max_batched_tokens:,} tokens per step; targets"
+            f"{self.served.title}\n"
+            f"hits of multiples of {hit_tokens(self.served.groups.specs):,} tokens; concurrency"
+            f" {workload.concurrency:,}; {workload.max_batched_tokens:,} tokens per step; targets"
             f" {', '.join(target.text for target in self.search.targets)}"
         )
 
     def _summary(self) -> list[str]:
         found, search = self.found, self.search
         lines = [f"cheapest: {verdict.candidate.title}" for verdict in cheapest(found.verdicts)]
-        for memory in self.too_small:
-            lines.append(f"{gib(memory)} is too small for one request of the model's length")
+        for refusal in self.refusals:
+            lines.append(f"{gib(refusal.memory)} is left out: {refusal.reason}")
         num_all, num_same = len(search.candidates), len(found.verdicts) - found.num_played
         counts = [f"{num_all:,} combinations, {found.num_played:,} played"]
         if num_same:
@@ -103,7 +104,7 @@ class Report:
         return {
             "targets": [target.text for target in search.targets],
             "model": self.served.record(),
-            "too_small": list(self.too_small),
+            "left_out": [asdict(refusal) for refusal in self.refusals],
             "concurrency": workload.concurrency,
             "max_batched_tokens": workload.max_batched_tokens,
             "all": search.plays_all,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvoxide._core import Serving, Trace, __version__
+from kvoxide.model import hit_tokens
 from kvoxide.replay.bound import clairvoyant_outcomes
 from kvoxide.replay.curves import HitShares, over_pool_size
 from kvoxide.replay.execution import Incomplete, Place
@@ -104,7 +105,8 @@ class Comparison:
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens\n"
-            f"{served}groups {settings.groups.text}; pool of {sizes} blocks; concurrency"
+            f"{served}groups {settings.groups.text}; hits of multiples of"
+            f" {hit_tokens(settings.groups.specs):,} tokens; pool of {sizes} blocks; concurrency"
             f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step{arrivals}"
         )
 
@@ -172,6 +174,7 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
     return {
         "groups": settings.groups.text,
         "kv_cache_groups": [group_record(spec) for spec in settings.groups.specs],
+        "hit_tokens": hit_tokens(settings.groups.specs),
         "blocks": list(settings.pool_sizes),
         "policies": [policy.name for policy in settings.policies],
         "concurrency": settings.concurrency,

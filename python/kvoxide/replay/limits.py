@@ -83,7 +83,11 @@ class LimitOptions:
             raise click.UsageError("--blocks and --memory exclude each other")
         if not are_given and not served.memories:
             raise click.UsageError("--model needs --memory, or --blocks")
-        return self.pool_sizes if are_given else _checked_pool_sizes(served.pool_sizes)
+        if not are_given:
+            return _checked_pool_sizes(served.pool_sizes)
+        for blocks in self.pool_sizes:
+            served.plan.check_blocks(blocks)
+        return self.pool_sizes
 
 
 def parse_pool_sizes(text: str) -> tuple[int, ...]:

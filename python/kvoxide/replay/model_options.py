@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from kvoxide._core import ConfigError
-from kvoxide.model import CACHE_DTYPES, Deployment, plan_model
+from kvoxide.model import CACHE_DTYPES, GPUS, Deployment, gpu, plan_model
 from kvoxide.replay.options import Command, parsed_with, positive
 from kvoxide.replay.served_model import ServedModel
 
@@ -24,6 +24,7 @@ _SERVING: Final = (
     "cache_dtype",
     "block_size",
     "max_model_len",
+    "gpu",
 )
 
 
@@ -35,7 +36,11 @@ def model_options(command: Command) -> Command:
     def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         path, memories = options.pop("model"), options.pop("memories")
         serving = {name: options.pop(name) for name in _SERVING}
-        served = _served(path, memories, serving, options["max_batched_tokens"])
+        limits = {
+            "max_batched_tokens": options["max_batched_tokens"],
+            "max_num_seqs": options["concurrency"],
+        }
+        served = _served(path, memories, serving, limits)
         return command(*args, served=served, **options)
 
     for option in reversed(_OPTIONS):
@@ -47,14 +52,14 @@ def _served(
     path: str | None,
     memories: tuple[int, ...] | None,
     serving: dict[str, Any],
-    max_batched_tokens: int,
+    limits: dict[str, Any],
 ) -> ServedModel | None:
     given = {name: value for name, value in serving.items() if value is not None}
     if path is None:
         if given or memories:
             raise click.UsageError(f"{_option(*given, 'memory')} needs --model")
         return None
-    deployment = Deployment(**given, max_batched_tokens=max_batched_tokens)
+    deployment = Deployment(**given, **limits)
     return ServedModel(plan_model(path, deployment), memories or ())
 
 
@@ -100,6 +105,11 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
     ),
     click.option(
         "--block-size", type=positive, metavar="N", help="Tokens of a block, where vLLM is told."
+    ),
+    click.option(
+        "--gpu",
+        type=click.Choice(tuple(GPUS)),
+        help=f"The GPU that the model is served on.  [default: {gpu.DEFAULT}]",
     ),
     click.option(
         "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."

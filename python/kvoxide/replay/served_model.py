@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvoxide.model import ModelPlan
+from kvoxide.model import GPUS, ModelPlan, hit_tokens
 from kvoxide.replay.groups import Groups, groups_text, parse_groups
 
 _GIB: Final = 2**30
 # Of a deployment; the rest of it is recorded elsewhere.
-_RECORDED: Final = ("tensor_parallel", "pipeline_parallel", "cache_dtype", "block_size")
+_RECORDED: Final = ("tensor_parallel", "pipeline_parallel", "cache_dtype", "block_size", "gpu")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,15 @@ class ServedModel:
         of_memory = f"{memories} of each rank; " if memories else ""
         return (
             f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
-            f" max_model_len {self.plan.max_model_len:,}\n" + "\n".join(self.plan.describe())
+            f" max_model_len {self.plan.max_model_len:,}\n"
+            + "\n".join([self._served_as, *self.plan.notes, *self.plan.describe()])
         )
+
+    @property
+    def _served_as(self) -> str:
+        plan, deployment = self.plan, self.plan.deployment
+        source = f", as {plan.cache_dtype_source} says" if plan.cache_dtype_source else ""
+        return f"KV cache in {plan.cache_dtype}{source}; on a {GPUS[deployment.gpu].name}"
 
     def record(self) -> dict[str, Any]:
         """The same as a JSON value."""
@@ -48,6 +55,9 @@ class ServedModel:
             "memories": list(self.memories),
             "block_bytes": plan.block_bytes,
             "max_model_len": plan.max_model_len,
+            "hit_tokens": hit_tokens(plan.kv_cache_groups),
+            "cache_dtype_source": plan.cache_dtype_source or None,
+            "notes": list(plan.notes),
             **{name: getattr(plan.deployment, name) for name in _RECORDED},
             "layers_per_group": [len(group.layers) for group in plan.groups],
         }

@@ -116,7 +116,7 @@ def test_groups_of_replay() -> None:
 
 
 def test_models_of_replay() -> None:
-    rows = table("replay.md", "class in `architectures`")
+    rows = table("lab/models.md", "class in `architectures`")
     assert sorted(name for cell, _ in rows for name in SPAN.findall(cell)) == sorted(FAMILIES)
 
 

@@ -101,9 +101,20 @@ def test_the_last_memory_that_is_too_small(tmp_path: Path) -> None:
     assert shorter.num_blocks(65 * made.block_bytes - 1) == 64
 
 
+def test_a_state_for_each_request_that_runs(tmp_path: Path) -> None:
+    made = plan(tmp_path, QWEN_NEXT, max_num_seqs=100)
+    assert made.num_blocks(100 * made.block_bytes) == 100
+    refusal = r"max_num_seqs \(100\) exceeds available Mamba cache blocks \(99\); --concurrency 99"
+    with pytest.raises(ConfigError, match=refusal):
+        made.num_blocks(100 * made.block_bytes - 1)
+    with pytest.raises(ConfigError, match=refusal):
+        made.check_blocks(99)
+    assert plan(tmp_path, LLAMA, max_num_seqs=100).num_blocks(70 * 4 * 8192) == 70
+
+
 MODEL_OPT = {"quant_method": "modelopt"}
 COMPRESSED = {"quant_method": "compressed-tensors"}
-SCHEME = {"num_bits": 8, "type": "float", "dynamic": False}
+SCHEME = {"num_bits": 8, "type": "float", "dynamic": False, "strategy": "tensor", "symmetric": True}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,13 @@ SCHEME = {"num_bits": 8, "type": "float", "dynamic": False}
             "fp8",
         ),
         ({"quantization_config": MODEL_OPT | {"kv_cache_scheme": {"num_bits": 8}}}, {}, "auto"),
+        ({"quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "INT8"}}, {}, "auto"),
+        ({"quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "FP8_E4M3"}}, {}, "auto"),
+        (
+            {"quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "NVFP4"}},
+            {"cache_dtype": "fp8"},
+            "fp8",
+        ),
         ({"quantization_config": MODEL_OPT}, {}, "auto"),
         ({"quantization_config": {"producer": {"name": "modelopt"}}}, {}, "auto"),
         ({"quantization_config": COMPRESSED | {"kv_cache_scheme": SCHEME}}, {}, "fp8"),

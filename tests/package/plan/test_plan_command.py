@@ -107,10 +107,30 @@ def test_targets_that_nothing_meets_end_with_how_far_the_best_was(
 def test_memory_that_is_too_small_is_named(tmp_path: Path, trace: str) -> None:
     arguments = ["--target", "throughput>1", "--instances", "1"]
     output = succeed("plan", trace, *MODEL[:-1], "1GiB,3GiB", *arguments).output
-    assert "1 GiB is too small for one request of the model's length" in output
+    assert "1 GiB is left out: 1.00 GiB hold 455 blocks of" in output
     refused = kvoxide("plan", trace, *MODEL[:-1], "1GiB", *arguments)
     assert refused.exit_code == 1
     assert "one request of max_model_len 8,192 needs" in refused.output
+
+
+def test_memory_with_too_few_states_is_left_out_by_name(tmp_path: Path, trace: str) -> None:
+    states = QWEN.with_name("qwen3.5-35b-a3b.json")
+    arguments: list[str | Path] = ["plan", trace, "--model", states, "--instances", "1"]
+    arguments += ["--target", "throughput>1", "--policy", "fifo"]
+    memories = ["--memory", "3GiB,20GiB", "--max-model-len", "32768"]
+    path = tmp_path / "plan.json"
+    output = succeed(*arguments, *memories, "--json", path).output
+    reason = "max_num_seqs (256) exceeds available Mamba cache blocks (144)"
+    assert f"3 GiB is left out: vLLM refuses to start: {reason}" in output
+    assert "cheapest: 1 instance, 20 GiB" in output
+    (left_out,) = json.loads(path.read_bytes())["settings"]["left_out"]
+    assert left_out["memory"] == 3 * 2**30
+    assert reason in left_out["reason"]
+    fewer = [*memories, "--concurrency", "144"]
+    assert "cheapest: 1 instance, 3 GiB" in succeed(*arguments, *fewer).output
+    replayed = kvoxide("replay", trace, "--model", states, "--memory", "3GiB", *memories[2:])
+    assert replayed.exit_code == 1
+    assert reason in replayed.output
 
 
 def test_requests_that_never_fit_are_no_success(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
                 "rswa_window": None,
             },
         ],
+        "hit_tokens": 16,
         "blocks": [50000],
         "policies": ["uncached-first"],
         "concurrency": 256,

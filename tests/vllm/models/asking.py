@@ -26,10 +26,13 @@ def answer(case: Case) -> dict[str, Any]:
 def _vllm_config(case: Case) -> Iterator[Any]:
     from vllm.engine.arg_utils import EngineArgs
 
-    is_mistral = "n_layers" in json.loads(case.config.read_text())
     with tempfile.TemporaryDirectory() as folder:
-        name = "params.json" if is_mistral else "config.json"
-        shutil.copy(case.config, Path(folder) / name)
+        if case.config.is_dir():
+            shutil.copytree(case.config, folder, dirs_exist_ok=True)
+        else:
+            is_params = "n_layers" in json.loads(case.config.read_text())
+            shutil.copy(case.config, Path(folder) / ("params.json" if is_params else "config.json"))
+        is_mistral = (Path(folder) / "params.json").exists()
         yield EngineArgs(
             model=folder,
             config_format="mistral" if is_mistral else "auto",

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-CONFIGS = sorted((HERE / "configs").glob("*.json"))
+# A file, or a folder where there is more than a configuration.
+CONFIGS = sorted((HERE / "configs").iterdir())
 ANSWERS = HERE / "vllm_answers.json"
 MEMORIES = tuple(gib * 2**30 for gib in (16, 60, 141))
 MAX_BATCHED_TOKENS = 2048
@@ -46,7 +47,8 @@ class Case:
 
     @property
     def config(self) -> Path:
-        return HERE / "configs" / f"{self.model}.json"
+        folder = HERE / "configs" / self.model
+        return folder if folder.is_dir() else folder.with_name(f"{self.model}.json")
 
     @property
     def served(self) -> dict[str, Any]:
@@ -55,7 +57,12 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    return [Case(path.stem, **served) for path in CONFIGS for served in SERVED]
+    return [Case(name_of(path), **served) for path in CONFIGS for served in SERVED]
+
+
+def name_of(config: Path) -> str:
+    """The model's name."""
+    return config.name.removesuffix(".json")
 
 
 def sample() -> list[Case]:

@@ -12,7 +12,16 @@ from kvoxide.model.memory import request_blocks
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
-from .cases import CONFIGS, MAX_BATCHED_TOKENS, MEMORIES, Case, all_cases, recorded, sample
+from .cases import (
+    CONFIGS,
+    MAX_BATCHED_TOKENS,
+    MEMORIES,
+    Case,
+    all_cases,
+    name_of,
+    recorded,
+    sample,
+)
 
 RECORDED = dict(recorded())
 
@@ -74,17 +83,20 @@ def require_same(case: Case, theirs: dict[str, Any]) -> None:
         assert ours == theirs
 
 
-@pytest.mark.parametrize("model", [path.stem for path in CONFIGS])
+@pytest.mark.parametrize("model", [name_of(path) for path in CONFIGS])
 def test_as_vllm_answered(model: str) -> None:
     cases = [case for case in all_cases() if case.model == model]
     assert all(case in RECORDED for case in cases)
     for case in cases:
         require_same(case, RECORDED[case])
-    assert any("refused" not in RECORDED[case] for case in cases)
+    is_refused = any("refused" in RECORDED[case] for case in cases)
+    assert is_refused or model not in REFUSED_ALWAYS
+    assert any("refused" not in RECORDED[case] for case in cases) or model in REFUSED_ALWAYS
 
 
 def test_every_class_of_a_model_is_among_them() -> None:
-    classes = {json.loads(path.read_text()).get("architectures", [""])[0] for path in CONFIGS}
+    texts = [(path / "config.json" if path.is_dir() else path).read_text() for path in CONFIGS]
+    classes = {json.loads(text).get("architectures", [""])[0] for text in texts}
     assert classes - {""} == set(FAMILIES)
 
 
@@ -94,7 +106,10 @@ def test_what_vllm_refuses_is_about_what_is_asked() -> None:
     assert all(any(word in reason for word in KNOWN_REASONS) for reason in refused), refused
 
 
+REFUSED_ALWAYS = ("llama-3.1-8b-with-cache-in-int8",)
 KNOWN_REASONS = (
+    "num_bits=8, type=int",
+    "kv_cache_dtype=nvfp4",
     "divisible by tensor parallel size",
     "AssertionError: ",
     "ZeroDivisionError",

@@ -1,0 +1,69 @@
+"""The files of a model's folder, as JSON objects: one by one, whole or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from kvoxide._core import ConfigError
+
+CONFIG: Final = "config.json"
+MISTRAL_CONFIG: Final = "params.json"
+# More than any configuration has, lists of quantized layers included.
+_MAX_BYTES: Final = 64 * 2**20
+
+
+def config_file(path: Path) -> Path:
+    """The configuration in the directory ``path``, or ``path`` itself if it is a file.
+
+    In a directory it is ``config.json``; ``params.json``, Mistral's own format, where that is the
+    only one or where the weights are in Mistral's format too, as in vLLM.
+    """
+    if not path.is_dir():
+        return path
+    mistral = path / MISTRAL_CONFIG
+    has_mistral_weights = any(path.glob("consolidated*.safetensors"))
+    if mistral.exists() and (has_mistral_weights or not (path / CONFIG).exists()):
+        return mistral
+    return path / CONFIG
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in ``file``. Raises :class:`~kvoxide.ConfigError` that says what is wrong
+    with it."""
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise ConfigError(
+                f"{file} has {file.stat().st_size:,} bytes; a configuration has at most"
+                f" {_MAX_BYTES:,}"
+            )
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} holds no JSON object")
+    return values
+
+
+def read_beside(config: Path, name: str) -> dict[str, Any] | None:
+    """The JSON object in the file ``name`` of the folder whose configuration ``config`` is; None if
+    there is no such file, or if ``config`` has another name than a folder's has.
+
+    Raises :class:`~kvoxide.ConfigError` as :func:`read_object`, and for a link out of the folder.
+    """
+    file = config.parent / name
+    if config.name not in (CONFIG, MISTRAL_CONFIG) or not (file.exists() or file.is_symlink()):
+        return None
+    if not _is_inside(file):
+        raise ConfigError(f"{file} links to {file.resolve()}, outside of the model's folder")
+    return read_object(file)
+
+
+def _is_inside(file: Path) -> bool:
+    """Whether a file is in its folder, or among the blobs that a snapshot of Hugging Face's cache
+    consists of."""
+    folder, target = file.parent.resolve(), file.resolve()
+    if target.is_relative_to(folder):
+        return True
+    return folder.parent.name == "snapshots" and target.parent == folder.parent.parent / "blobs"

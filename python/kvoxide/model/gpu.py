@@ -1,0 +1,44 @@
+"""GPUs by name, as far as vLLM chooses kernels and caches by them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kvoxide._core import ConfigError
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """``name`` is the driver's, ``capability`` that of its instructions, ``memory`` in GiB."""
+
+    name: str
+    capability: tuple[int, int]
+    memory: int
+    multiprocessors: int
+
+    @property
+    def is_hopper(self) -> bool:
+        """Whether the kernels are those that the families know."""
+        return self.capability == (9, 0)
+
+    @property
+    def has_nvfp4(self) -> bool:
+        """Whether there are kernels for a KV cache in NVFP4."""
+        return self.capability[0] == 10
+
+
+DEFAULT: Final = "h100"
+GPUS: Final = {
+    "a100": Gpu("NVIDIA A100-SXM4-80GB", (8, 0), 80, 108),
+    "l40s": Gpu("NVIDIA L40S", (8, 9), 48, 142),
+    "h100": Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80, 132),
+    "h20": Gpu("NVIDIA H20", (9, 0), 96, 78),
+    "h200": Gpu("NVIDIA H200", (9, 0), 141, 132),
+    "b200": Gpu("NVIDIA B200", (10, 0), 180, 148),
+}
+
+
+def gpu_named(name: str) -> Gpu:
+    """The GPU. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
+    if name not in GPUS:
+        raise ConfigError(f"the GPU {name!r} is unknown; known are {', '.join(GPUS)}")
+    return GPUS[name]
