@@ -1,5 +1,6 @@
 """For all tests: servers of preloaded processes, and how those of pytest-xdist share the tests."""
 
+import os
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,7 +10,9 @@ from tests.testing.preloaded import folder_for_servers
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The servers last as long as the run, and serve all of its processes."""
+    """The servers last as long as the run, and serve all of its processes. Only tests that say so
+    ask vLLM."""
+    os.environ["KVOXIDE_ASK_VLLM"] = "0"
     if not is_shared(config):
         stack = ExitStack()
         stack.enter_context(folder_for_servers())

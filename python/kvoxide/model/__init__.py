@@ -1,6 +1,7 @@
-"""The KV cache groups and blocks of a model from its ``config.json``, without vLLM.
+"""The KV cache groups and blocks of a model, from its folder.
 
-:func:`plan_model` is the door: ``config`` reads the file, ``families`` says what each layer keeps,
+:func:`read_model` is the door. Where vLLM is installed, :mod:`~kvoxide.model.asked` asks it.
+Without, :func:`plan_model` knows: ``config`` reads the files, ``families`` what each layer keeps,
 ``block_sizes`` how large its blocks are, ``grouping`` which layers share a block table, and
 ``memory`` how many blocks there are. The results are those of vLLM 0.33.0 on a Hopper GPU.
 """
@@ -13,6 +14,7 @@ from kvoxide.model.hits import hit_tokens
 from kvoxide.model.layers import LayerCache
 from kvoxide.model.plan import ModelPlan, plan_model
 from kvoxide.model.precision import CACHE_DTYPES
+from kvoxide.model.reader import Plan, read_model
 
 __all__ = [
     "CACHE_DTYPES",
@@ -22,6 +24,8 @@ __all__ = [
     "LayerCache",
     "LayerGroup",
     "ModelPlan",
+    "Plan",
     "hit_tokens",
     "plan_model",
+    "read_model",
 ]

@@ -8,6 +8,16 @@ from kvoxide._core import ConfigError
 
 CONFIG: Final = "config.json"
 MISTRAL_CONFIG: Final = "params.json"
+# Precisions, the longest sequence, and sizes of images.
+_BESIDE: Final = (
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "quant_config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+)
 # More than any configuration has, lists of quantized layers included.
 _MAX_BYTES: Final = 64 * 2**20
 
@@ -44,6 +54,22 @@ def read_object(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds no JSON object")
     return values
+
+
+def model_files(path: Path) -> dict[str, bytes]:
+    """The configuration at ``path``, a directory or a file, and what vLLM reads beside it for a
+    cache: contents by their names in a folder.
+
+    Raises :class:`~kvoxide.ConfigError` as :func:`read_object` and :func:`read_beside`.
+    """
+    config = config_file(path)
+    values = read_object(config)
+    is_mistral = "architectures" not in values and "n_layers" in values
+    files = {MISTRAL_CONFIG if is_mistral else CONFIG: config.read_bytes()}
+    for name in _BESIDE:
+        if read_beside(config, name) is not None:
+            files[name] = (config.parent / name).read_bytes()
+    return files
 
 
 def read_beside(config: Path, name: str) -> dict[str, Any] | None:

@@ -40,13 +40,23 @@ def num_blocks(
 ) -> int:
     """The blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len`` tokens
     fits beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would fit."""
-    blocks = memory // block
     in_flight = deployment.max_in_flight_tokens
     needed = request_blocks(groups, model_len, in_flight)
-    if blocks - 1 >= needed:
-        check_states(blocks, groups, deployment)
-        return blocks
-    fitting = _longest_fitting(blocks - 1, groups, model_len, in_flight)
+    blocks = memory // block
+    fitting = 0 if blocks > needed else _longest_fitting(blocks - 1, groups, model_len, in_flight)
+    require_request(memory, block, needed, model_len, fitting)
+    has_states = any(group.spec.is_state for group in groups)
+    require_states(blocks, deployment, has_states=has_states)
+    return blocks
+
+
+def require_request(memory: int, block: int, needed: int, model_len: int, fitting: int = 0) -> None:
+    """Raise :class:`~kvoxide.ConfigError` unless blocks of ``block`` bytes in ``memory`` hold the
+    ``needed`` ones of a request of ``model_len`` tokens and the null block. ``fitting`` tokens
+    would fit, 0 if that is not known."""
+    blocks = memory // block
+    if blocks > needed:
+        return
     would_fit = f"; {fitting:,} tokens would fit" if fitting else ""
     raise ConfigError(
         f"{memory / _GIB:.2f} GiB hold {blocks:,} blocks of {block:,} bytes; one request of"
@@ -55,11 +65,11 @@ def num_blocks(
     )
 
 
-def check_states(blocks: int, groups: Sequence[LayerGroup], deployment: Deployment) -> None:
+def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> None:
     """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than requests that run at a
     time and keep a state each: vLLM does not start then, for it could not capture CUDA graphs."""
     requests = deployment.max_num_seqs
-    if requests is None or requests <= blocks or not any(group.spec.is_state for group in groups):
+    if requests is None or requests <= blocks or not has_states:
         return
     raise ConfigError(
         f"vLLM refuses to start: max_num_seqs ({requests}) exceeds available Mamba cache blocks"

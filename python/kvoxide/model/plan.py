@@ -12,8 +12,9 @@ from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import family_of
 from kvoxide.model.gpu import GPUS
 from kvoxide.model.grouping import LayerGroup, group_layers
+from kvoxide.model.hits import hit_tokens
 from kvoxide.model.layers import LayerCache
-from kvoxide.model.memory import block_bytes, check_states, num_blocks
+from kvoxide.model.memory import block_bytes, num_blocks, require_states
 from kvoxide.model.precision import AUTO
 from kvoxide.model.quantization import Quantization
 
@@ -25,6 +26,7 @@ class ModelPlan:
     ``block_bytes`` is the memory of one block, of all layers that share its block table, on the
     rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the
     model's own precision, ``quantization`` what the checkpoint says of the cache's.
+    ``why_not_asked`` is why vLLM itself did not answer where it should have.
     """
 
     architecture: str
@@ -34,6 +36,22 @@ class ModelPlan:
     deployment: Deployment
     dtype: str
     quantization: Quantization
+    why_not_asked: str = ""
+
+    @property
+    def asked(self) -> str:
+        """No vLLM answered this."""
+        return ""
+
+    @property
+    def hit_tokens(self) -> int:
+        """The tokens that hits are multiples of."""
+        return hit_tokens(self.kv_cache_groups)
+
+    @property
+    def layers_per_group(self) -> list[int]:
+        """How many layers each group has."""
+        return [len(group.layers) for group in self.groups]
 
     @property
     def cache_dtype(self) -> str:
@@ -49,8 +67,8 @@ class ModelPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was read and has no effect."""
-        return (self.quantization.note,) if self.quantization.note else ()
+        """What a reader should know beside the figures."""
+        return tuple(note for note in (self.quantization.note, self.why_not_asked) if note)
 
     @property
     def kv_cache_groups(self) -> list[KVCacheGroupSpec]:
@@ -70,7 +88,8 @@ class ModelPlan:
     def check_blocks(self, blocks: int) -> None:
         """Raise :class:`~kvoxide.ConfigError` if vLLM would not start with so many blocks, whatever
         they take."""
-        check_states(blocks, self.groups, self.deployment)
+        has_states = any(group.spec.is_state for group in self.groups)
+        require_states(blocks, self.deployment, has_states=has_states)
 
     def kv_cache_config(self, memory: int) -> KVCacheConfig:
         """The configuration of a manager with ``memory`` bytes; raises as :meth:`num_blocks`."""

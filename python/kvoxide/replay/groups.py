@@ -65,7 +65,7 @@ def parse_groups(text: str) -> Groups:
 
 
 def groups_text(specs: Sequence[KVCacheGroupSpec]) -> str:
-    """The groups as :func:`parse_groups` reads them; ``uncached`` is not written."""
+    """The groups as :func:`parse_groups` reads them."""
     runs = [(text, len(list(run))) for text, run in groupby(map(_written, specs))]
     return ",".join(text if count == 1 else f"{text}*{count}" for text, count in runs)
 
@@ -82,6 +82,8 @@ def _written(spec: KVCacheGroupSpec) -> str:
     sizes: dict[str, Any] = {name: size for name, size in spec.sizes.items() if size}
     windows = [str(sizes.pop(name)) for name in KINDS[short].required_sizes]
     options = [f"{name}={size}" for name, size in sizes.items()]
+    if not spec.prefix_cacheable and KINDS[short].prefix_caching == "optional":
+        options.append(_UNCACHED)
     return ":".join([short, str(spec.block_size), *windows, *options])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from kvoxide._core import ConfigError
-from kvoxide.model import CACHE_DTYPES, GPUS, Deployment, gpu, plan_model
+from kvoxide.model import CACHE_DTYPES, GPUS, Deployment, gpu, read_model
 from kvoxide.replay.options import Command, parsed_with, positive
 from kvoxide.replay.served_model import ServedModel
 
@@ -18,6 +18,7 @@ _UNITS: Final = {
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
 _MEMORY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+ASK_VARIABLE: Final = "KVOXIDE_ASK_VLLM"
 _SERVING: Final = (
     "tensor_parallel",
     "pipeline_parallel",
@@ -35,12 +36,13 @@ def model_options(command: Command) -> Command:
     @wraps(command)
     def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         path, memories = options.pop("model"), options.pop("memories")
+        ask = options.pop("ask_vllm")
         serving = {name: options.pop(name) for name in _SERVING}
         limits = {
             "max_batched_tokens": options["max_batched_tokens"],
             "max_num_seqs": options["concurrency"],
         }
-        served = _served(path, memories, serving, limits)
+        served = _served(path, memories, serving, limits, ask=ask)
         return command(*args, served=served, **options)
 
     for option in reversed(_OPTIONS):
@@ -53,6 +55,8 @@ def _served(
     memories: tuple[int, ...] | None,
     serving: dict[str, Any],
     limits: dict[str, Any],
+    *,
+    ask: bool | None,
 ) -> ServedModel | None:
     given = {name: value for name, value in serving.items() if value is not None}
     if path is None:
@@ -60,7 +64,7 @@ def _served(
             raise click.UsageError(f"{_option(*given, 'memory')} needs --model")
         return None
     deployment = Deployment(**given, **limits)
-    return ServedModel(plan_model(path, deployment), memories or ())
+    return ServedModel(read_model(path, deployment, ask=ask), memories or ())
 
 
 def _option(name: str, *_: str) -> str:
@@ -110,6 +114,13 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         "--gpu",
         type=click.Choice(tuple(GPUS)),
         help=f"The GPU that the model is served on.  [default: {gpu.DEFAULT}]",
+    ),
+    click.option(
+        "--ask-vllm/--no-ask-vllm",
+        default=None,
+        envvar=ASK_VARIABLE,
+        help="Ask the vLLM that is installed for the model's groups; below a minute, and kept."
+        "  [default: where there is one]",
     ),
     click.option(
         "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."

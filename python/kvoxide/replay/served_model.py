@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvoxide.model import GPUS, ModelPlan, hit_tokens
+from kvoxide.model import GPUS, Plan
 from kvoxide.replay.groups import Groups, groups_text, parse_groups
 
 _GIB: Final = 2**30
@@ -16,7 +16,7 @@ class ServedModel:
     """A model whose groups are played. ``memories`` are in bytes, what each rank has for its KV
     cache; none where the blocks are given."""
 
-    plan: ModelPlan
+    plan: Plan
     memories: tuple[int, ...]
 
     @property
@@ -45,7 +45,8 @@ class ServedModel:
     def _served_as(self) -> str:
         plan, deployment = self.plan, self.plan.deployment
         source = f", as {plan.cache_dtype_source} says" if plan.cache_dtype_source else ""
-        return f"KV cache in {plan.cache_dtype}{source}; on a {GPUS[deployment.gpu].name}"
+        asked = f"; as {plan.asked} answers" if plan.asked else ""
+        return f"KV cache in {plan.cache_dtype}{source}; on a {GPUS[deployment.gpu].name}{asked}"
 
     def record(self) -> dict[str, Any]:
         """The same as a JSON value."""
@@ -55,9 +56,10 @@ class ServedModel:
             "memories": list(self.memories),
             "block_bytes": plan.block_bytes,
             "max_model_len": plan.max_model_len,
-            "hit_tokens": hit_tokens(plan.kv_cache_groups),
+            "hit_tokens": plan.hit_tokens,
             "cache_dtype_source": plan.cache_dtype_source or None,
+            "asked": plan.asked or None,
             "notes": list(plan.notes),
             **{name: getattr(plan.deployment, name) for name in _RECORDED},
-            "layers_per_group": [len(group.layers) for group in plan.groups],
+            "layers_per_group": plan.layers_per_group,
         }

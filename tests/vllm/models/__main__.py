@@ -9,14 +9,16 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from . import hopper
+from kvoxide.model import GPUS
+from kvoxide.model.asked import stand_in
+
 from .cases import ANSWERS, Case, all_cases, recorded, sample
 
 RELEASE = "0.33.0"
 
 
 def main() -> None:
-    hopper.pretend()
+    stand_in.put_in_place(GPUS["h100"])
     require_release()
     if sys.argv[1:] == ["sample"]:
         for case in sample():

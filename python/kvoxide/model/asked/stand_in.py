@@ -1,7 +1,8 @@
-"""A Hopper GPU for vLLM's code where there is none: models can be built without weights, not run.
+"""A GPU for vLLM's code in the place of the one that is there, or of none: models can be built
+without weights, not run.
 
 Compiled extensions are empty modules, kernels do nothing, and what is asked of the device is
-answered for an H100. To be imported before vLLM.
+answered for the GPU that is wanted. To be imported before vLLM.
 """
 
 import importlib.abc
@@ -9,16 +10,16 @@ import importlib.machinery
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-CAPABILITY = (9, 0)
-NAME = "NVIDIA H100 80GB HBM3"
-MEMORY = 80 * 2**30
-MULTIPROCESSORS = 132
+from kvoxide.model.gpu import Gpu
+
+_GIB: Final = 2**30
+_NUM_DEVICES: Final = 64
 # Asked when modules are imported, before models may name any kernel.
-_ASKED_EARLY = ("cutlass_scaled_mm_supports", "cutlass_group_gemm_supported")
+_ASKED_EARLY: Final = ("cutlass_scaled_mm_supports", "cutlass_group_gemm_supported")
 
 
 class Anything:
@@ -62,22 +63,27 @@ class _Configuration:
         self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
 
 
-def pretend() -> None:
-    """Put the GPU in place; once in a process, before anything else of vLLM is imported."""
+def put_in_place(gpu: Gpu) -> None:
+    """Answer for the GPU; once in a process, before anything else of vLLM is imported."""
     # A kernel of Kimi's that is compiled when the model is built.
     os.environ["VLLM_KIMI_K3_GEMM_AR"] = "0"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     # What vLLM takes where Triton is installed.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+    # Compiling a kernel or looking for a device takes time, and finds nothing.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.meta_path.insert(0, _Extensions())
-    _answer_for_the_device()
+    _answer_for_the_device(gpu)
     _name_kernels(_is_asked_early)
-    _set_platform()
+    _set_platform(gpu)
     from vllm import triton_utils
+    from vllm.config import vllm as configuration
     from vllm.utils import import_utils
 
     triton_utils.triton.Config = _Configuration
     import_utils.has_deep_gemm = lambda: True
+    # vLLM 0.32.0 asks for Triton where it chooses the runner.
+    configuration.HAS_TRITON = True
 
 
 def name_all_kernels() -> None:
@@ -104,31 +110,31 @@ def _name_kernels(has_name: Any) -> None:
     namespace.found, namespace.__getattr__ = found, with_missing
 
 
-def _answer_for_the_device() -> None:
+def _answer_for_the_device(gpu: Gpu) -> None:
     cuda: Any = torch.cuda
     properties = Anything()
     for name, value in (
-        ("name", NAME),
-        ("major", CAPABILITY[0]),
-        ("minor", CAPABILITY[1]),
-        ("multi_processor_count", MULTIPROCESSORS),
-        ("total_memory", MEMORY),
+        ("name", gpu.name),
+        ("major", gpu.capability[0]),
+        ("minor", gpu.capability[1]),
+        ("multi_processor_count", gpu.multiprocessors),
+        ("total_memory", gpu.memory * _GIB),
     ):
         setattr(properties, name, value)
     cuda.Stream = cuda.Event = Anything
     cuda.current_stream = lambda *_: Anything()
     cuda.current_device = lambda: 0
     cuda.get_device_properties = lambda *_, **__: properties
-    cuda.get_device_capability = lambda *_, **__: CAPABILITY
-    cuda.get_device_name = lambda *_, **__: NAME
+    cuda.get_device_capability = lambda *_, **__: gpu.capability
+    cuda.get_device_name = lambda *_, **__: gpu.name
 
 
-def _set_platform() -> None:
+def _set_platform(gpu: Gpu) -> None:
     from vllm import platforms
     from vllm.platforms.cuda import NonNvmlCudaPlatform
     from vllm.platforms.interface import DeviceCapability
 
-    class Hopper(NonNvmlCudaPlatform):  # type: ignore[misc]
+    class StandIn(NonNvmlCudaPlatform):  # type: ignore[misc]
         # What models allocate beside their weights holds nothing either.
         device_type = "meta"
 
@@ -138,26 +144,26 @@ def _set_platform() -> None:
 
         @classmethod
         def get_device_capability(cls, device_id: int = 0) -> Any:
-            return DeviceCapability(*CAPABILITY)
+            return DeviceCapability(*gpu.capability)
 
         @classmethod
         def get_device_name(cls, device_id: int = 0) -> str:
-            return NAME
+            return gpu.name
 
         @classmethod
         def get_device_total_memory(cls, device_id: int = 0) -> int:
-            return MEMORY
+            return gpu.memory * _GIB
 
         @classmethod
         def device_count(cls) -> int:
-            return 8
+            return _NUM_DEVICES
 
         @classmethod
         def num_compute_units(cls, device_id: int = 0) -> int:
-            return MULTIPROCESSORS
+            return gpu.multiprocessors
 
         @classmethod
         def set_device(cls, device: Any) -> None:
             pass
 
-    platforms._current_platform = Hopper()
+    platforms._current_platform = StandIn()

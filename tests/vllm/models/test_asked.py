@@ -1,0 +1,51 @@
+"""vLLM answers by the package's own way of asking as it answered when it was recorded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testing import preloaded
+from tests.testing.vllm_environments import environment_of
+
+from .cases import Case, recorded
+
+STATES = Case("qwen3.5-9b")
+REFUSED = Case("llama-3.1-8b-with-cache-in-nvfp4")
+# The issue's own limit, of a machine that does nothing else; twice, for one that tests.
+SECONDS = 120
+
+
+def asked(release: str, folder: Path, *cases: Case) -> list[dict[str, Any]]:
+    environment = environment_of(release, folder)
+    environment |= {"KVOXIDE": "off", "XDG_CACHE_HOME": str(folder / "cache")}
+    arguments = ["-m", "tests.vllm.models.inside_asked", *(str(case.config) for case in cases)]
+    done = preloaded.run(arguments, environment)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [row["config"] for row in rows] == [case.config.name for case in cases], done.stderr
+    return rows
+
+
+@pytest.mark.slow
+def test_it_answers_as_recorded_and_once(tmp_path: Path) -> None:
+    first, refused, again = asked("0.33.0", tmp_path, STATES, REFUSED, STATES)
+    theirs = dict(recorded())[STATES]
+    for name in ("block_bytes", "request_bytes", "max_model_len", "hash_tokens", "hit_tokens"):
+        assert first["answer"][name] == theirs[name]
+    kinds = [(row["kind"], row["block_size"], row["layers"]) for row in first["answer"]["groups"]]
+    expected = [tuple(row[1:4]) for row in theirs["groups"] for _ in range(row[0])]
+    assert kinds == expected
+    assert first["seconds"] < SECONDS
+    assert again["answer"] == first["answer"]
+    assert again["seconds"] < 1
+    assert (
+        "vLLM 0.33.0 refuses to start: No valid attention backend" in refused["answer"]["refused"]
+    )
+
+
+@pytest.mark.slow
+def test_the_release_that_is_installed_answers(tmp_path: Path) -> None:
+    (found,) = asked("0.32.0", tmp_path, STATES)
+    assert found["answer"]["vllm"].startswith("0.32.0")
+    assert {row["block_size"] for row in found["answer"]["groups"]} == {528}
