@@ -27,7 +27,8 @@ pub(super) fn cache(
     let start = context.state.num_cached_blocks.unwrap_or(0);
     let end = rules.num_full_blocks(data, request, num_tokens);
     if start < end {
-        let mask = rules.retention_mask(data, request, (start, end), mask);
+        let num_queued = context.pool.num_queued_blocks();
+        let mask = rules.retention_mask(data, request, (start, end), num_queued, mask);
         let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
         target.cache_full_blocks(context.pool, start, end, mask);
         context.state.num_cached_blocks = Some(end);
@@ -127,8 +128,14 @@ impl CacheTarget<'_> {
             RetentionMask::Runs(runs) => {
                 runs.into_iter().for_each(|run| cache(run, ValueLevel::BEST));
             }
-            RetentionMask::Valued(runs) => {
-                runs.into_iter().for_each(|(run, value)| cache(run, value));
+            RetentionMask::Valued(values, None) => {
+                values.into_iter().for_each(|(run, value)| cache(run, value));
+            }
+            RetentionMask::Valued(values, Some(all)) => {
+                all.into_iter().for_each(|run| cache(run, ValueLevel::WORST));
+                for (run, value) in values {
+                    pool.set_value(self.owned(run).1, value);
+                }
             }
         }
         if let Some(event) = stored {
@@ -143,15 +150,13 @@ impl CacheTarget<'_> {
         value: ValueLevel,
         mut stored: Option<&mut StoredEvent>,
     ) {
-        let (first, tail) = self.blocks.tail_from(run.start);
-        let owned = first.min(run.end)..run.end.min(first + tail.len());
-        if owned.is_empty() {
+        let (first, blocks) = self.owned(run);
+        if blocks.is_empty() {
             return;
         }
-        let blocks = &tail[owned.start - first..owned.end - first];
         let whole = FullBlocks {
-            segment: self.open_segment(pool, owned.start),
-            ..self.full_blocks(owned.start, blocks)
+            segment: self.open_segment(pool, first),
+            ..self.full_blocks(first, blocks)
         };
         let hints = EvictionHints { value, num_prompt_tokens: self.request.num_prompt_tokens };
         let mut all_serve = true;
@@ -162,6 +167,12 @@ impl CacheTarget<'_> {
             }
         }
         pool.index.add_to_trie(&mut pool.blocks, &whole, all_serve);
+    }
+
+    /// Returns those blocks of a run that the request has, and the position of the first.
+    fn owned(&self, run: Range<usize>) -> (usize, &[BlockId]) {
+        let (first, tail) = self.blocks.tail_from(run.start);
+        (first, &tail[..run.end.saturating_sub(first).min(tail.len())])
     }
 
     /// Returns the segment of the trie for the blocks from a position on.

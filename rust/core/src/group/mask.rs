@@ -44,18 +44,23 @@ pub(crate) struct CacheRules {
 }
 
 impl CacheRules {
-    /// Returns the mask of a range of blocks. `mask` is that of the group's kind.
+    /// Returns the mask of a range of blocks. `mask` is that of the group's kind, `num_queued` the
+    /// number of blocks in the free queue.
     pub(crate) fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
+        num_queued: usize,
         mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
     ) -> RetentionMask {
         if !self.masks_unreachable {
             return RetentionMask::All;
         }
-        mask(&self.query(data, request, range, &self.resume_boundaries(data, request)))
+        let boundaries = self.resume_boundaries(data, request);
+        let has_room = |model: &ValueModel| model.has_room(request.num_prompt_tokens, num_queued);
+        let has_room = self.value_model.as_ref().is_some_and(has_room);
+        mask(&MaskQuery { has_room, ..self.query(data, request, range, &boundaries) })
     }
 
     pub(super) fn query<'a>(
@@ -74,6 +79,7 @@ impl CacheRules {
             shared: &boundaries.shared,
             num_prompt_tokens: request.num_prompt_tokens,
             value_model: self.value_model.as_ref(),
+            has_room: false,
         }
     }
 
@@ -139,6 +145,8 @@ pub struct MaskQuery<'a> {
     pub num_prompt_tokens: usize,
     /// What gives the blocks their values, in place of an interval.
     pub value_model: Option<&'a ValueModel>,
+    /// Whether blocks without a value are cached too.
+    pub has_room: bool,
 }
 
 /// Which blocks of a range are cached.
@@ -148,8 +156,9 @@ pub enum RetentionMask {
     All,
     /// Runs of blocks in ascending order, none of which touch.
     Runs(Vec<Range<usize>>),
-    /// Such runs, each with the value of its blocks.
-    Valued(Vec<(Range<usize>, ValueLevel)>),
+    /// Such runs, each with the value of its blocks, and the runs of all blocks that are cached, if
+    /// there are others.
+    Valued(Vec<(Range<usize>, ValueLevel)>, Option<Vec<Range<usize>>>),
 }
 
 impl RetentionMask {
@@ -158,7 +167,8 @@ impl RetentionMask {
         match self {
             Self::All => std::iter::once(start..end).collect(),
             Self::Runs(runs) => runs,
-            Self::Valued(runs) => runs.into_iter().map(|(run, _)| run).collect(),
+            Self::Valued(_, Some(runs)) => runs,
+            Self::Valued(values, None) => values.into_iter().map(|(run, _)| run).collect(),
         }
     }
 }
@@ -180,11 +190,21 @@ impl MaskQuery<'_> {
             let range = self.range.0..self.range.1;
             let boundaries = [self.replays, self.shared];
             return match value.values_of_prompt_end(&range, self.shared) {
-                Some(runs) if runs.is_empty() => RetentionMask::All,
-                Some(runs) => RetentionMask::Valued(runs),
-                None => RetentionMask::Valued(value.values_of_window(range, boundaries)),
+                Some(values) if values.is_empty() => RetentionMask::All,
+                Some(values) => RetentionMask::Valued(values, self.has_room.then(|| vec![range])),
+                None => {
+                    let all = || self.reachable_tails(block_size, need);
+                    let all = self.has_room.then(|| all().runs(range.start, range.end));
+                    RetentionMask::Valued(value.values_of_window(range, boundaries), all)
+                }
             };
         }
+        self.reachable_tails(block_size, need)
+    }
+
+    /// Returns the tails of `need` blocks that are cached whatever they are worth.
+    fn reachable_tails(&self, block_size: usize, need: usize) -> RetentionMask {
+        let shift = usize::from(self.use_eagle);
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),
             Some(0) => None,
@@ -295,6 +315,7 @@ mod tests {
             shared: &[],
             num_prompt_tokens: 0,
             value_model: None,
+            has_room: false,
         }
     }
 

@@ -24,6 +24,16 @@ pub struct ValueModel {
     pub kept_bins: KeptBins,
     /// The values of ends.
     pub ends: EndValues,
+    /// Blocks of all groups per token.
+    pub blocks_per_token: f64,
+}
+
+impl ValueModel {
+    /// Whether tails without a value, which wait in the free queue, would still be cached when their
+    /// prompt is computed.
+    pub(crate) fn has_room(&self, num_prompt_tokens: usize, num_queued: usize) -> bool {
+        num_prompt_tokens as f64 * self.blocks_per_token <= num_queued as f64
+    }
 }
 
 /// What decides the value of the tails of one request in one group. Positions are in blocks.
@@ -279,6 +289,7 @@ mod tests {
         tail_cost: 32.0,
         kept_bins: KeptBins::ALL,
         ends: EndValues { prompt: ValueLevel::BEST, answer: ValueLevel::WORST },
+        blocks_per_token: 1.0,
     };
 
     fn tail(num_prompt_tokens: usize) -> TailValue<'static> {
@@ -372,8 +383,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prompt_is_graded_alike_by_itself() {
-        let mut num_alike = [0; ValueLevel::COUNT];
-        for (halvings, (num_prompt_tokens, need, shift)) in (0..ValueLevel::COUNT)
+        let levels = 0..=ValueLevel::WORST.halvings();
+        let mut num_alike = [0; 8];
+        for (halvings, (num_prompt_tokens, need, shift)) in levels
             .flat_map(|n| [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)].map(|of| (n, of)))
         {
             let prompt = ValueLevel::new(halvings);

@@ -174,6 +174,7 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
         tail_cost: blocks as f64 / per_token,
         kept_bins: KeptBins::ALL,
         ends: EndValues::default(),
+        blocks_per_token: cacheable().map(|group| 1.0 / group.block_size as f64).sum(),
     })
 }
 

@@ -108,6 +108,17 @@ impl<'a> EndedRequest<'a> {
         self.groups[group].is_sparse
     }
 
+    /// Returns the blocks of a group from the last tail on, of a kind without tails all of them, and
+    /// the position of the first.
+    fn last_tail(self, group: usize) -> (usize, &'a [BlockId]) {
+        let (group, state) = (&self.groups[group], &self.states[group]);
+        let before_tail = match group.kind().tail_len(group.drops_eagle_block) {
+            0 => 0,
+            len => state.num_cached_blocks.unwrap_or(0).saturating_sub(len),
+        };
+        state.blocks.tail_from(before_tail)
+    }
+
     /// Gives the last window and state the value of an end, because later requests continue where a
     /// sequence ends. Tails get the number of uses of the prefix block that they end with.
     fn promote_tails(self, adaptive: &mut Adaptive, tails: &[Tail], end_value: ValueLevel) {
@@ -118,8 +129,8 @@ impl<'a> EndedRequest<'a> {
             table.get((end / size).saturating_sub(1)).filter(|&block| block != NULL_BLOCK)
         };
         for group in (0..self.groups.len()).filter(|&group| self.is_tail(group)) {
-            let (size, table) = (self.groups[group].block_size, &self.states[group].blocks);
-            let (mut left, first) = (table.tail(), table.null_head());
+            let size = self.groups[group].block_size;
+            let (first, mut left) = self.last_tail(group);
             if let Some((prefix_size, prefix)) = prefix
                 && prefix_size == size
             {

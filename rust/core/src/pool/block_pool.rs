@@ -286,6 +286,18 @@ impl BlockPool {
         all_serve
     }
 
+    /// Number of blocks in the free queue.
+    pub(crate) fn num_queued_blocks(&self) -> usize {
+        self.eviction.queue().free.len()
+    }
+
+    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    pub(crate) fn set_value(&mut self, ids: &[BlockId], value: super::ValueLevel) {
+        if let Some(adaptive) = self.eviction.adaptive_mut() {
+            adaptive.set_value(ids, value);
+        }
+    }
+
     /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
     /// the length of the prefix that the key stands for.
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {

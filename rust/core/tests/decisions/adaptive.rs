@@ -97,7 +97,7 @@ fn the_older_of_two_duplicates_is_evicted_first() {
     for id in [2, 3] {
         serve(&mut manager, id, 0..4); // of four tokens none can be hit
     }
-    assert_eq!(listed(&manager), [1, 2, 3]);
+    assert_eq!(listed(&manager), [1, 3]);
     let mut request = Request::new(&manager, 4, 90..97);
     admit(&mut manager, &mut request);
     assert_eq!(held(&manager, 4), [[4, 2]]);
@@ -213,6 +213,18 @@ fn a_prompt_with_a_window_survives_traffic_under_which_the_default_evicts_it() {
         serve(&mut manager, 1, 0..1000);
         serve_once(&mut manager, 4, 1000);
         assert_eq!(look_up(&mut manager, 0..1001).length, num_hit);
+    }
+}
+
+#[test]
+fn tails_without_a_value_are_cached_while_the_free_queue_is_longer_than_the_prompt() {
+    // 1000 tokens take 500 blocks. Tails at multiples of 32 have a value.
+    for (num_blocks, num_hit) in [(1001, 100), (1000, 96)] {
+        let mut manager = adaptive(num_blocks, &full_and_window());
+        serve(&mut manager, 1, 0..1000);
+        assert_eq!(look_up(&mut manager, 0..102).length, num_hit);
+        serve_once(&mut manager, 2, 600);
+        assert_eq!(look_up(&mut manager, 0..102).length, 96);
     }
 }
 

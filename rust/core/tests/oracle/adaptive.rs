@@ -2,8 +2,9 @@
 //! [`kvoxide_core::BlockPool`] with the adaptive policy has to evict the same blocks in the same
 //! order.
 //!
-//! Free blocks are allocated in this order: uncached ones, those below the default retention
-//! priority, the *lists*, those above the default priority, *protected* tails.
+//! Free blocks are allocated in this order: uncached ones, worthless ones, which wait in the free
+//! queue too, those below the default retention priority, the *lists*, those above the default
+//! priority, *protected* tails.
 //!
 //! The lists hold free cached blocks by how often their prefix was used, by how often
 //! their value is that of a full-attention block halved, and by the epoch in which they became free. A scoring function ranks
@@ -139,8 +140,8 @@ impl Adaptive {
         let is_protected = block.is_valuable_tail() && self.newly_protected.is_some();
         if let Some(priority) = self.priorities.of(id) {
             let is_high = priority.priority > DEFAULT;
-            let is_poor_tail = block.is_tail && !block.is_valuable_tail();
-            if self.priorities.is_over(priority) || is_high && is_poor_tail {
+            let is_poor = block.is_worthless() || block.is_tail && !block.is_valuable_tail();
+            if self.priorities.is_over(priority) || is_high && is_poor {
                 self.priorities.set(id, None);
             } else if !(is_high && is_protected) {
                 return self.wait_with_priority(id);
@@ -150,6 +151,8 @@ impl Adaptive {
             self.block(id).place = Place::Protected;
             self.protected.push(id);
             self.newly_protected.as_mut().expect("blocks that are left behind").push(id);
+        } else if block.is_worthless() {
+            self.pool.queue.push(id);
         } else {
             self.list(id, 0);
             self.tell_freed(id);
@@ -169,6 +172,9 @@ impl Adaptive {
     /// A block in a tier waits as any other of its age from now on.
     fn lose_priority(&mut self, id: BlockId) {
         self.leave(id);
+        if self.block(id).is_worthless() {
+            return self.pool.queue.push(id);
+        }
         self.list(id, self.epoch - self.blocks[id as usize].epoch);
         self.tell_freed(id);
     }

@@ -7,6 +7,7 @@ use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueM
 use kvoxide_core::pool::{EndValues, Nearness, ValueLevel};
 use proptest::prelude::*;
 
+use crate::adaptive::block::WORTHLESS;
 use crate::adaptive::ends::EndHalvings;
 use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
 
@@ -19,6 +20,7 @@ struct Case {
     window: Option<usize>,
     use_eagle: bool,
     tail_cost: f64,
+    has_room: bool,
     replays: Vec<usize>,
     shared: Vec<usize>,
     ends: EndHalvings,
@@ -40,7 +42,7 @@ fn any_case() -> impl Strategy<Value = Case> {
         prop::collection::vec((0..64_usize, 0..600_usize), 0..300),
         prop::collection::vec((Just(4_usize), 0..70_usize), 0..1200),
     ];
-    let blocks = (0..1500_usize, 0..40_usize, any::<bool>());
+    let blocks = (0..1500_usize, 0..40_usize, any::<bool>(), any::<bool>());
     let geometry = (num_tokens, block_size, per_alignment, window, any::<bool>(), tail_cost);
     let positions = || prop::collection::vec(0..8_000_usize, 0..3);
     (geometry, (positions(), positions(), ends()), resumes, blocks).prop_map(
@@ -48,7 +50,7 @@ fn any_case() -> impl Strategy<Value = Case> {
             (num_tokens, block_size, blocks_per_alignment, window, use_eagle, tail_cost),
             (replays, shared, ends),
             resumes,
-            (first, len, is_at_end),
+            (first, len, is_at_end, has_room),
         )| {
             let first = if is_at_end {
                 (num_tokens / block_size).saturating_sub(first / 40)
@@ -62,6 +64,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                 window,
                 use_eagle,
                 tail_cost,
+                has_room,
                 replays,
                 shared,
                 ends,
@@ -90,6 +93,7 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         window: Some(2),
         use_eagle: false,
         tail_cost: 1e6,
+        has_room: false,
         replays: Vec::new(),
         shared: Vec::new(),
         ends: EndHalvings { prompt: 0, answer: 7 },
@@ -108,7 +112,7 @@ impl Case {
     }
 
     fn check(&self) {
-        let Self { num_tokens, block_size, window, tail_cost, .. } = *self;
+        let Self { num_tokens, block_size, window, tail_cost, has_room, .. } = *self;
         let alignment = block_size * self.blocks_per_alignment;
         let (mut learnt, mut kept_bins) = (group::ResumeHistogram::new(alignment), KeptBins::ALL);
         let mut resumes = ResumeHistogram::new(alignment);
@@ -123,7 +127,7 @@ impl Case {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),
         };
-        let reachable = Kind::new(&spec).expect("a kind").retention_mask(&MaskQuery {
+        let mask = Kind::new(&spec).expect("a kind").retention_mask(&MaskQuery {
             range: (self.blocks.start, self.blocks.end),
             alignment,
             use_eagle: self.use_eagle,
@@ -131,7 +135,8 @@ impl Case {
             replays: &self.replays,
             shared: &self.shared,
             num_prompt_tokens: num_tokens,
-            value_model: Some(&ValueModel { tail_cost, kept_bins, ends }),
+            value_model: Some(&ValueModel { tail_cost, kept_bins, ends, blocks_per_token: 1.0 }),
+            has_room,
         });
         let num_behind = usize::from(self.use_eagle && window.is_some());
         let prompt = Prompt {
@@ -146,21 +151,28 @@ impl Case {
             replays: &self.replays,
             shared: &self.shared,
         };
+        let reachable = |block| {
+            let is_cached = has_room && prompt.is_reachable(block);
+            is_cached.then_some(Value { halvings: WORTHLESS, lasts: false })
+        };
         for block in self.blocks.clone() {
             let expected = match window {
-                Some(_) => prompt.value_in_window(block),
+                Some(_) => prompt.value_in_window(block).or(reachable(block)),
                 None => Some(prompt.value_of_state(block, &self.blocks)),
             };
-            assert_eq!(value_of(&reachable, block), expected, "block {block}");
+            assert_eq!(value_of(&mask, block), expected, "block {block}");
         }
     }
 }
 
-fn value_of(reachable: &RetentionMask, block: usize) -> Option<Value> {
+fn value_of(mask: &RetentionMask, block: usize) -> Option<Value> {
     let value = |level: &ValueLevel| Value { halvings: level.halvings(), lasts: level.lasts() };
-    match reachable {
-        RetentionMask::Valued(runs) => {
-            runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, level)| value(level))
+    match mask {
+        RetentionMask::Valued(values, all) => {
+            let own = values.iter().find(|(run, _)| run.contains(&block));
+            let is_cached = all.iter().flatten().any(|run| run.contains(&block));
+            let other = || is_cached.then_some(&ValueLevel::WORST);
+            own.map(|(_, level)| level).or_else(other).map(value)
         }
         RetentionMask::All => Some(value(&ValueLevel::BEST)),
         RetentionMask::Runs(_) => panic!("adaptive retention has no interval"),

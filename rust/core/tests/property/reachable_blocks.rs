@@ -49,6 +49,7 @@ proptest! {
             shared: &boundaries[boundaries.len() / 2..],
             num_prompt_tokens: 0,
             value_model: None,
+            has_room: false,
         };
         let runs = reach.tails(block_size, need).runs(start, end);
         prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));

@@ -9,8 +9,8 @@ use crate::block::{BlockId, NULL_BLOCK};
 pub(crate) struct OpenEnds {
     /// The last block that was added at the front, or the sentinel.
     pub(super) front: u32,
-    /// The block with which `front` is to be joined; `None` if the list was empty. Then a block at
-    /// the front is joined with the back at once.
+    /// The block with which `front` is to be joined. `None` if that is not known, since the list was
+    /// empty: then a block at the front is joined with the back at once.
     pub(super) rest: Option<u32>,
     /// The last block at the back, or the sentinel.
     pub(crate) back: u32,
@@ -32,6 +32,9 @@ impl OpenEnds {
 
     #[inline]
     pub(crate) fn push_back(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if self.rest.is_none() && self.back == self.front {
+            self.rest = Some(block);
+        }
         blocks.join(self.back, block);
         self.back = block;
         self.num_added += 1;
@@ -51,7 +54,7 @@ impl OpenEnds {
     }
 
     /// Whether blocks can be added at the front without a look at the back.
-    pub(super) fn is_front_apart(&self) -> bool {
+    pub(crate) fn is_front_apart(&self) -> bool {
         self.rest.is_some()
     }
 }

@@ -125,7 +125,7 @@ impl Eviction {
     pub(crate) fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         match self {
             Self::Queue(queue) => queue.release(blocks, ids),
-            Self::Adaptive(adaptive) => adaptive.release(blocks, ids.iter().copied()),
+            Self::Adaptive(adaptive) => adaptive.release(blocks, ids),
         }
     }
 
@@ -134,7 +134,7 @@ impl Eviction {
     pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         match self {
             Self::Queue(queue) => queue.release_table(blocks, table),
-            Self::Adaptive(adaptive) => adaptive.release(blocks, table.iter().rev().copied()),
+            Self::Adaptive(adaptive) => adaptive.release_table(blocks, table),
         }
     }
 

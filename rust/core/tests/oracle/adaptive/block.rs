@@ -1,5 +1,8 @@
 //! The record of a block in the policy.
 
+/// The halvings of a block without value.
+pub const WORTHLESS: usize = 7;
+
 /// The place of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
@@ -52,6 +55,11 @@ impl Block {
     /// Whether it is protected if a running request leaves it behind.
     pub fn is_valuable_tail(&self) -> bool {
         self.is_tail && self.halvings <= Self::MAX_HALVINGS
+    }
+
+    /// Whether it has no value.
+    pub fn is_worthless(&self) -> bool {
+        self.halvings == WORTHLESS
     }
 
     /// Whether it gets a second chance if its prefix was used later than it was.

@@ -4,8 +4,7 @@ use kvoxide_core::pool::BlockClass;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
 use super::Adaptive;
-use super::block::{Block, Place};
-use super::lists::WORTHLESS;
+use super::block::{Block, Place, WORTHLESS};
 use super::value::{Value, nearness};
 
 /// Blocks that become cached together.
@@ -174,6 +173,14 @@ impl Adaptive {
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
+    /// Gives blocks that have just become cached a value.
+    pub fn set_value(&mut self, blocks: &[BlockId], value: Value) {
+        for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+            let block = self.block(block);
+            (block.halvings, block.lasts) = (value.halvings, value.lasts);
+        }
+    }
+
     /// Gives a tail at least the uses of a full-attention block.
     pub fn inherit_uses(&mut self, tail: BlockId, prefix: BlockId) {
         let uses = self.block(prefix).uses;
@@ -198,14 +205,9 @@ impl Adaptive {
     /// if the old one is in use.
     fn replace(&mut self, first: BlockId, by: BlockId) {
         self.priorities.inherit(first, by);
-        let place = self.block(first).place;
-        if !self.leave(first) {
-            return;
-        }
-        self.block(first).halvings = WORTHLESS;
-        self.list(first, 0);
-        if place != Place::Listed {
-            self.tell_freed(first);
+        if self.leave(first) {
+            self.block(first).halvings = WORTHLESS;
+            self.pool.queue.push(first);
             self.fit_shadow_caches();
         }
     }

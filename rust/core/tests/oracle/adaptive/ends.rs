@@ -6,7 +6,7 @@
 //! that are used again while they are cached. Before anything is seen, ends have the value of
 //! full-attention blocks.
 
-use super::lists::WORTHLESS;
+use super::block::WORTHLESS;
 
 /// The halvings of the value of tails at ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

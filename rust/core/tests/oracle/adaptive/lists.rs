@@ -7,7 +7,7 @@ use kvoxide_core::BlockId;
 use super::scoring::{AGES, Scores};
 
 /// A list of free blocks of one frequency class, one number of halvings and one age. Each halves
-/// the score; the most make it 0.
+/// the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct List {
     pub class: usize,
@@ -20,9 +20,6 @@ impl List {
         Self { age: (self.age + 1).min(AGES - 1), ..self }
     }
 }
-
-/// The halvings of a block without value.
-pub const WORTHLESS: usize = 7;
 
 /// Which list goes first: the one with the lowest score, of equals the older one. Of equal scores
 /// and ages the list that was in front stays there until it is found empty or an epoch ends; then
@@ -92,9 +89,7 @@ impl Ranking {
     }
 
     fn score(&self, list: List) -> f32 {
-        let scale =
-            if list.halvings == WORTHLESS { 0.0 } else { 0.5_f32.powi(list.halvings as i32) };
-        self.scores[list.class][list.age] * scale
+        self.scores[list.class][list.age] * 0.5_f32.powi(list.halvings as i32)
     }
 }
 

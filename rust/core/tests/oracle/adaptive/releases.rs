@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
-use super::lists::WORTHLESS;
+use super::block::WORTHLESS;
 use super::requests::{Manager, Request, Tail};
 
 impl Manager {
@@ -69,9 +69,10 @@ impl Manager {
             request.tables[whole].get(last).copied().filter(|&block| block != NULL_BLOCK)
         };
         let mut order = Vec::new();
-        for (group, table) in self.groups.iter().zip(&request.tables) {
+        for (i, (group, table)) in self.groups.iter().zip(&request.tables).enumerate() {
+            let last_tail = request.num_cached[i].saturating_sub(group.tail_len());
             for (position, &block) in table.iter().enumerate().rev() {
-                if group.window.is_some() && block != NULL_BLOCK {
+                if group.window.is_some() && position >= last_tail && block != NULL_BLOCK {
                     self.policy.promote(
                         block,
                         prefix_at((position + 1) * group.block_size),

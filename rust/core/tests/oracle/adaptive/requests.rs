@@ -9,7 +9,7 @@ use kvoxide_core::pool::PrefixIndex;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 
 use super::Adaptive;
-use super::block::Block;
+use super::block::{Block, WORTHLESS};
 use super::calls::Cached;
 use super::ends::{EndHalvings, Ends};
 use super::priority::ReadContext;
@@ -24,7 +24,7 @@ pub struct Group {
 
 impl Group {
     /// Returns how many blocks before a hit's end are needed.
-    fn tail_len(&self) -> usize {
+    pub fn tail_len(&self) -> usize {
         self.window.map_or(0, |window| (window - 1).div_ceil(self.block_size))
     }
 
@@ -211,7 +211,7 @@ impl Manager {
 
     /// Caches the full computed blocks of a request in a group.
     fn cache(&mut self, i: usize, request: &mut Request, step: &Step<'_>, num_tokens: usize) {
-        let Group { block_size, .. } = self.groups[i];
+        let Group { block_size, window } = self.groups[i];
         // Hits of several groups end at multiples of the alignment.
         let num_tokens = if self.groups.len() > 1 {
             num_tokens / self.alignment * self.alignment
@@ -220,7 +220,19 @@ impl Manager {
         };
         let hashes = self.hashes(step, block_size);
         let end = (num_tokens / block_size).min(hashes.len());
-        for (run, value) in self.runs(i, request.num_cached[i]..end, step) {
+        let new = request.num_cached[i]..end;
+        let valued = self.runs(i, new.clone(), step, |prompt, block| match window {
+            Some(_) => prompt.value_in_window(block),
+            None => Some(Value { halvings: 0, lasts: false }),
+        });
+        let worthless = Value { halvings: WORTHLESS, lasts: false };
+        let cached = match window {
+            Some(_) if self.has_room(step) => self.runs(i, new, step, |prompt, block| {
+                prompt.is_reachable(block).then_some(worthless)
+            }),
+            _ => valued.clone(),
+        };
+        for (run, value) in cached {
             let blocks = &request.tables[i][run.clone()];
             // Blocks that were left behind before they were cached are null.
             let num_null = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count();
@@ -236,6 +248,9 @@ impl Manager {
                     num_prompt_tokens: step.num_prompt_tokens,
                 });
             }
+        }
+        for (run, value) in valued {
+            self.policy.set_value(&request.tables[i][run], value);
         }
         request.num_cached[i] = request.num_cached[i].max(end);
         self.cache_prompt_end(i, &request.tables[i], step, num_tokens);
@@ -260,9 +275,21 @@ impl Manager {
         }
     }
 
-    /// Returns the blocks that are worth caching, those of one value together.
-    fn runs(&self, i: usize, blocks: Range<usize>, step: &Step<'_>) -> Vec<(Range<usize>, Value)> {
-        let Group { block_size, window } = self.groups[i];
+    /// Whether worthless blocks would still be cached when the prompt is computed.
+    fn has_room(&self, step: &Step<'_>) -> bool {
+        let per_token: f64 = self.groups.iter().map(|group| 1.0 / group.block_size as f64).sum();
+        step.num_prompt_tokens as f64 * per_token <= self.policy.pool.queue.len() as f64
+    }
+
+    /// Returns the blocks that have a value, those of one value together.
+    fn runs(
+        &self,
+        i: usize,
+        blocks: Range<usize>,
+        step: &Step<'_>,
+        value: impl Fn(&Prompt<'_>, usize) -> Option<Value>,
+    ) -> Vec<(Range<usize>, Value)> {
+        let Group { block_size, .. } = self.groups[i];
         let shared =
             vec![step.shared_prefix_boundary; usize::from(step.shared_prefix_boundary > 0)];
         let prompt = Prompt {
@@ -279,9 +306,7 @@ impl Manager {
         };
         let mut runs: Vec<(Range<usize>, Value)> = Vec::new();
         for block in blocks {
-            let whole = Some(Value { halvings: 0, lasts: false });
-            let value = if window.is_some() { prompt.value_in_window(block) } else { whole };
-            match (value, runs.last_mut()) {
+            match (value(&prompt, block), runs.last_mut()) {
                 (None, _) => {}
                 (Some(value), Some((run, last))) if run.end == block && *last == value => {
                     run.end += 1

@@ -7,13 +7,14 @@
 //! two times the alignment of hits, so that it saves s tokens of a request that diverges in the s
 //! tokens behind it; c is the cost of a tail in tokens of full-attention blocks. This is the
 //! checkpoint rule of Marconi (MLSys 2025). The *halvings* lead from 1 to that value. Blocks of a
-//! window with a value below 1/64 are not cached.
+//! window with a value below 1/64 are cached only while the free queue is longer than what their
+//! prompt takes: they wait there, and would be recycled before their request ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::block::WORTHLESS;
 use super::ends::EndHalvings;
-use super::lists::WORTHLESS;
 
 /// The value of a block. With `lasts`, its position gives it twice the value of a
 /// full-attention block.
@@ -68,6 +69,12 @@ impl Prompt<'_> {
         let generated =
             (block >= first_generated).then_some(Value { halvings: WORTHLESS, lasts: false });
         halvings.map(|halvings| Value { halvings, lasts }).or(generated)
+    }
+
+    /// Whether some hit needs a block.
+    pub fn is_reachable(&self, block: usize) -> bool {
+        let ends = (1..).map(|i| self.tail(i * self.alignment));
+        ends.take_while(|tail| tail.start <= block).any(|tail| tail.contains(&block))
     }
 
     /// Whether a block holds generated tokens and belongs to a tail of the answer that has to be

@@ -38,9 +38,12 @@ pub(super) mod bit {
 
     pub(crate) const USES: u32 = 0xf;
     pub(crate) const VALUE_SHIFT: u32 = 4;
+    /// What the value is halved less often than to be none, so that a block that never had a value
+    /// has none.
     pub(crate) const VALUE: u32 = 0x7 << VALUE_SHIFT;
-    /// Values below [`Tuning::LOWEST_PROTECTED_VALUE`] have one of these.
-    pub(crate) const LOW_VALUE: u32 =
+    const _: () = assert!(VALUE >> VALUE_SHIFT == Tuning::VALUE_LEVELS as u32);
+    /// Values from [`Tuning::LOWEST_PROTECTED_VALUE`] on have all of these.
+    pub(crate) const PROTECTED_VALUE: u32 =
         VALUE & !((Tuning::LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
     const _: () = assert!((Tuning::LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
     pub(crate) const TAIL: u32 = 1 << 7;
@@ -75,7 +78,7 @@ impl BlockMeta {
         let flags = flag(class.is_tail, bit::TAIL)
             | flag(class.is_generated, bit::GENERATED)
             | flag(class.value.lasts(), bit::LASTING);
-        Self(1 | (class.value.halvings() as u32) << bit::VALUE_SHIFT | flags)
+        Self(1 | flags).with_value(class.value)
     }
 
     pub(super) fn list_key(self) -> ListKey {
@@ -124,7 +127,7 @@ impl BlockMeta {
         match self.0 {
             meta if meta & bit::TAIL == 0 => Some(bit::TAIL),
             meta if meta & bit::SECOND_CHANCE == 0 => Some(bit::SECOND_CHANCE),
-            meta if meta & bit::LOW_VALUE != 0 => Some(bit::LOW_VALUE),
+            _ if !self.list_key().is_protectable() => Some(bit::PROTECTED_VALUE),
             _ => None,
         }
     }
@@ -160,13 +163,19 @@ impl BlockMeta {
     pub(super) fn hit(self) -> Self {
         let next = self.0.wrapping_add(1);
         let uses = if next & bit::USES == 0 { self.0 } else { next };
-        Self(uses & !bit::VALUE | bit::RESUMED)
+        Self(uses | bit::VALUE | bit::RESUMED)
     }
 
     /// The block leaves the place where it is.
     #[inline]
     pub(super) fn removed(self) -> Self {
         Self(self.0 & !bit::PLACE)
+    }
+
+    /// The block is evicted.
+    #[inline]
+    pub(super) fn evicted(self) -> Self {
+        Self(self.0 & !(bit::PLACE | bit::VALUE))
     }
 
     /// The block enters a list that [`TargetList::accepts`] it.
@@ -186,7 +195,16 @@ impl BlockMeta {
     }
 
     pub(super) fn with_value(self, value: ValueLevel) -> Self {
-        Self(self.0 & !bit::VALUE | (value.halvings() as u32) << bit::VALUE_SHIFT)
+        let above_none = Tuning::VALUE_LEVELS - value.halvings();
+        Self(self.0 & !bit::VALUE | (above_none as u32) << bit::VALUE_SHIFT)
+    }
+
+    /// Whether the block's value lasts.
+    pub(super) fn lasting(self, lasts: bool) -> Self {
+        match lasts {
+            true => Self(self.0 | bit::LASTING),
+            false => self,
+        }
     }
 
     /// The block has been used at least as often as another.
@@ -269,19 +287,27 @@ impl ListKey {
     }
 
     pub(super) fn value(self) -> ValueLevel {
-        ValueLevel::new(((self.0 & bit::VALUE) >> bit::VALUE_SHIFT) as usize)
+        let above_none = (self.0 & bit::VALUE) >> bit::VALUE_SHIFT;
+        ValueLevel::new(Tuning::VALUE_LEVELS - above_none as usize)
+    }
+
+    /// Whether the block has no value.
+    #[inline]
+    pub(super) fn is_worthless(self) -> bool {
+        self.0 & bit::VALUE == 0
     }
 
     /// Whether the block is a tail that is not worth protection.
     pub(super) fn is_tail_of_low_value(self) -> bool {
-        self.0 & bit::TAIL != 0 && self.0 & bit::LOW_VALUE != 0
+        self.0 & bit::TAIL != 0 && !self.is_protectable()
     }
 
     /// Whether the block is a tail that is protected while its request runs: see
     /// [`Tuning::LOWEST_PROTECTED_VALUE`].
     #[inline]
     pub(super) fn is_protectable(self) -> bool {
-        self.0 & (bit::TAIL | bit::LOW_VALUE) == bit::TAIL
+        const PROTECTABLE: u32 = bit::TAIL | bit::PROTECTED_VALUE;
+        self.0 & PROTECTABLE == PROTECTABLE
     }
 }
 

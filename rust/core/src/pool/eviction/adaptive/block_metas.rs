@@ -132,6 +132,21 @@ impl BlockMetas {
         MetaRun::of(run.slice_mut(&mut self.metas)?, bit::PLACE | bit::HAS_PRIORITY, place)
     }
 
+    /// Whether no block of a run has a value or a priority.
+    #[inline]
+    pub(super) fn is_run_worthless(&mut self, run: IdRun) -> bool {
+        let metas = run.slice_mut(&mut self.metas);
+        let mask = bit::VALUE | bit::HAS_PRIORITY;
+        metas.is_some_and(|metas| MetaRun::of(metas, mask, 0).is_some())
+    }
+
+    /// Returns how many blocks come before the first that has a value or a priority.
+    #[inline]
+    pub(super) fn num_worthless(&self, ids: &[BlockId]) -> usize {
+        let has_some = |&block: &BlockId| self[block].0 & (bit::VALUE | bit::HAS_PRIORITY) != 0;
+        ids.iter().position(has_some).unwrap_or(ids.len())
+    }
+
     /// A run of which no block has a second chance. None if there are few blocks.
     #[inline]
     pub(super) fn run_without_second_chance(&mut self, run: IdRun) -> Option<MetaRun<'_>> {
@@ -188,10 +203,10 @@ impl<'a> MetaRun<'a> {
         }
     }
 
-    /// The blocks leave their lists.
+    /// The blocks are evicted.
     #[inline]
-    pub(super) fn remove(&mut self) {
-        self.change(bit::PLACE, BlockMeta::removed);
+    pub(super) fn evict(&mut self) {
+        self.change(bit::PLACE | bit::VALUE, BlockMeta::evicted);
     }
 
     /// Changes fields of all in a way that depends on nothing but these fields.
@@ -349,7 +364,7 @@ mod tests {
 
     #[test]
     fn tails_are_protected_whose_value_is_worth_it() {
-        for halvings in 0..ValueLevel::COUNT {
+        for halvings in 0..=ValueLevel::WORST.halvings() {
             let value = ValueLevel::new(halvings);
             let is_protectable = |is_tail| {
                 let class = BlockClass { value, is_tail, ..BlockClass::default() };

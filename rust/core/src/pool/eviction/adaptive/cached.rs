@@ -1,7 +1,7 @@
 //! Blocks become cached, and more becomes known of cached blocks in use.
 
 use super::Adaptive;
-use super::block_meta::{BlockClass, BlockMeta, Place};
+use super::block_meta::{BlockClass, BlockMeta};
 use super::shadow::Use;
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
@@ -124,6 +124,15 @@ impl Adaptive {
         self.move_priority(blocks, from, to);
     }
 
+    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    pub(crate) fn set_value(&mut self, ids: &[BlockId], value: ValueLevel) {
+        let metas = self.metas.all_mut();
+        for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
+            let meta = &mut metas[block as usize];
+            *meta = meta.with_value(value).lasting(value.lasts());
+        }
+    }
+
     /// Gives a tail the uses of another block of its prefix, if those are more.
     pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
         let from = self.metas[from];
@@ -164,17 +173,10 @@ impl Adaptive {
     #[inline(never)]
     pub fn replaced(&mut self, blocks: &mut Blocks, block: BlockId, by: BlockId) {
         self.pass_priority_on(block, by);
-        let is_ranked = self.metas[block].place() == Place::Ranked;
-        if !is_ranked && !self.remove(blocks, block) {
-            return;
-        }
-        self.metas.update(block, |meta| meta.with_value(ValueLevel::WORST));
-        match is_ranked {
-            true => {
-                blocks.unlink(block);
-                self.rank(blocks, block, 0);
-            }
-            false => self.enqueue(blocks, block),
+        if self.remove(blocks, block) {
+            self.metas.update(block, |meta| meta.with_value(ValueLevel::WORST));
+            self.queue.free.push_back(blocks, block);
+            self.fit_shadow_caches();
         }
     }
 }

@@ -70,7 +70,7 @@ impl Adaptive {
     fn pop_run(&mut self, blocks: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
         let first = blocks.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
         let run = run_from(blocks.links(), first, n);
-        self.metas.run_without_second_chance(run)?.remove();
+        self.metas.run_without_second_chance(run)?.evict();
         let num_sampled = self.metas.sampled().count(run);
         Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampled))
     }
@@ -86,7 +86,7 @@ impl Adaptive {
                 break;
             }
             num_sampled += meta.num_sampled();
-            *meta = meta.removed();
+            *meta = meta.evicted();
             span.push(block);
         }
         (span, num_sampled)

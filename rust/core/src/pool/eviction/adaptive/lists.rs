@@ -152,8 +152,8 @@ mod tests {
     fn of_one_epoch_the_less_used_and_the_less_valuable_go_first_from_the_start_on() {
         let mut world = World::new(ScoringFunction::Frequency);
         for epoch in 0..2 {
-            // Worth 12, 1, 1 / 2, 12 / 16, and nothing.
-            for (class, halvings, block) in [(3, 0, 1), (0, 0, 2), (0, 1, 3), (3, 4, 4), (3, 7, 5)]
+            // Worth 12, 1, 1 / 2, 12 / 16, and 12 / 64.
+            for (class, halvings, block) in [(3, 0, 1), (0, 0, 2), (0, 1, 3), (3, 4, 4), (3, 6, 5)]
             {
                 world.push(class, halvings, block);
             }

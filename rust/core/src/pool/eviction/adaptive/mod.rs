@@ -19,7 +19,8 @@
 //! where a request resumed at it ([`evict`]). Blocks with a retention *priority* go before or after
 //! all others ([`prioritize`]).
 //!
-//! Uncached blocks are in the free queue, which is emptied first. `tests/oracle/adaptive.rs` in this
+//! Uncached blocks are in the free queue, which is emptied first, and behind them cached ones without
+//! a value. `tests/oracle/adaptive.rs` in this
 //! crate is the same policy, naive and one block at a time.
 //!
 //! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are

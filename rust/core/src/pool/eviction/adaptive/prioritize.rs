@@ -1,6 +1,7 @@
 //! Retention priorities in the adaptive policy: which blocks get them, and when they lose them.
 
 use super::Adaptive;
+use super::block_meta::BlockMeta;
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
@@ -143,13 +144,14 @@ impl Adaptive {
     }
 
     /// Lists a free block by its priority. Returns `false` if the priority has ended, or is high and
-    /// the block is a tail of low value, which loses it, or one that is to be protected.
+    /// the block is a tail of low value or worthless, which loses it, or is to be protected.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_priority_list(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let own = self.priority_lists.of(block);
         let key = self.metas[block].list_key();
-        if !own.is_live(self.context.now) || !own.is_low() && key.is_tail_of_low_value() {
+        let is_poor = key.is_tail_of_low_value() || key.is_worthless();
+        if !own.is_live(self.context.now) || !own.is_low() && is_poor {
             self.end_priority(block);
             return false;
         }
@@ -170,6 +172,10 @@ impl Adaptive {
         self.priority_lists.remove(blocks, block);
         self.end_priority(block);
         let meta = self.metas[block];
+        if meta.list_key().is_worthless() {
+            self.metas.update(block, BlockMeta::removed);
+            return self.queue.free.push_back(blocks, block);
+        }
         self.rank(blocks, block, self.lists.epoch().age(meta.epoch()));
         self.num_ranked += 1;
         if meta.is_sampled() {
@@ -247,7 +253,7 @@ mod tests {
         let priority = RetentionPriority::new(priority, Some(1.0)).expect("a priority");
         adaptive.set_requested_priority(Some(priority));
         adaptive.prioritize_cached(blocks, &[BLOCK]);
-        adaptive.enqueue(blocks, BLOCK);
+        adaptive.release_by(blocks, |release| release.enqueue(BLOCK));
         adaptive.set_requested_priority(None);
     }
 

@@ -15,7 +15,7 @@ use crate::pool::eviction::adaptive::value::ValueLevel;
 pub struct Release<'a> {
     blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
-    /// Uncached blocks, for the front of the free queue.
+    /// The ends of the free queue: uncached blocks go to its front, worthless ones to its back.
     uncached: OpenEnds,
     open: OpenList,
 }
@@ -41,9 +41,24 @@ impl Adaptive {
     /// Drops a reference to each block. Null blocks are passed over.
     #[cold]
     #[inline(never)]
-    pub fn release(&mut self, blocks: &mut Blocks, ids: impl Iterator<Item = BlockId> + Clone) {
-        self.raise_priorities(blocks, ids.clone());
-        self.release_by(blocks, |release| ids.for_each(|block| _ = release.release(block)));
+    pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        self.raise_priorities(blocks, ids.iter().copied());
+        self.release_by(blocks, |release| {
+            for part in Runs::of(ids, IdRun::MIN_LEN) {
+                match part {
+                    Ids::Run(run) => release.release_mixed_run(run),
+                    Ids::Scattered(ids) => release.release_mixed(ids),
+                }
+            }
+        });
+    }
+
+    /// Does what [`Self::release`] does, the last block first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+        self.raise_priorities(blocks, table.iter().rev().copied());
+        self.release_by(blocks, |release| release.release_all(table));
     }
 
     /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
@@ -54,14 +69,12 @@ impl Adaptive {
         release(&mut open);
         open.close();
     }
-
-    /// Puts a free cached block into its list.
-    pub(super) fn enqueue(&mut self, blocks: &mut Blocks, block: BlockId) {
-        self.release_by(blocks, |release| release.enqueue(block));
-    }
 }
 
 impl Release<'_> {
+    /// Blocks of a run that are looked at side by side.
+    const PART: usize = 32;
+
     /// Drops a reference to a block. Returns whether the block is cached if it is free now.
     #[inline(always)]
     pub fn release(&mut self, block: BlockId) -> Option<bool> {
@@ -112,7 +125,8 @@ impl Release<'_> {
     /// list for the others.
     fn release_run(&mut self, ids: &[BlockId]) {
         let [others @ .., first] = ids else { return };
-        if !self.release_run_to_open(IdRun::of(ids).reversed()) {
+        let run = IdRun::of(ids).reversed();
+        if !self.release_run_to_open(run) && !self.release_run_to_queue(run) {
             self.release(*first);
             if !self.release_run_to_open(IdRun::of(others).reversed()) {
                 self.release_each(others);
@@ -137,6 +151,40 @@ impl Release<'_> {
             self.open.num_sampled += self.adaptive.log_run(self.blocks, run, access);
         }
         true
+    }
+
+    /// Drops a reference to each block of a run, of which most are worthless.
+    fn release_mixed_run(&mut self, run: &[BlockId]) {
+        for ids in run.chunks(Self::PART) {
+            if ids.len() < IdRun::MIN_LEN || !self.release_run_to_queue(IdRun::of(ids)) {
+                self.release_mixed(ids);
+            }
+        }
+    }
+
+    /// Drops a reference to each block, of which most are worthless.
+    fn release_mixed(&mut self, mut ids: &[BlockId]) {
+        loop {
+            let mut num = 0;
+            if self.uncached.is_front_apart() {
+                let worthless = &ids[..self.adaptive.metas.num_worthless(ids)];
+                num = self.blocks.records_mut().release_each(worthless, true, &mut self.uncached);
+            }
+            let Some((&block, rest)) = ids[num..].split_first() else { return };
+            self.release(block);
+            ids = rest;
+        }
+    }
+
+    /// Drops a reference to each block of a run if all are in use still, or all become free and are
+    /// uncached or worthless. Returns whether it did.
+    fn release_run_to_queue(&mut self, run: IdRun) -> bool {
+        let is_cached = self.blocks.is_cached(run.first);
+        if is_cached && !self.adaptive.metas.is_run_worthless(run) {
+            return false;
+        }
+        let uncached_first = self.uncached.is_front_apart();
+        self.blocks.records_mut().release_run(run, uncached_first, &mut self.uncached)
     }
 
     /// Drops a reference to each block, the last of them first, up to one that does not become free
@@ -191,7 +239,7 @@ impl Release<'_> {
     /// Puts a free cached block into its list. Until [`Self::close`], nothing else may touch the
     /// ranked lists.
     #[inline]
-    fn enqueue(&mut self, block: BlockId) {
+    pub(super) fn enqueue(&mut self, block: BlockId) {
         let entered = self.adaptive.metas.enter(block, self.open.target);
         let Some(was) = entered.or_else(|| self.open_list_for(block)) else { return };
         self.blocks.append(self.open.last, block);
@@ -209,12 +257,20 @@ impl Release<'_> {
     /// priority, or is protected.
     #[inline(never)]
     fn open_list_for(&mut self, block: BlockId) -> Option<BlockMeta> {
-        self.close_list();
-        let Self { blocks, adaptive, .. } = self;
-        if adaptive.metas[block].has_priority() && adaptive.enter_priority_list(blocks, block) {
+        if self.adaptive.metas[block].has_priority() {
+            self.close_list();
+            if self.adaptive.enter_priority_list(self.blocks, block) {
+                return None;
+            }
+        }
+        let key = self.adaptive.metas[block].list_key();
+        if key.is_worthless() {
+            self.adaptive.metas.update(block, BlockMeta::removed);
+            self.uncached.push_back(self.blocks, block);
             return None;
         }
-        let key = adaptive.metas[block].list_key();
+        self.close_list();
+        let Self { blocks, adaptive, .. } = self;
         if key.is_protectable()
             && let Some(newly_protected) = &mut adaptive.newly_protected
         {

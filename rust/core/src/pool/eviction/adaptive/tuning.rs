@@ -85,8 +85,8 @@ impl Tuning {
     pub(crate) const AGES: usize = 64;
     /// Frequency classes: 1 use, 2 to 3, 4 to 7, 8 and more.
     pub(crate) const CLASSES: usize = 4;
-    /// Levels of value, each half of the one before; the last stands for nothing.
-    pub(crate) const VALUE_LEVELS: usize = 8;
+    /// Levels of value, each half of the one before.
+    pub(crate) const VALUE_LEVELS: usize = 7;
     /// The value level up to which tails are protected and get second chances: half of a full
     /// block's value. A quarter moves hits by 0.1.
     pub(crate) const LOWEST_PROTECTED_VALUE: usize = 1;
@@ -103,7 +103,7 @@ pub(crate) const TUNING: Tuning = Tuning {
     min_round_len: 4,
     class_uses: [1.0, 2.4, 5.3, 12.0],
     oldest_age_factor: 2,
-    value_shares: [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0],
+    value_shares: [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0],
 
     sample_bits: 4,
     sparser_samples: [1 << 17, 1 << 21],

@@ -11,16 +11,14 @@ pub struct ValueLevel {
 }
 
 impl ValueLevel {
-    /// Number of levels.
-    pub(crate) const COUNT: usize = Tuning::VALUE_LEVELS;
     /// The value of a full-attention block.
     pub const BEST: Self = Self { halvings: 0, lasts: false };
-    /// No known value. Such blocks are evicted before all others.
-    pub(crate) const WORST: Self = Self { halvings: Self::COUNT as u8 - 1, lasts: false };
+    /// No value. Such blocks are evicted before all others.
+    pub const WORST: Self = Self { halvings: Tuning::VALUE_LEVELS as u8, lasts: false };
 
     /// A full-attention block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
-        Self { halvings: halvings.min(Self::COUNT - 1) as u8, lasts: false }
+        Self { halvings: halvings.min(Tuning::VALUE_LEVELS) as u8, lasts: false }
     }
 
     /// Returns the higher of two values.
