@@ -34,9 +34,9 @@ STOCK = "constructed vllm.v1.core.kv_cache_manager"
 release = pytest.mark.parametrize("release", RELEASES)
 
 
-def run(code: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process that finds the third parties imported, but nothing of vLLM or kvoxide."""
-    return preloaded.run(["-c", code], env)
+    return preloaded.run(["-c", code, *arguments], env)
 
 
 def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,16 +45,22 @@ def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.Compl
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-DOCTOR = "from kvoxide.cli import main; main(prog_name='kvoxide')", "doctor"
+DOCTOR = "from kvoxide.cli import main; main(prog_name='kvoxide')"
+PRELOADED_PROBE = """
+import os
+from kvoxide.vllm.doctor import probe
+from tests.testing import preloaded
+probe.subprocess.run = lambda command, **_: preloaded.run(command[1:], dict(os.environ))
+"""
 
 
 def doctor(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return preloaded.run(["-c", *DOCTOR, *arguments], env)
+    """Neither its process nor the one of its probe is new."""
+    return run(PRELOADED_PROBE + DOCTOR, env, "doctor", *arguments)
 
 
 def new_doctor(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    code, command = DOCTOR
-    return run_new(code, env, command)
+    return run_new(DOCTOR, env, "doctor")
 
 
 def without_vllm() -> dict[str, str]:
@@ -169,7 +175,7 @@ def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -
 @release
 def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     env = environment_of(release, tmp_path)
-    done = new_doctor(env)
+    done = new_doctor(env) if release == RELEASES[0] else doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A server started here would run on kvoxide." in done.stdout
     (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["quantum"]}))
