@@ -27,6 +27,8 @@ REQUEST_TIMEOUT = 60
 STOP_TIMEOUT = 60
 LEFT_TIMEOUT = 10
 SILENCE = 1
+# What runs the model is part of the engine's process, which the scheduler is in all the same.
+ONE_PROCESS_PER_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @dataclass

@@ -15,9 +15,8 @@ from tests.testing.vllm_environments import write_plugins
 
 from .jobs import BLOCK_SIZE, MAX_MODEL_LEN
 from .processes import engine_environment
-from .server import Server, serving
+from .server import ONE_PROCESS_PER_ENGINE, Server, serving
 from .test_http import Client, Service
-from .test_recording import ONE_PROCESS_PER_ENGINE
 from .workload import random_tokens
 
 POOL: Final = {"num_gpu_blocks_override": 64}

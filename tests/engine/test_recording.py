@@ -13,7 +13,7 @@ from kvoxide.replay.reader import read_deployment, read_trace
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
 from .replaying import replayed
-from .server import serving
+from .server import ONE_PROCESS_PER_ENGINE, serving
 from .test_http import MODES, Client, Service, ask_one_by_one, final_metrics
 from .workload import random_tokens
 
@@ -23,8 +23,6 @@ TURNS = 4
 POOL = {"num_gpu_blocks_override": 150}
 # Without it vLLM kills the engine as soon as it has told it to stop.
 TIME_TO_STOP = {"shutdown_timeout": 30}
-# What runs the model is part of the engine's process, which the scheduler is in all the same.
-ONE_PROCESS_PER_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 def counted(metrics: dict[str, float], name: str) -> int:
