@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
 from .memory import Report, Soak
@@ -19,9 +19,7 @@ ENGINE_GROWTH = 0.03
 
 
 def run_soak(release: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = environment_of(release, folder / "plugins")
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", *arguments], environment_of(release, folder / "plugins"))
 
 
 def test_requests_leave_nothing_behind_and_a_planted_leak_is_seen(tmp_path: Path) -> None:
