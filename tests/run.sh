@@ -74,22 +74,24 @@ whole() {
     check_format
     supply_chain
     enter_target_folder
-    end_step
     # The linker of the release build keeps one core busy for a minute or two, and no second one.
     start_beside rust_tests --workspace
     build vllm
+    check_types
+    # Instructions are the same whatever runs beside.
+    [[ $# -gt 0 ]] || count_instructions
     end_beside
     find_browser
-    # Ray waits for most of its time; instructions are the same whatever runs beside.
-    [[ $# -gt 0 ]] || start_beside ray_cluster
-    check_types
-    if [[ $# -eq 0 ]]; then
-        count_instructions
-        end_beside
-        all_but_ray=(--ignore "$on_ray")
-        compare_speed
+    if [[ $# -gt 0 ]]; then
+        run_pytest_beside_vllm "$@"
+        return
     fi
-    run_pytest_beside_vllm "$@"
+    compare_speed
+    leave_target_folder
+    # Ray waits for most of its time.
+    start_beside ray_cluster
+    run_pytest_beside_vllm --ignore "$on_ray"
+    end_beside
 }
 
 # A step that runs while others do; what it prints comes when they have ended.
@@ -195,8 +197,9 @@ run_pytest() { # PYTEST ARGUMENT...
 run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     leave_target_folder
     step pytest
-    exec env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
-        --numprocesses "$(processes)" --dist load "${all_but_ray[@]}" "$@"
+    env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
+        --numprocesses "$(processes)" --dist load "$@"
+    end_step
 }
 
 # In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
