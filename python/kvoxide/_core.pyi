@@ -767,6 +767,8 @@ class HostTier:
         """Chunks that are being stored."""
     def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
         """Whether ``key`` can be loaded; pending, it is being stored."""
+    def start_request(self, request: HostRequest) -> None:
+        """Make ``request`` one of this tier, as the first call with keys does too."""
     def prepare_load(
         self,
         request: HostRequest,

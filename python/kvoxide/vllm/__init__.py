@@ -1,6 +1,6 @@
 """kvoxide inside vLLM, in layers: the commands, the doctor, the verification, the plugin, the
-recording, the shadow, the adapter and the environment, each using only what stands behind it in
-this list.
+recording, the shadow, the host tier, the adapter and the environment, each using only what stands
+behind it in this list.
 
 Nothing here imports vLLM or torch before it is used; :func:`kvoxide.vllm.plugin.register` is what
 vLLM calls. ``kvoxide.vllm.KVCacheManager`` is the manager that its scheduler then gets.

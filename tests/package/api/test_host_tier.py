@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-from kvoxide import HostRequest, HostTier
+from kvoxide import HostRequest, HostTier, RequestError
 
 
 def key(number: int, group: int = 0) -> bytes:
@@ -162,6 +162,16 @@ def test_a_reset_frees_all_and_requests_start_anew() -> None:
     tier.reset()
     assert (tier.num_free_chunks, tier.get_chunks()) == (2, {})
     assert store(tier, [5], request) == [0]
+
+
+def test_a_request_that_started_ends_once() -> None:
+    tier, request, silent = HostTier(2), HostRequest(), HostRequest()
+    tier.finish_request(silent)
+    assert store(tier, [1], silent) == [0]
+    tier.start_request(request)
+    tier.finish_request(request)
+    with pytest.raises(RequestError, match="the request ended"):
+        tier.prepare_store(request, keys([2]))
 
 
 def test_groups_have_chunks_of_their_own() -> None:

@@ -92,6 +92,7 @@ def nothing() -> None:
 
 
 READS: dict[str, Callable[[World], Any]] = {
+    "start": lambda w: w.tier.start_request(w.request),
     "lookup": lambda w: w.tier.lookup(key(0)),
     "reset": lambda w: w.tier.reset(),
     "events": lambda w: w.tier.take_events(),

@@ -75,7 +75,7 @@ def test_every_command_and_variable_has_a_row() -> None:
     given = [row.given for row in rows()]
     for name in COMMANDS:
         assert any(line.startswith(f"kvoxide {name}") for line in given), name
-    for name in (settings.MODE_VARIABLE, *settings.POLICY_VARIABLES):
+    for name in (settings.MODE_VARIABLE, settings.HOST_VARIABLE, *settings.POLICY_VARIABLES):
         assert any(line.startswith(f"{name}=") for line in given), name
 
 

@@ -25,10 +25,16 @@ from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
 from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 
 _ADAPTIVE = "adaptive"
+_HOST = "host"
 
 
 def main() -> int:
     arguments = _parser().parse_args()
+    if arguments.against == _HOST:
+        # Not every vLLM that can be compared with has a host tier.
+        from . import host
+
+        return host.main(arguments)
     sides = _sides(arguments.against)
     if arguments.replay:
         return max(_replay(path, sides) for path in arguments.replay)
@@ -63,9 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE),
+        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE, _HOST),
         help="what vLLM is compared with: kvoxide, its adapter for vLLM, or vLLM itself; adaptive "
-        "compares kvoxide and its adapter, both with adaptive retention",
+        "compares kvoxide and its adapter, both with adaptive retention, host the host tiers",
     )
     return parser
 

@@ -73,6 +73,7 @@ def diagnose(model: Path | None = None, scheduler: str | None = None) -> Diagnos
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
     checks += _takes_over(found)
+    checks += _host_tier(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
     checks += [] if groups is None else [_model(groups, found["verified"])]
     return Diagnosis(_versions(found), _settings_values(), checks, groups)
@@ -259,6 +260,22 @@ def _manager(found: Mapping[str, Any]) -> Check:
     if found.get("foreign"):
         return Check(name, False, found["foreign"], "leave one of both out of VLLM_PLUGINS")
     return Check(name, False, found["manager"], "see the other checks")
+
+
+def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
+    """What a connector that offloads to host memory would get."""
+    name = "host tier"
+    try:
+        mode = variables.parse_host_mode(os.environ)
+    except SettingsError:
+        return  # among the settings
+    if mode == "off":
+        told = f"vLLM's own; {variables.HOST_VARIABLE}=auto gives it to kvoxide"
+        yield Check(name, True, told, decides=False)
+    elif found["vllm"] is not None and not found["error"]:
+        reasons = "; ".join(found["host"])
+        remedy = f"see the checks above, or unset {variables.HOST_VARIABLE}"
+        yield Check(name, not reasons, reasons or "kvoxide's", remedy, decides=False)
 
 
 def _model(groups: list[ModelGroup], verified: Mapping[str, Any] | None) -> Check:

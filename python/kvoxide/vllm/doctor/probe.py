@@ -19,6 +19,7 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "verified": None,
     "replaced": [],
     "scheduler": [],
+    "host": [],
 }
 """What is known before anything was found out."""
 

@@ -11,6 +11,7 @@ from kvoxide.vllm.doctor.probe import MARK, NOTHING_FOUND
 from kvoxide.vllm.environment import (
     accepted_certificate,
     environment_reasons,
+    host_reasons,
     recognise,
     shadow_reasons,
 )
@@ -39,6 +40,7 @@ def probe(found: dict[str, Any], scheduler: str | None) -> None:
     manager = _manager_of_a_server()
     if is_readable:
         found["replaced"] = replacements()
+    found["host"] = host_reasons()
     if scheduler is not None:
         found["scheduler"] = _scheduler_reasons(scheduler)
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"

@@ -23,10 +23,11 @@ from kvoxide.vllm.environment.reasons import (
     accepted_certificate,
     compiled_module_problem,
     environment_reasons,
+    host_reasons,
     shadow_reasons,
     takeover_reasons,
 )
-from kvoxide.vllm.environment.recognition import Recognition, recognise
+from kvoxide.vllm.environment.recognition import Recognition, recognise, recognise_host
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
@@ -43,9 +44,11 @@ __all__ = [
     "accepted_certificate",
     "compiled_module_problem",
     "environment_reasons",
+    "host_reasons",
     "logger",
     "native_kinds",
     "recognise",
+    "recognise_host",
     "releases",
     "settings",
     "shadow_reasons",

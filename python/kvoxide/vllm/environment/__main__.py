@@ -7,6 +7,7 @@ import sys
 
 from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.recognition import installed_code
+from kvoxide.vllm.environment.relevance import CODE
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
 
@@ -15,7 +16,7 @@ def _main() -> None:
     parser.add_argument("--print", action="store_true", required=True, dest="print_code")
     parser.parse_args()
     try:
-        sys.stdout.write(fingerprints.dump(installed_code().files()))
+        sys.stdout.write(fingerprints.dump(installed_code(CODE).files()))
     except UnreadableSourcesError as error:
         sys.exit(str(error))
 

@@ -4,13 +4,13 @@ and what its modules imported from each other, as they stand now.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from kvoxide.vllm.environment.recognition import installed_code
-from kvoxide.vllm.environment.relevance import RELEVANT
+from kvoxide.vllm.environment.relevance import CODE, RELEVANT
 from kvoxide.vllm.environment.sources import module_name
 
 _PYTHONS_OWN: Final = os.path.dirname(os.__file__) + os.sep
@@ -18,18 +18,19 @@ _INSTALLED: Final = ("site-packages", "dist-packages")
 _OURS: Final = __name__.partition(".")[0]
 
 
-def replacements() -> tuple[str, ...]:
-    """Returns a line for each relevant function, class or import of vLLM that was replaced in
-    this process, with the module that did it. Modules that are not imported are passed over.
+def replacements(paths: Iterable[str] = RELEVANT) -> tuple[str, ...]:
+    """Returns a line for each relevant function, class or import in these files of vLLM that was
+    replaced in this process, with the module that did it. Modules that are not imported are passed
+    over.
 
     Raises :class:`~kvoxide.vllm.environment.UnreadableSourcesError`.
     """
-    code = installed_code()
+    code = installed_code(paths)
     found: list[str] = []
     for path, parts in code.parts.items():
         module = sys.modules.get(module_name(path))
         if module is not None:
-            checked = _Module(module, code.origins[path], RELEVANT[path].methods)
+            checked = _Module(module, code.origins[path], CODE[path].methods)
             found += checked.replacements(parts)
     return tuple(found)
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from kvoxide.vllm.environment import certificates, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.live import replacements
-from kvoxide.vllm.environment.recognition import Recognition, recognise
+from kvoxide.vllm.environment.recognition import Recognition, recognise, recognise_host
 from kvoxide.vllm.environment.releases import RELEASES, installed_version
+from kvoxide.vllm.environment.relevance import HOST_RELEVANT
 from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
@@ -17,6 +18,18 @@ def takeover_reasons() -> list[str]:
     if reasons := environment_reasons():
         return reasons
     replaced = replacements()
+    return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
+
+
+def host_reasons() -> list[str]:
+    """Returns why no host tier that is made now can be kvoxide's; empty if one can. No certificate
+    covers it."""
+    if reasons := shadow_reasons():
+        return reasons
+    recognition = recognise_host()
+    if not recognition.is_known:
+        return [_unknown(recognition)]
+    replaced = replacements(HOST_RELEVANT)
     return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
 
 

@@ -5,7 +5,7 @@ Only files whose bytes are not a release's are parsed.
 
 import builtins
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
@@ -14,7 +14,7 @@ from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL, Parts, parts_of
 from kvoxide.vllm.environment.fingerprints import FileCode
 from kvoxide.vllm.environment.releases import RELEASES, Release
-from kvoxide.vllm.environment.relevance import RELEVANT, SCHEDULERS
+from kvoxide.vllm.environment.relevance import CODE, HOST_RELEVANT, RELEVANT, SCHEDULERS
 from kvoxide.vllm.environment.sources import (
     UnreadableSourcesError,
     origin_of,
@@ -46,14 +46,19 @@ def recognise() -> Recognition:
     return installed_code().recognition
 
 
-def installed_code() -> "InstalledCode":
-    """Returns the relevant code of the installed vLLM, read again only if modules were imported
-    from elsewhere since. Raises :class:`UnreadableSourcesError`."""
+def recognise_host() -> Recognition:
+    """Returns which release's host tier the installed vLLM has, as :func:`recognise` does."""
+    return installed_code(HOST_RELEVANT).recognition
+
+
+def installed_code(paths: Iterable[str] = RELEVANT) -> "InstalledCode":
+    """Returns the relevant code of the installed vLLM in these files, read again only if modules
+    were imported from elsewhere since. Raises :class:`UnreadableSourcesError`."""
     folder = package_folder()
-    return _code_at(tuple((path, origin_of(path, folder)) for path in RELEVANT))
+    return _code_at(tuple((path, origin_of(path, folder)) for path in paths))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _code_at(origins: tuple[tuple[str, str], ...]) -> "InstalledCode":
     return InstalledCode(dict(origins))
 
@@ -125,7 +130,7 @@ class InstalledCode:
         if path not in self._parsed:
             source = self._sources[path]
             try:
-                self._parsed[path] = {} if source is None else parts_of(source, RELEVANT[path])
+                self._parsed[path] = {} if source is None else parts_of(source, CODE[path])
             except (SyntaxError, ValueError) as error:
                 raise UnreadableSourcesError(
                     f"kvoxide cannot tell what this vLLM does, because its source "

@@ -25,6 +25,9 @@ class Release:
     recaches_known_tail: bool
     """A Mamba state that is cached where its prompt ends is cached there once more, so that others
     wait for it a step longer."""
+    ranks_running_requests: bool
+    """The host tier's LRU orders what running requests saw by position, and failed stores are told
+    of."""
 
 
 RELEASES: Final = {
@@ -39,6 +42,7 @@ RELEASES: Final = {
             has_hash_lookahead=True,
             limits_hit_length=True,
             recaches_known_tail=False,
+            ranks_running_requests=True,
         ),
         Release(
             version="0.32.0",
@@ -49,6 +53,7 @@ RELEASES: Final = {
             has_hash_lookahead=False,
             limits_hit_length=False,
             recaches_known_tail=True,
+            ranks_running_requests=False,
         ),
     )
 }

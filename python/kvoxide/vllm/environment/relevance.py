@@ -150,7 +150,38 @@ RELEVANT: Final = {
     "utils/hashing.py": Relevant(names=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
     "utils/math_utils.py": Relevant(names=("cdiv", "round_down", "round_up")),
 }
-"""What counts of each file, by its path below the package ``vllm``."""
+"""What counts of each file for the manager, by its path below the package ``vllm``."""
+
+HOST_RELEVANT: Final = {
+    "v1/kv_offload/cpu/manager.py": Relevant(names=("CPUOffloadingManager",)),
+    "v1/kv_offload/cpu/policies/lru.py": Relevant(names=("LRUCachePolicy",)),
+    "v1/kv_offload/cpu/policies/arc.py": Relevant(names=("ARCCachePolicy",)),
+    "v1/kv_offload/cpu/policies/base.py": Relevant(
+        names=("CachePolicy", "ChunkStatus", "order_request_keys")
+    ),
+    "v1/kv_offload/cpu/policies/factory.py": Relevant(names=("CachePolicyFactory",)),
+    "v1/kv_offload/cpu/common.py": Relevant(
+        names=("CPULoadStoreSpec", "CPUOffloadingMetrics", "CPUOffloadingInfo"),
+        methods=("__init__", "as_config_info", "chunk_ids"),
+    ),
+    "v1/kv_offload/base.py": Relevant(
+        names=(
+            "BlockIDsLoadStoreSpec",
+            "LookupResult",
+            "Medium",
+            "OffloadingEvent",
+            "OffloadingManager",
+            "PrepareStoreOutput",
+            "ReqContext",
+            "RequestOffloadingContext",
+            "get_offload_group_idx",
+            "make_offload_key",
+        )
+    ),
+}
+"""The same for the host tier."""
+
+CODE: Final = RELEVANT | HOST_RELEVANT
 
 SCHEDULERS: Final = (
     "v1/core/sched/async_scheduler.py",

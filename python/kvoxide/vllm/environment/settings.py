@@ -3,6 +3,8 @@
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
 - ``KVOXIDE_ACCEPT``: ``verified`` to run natively in a vLLM that is not a known release where a
   certificate of ``kvoxide verify`` holds; unset, known releases alone are accepted.
+- ``KVOXIDE_HOST``: ``off`` (default), ``auto`` or ``require`` for vLLM's host tier, which is left
+  alone too where ``KVOXIDE`` is ``off`` or ``shadow``.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
   protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
@@ -24,14 +26,17 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
+HostMode: TypeAlias = Literal["off", "auto", "require"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
+HOST_MODES: Final[tuple[HostMode, ...]] = ("off", "auto", "require")
 RETENTIONS: Final[tuple[Retention, ...]] = ("standard", "adaptive")
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 
 MODE_VARIABLE: Final = "KVOXIDE"
+HOST_VARIABLE: Final = "KVOXIDE_HOST"
 ACCEPT_VARIABLE: Final = "KVOXIDE_ACCEPT"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
 RECORD_VARIABLE: Final = "KVOXIDE_RECORD"
@@ -85,6 +90,7 @@ class Settings:
     check_every: int = 0
     protected_share: float | None = None
     accepts_verified: bool = False
+    host_mode: HostMode = "off"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -96,6 +102,7 @@ class Settings:
         retention, protected_share = _parse_retention(environ)
         settings = cls(
             mode=parse_mode(environ),
+            host_mode=parse_host_mode(environ),
             accepts_verified=_parse_accept(environ),
             retention=retention,
             protected_share=protected_share,
@@ -155,6 +162,15 @@ def using(settings: Settings) -> Iterator[None]:
 def parse_mode(environ: Mapping[str, str]) -> Mode:
     """The mode alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
     return _choice(environ, MODE_VARIABLE, MODES)
+
+
+def parse_host_mode(environ: Mapping[str, str]) -> HostMode:
+    """The mode of the host tier alone; :class:`SettingsError` if it is not one of
+    :data:`HOST_MODES`."""
+    if _value(environ, HOST_VARIABLE) == "shadow":
+        allowed = f"{', '.join(HOST_MODES)}; there is no shadow of the host tier yet"
+        raise SettingsError(HOST_VARIABLE, environ[HOST_VARIABLE], allowed)
+    return _choice(environ, HOST_VARIABLE, HOST_MODES)
 
 
 def recording_folder() -> Path | None:

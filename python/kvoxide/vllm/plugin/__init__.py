@@ -3,7 +3,8 @@
 :mod:`~kvoxide.vllm.plugin.entry_point` is vLLM's way in; it waits for vLLM's modules
 (:mod:`~kvoxide.vllm.plugin.on_import`) and takes over the manager's construction, which
 :mod:`~kvoxide.vllm.plugin.decision` decides and :mod:`~kvoxide.vllm.plugin.announcement` announces,
-and the hasher of requests (:mod:`~kvoxide.vllm.plugin.hashing`). It loads without vLLM and without
+the host tier's (:mod:`~kvoxide.vllm.plugin.host`) and the hasher of requests
+(:mod:`~kvoxide.vllm.plugin.hashing`). It loads without vLLM and without
 the compiled module.
 """
 

@@ -91,7 +91,7 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from kvoxide.vllm.shadow import shadow_class
 
         return object.__new__(shadow_class())
-    made = _constructed(adapter.native_class(), args, kwargs)
+    made = constructed(adapter.native_class(), args, kwargs)
     from kvoxide.vllm.plugin.announcement import describe
 
     logger.info("%s", describe(arguments, wanted))
@@ -159,7 +159,7 @@ def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
     return settings.INTERVAL_VARIABLE
 
 
-def _constructed(native: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def constructed(native: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An instance of ``native``, constructed here, where what its constructor raises can still
     lead to vLLM's own manager. Python calls ``__init__`` on what ``__new__`` returns once more,
     so the instance has a class without one until then."""

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from kvoxide.vllm.environment import Settings, SettingsError, settings
-from kvoxide.vllm.plugin import hashing, standstill
+from kvoxide.vllm.plugin import hashing, host, standstill
 from kvoxide.vllm.plugin.decision import choose, refuse
 from kvoxide.vllm.plugin.on_import import when_imported
 from kvoxide.vllm.recording import take_over as record
@@ -44,6 +44,8 @@ def register() -> None:
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
+    if settings.parse_host_mode(os.environ) != "off":
+        when_imported(host.MODULE, host.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 

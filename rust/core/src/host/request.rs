@@ -1,6 +1,7 @@
 //! What a request saw of the tier.
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::{Position, hash_of};
 use crate::block::CacheKey;
@@ -12,6 +13,13 @@ pub(super) struct Access {
     pub(super) is_reused: bool,
     /// Whether the policy was told that the request stores the key.
     pub(super) is_store_miss: bool,
+}
+
+impl Access {
+    /// Notes the use of a chunk that the request did not store itself.
+    pub(super) fn note_reuse(&mut self) {
+        self.is_reused |= !self.is_inserted;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,21 +53,35 @@ impl HostRequest {
         self.place(key).is_some()
     }
 
-    /// Notes a key. Returns whether it is new.
-    pub(super) fn see(&mut self, key: CacheKey) -> bool {
-        if self.sees(&key) {
-            return false;
+    /// Notes a key. Returns where it stands from now on, and whether it is new.
+    pub(super) fn see(&mut self, key: CacheKey) -> (u32, bool) {
+        let (seen, hash) = (&mut self.seen, hash_of(&key));
+        let entry = self.index.entry(
+            hash,
+            |&at| seen[at as usize].key == key,
+            |&at| hash_of(&seen[at as usize].key),
+        );
+        match entry {
+            Entry::Occupied(place) => (*place.get(), false),
+            Entry::Vacant(vacant) => {
+                let place = seen.len() as u32;
+                vacant.insert(place);
+                seen.push(Seen { key, position: None, access: Access::default() });
+                (place, true)
+            }
         }
-        let seen = &self.seen;
-        let hash = |&at: &u32| hash_of(&seen[at as usize].key);
-        self.index.insert_unique(hash_of(&key), seen.len() as u32, hash);
-        self.seen.push(Seen { key, position: None, access: Access::default() });
-        true
     }
 
-    /// Returns how the request saw a key, if it did.
-    pub(super) fn access(&mut self, key: &CacheKey) -> Option<&mut Access> {
-        self.place(key).map(|place| &mut self.seen[place as usize].access)
+    /// Makes room for further keys.
+    pub(super) fn reserve(&mut self, num_keys: usize) {
+        let seen = &self.seen;
+        self.index.reserve(num_keys, |&at| hash_of(&seen[at as usize].key));
+        self.seen.reserve(num_keys);
+    }
+
+    /// Returns how the request saw the key that stands there.
+    pub(super) fn access(&mut self, place: u32) -> &mut Access {
+        &mut self.seen[place as usize].access
     }
 
     /// Ends the request. Returns its keys from the head of the prompt on: by position if all have

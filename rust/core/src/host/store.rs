@@ -7,7 +7,7 @@ use super::Position;
 use super::chunks::ChunkId;
 use super::event::HostEventKind;
 use super::request::HostRequest;
-use super::tier::{HostTier, check_not_ended, note_reuse};
+use super::tier::{FirstAccess, HostTier, check_not_ended};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -22,19 +22,30 @@ pub struct StorePlan {
     pub evicted: Vec<CacheKey>,
 }
 
+/// A key of an offer that is to be stored, or has a ready chunk.
+struct Used {
+    key: CacheKey,
+    /// Its position in the offer.
+    at: usize,
+    position: Position,
+    chunk: Option<ChunkId>,
+}
+
 /// An offer, sorted by what the tier has of it.
 #[derive(Default)]
 struct Offer {
-    /// Keys that are to be stored, and their positions in the offer.
-    absent: Vec<CacheKey>,
-    stored: Vec<usize>,
-    /// Keys with a ready chunk.
-    ready: Vec<CacheKey>,
-    /// The absent keys that are to be stored, and the ready ones, in the order of the offer.
-    used: Vec<CacheKey>,
-    positions: Vec<Position>,
+    used: Vec<Used>,
+    num_absent: usize,
     /// Chunks of the offer, ready or pending.
     chunks: Vec<ChunkId>,
+}
+
+/// A key that is to be stored, and where it stands in its request.
+struct Absent {
+    key: CacheKey,
+    at: usize,
+    position: Position,
+    place: u32,
 }
 
 impl HostTier {
@@ -51,29 +62,27 @@ impl HostTier {
     ) -> Result<Option<StorePlan>> {
         self.adopt(request);
         check_distinct(keys)?;
-        check_not_ended(request, keys)?;
+        check_not_ended(request, keys.iter().filter(|key| self.will_use(key)))?;
         if let Some(tracker) = &mut self.tracker {
             tracker.record(keys);
         }
         let offer = self.sort_offer(keys, positions);
-        self.note_use(request, &offer);
-        if offer.absent.is_empty() {
+        let absent = self.note_use(request, &offer);
+        if absent.is_empty() {
             return Ok(Some(StorePlan::default()));
         }
-        self.store_sizes.push(offer.absent.len());
+        self.store_sizes.push(absent.len());
         let Some(evicted) = self.make_room(&offer) else { return Ok(None) };
         self.record_event(HostEventKind::Removed, &evicted);
-        let mut chunks = Vec::with_capacity(offer.absent.len());
-        for (key, &at) in offer.absent.iter().zip(&offer.stored) {
-            let chunk = self.chunks.insert(*key);
-            let position = positions.get(at).copied().flatten();
-            self.policy.on_insert(&self.chunks, request, chunk, position);
-            if let Some(access) = request.access(key) {
-                access.is_inserted = true;
-            }
-            chunks.push(chunk);
-        }
-        Ok(Some(StorePlan { stored: offer.stored, chunks, evicted }))
+        let insert = |absent: &Absent| {
+            let chunk = self.chunks.insert(absent.key);
+            self.policy.on_insert(&self.chunks, request, chunk, absent.position);
+            request.access(absent.place).is_inserted = true;
+            chunk
+        };
+        let chunks = absent.iter().map(insert).collect();
+        let stored = absent.iter().map(|absent| absent.at).collect();
+        Ok(Some(StorePlan { stored, chunks, evicted }))
     }
 
     /// Makes the pending chunks of keys ready, or frees them if the store failed. Keys that are
@@ -96,13 +105,21 @@ impl HostTier {
         self.record_event(kind, &done);
     }
 
+    /// Whether an offer of a key stores it or uses its chunk.
+    fn will_use(&self, key: &CacheKey) -> bool {
+        match self.chunks.find(key) {
+            Some(chunk) => self.chunks.is_ready(chunk),
+            None => self.tracker.as_ref().is_none_or(|tracker| tracker.will_admit(key)),
+        }
+    }
+
     fn sort_offer(&mut self, keys: &[CacheKey], positions: &[Position]) -> Offer {
-        let mut offer = Offer::default();
-        for (at, key) in keys.iter().enumerate() {
-            match self.chunks.find(key) {
-                None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(key)) => {
-                    offer.absent.push(*key);
-                    offer.stored.push(at);
+        let mut offer = Offer { used: Vec::with_capacity(keys.len()), ..Offer::default() };
+        for (at, &key) in keys.iter().enumerate() {
+            let chunk = self.chunks.find(&key);
+            match chunk {
+                None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(&key)) => {
+                    offer.num_absent += 1;
                 }
                 None => {
                     self.num_skipped += 1;
@@ -113,36 +130,42 @@ impl HostTier {
                     if !self.chunks.is_ready(chunk) {
                         continue;
                     }
-                    offer.ready.push(*key);
                 }
             }
-            offer.used.push(*key);
-            offer.positions.push(positions.get(at).copied().flatten());
+            let position = positions.get(at).copied().flatten();
+            offer.used.push(Used { key, at, position, chunk });
         }
         offer
     }
 
-    /// Notes what a request stores and uses, before it is known whether there is room.
-    fn note_use(&mut self, request: &mut HostRequest, offer: &Offer) {
-        let is_miss =
-            |key: &&CacheKey| request.access(key).is_none_or(|access| !access.is_store_miss);
-        let misses: Vec<_> = offer.absent.iter().filter(is_miss).copied().collect();
-        self.policy.on_store_miss(&misses);
-        self.record_access(request, &offer.used, &offer.positions);
-        for key in &misses {
-            if let Some(access) = request.access(key) {
-                access.is_store_miss = true;
+    /// Notes what a request stores and uses, before it is known whether there is room. Returns what
+    /// it stores.
+    fn note_use(&mut self, request: &mut HostRequest, offer: &Offer) -> Vec<Absent> {
+        request.reserve(offer.used.len());
+        let mut absent = Vec::with_capacity(offer.num_absent);
+        let (mut misses, mut first) = (Vec::new(), FirstAccess::default());
+        for &Used { key, at, position, chunk } in &offer.used {
+            let (place, is_new) = request.see(key);
+            first.note(is_new, chunk, position);
+            let access = request.access(place);
+            if chunk.is_some() {
+                access.note_reuse();
+                continue;
             }
+            if !std::mem::replace(&mut access.is_store_miss, true) {
+                misses.push(key);
+            }
+            absent.push(Absent { key, at, position, place });
         }
-        for key in &offer.ready {
-            note_reuse(request, key);
-        }
+        self.policy.on_store_miss(&misses);
+        self.record_access(request, &first);
+        absent
     }
 
     /// Evicts what stands in the way of an offer, but nothing of the offer itself. Returns `None`
     /// if that does not suffice; nothing is evicted then.
     fn make_room(&mut self, offer: &Offer) -> Option<Vec<CacheKey>> {
-        let num_missing = offer.absent.len().saturating_sub(self.chunks.num_free());
+        let num_missing = offer.num_absent.saturating_sub(self.chunks.num_free());
         if num_missing == 0 {
             return Some(Vec::new());
         }

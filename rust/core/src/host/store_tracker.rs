@@ -33,6 +33,12 @@ impl StoreTracker {
         }
     }
 
+    /// Whether one more offer of a key will be enough. Offers of other keys do not change that: what
+    /// is tracked stays during its offer, and what is not tracked was not offered often enough.
+    pub(super) fn will_admit(&self, key: &CacheKey) -> bool {
+        self.counts.count(key).is_some_and(|count| count.saturating_add(1) >= self.threshold)
+    }
+
     /// Whether a key was offered often enough.
     pub(super) fn admits(&self, key: &CacheKey) -> bool {
         self.counts.count(key).unwrap_or(0) >= self.threshold

@@ -118,12 +118,16 @@ impl HostTier {
     ) -> Result<Vec<ChunkId>> {
         self.adopt(request);
         let chunks = keys.iter().map(|key| self.ready(key)).collect::<Result<Vec<_>>>()?;
-        check_not_ended(request, keys)?;
-        chunks.iter().for_each(|&chunk| self.chunks.acquire(chunk));
-        self.record_access(request, keys, positions);
-        for key in keys {
-            note_reuse(request, key);
+        check_not_ended(request, keys.iter())?;
+        request.reserve(keys.len());
+        let mut access = FirstAccess::default();
+        for (at, (key, &chunk)) in keys.iter().zip(&chunks).enumerate() {
+            self.chunks.acquire(chunk);
+            let (place, is_new) = request.see(*key);
+            request.access(place).note_reuse();
+            access.note(is_new, Some(chunk), positions.get(at).copied().flatten());
         }
+        self.record_access(request, &access);
         Ok(chunks)
     }
 
@@ -252,17 +256,10 @@ impl HostTier {
         }
     }
 
-    /// Notes keys that a request sees, and tells the policy of the new ones.
-    pub(super) fn record_access(
-        &mut self,
-        request: &mut HostRequest,
-        keys: &[CacheKey],
-        positions: &[Position],
-    ) {
-        let pairs = keys.iter().copied().zip(positions.iter().copied());
-        let new_keys: Vec<_> = pairs.filter(|&(key, _)| request.see(key)).collect();
-        if !new_keys.is_empty() {
-            self.policy.on_request_access(&self.chunks, request, &new_keys);
+    /// Tells the policy of the keys that a request saw for the first time, if there are any.
+    pub(super) fn record_access(&mut self, request: &mut HostRequest, access: &FirstAccess) {
+        if access.is_any_new {
+            self.policy.on_request_access(&self.chunks, request, &access.chunks);
         }
     }
 
@@ -277,17 +274,28 @@ impl HostTier {
     }
 }
 
-/// Refuses keys that a request sees for the first time after its end.
-pub(super) fn check_not_ended(request: &HostRequest, keys: &[CacheKey]) -> Result<()> {
-    match request.is_finished && !keys.iter().all(|key| request.sees(key)) {
-        true => Err(Error::Request("the request ended and cannot use further keys".into())),
-        false => Ok(()),
+/// What a call saw of keys that its request had not seen before.
+#[derive(Default)]
+pub(super) struct FirstAccess {
+    is_any_new: bool,
+    /// The chunks of those that have one, with their positions.
+    chunks: Vec<(ChunkId, Position)>,
+}
+
+impl FirstAccess {
+    pub(super) fn note(&mut self, is_new: bool, chunk: Option<ChunkId>, position: Position) {
+        self.is_any_new |= is_new;
+        self.chunks.extend(chunk.filter(|_| is_new).map(|chunk| (chunk, position)));
     }
 }
 
-/// Notes that a request uses a chunk which it did not store itself.
-pub(super) fn note_reuse(request: &mut HostRequest, key: &CacheKey) {
-    if let Some(access) = request.access(key) {
-        access.is_reused |= !access.is_inserted;
+/// Refuses keys that a request sees for the first time after its end.
+pub(super) fn check_not_ended<'a>(
+    request: &HostRequest,
+    mut keys: impl Iterator<Item = &'a CacheKey>,
+) -> Result<()> {
+    match request.is_finished && !keys.all(|key| request.sees(key)) {
+        true => Err(Error::Request("the request ended and cannot use further keys".into())),
+        false => Ok(()),
     }
 }

@@ -89,14 +89,14 @@ impl Lru {
         &mut self,
         chunks: &Chunks,
         request: &mut HostRequest,
-        keys: &[(CacheKey, Position)],
+        seen: &[(ChunkId, Position)],
     ) {
         if self.release == HostRelease::V0_32 {
             return;
         }
         let rank = self.request_rank(request);
-        for (key, position) in keys {
-            let (Some(position), Some(chunk)) = (*position, chunks.find(key)) else { continue };
+        for &(chunk, position) in seen {
+            let Some(position) = position else { continue };
             let now = self.recencies[chunk as usize];
             if (now.rank, Reverse(now.position)) < (rank, Reverse(position)) {
                 self.set(chunks, chunk, rank, position);

@@ -52,15 +52,15 @@ impl PolicyState {
         }
     }
 
-    /// A request saw keys for the first time.
+    /// A request saw keys for the first time, of which these have a chunk.
     pub(super) fn on_request_access(
         &mut self,
         chunks: &Chunks,
         request: &mut HostRequest,
-        keys: &[(CacheKey, Position)],
+        seen: &[(ChunkId, Position)],
     ) {
         if let Self::Lru(lru) = self {
-            lru.on_request_access(chunks, request, keys);
+            lru.on_request_access(chunks, request, seen);
         }
     }
 

@@ -89,6 +89,13 @@ impl PyHostTier {
         })
     }
 
+    fn start_request(&self, request: &Bound<'_, PyHostRequest>) -> PyResult<()> {
+        self.cell.change(request.py(), "start_request", |state| {
+            state.core.adopt(&mut request.try_borrow_mut()?.request);
+            Ok(())
+        })
+    }
+
     #[pyo3(signature = (request, keys, positions=None))]
     fn prepare_load<'py>(
         &self,

@@ -1,0 +1,43 @@
+"""Which of vLLM's host tiers :class:`kvoxide.HostTier` can be."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+MAX_CHUNKS: Final = 2**31
+_POLICIES: Final = {"lru": "LRUCachePolicy", "arc": "ARCCachePolicy"}
+
+
+def bound_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of vLLM's class by name, with its defaults. Raises ``TypeError`` for arguments
+    that it does not take."""
+    from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
+
+    bound = inspect.signature(StockManager.__init__).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def reasons_against(arguments: Mapping[str, Any]) -> list[str]:
+    """Why a manager with these arguments cannot be kvoxide's; empty if it can."""
+    return [*_policy_reasons(arguments), *_number_reasons(arguments)]
+
+
+def _policy_reasons(arguments: Mapping[str, Any]) -> Iterator[str]:
+    name = arguments["cache_policy"]
+    if name not in _POLICIES:
+        yield f"cache policy {name!r} is not among {', '.join(_POLICIES)}"
+        return
+    from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
+
+    found = CachePolicyFactory.get_cache_policy_cls(name)
+    own = (f"vllm.v1.kv_offload.cpu.policies.{name}", _POLICIES[name])
+    if (found.__module__, found.__qualname__) != own:
+        yield f"cache policy {name!r} is {found.__module__}.{found.__qualname__}, not vLLM's own"
+
+
+def _number_reasons(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("num_chunks", "store_threshold", "max_tracker_size"):
+        value = arguments[name]
+        if type(value) is not int or not 0 <= value <= MAX_CHUNKS:
+            yield f"{name} is {value!r}; kvoxide takes an int from 0 to {MAX_CHUNKS}"

@@ -1,0 +1,175 @@
+"""Which manager vLLM's offloading connector gets for the host tier."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kvoxide import __version__
+from kvoxide.vllm.environment import SettingsError, recognise_host, recognition, sources
+from kvoxide.vllm.host import native_class
+from kvoxide.vllm.plugin import UnsupportedError
+from kvoxide.vllm.plugin import entry_point as plugin
+from vllm.v1.kv_offload.base import ReqContext, make_offload_key
+from vllm.v1.kv_offload.cpu import manager as stock
+from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
+from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
+
+Stock = stock.CPUOffloadingManager
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_HOST", "auto")
+    plugin.register()
+
+
+def keys(*numbers: int) -> list[bytes]:
+    return [make_offload_key(bytes([number]) * 32, 0) for number in numbers]
+
+
+def test_auto_gives_kvoxides_manager_and_says_so(lines: list[str]) -> None:
+    manager = Stock(8, "arc", store_threshold=2)
+    assert type(manager) is native_class()
+    assert isinstance(manager, Stock)
+    (line,) = lines
+    assert line == (
+        f"kvoxide {__version__} manages the host tier: 8 chunks, arc, stores what was offered "
+        "2 times"
+    )
+
+
+def test_the_installed_code_is_that_of_a_known_release() -> None:
+    assert recognise_host().differences == ()
+
+
+@pytest.mark.parametrize(("variable", "value"), [("KVOXIDE_HOST", "off"), ("KVOXIDE", "off")])
+def test_off_at_construction_is_stock(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert type(Stock(8)) is Stock
+    assert lines == []
+
+
+def test_a_shadow_of_the_manager_leaves_the_host_tier(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    monkeypatch.setenv("KVOXIDE", "shadow")
+    assert type(Stock(8)) is Stock
+    (line,) = lines
+    assert "vLLM's own manager manages the host tier: with KVOXIDE=shadow" in line
+
+
+def test_a_shadow_of_the_host_tier_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_HOST", "shadow")
+    with pytest.raises(SettingsError, match="there is no shadow of the host tier yet"):
+        plugin.register()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"num_chunks": 2**31 + 1}, "num_chunks is 2147483649"),
+        ({"num_chunks": True}, "num_chunks is True"),
+        ({"store_threshold": -1}, "store_threshold is -1"),
+    ],
+)
+def test_what_is_unsupported_is_vllms(
+    arguments: dict[str, Any], reason: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert type(Stock(**{"num_chunks": 8, **arguments})) is Stock
+    (line,) = lines
+    assert reason in line
+    monkeypatch.setenv("KVOXIDE_HOST", "require")
+    with pytest.raises(UnsupportedError, match=reason):
+        Stock(**{"num_chunks": 8, **arguments})
+
+
+def test_another_policy_of_a_known_name_is_vllms(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    class OwnPolicy(ARCCachePolicy):  # type: ignore[misc]
+        pass
+
+    monkeypatch.setitem(CachePolicyFactory._registry, "lru", lambda: OwnPolicy)
+    assert type(Stock(8)) is Stock
+    assert "OwnPolicy, not vLLM's own" in lines[0]
+
+
+def test_code_of_another_plugin_is_vllms(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    monkeypatch.setattr(ARCCachePolicy, "touch", lambda self, keys, req_context: None)
+    assert type(Stock(8)) is Stock
+    assert "other code runs than vLLM's: " in lines[0]
+    assert "ARCCachePolicy.touch is replaced" in lines[0]
+
+
+def test_changed_code_is_named(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    read = sources.read_source
+
+    def read_source(origin: str) -> bytes | None:
+        source = read(origin)
+        is_policy = source is not None and origin.endswith("policies/lru.py")
+        return source.replace(b"+= 1", b"+= 2") if is_policy and source else source
+
+    recognition._code_at.cache_clear()
+    monkeypatch.setattr(recognition, "read_source", read_source)
+    assert type(Stock(8)) is Stock
+    recognition._code_at.cache_clear()
+    assert "v1/kv_offload/cpu/policies/lru.py: LRUCachePolicy." in lines[0]
+
+
+def test_derived_classes_are_left_alone() -> None:
+    class Derived(Stock):  # type: ignore[misc, valid-type]
+        pass
+
+    assert type(Derived(8)) is Derived
+    assert type(Derived(8)._policy).__module__.startswith("vllm.")
+
+
+def test_wrong_arguments_and_policies_are_vllms_errors() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'num_chunks'"):
+        Stock()
+    with pytest.raises(ValueError, match="Unknown cache policy: 'fifo'"):
+        Stock(8, "fifo")
+
+
+def test_what_vllm_asserts_is_an_assertion_here_that_changes_nothing() -> None:
+    manager, context = Stock(8), ReqContext("a")
+    with pytest.raises(AssertionError, match="has no ready chunk"):
+        manager.prepare_load(keys(1), context)
+    with pytest.raises(AssertionError, match="has no load that could end"):
+        manager.complete_load(keys(1), context)
+    manager.on_request_finished(context)
+    with pytest.raises(AssertionError, match="the request ended"):
+        manager.prepare_store(keys(1), context)
+    assert manager.tier.get_chunks() == {}
+
+
+def test_views_show_what_is_inside_and_refuse_changes() -> None:
+    manager, context = Stock(2, "arc", store_threshold=2), ReqContext("a")
+    for _ in range(2):
+        manager.prepare_store(keys(1), context)
+    assert (manager.stores_skipped_in_current_batch, manager._num_write_pending_chunks) == (1, 1)
+    assert manager.allocation_sizes_in_current_batch == [1]
+    assert manager.counts == {keys(1)[0]: 2}
+    policy = manager._policy
+    assert isinstance(policy, ARCCachePolicy)
+    assert (policy.get(keys(1)[0]).chunk_id, policy.t1[keys(1)[0]].ref_cnt) == (0, -1)
+    assert (list(policy.t2), list(policy.b1), policy.target_t1_size) == ([], [], 0.0)
+    with pytest.raises(AttributeError, match=r"evict\(\) changes a policy"):
+        policy.evict(1, set())
+    with pytest.raises(AttributeError):
+        policy.target_t1_size = 1.0
+    manager.get_stats()
+    assert (manager.stores_skipped_in_current_batch, manager.allocation_sizes_in_current_batch) == (
+        0,
+        [],
+    )
+
+
+def test_a_module_without_the_class_is_left_alone() -> None:
+    from kvoxide.vllm.plugin import host
+
+    module: Any = SimpleNamespace()
+    host.take_over(module)
+    assert vars(module) == {}
