@@ -179,7 +179,7 @@ def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A server started here would run on kvoxide." in done.stdout
     (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["quantum"]}))
-    done = doctor(env, "--json", "--model", str(tmp_path))
+    done = doctor(env, "--json", "--no-ask-vllm", "--model", str(tmp_path))
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["versions"]["vllm"].startswith(release)

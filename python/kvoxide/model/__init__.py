@@ -6,6 +6,7 @@ Without, :func:`plan_model` knows: ``config`` reads the files, ``families`` what
 ``memory`` how many blocks there are. The results are those of vLLM 0.33.0 on a Hopper GPU.
 """
 
+from kvoxide.model.config import UnknownModelError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import FAMILIES
 from kvoxide.model.gpu import GPUS
@@ -25,6 +26,7 @@ __all__ = [
     "LayerGroup",
     "ModelPlan",
     "Plan",
+    "UnknownModelError",
     "hit_tokens",
     "plan_model",
     "read_model",

@@ -19,6 +19,10 @@ _MAX_COUNT: Final = 2**40
 _DEFAULT_DTYPE: Final = "bfloat16"
 
 
+class UnknownModelError(ConfigError):
+    """A model is of no class, or of one that no family has."""
+
+
 @dataclass(frozen=True)
 class Fields:
     """Fields of a configuration, whose kind is checked when they are read."""
@@ -135,7 +139,7 @@ def read_config(path: Path) -> Config:
 def _config(source: str, values: Mapping[str, Any], quantization: Quantization) -> Config:
     architectures = values.get("architectures")
     if not isinstance(architectures, list) or not architectures:
-        raise ConfigError(f"{source} names no class of a model in architectures")
+        raise UnknownModelError(f"{source} names no class of a model in architectures")
     text = values
     for name in _NESTED:
         if isinstance(values.get(name), Mapping):

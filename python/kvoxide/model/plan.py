@@ -49,6 +49,11 @@ class ModelPlan:
         return hit_tokens(self.kv_cache_groups)
 
     @property
+    def kinds(self) -> list[str]:
+        """The kind of each group."""
+        return [group.spec.kind for group in self.groups]
+
+    @property
     def layers_per_group(self) -> list[int]:
         """How many layers each group has."""
         return [len(group.layers) for group in self.groups]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from kvoxide.vllm.doctor import Diagnosis, ModelError, ModelGroup, diagnose
+from kvoxide.vllm.doctor import Diagnosis, ModelError, ModelGroup, ModelGroups, diagnose
 from kvoxide.vllm.environment import releases
 from kvoxide.vllm.shadow import (
     Json,
@@ -96,8 +96,8 @@ def _class_name(
 @click.command()
 @click.option(
     "--model",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Directory of a model, with its config.json.",
+    type=click.Path(exists=True, path_type=Path),
+    help="Directory of a model, or its config.json.",
 )
 @click.option(
     "--scheduler-cls",
@@ -105,17 +105,28 @@ def _class_name(
     callback=_class_name,
     help="Scheduler class that the server is given under the same name.",
 )
+@click.option(
+    "--ask-vllm/--no-ask-vllm",
+    "ask",
+    default=None,
+    envvar="KVOXIDE_ASK_VLLM",
+    help="Ask the vLLM that is installed about the model.  [default: where there is one]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(
-    context: click.Context, model: Path | None, scheduler_cls: str | None, as_json: bool
+    context: click.Context,
+    model: Path | None,
+    scheduler_cls: str | None,
+    ask: bool | None,
+    as_json: bool,
 ) -> None:
     """Say whether a vLLM server started here would run on kvoxide.
 
     Exit code 0 only if it would. With --model and --scheduler-cls, whether it would with them.
     """
     try:
-        diagnosis = diagnose(model, scheduler_cls)
+        diagnosis = diagnose(model, scheduler_cls, ask=ask)
     except ModelError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -132,10 +143,17 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         click.echo(f"{'ok     ' if check.ok else 'PROBLEM'} {check.name}: {check.found}")
         if not check.ok:
             click.echo(f"        -> {check.remedy}")
-    for group in diagnosis.groups or ():
-        click.echo(_described(group))
+    if diagnosis.model is not None:
+        _print_model(diagnosis.model)
     verdict = "would" if diagnosis.ok else "would not"
     click.echo(f"A server started here {verdict} run on kvoxide.")
+
+
+def _print_model(model: ModelGroups) -> None:
+    for line in (*map(_described, model.groups), *model.notes):
+        click.echo(line if line.startswith(" ") else f"        {line}")
+    if model.hit_tokens is not None:
+        click.echo(f"        hits end at multiples of {model.hit_tokens:,} tokens")
 
 
 def _described(group: ModelGroup) -> str:

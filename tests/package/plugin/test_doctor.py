@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from kvoxide.cli import main
 from kvoxide.vllm.doctor import diagnosis as doctor
 from kvoxide.vllm.doctor.diagnosis import Diagnosis
-from kvoxide.vllm.doctor.model_groups import ModelGroup
+from kvoxide.vllm.doctor.model_group import ModelGroup, ModelGroups
 from kvoxide.vllm.environment import settings
 
 GOOD: dict[str, Any] = {
@@ -211,7 +211,7 @@ def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
     found = {**GOOD, "differences": ["f has changed"], "verified": verified}
     monkeypatch.setattr(doctor, "run_probe", lambda scheduler: found)
     group = ModelGroup(kind, None, "layer_types", False)
-    monkeypatch.setattr(doctor, "read_model_groups", lambda model: [group])
+    monkeypatch.setattr(doctor, "read_model_groups", lambda model, ask: ModelGroups((group,)))
     diagnosis = doctor.diagnose(tmp_path)
     (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]
     assert told == (

@@ -1,11 +1,15 @@
-"""Which kinds of groups a config.json leads to."""
+"""Which kinds of groups a model has, as it is read, and as they are guessed for unknown classes."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.vllm.doctor.model_groups import ModelError, model_groups, read_model_groups
+from kvoxide.vllm.doctor import ModelError
+from kvoxide.vllm.doctor.guess import guessed_groups
+from kvoxide.vllm.doctor.model_groups import read_model_groups
+
+from tests.testing.paths import ROOT
 
 CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
     ("llama", {"num_hidden_layers": 32}, [("full_attention", 32, True)]),
@@ -123,7 +127,7 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, int | None, bool]]]] = [
     ("config", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_kinds(config: dict[str, Any], expected: list[tuple[str, int | None, bool]]) -> None:
-    groups = model_groups(config)
+    groups = guessed_groups(config)
     assert [(g.kind, g.layers, g.is_native) for g in groups] == expected
     assert all(group.because for group in groups)
 
@@ -133,9 +137,23 @@ def test_unreadable_configurations(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelError, match=r"config\.json"):
-        read_model_groups(tmp_path)
+        read_model_groups(tmp_path, ask=False)
 
 
-def test_reads_the_models_directory(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": 2}))
-    assert [group.kind for group in read_model_groups(tmp_path)] == ["full_attention"]
+def test_a_known_class_is_read_as_it_is_replayed() -> None:
+    config = ROOT / "tests/vllm/models/configs/deepseek-v4-flash.json"
+    read = read_model_groups(config, ask=False)
+    layers = {group.kind: group.layers for group in read.groups}
+    assert layers == {"sliding_window_mla": 105, "mla_attention": 62}
+    assert not any(group.is_guess for group in read.groups)
+    assert read.hit_tokens == 256
+
+
+def test_an_unknown_class_is_guessed(tmp_path: Path) -> None:
+    config = {"architectures": ["NewForCausalLM"], "num_hidden_layers": 2, "sliding_window": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = read_model_groups(tmp_path, ask=False)
+    (group,) = read.groups
+    assert (group.kind, group.layers, group.is_guess) == ("sliding_window", 2, True)
+    assert read.hit_tokens is None
+    assert "NewForCausalLM, which is unknown here" in read.notes[0]

@@ -13,6 +13,8 @@ def vllm_config(folder: str, options: Mapping[str, Any]) -> Any:
     """vLLM's configuration of a server of the model in ``folder``."""
     from vllm.engine.arg_utils import EngineArgs
 
+    stand_in.look_at_classes_here()
+    stand_in.read_unknown_types_as_they_are(folder)
     return EngineArgs(
         model=folder,
         skip_tokenizer_init=True,

@@ -65,6 +65,11 @@ class VllmPlan:
         return (f"{self.asked} switches prefix caching off for this model",)
 
     @property
+    def kinds(self) -> list[str]:
+        """The kind of each group; vLLM's name of its class where kvoxide has none."""
+        return [row["kind"] for row in self.answer["groups"]]
+
+    @property
     def layers_per_group(self) -> list[int]:
         """How many layers each group has."""
         return [row["layers"] for row in self.answer["groups"]]

@@ -9,11 +9,13 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import torch
 
+from kvoxide.model.folder import CONFIG, read_object
 from kvoxide.model.gpu import Gpu
 
 _GIB: Final = 2**30
@@ -74,6 +76,7 @@ def put_in_place(gpu: Gpu) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.meta_path.insert(0, _Extensions())
     _answer_for_the_device(gpu)
+    _let_meta_tensors_be_read()
     _name_kernels(_is_asked_early)
     _set_platform(gpu)
     from vllm import triton_utils
@@ -84,6 +87,39 @@ def put_in_place(gpu: Gpu) -> None:
     import_utils.has_deep_gemm = lambda: True
     # vLLM 0.32.0 asks for Triton where it chooses the runner.
     configuration.HAS_TRITON = True
+
+
+def look_at_classes_here() -> None:
+    """Let vLLM look at a model's class in this process; it starts another one for it, lest this one
+    talks to a device."""
+    from vllm.model_executor.models import registry
+
+    def inspect(registered: Any) -> Any:
+        return registry._ModelInfo.from_model_cls(registered.load_model_cls())
+
+    registry._LazyRegisteredModel.inspect_model_cls = inspect
+
+
+def read_unknown_types_as_they_are(folder: str) -> None:
+    """Let Transformers read a configuration whose class comes with the model: its fields as they
+    stand in the file, and none of the model's code."""
+    from transformers import AutoConfig, PreTrainedConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    for name in _types_in(Path(folder) / CONFIG):
+        if name not in CONFIG_MAPPING and name not in _CONFIG_REGISTRY:
+            AutoConfig.register(
+                name, type("PlainConfig", (PreTrainedConfig,), {"model_type": name})
+            )
+
+
+def _types_in(config: Path) -> list[str]:
+    if not config.exists():
+        return []
+    values = read_object(config)
+    parts = [values, *(part for part in values.values() if isinstance(part, dict))]
+    return [part["model_type"] for part in parts if isinstance(part.get("model_type"), str)]
 
 
 def name_all_kernels() -> None:
@@ -108,6 +144,24 @@ def _name_kernels(has_name: Any) -> None:
             return Anything()
 
     namespace.found, namespace.__getattr__ = found, with_missing
+
+
+def _let_meta_tensors_be_read() -> None:
+    """Zeros, where a model is built of numbers that a tensor on the meta device has not."""
+    tensor: Any = torch.Tensor
+
+    def or_zeros(name: str) -> None:
+        found = getattr(tensor, name)
+
+        def read(self: Any, *args: Any, **options: Any) -> Any:
+            if self.is_meta:
+                self = torch.zeros(self.shape, dtype=self.dtype, device="cpu")
+            return found(self, *args, **options)
+
+        setattr(tensor, name, read)
+
+    for name in ("item", "tolist", "numpy", "cpu"):
+        or_zeros(name)
 
 
 def _answer_for_the_device(gpu: Gpu) -> None:

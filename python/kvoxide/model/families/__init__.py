@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kvoxide._core import ConfigError
-from kvoxide.model.config import Config
+from kvoxide.model.config import Config, UnknownModelError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import (
     attention,
@@ -117,11 +116,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
 def family_of(architecture: str) -> Family:
     """The family of a class of a model.
 
-    Raises :class:`~kvoxide.ConfigError` for an unknown class, which names the known ones.
+    Raises :class:`UnknownModelError` for an unknown class, which names the known ones.
     """
     if architecture not in FAMILIES:
-        raise ConfigError(
+        raise UnknownModelError(
             f"the model is a {architecture}, which is unknown here; known are"
-            f" {', '.join(FAMILIES)}. Give its groups with --groups instead"
+            f" {', '.join(FAMILIES)}. Ask vLLM where it is installed, or give its groups with"
+            " --groups"
         )
     return FAMILIES[architecture]

@@ -3,13 +3,14 @@
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final
 
-from kvoxide.vllm.doctor.model_groups import ModelGroup, read_model_groups
+from kvoxide.vllm.doctor.model_group import ModelGroup, ModelGroups
+from kvoxide.vllm.doctor.model_groups import read_model_groups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
     Settings,
@@ -42,7 +43,7 @@ class Diagnosis:
     versions: Mapping[str, str | None]
     settings: Mapping[str, Any] | None
     checks: list[Check]
-    groups: list[ModelGroup] | None
+    model: ModelGroups | None
 
     @property
     def ok(self) -> bool:
@@ -56,27 +57,31 @@ class Diagnosis:
             "versions": dict(self.versions),
             "settings": self.settings,
             "checks": [asdict(check) for check in self.checks],
-            "groups": self.groups
-            and [{**asdict(group), "is_native": group.is_native} for group in self.groups],
+            "groups": self.model
+            and [{**asdict(group), "is_native": group.is_native} for group in self.model.groups],
+            "hit_tokens": self.model and self.model.hit_tokens,
+            "notes": list(self.model.notes) if self.model else [],
         }
 
 
-def diagnose(model: Path | None = None, scheduler: str | None = None) -> Diagnosis:
+def diagnose(
+    model: Path | None = None, scheduler: str | None = None, *, ask: bool | None = None
+) -> Diagnosis:
     """Look at this environment, and at a model's directory and a scheduler class
-    (``module.Class``) if they are given.
+    (``module.Class``) if they are given. ``ask`` is whether vLLM is asked about the model.
 
-    Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model without a readable
-    ``config.json``.
+    Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model whose files cannot be used or that
+    vLLM refuses.
     """
-    groups = None if model is None else read_model_groups(model)
+    read = None if model is None else read_model_groups(model, ask=ask)
     found = run_probe(scheduler)
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
     checks += _takes_over(found)
     checks += _host_tier(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
-    checks += [] if groups is None else [_model(groups, found["verified"])]
-    return Diagnosis(_versions(found), _settings_values(), checks, groups)
+    checks += [] if read is None else [_model(read.groups, found["verified"])]
+    return Diagnosis(_versions(found), _settings_values(), checks, read)
 
 
 def _versions(found: Mapping[str, Any]) -> dict[str, str | None]:
@@ -278,7 +283,7 @@ def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(name, not reasons, reasons or "kvoxide's", remedy, decides=False)
 
 
-def _model(groups: list[ModelGroup], verified: Mapping[str, Any] | None) -> Check:
+def _model(groups: Sequence[ModelGroup], verified: Mapping[str, Any] | None) -> Check:
     others = sorted({group.kind for group in groups if not group.is_native})
     if not others and verified is not None:
         uncovered = sorted({group.kind for group in groups} - set(verified["kinds"]))
