@@ -14,7 +14,7 @@ from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
-from .host.playing import DifferenceFound, Recording, play_random, play_recorded
+from .host.playing import DifferenceFound, Recording, play_random, play_recorded, shrunk
 from .host.scenario import Scenario, random_scenario
 
 SCENARIOS_PER_TEST = 4
@@ -27,7 +27,7 @@ def test_same_under_random_traffic(part: int) -> None:
         try:
             play_random(random_scenario(seed))
         except DifferenceFound as found:
-            pytest.fail(f"beside vLLM {vllm_required.RELEASE}:\n{found.text()}")
+            pytest.fail(f"beside vLLM {vllm_required.RELEASE}:\n{shrunk(found).text()}")
 
 
 @pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: path.stem)
@@ -53,11 +53,12 @@ def test_a_difference_is_found_and_shrunk_to_what_shows_it(monkeypatch: pytest.M
     monkeypatch.setattr(LRUCachePolicy, "touch", touch)
     with pytest.raises(DifferenceFound) as caught:
         play_random(Scenario(num_chunks=20))
-    document = json.loads(caught.value.text())
+    text = shrunk(caught.value).text()
+    document = json.loads(text)
     assert document["aspect"] == "order"
     called = [operation["operation"] for operation in document["operations"]]
     assert sorted(called) == ["CompleteStore", "PrepareStore", "Start", "Touch"]
-    recording = Recording.from_json(caught.value.text())
+    recording = Recording.from_json(text)
     assert play_recorded(recording) is not None
     monkeypatch.undo()
     assert play_recorded(recording) is None

@@ -58,7 +58,7 @@ class DifferenceFound(Exception):
 
 
 def play_random(scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO) -> Counter[str]:
-    """What was called. Raises :class:`DifferenceFound`, shrunk."""
+    """What was called. Raises :class:`DifferenceFound`."""
     seen: Counter[str] = Counter()
     beginning = 0
     while sum(seen[name] for name in seen if name[0].isupper()) < num_calls:
@@ -75,8 +75,7 @@ def play_random(scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO) -> Coun
         except BothRaisedError:
             seen[ENDED] += 1
         except Difference as difference:
-            found = DifferenceFound(Recording(scenario, tuple(played)), difference)
-            raise shrunk(found) from None
+            raise DifferenceFound(Recording(scenario, tuple(played)), difference) from None
         seen += world.calls
         beginning += 1
     return seen
@@ -153,7 +152,7 @@ def main(arguments: Namespace) -> int:
         try:
             seen += play_random(random_scenario(seed), calls_each)
         except DifferenceFound as found:
-            print(f"seed {seed}: {found}\n{found.text()}")
+            print(f"seed {seed}: {found}\n{shrunk(found).text()}")
             num_differences += 1
             if not arguments.keep_going:
                 return 1
