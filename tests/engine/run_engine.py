@@ -9,7 +9,6 @@ import json
 import sys
 import time
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def main() -> None:
         played=played,
         seconds=time.perf_counter() - start,
     )
-    Path(sys.argv[1]).write_text(json.dumps(asdict(outcome)))
+    Path(sys.argv[1]).write_text(json.dumps(outcome, default=vars))
 
 
 def start_engine(options: dict[str, Any], async_scheduling: bool) -> Any:

@@ -27,6 +27,7 @@ REQUEST_TIMEOUT = 60
 STOP_TIMEOUT = 60
 LEFT_TIMEOUT = 10
 SILENCE = 1
+FORKING = "tests.engine.serve_forking"
 # What runs the model is part of the engine's process, which the scheduler is in all the same.
 ONE_PROCESS_PER_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
@@ -92,7 +93,7 @@ def serving(
 ) -> Iterator[Server]:
     """A server, started but perhaps not yet ready, with more variables in its environment.
 
-    Where it need not be a new Python, it is a preloaded one; its engines are new all the same.
+    Where it need not be a new Python, it is a preloaded one, and its engines are forks of it.
     """
     num_ranks = options["data_parallel_size"]
     with ExitStack() as stack:
@@ -100,7 +101,7 @@ def serving(
         events_port = free_ports(num_ranks)
         events = [stack.enter_context(subscriber(events_port + rank)) for rank in range(num_ranks)]
         command = [
-            *("-m", "vllm.entrypoints.cli.main", "serve", model),
+            *("-m", "vllm.entrypoints.cli.main" if is_new else FORKING, "serve", model),
             *("--host", HOST, "--port", str(port)),
             *("--kv-events-config", json.dumps(events_config(events_port))),
             "--enable-prompt-tokens-details",
