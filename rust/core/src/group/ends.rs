@@ -3,7 +3,8 @@
 //! A tail at an end takes the room of `c` tokens of full-attention blocks. It is worth as much as
 //! they are if it regains as many tokens: those of the request that resumes there first, divided by
 //! the ends that were made, against `c` times the share of full-attention blocks with one use that
-//! are used again while they are cached.
+//! are used again while they are cached. An end at which a request has resumed is worth what later
+//! requests regain there.
 
 use crate::pool::{EndValues, TUNING, ValueLevel};
 
@@ -14,6 +15,8 @@ pub enum End {
     Prompt,
     /// The end of the answer.
     Answer,
+    /// An end at which a request has resumed.
+    Resumed,
 }
 
 /// What became of the ends of one sort. Old ends fade.
@@ -28,6 +31,7 @@ struct Outcome {
 pub struct EndStatistics {
     prompt: Outcome,
     answer: Outcome,
+    resumed: Outcome,
 }
 
 impl EndStatistics {
@@ -35,6 +39,7 @@ impl EndStatistics {
         match end {
             End::Prompt => &mut self.prompt,
             End::Answer => &mut self.answer,
+            End::Resumed => &mut self.resumed,
         }
     }
 
@@ -45,9 +50,13 @@ impl EndStatistics {
         outcome.num_resumed_tokens *= TUNING.end_fade;
     }
 
-    /// Counts the first request that resumes at an end, behind so many tokens.
-    pub fn note_first_resume(&mut self, end: End, num_tokens: usize) {
+    /// Counts a request that resumes at an end, behind so many tokens. The first to do so makes it
+    /// one of [`End::Resumed`].
+    pub fn note_resume(&mut self, end: End, num_tokens: usize) {
         self.of(end).num_resumed_tokens += num_tokens as f64;
+        if end != End::Resumed {
+            self.note_end(End::Resumed);
+        }
     }
 
     /// Returns the values of ends. `tail_cost` is that of
@@ -59,7 +68,11 @@ impl EndStatistics {
             let worth = (regained + TUNING.prior_ends) / (outcome.num_ends + TUNING.prior_ends);
             ValueLevel::new((1.0 / worth).log2().round().max(0.0) as usize)
         };
-        EndValues { prompt: value(self.prompt), answer: value(self.answer) }
+        EndValues {
+            prompt: value(self.prompt),
+            answer: value(self.answer),
+            resumed: value(self.resumed),
+        }
     }
 }
 
@@ -71,7 +84,7 @@ mod tests {
         let mut ends = EndStatistics::default();
         for _ in 0..num_ends {
             ends.note_end(End::Answer);
-            ends.note_first_resume(End::Answer, num_tokens);
+            ends.note_resume(End::Answer, num_tokens);
         }
         ends.values(100.0, 0.5)
     }

@@ -288,7 +288,11 @@ mod tests {
     const MODEL: ValueModel = ValueModel {
         tail_cost: 32.0,
         kept_bins: KeptBins::ALL,
-        ends: EndValues { prompt: ValueLevel::BEST, answer: ValueLevel::WORST },
+        ends: EndValues {
+            prompt: ValueLevel::BEST,
+            answer: ValueLevel::WORST,
+            resumed: ValueLevel::BEST,
+        },
         blocks_per_token: 1.0,
     };
 

@@ -59,7 +59,10 @@ impl Manager {
             if let Some(resumes) = resumes {
                 resumes.note_resume(&mut plan.rules, groups, pool, request, args);
             }
-            RequestBlocks::new(groups.len())
+            RequestBlocks {
+                num_prompt_tokens: request.num_prompt_tokens,
+                ..RequestBlocks::new(groups.len())
+            }
         });
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
         if args.attaches() {

@@ -66,8 +66,9 @@ impl Manager {
         }
         let Self { plan, groups, pool, resumes, .. } = self;
         if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
-            let end_value = resumes.note_end(&mut plan.rules, adaptive, blocks, &held);
-            release_order::release_all(groups, adaptive, blocks, &held, end_value);
+            let values = resumes.note_end(&mut plan.rules, adaptive, blocks, &held);
+            let alignment = plan.rules.alignment;
+            release_order::release_all(groups, adaptive, blocks, &held, values, alignment);
             return Ok(());
         }
         for group in &held.groups {

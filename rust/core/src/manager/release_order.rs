@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Group;
 use crate::pool::{Adaptive, Blocks, ValueLevel};
-use crate::request::{GroupState, RequestBlocks};
+use crate::request::{GroupBlocks, GroupState, RequestBlocks};
+
+use super::resumes::SequenceValues;
 
 /// Notes which tails of a request became protected. Of those in its answer only the last are wanted:
 /// the others are not protected any more.
@@ -21,14 +23,14 @@ pub(super) fn note_protected_tails(
     alignment: usize,
 ) {
     let boundary = |tail| blocks.last_hash_num_tokens(tail).div_ceil(alignment);
-    let in_answer = tails.iter().filter(|&&tail| adaptive.is_generated(tail));
+    let in_answer = tails.iter().filter(|&&tail| adaptive.is_unused_answer(tail));
     let last = in_answer.map(|&tail| boundary(tail)).max();
     held.protected_tails.extend(tails.iter().map(|&tail| (tail, blocks.name_word(tail))));
     let mut passed = Vec::new();
     if let Some(last) = last {
         held.protected_tails.retain(|tail| {
             let is_passed = is_own(adaptive, blocks, tail)
-                && adaptive.is_generated(tail.0)
+                && adaptive.is_unused_answer(tail.0)
                 && boundary(tail.0) < last;
             passed.extend(is_passed.then_some(tail.0));
             !is_passed
@@ -49,12 +51,15 @@ pub(super) fn release_all(
     adaptive: &mut Adaptive,
     blocks: &mut Blocks,
     held: &RequestBlocks,
-    end_value: ValueLevel,
+    values: SequenceValues,
+    alignment: usize,
 ) {
     let tails = protected_tails(adaptive, blocks, held);
     raise_priorities(adaptive, blocks, held, &tails);
-    let ended = EndedRequest { groups, states: &held.groups };
-    ended.promote_tails(adaptive, &tails, end_value);
+    let prompt_end = held.num_prompt_tokens / alignment * alignment;
+    let ended = EndedRequest { groups, states: &held.groups, prompt_end };
+    ended.promote_tails(adaptive, &tails, values.end);
+    ended.demote_passed_tails(adaptive, blocks, &tails, values.resumed);
     ended.release(adaptive, blocks, &tails);
 }
 
@@ -101,6 +106,8 @@ fn raise_priorities(
 struct EndedRequest<'a> {
     groups: &'a [Group],
     states: &'a [GroupState],
+    /// Where the last hit in the prompt ends.
+    prompt_end: usize,
 }
 
 impl<'a> EndedRequest<'a> {
@@ -122,12 +129,7 @@ impl<'a> EndedRequest<'a> {
     /// Gives the last window and state the value of an end, because later requests continue where a
     /// sequence ends. Tails get the number of uses of the prefix block that they end with.
     fn promote_tails(self, adaptive: &mut Adaptive, tails: &[Tail], end_value: ValueLevel) {
-        let whole = (0..self.groups.len()).find(|&group| !self.is_tail(group));
-        let prefix = whole.map(|whole| (self.groups[whole].block_size, &self.states[whole].blocks));
-        let prefix_at = |end: usize| {
-            let (size, table) = prefix?;
-            table.get((end / size).saturating_sub(1)).filter(|&block| block != NULL_BLOCK)
-        };
+        let prefix = self.prefix();
         for group in (0..self.groups.len()).filter(|&group| self.is_tail(group)) {
             let size = self.groups[group].block_size;
             let (first, mut left) = self.last_tail(group);
@@ -148,18 +150,49 @@ impl<'a> EndedRequest<'a> {
                 let next_end = (end / prefix_size).saturating_add(1).saturating_mul(prefix_size);
                 let num_same = (next_end - end).div_ceil(size).min(left.len());
                 let (same_prefix, behind) = left.split_at(num_same);
-                adaptive.promote(same_prefix, prefix_at(end), end_value);
+                adaptive.promote(same_prefix, self.prefix_at(end), end_value);
                 (left, end) = (behind, end + num_same * size);
             }
         }
         for &(end, tail) in tails {
-            let prefix = prefix_at(end);
-            if adaptive.is_generated(tail) {
+            let prefix = self.prefix_at(end);
+            if adaptive.is_unused_answer(tail) {
                 adaptive.promote(&[tail], prefix, end_value);
             } else if let Some(prefix) = prefix {
                 adaptive.inherit_uses(tail, prefix);
             }
         }
+    }
+
+    /// Gives tails at ends of earlier sequences, at which a request resumed, the value that they have
+    /// to the next one. What belongs to the tail at the prompt's end keeps its value.
+    fn demote_passed_tails(
+        self,
+        adaptive: &mut Adaptive,
+        blocks: &Blocks,
+        tails: &[Tail],
+        value: ValueLevel,
+    ) {
+        for &(end, tail) in tails {
+            let group = &self.groups[usize::from(blocks.group_of(tail))];
+            let tail_len = group.kind().tail_len(group.drops_eagle_block) * group.block_size;
+            let is_at_end = |prefix| adaptive.is_end(prefix);
+            if end + tail_len <= self.prompt_end && self.prefix_at(end).is_some_and(is_at_end) {
+                adaptive.demote_resumed(tail, value);
+            }
+        }
+    }
+
+    /// Returns the blocks of a group that needs all of a prefix, and its block size.
+    fn prefix(self) -> Option<(usize, &'a GroupBlocks)> {
+        let whole = (0..self.groups.len()).find(|&group| !self.is_tail(group))?;
+        Some((self.groups[whole].block_size, &self.states[whole].blocks))
+    }
+
+    /// Returns the block of that group with which a prefix of so many tokens ends.
+    fn prefix_at(self, num_tokens: usize) -> Option<BlockId> {
+        let (size, table) = self.prefix()?;
+        table.get((num_tokens / size).saturating_sub(1)).filter(|&block| block != NULL_BLOCK)
     }
 
     /// Releases the blocks of every group and unprotects the tails, each from the end of the sequence

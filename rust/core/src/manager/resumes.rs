@@ -15,6 +15,15 @@ pub(super) struct Resumes {
     ends: EndStatistics,
 }
 
+/// The values of the tails of a request that ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SequenceValues {
+    /// The value of the tail at its end.
+    pub end: ValueLevel,
+    /// The value of tails at earlier ends, at which requests resumed.
+    pub resumed: ValueLevel,
+}
+
 impl Resumes {
     /// Nothing has been learnt. Hits end at multiples of `alignment` tokens.
     pub(super) fn new(alignment: usize) -> Self {
@@ -41,34 +50,34 @@ impl Resumes {
         if let (Some(kept_bins), Some(model)) = (kept_bins, &mut rules.value_model) {
             model.kept_bins = kept_bins;
         }
-        if let Some(end) = last.and_then(|block| first_resumed(adaptive, block)) {
-            self.ends.note_first_resume(end, position);
+        if let Some(end) = last.and_then(|block| resumed_end(adaptive, block)) {
+            self.ends.note_resume(end, position);
             self.update_ends(rules, adaptive);
         }
     }
 
     /// Notes the ends of prompts that were computed since a request last ended, and that of the
-    /// answer of the one that ends. Returns the value of
-    /// tails at the end of its sequence.
+    /// answer of the one that ends. Returns the values of its tails.
     pub(super) fn note_end(
         &mut self,
         rules: &mut CacheRules,
         adaptive: &mut Adaptive,
         blocks: &Blocks,
         held: &RequestBlocks,
-    ) -> ValueLevel {
-        let Some(full) = adaptive.full_group() else { return ValueLevel::BEST };
+    ) -> SequenceValues {
+        let Some(full) = adaptive.full_group() else { return SequenceValues::default() };
         for _ in 0..adaptive.take_prompt_ends() {
             self.ends.note_end(End::Prompt);
         }
         let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
         let last = owned.find(|&block| blocks.is_cached(block));
-        let has_answer = last.is_some_and(|block| adaptive.is_generated(block));
+        let has_answer = last.is_some_and(|block| adaptive.is_unused_answer(block));
         if has_answer {
             self.ends.note_end(End::Answer);
         }
         let ends = self.update_ends(rules, adaptive);
-        if has_answer { ends.answer } else { ends.prompt }
+        let end = if has_answer { ends.answer } else { ends.prompt };
+        SequenceValues { end, resumed: ends.resumed }
     }
 
     fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
@@ -78,15 +87,16 @@ impl Resumes {
     }
 }
 
-/// Returns the end at which a request resumes whose shared prefix ends with a full-attention block,
-/// if no request has resumed there before.
-fn first_resumed(adaptive: &Adaptive, last: BlockId) -> Option<End> {
-    if !adaptive.is_used_once(last) {
+/// Returns the end at which a request resumes whose shared prefix ends with a full-attention block.
+fn resumed_end(adaptive: &Adaptive, last: BlockId) -> Option<End> {
+    if !adaptive.is_end(last) {
         None
+    } else if !adaptive.is_used_once(last) {
+        Some(End::Resumed)
     } else if adaptive.is_generated(last) {
         Some(End::Answer)
     } else {
-        adaptive.nearness(last).step().map(|_| End::Prompt)
+        Some(End::Prompt)
     }
 }
 

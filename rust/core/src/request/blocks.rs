@@ -21,12 +21,18 @@ pub struct RequestBlocks {
     /// Window tails and states that the request released and that are protected while it runs, with
     /// the first words of their hashes. Some may have been evicted since.
     pub protected_tails: Vec<(BlockId, u64)>,
+    /// Tokens of the prompt.
+    pub num_prompt_tokens: usize,
 }
 
 impl RequestBlocks {
     /// A request without blocks.
     pub fn new(num_groups: usize) -> Self {
-        Self { groups: vec![GroupState::default(); num_groups], protected_tails: Vec::new() }
+        Self {
+            groups: vec![GroupState::default(); num_groups],
+            protected_tails: Vec::new(),
+            num_prompt_tokens: 0,
+        }
     }
 
     /// Returns the blocks of all groups that are not null, the last of each table first.

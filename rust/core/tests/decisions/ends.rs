@@ -46,6 +46,19 @@ fn of_a_running_answer_the_last_tail_is_kept() {
     assert_eq!(num_protected_tails(&manager), 0);
 }
 
+/// To the request that goes on behind it, the answer of another is part of its prompt.
+#[test]
+fn where_a_request_resumed_in_an_earlier_answer_another_can_resume_while_its_own_goes_on() {
+    let mut manager = managed(50, Policy::adaptive());
+    answered(&mut manager);
+    manager.free(1).expect("a request that runs");
+    let mut follow_up = Request::new(&manager, 2, 0..70);
+    assert_eq!(admit(&mut manager, &mut follow_up), 64);
+    decode(&mut manager, &mut follow_up, 70..110);
+    serve_once(&mut manager, 8, false);
+    assert_eq!(look_up(&mut manager, (0..66).chain(500..520)).length, 64);
+}
+
 #[test]
 fn a_follow_up_resumes_at_the_end_of_an_answer_although_others_took_the_pool() {
     for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 64)] {

@@ -246,6 +246,10 @@ impl Adaptive {
         self.blocks[block as usize].is_generated
     }
 
+    pub fn is_unused_answer(&self, block: BlockId) -> bool {
+        self.blocks[block as usize].is_unused_answer()
+    }
+
     pub fn is_cached(&self, block: BlockId) -> bool {
         !self.pool.blocks[block as usize].keys.is_empty()
     }

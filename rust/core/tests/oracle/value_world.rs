@@ -78,7 +78,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 /// Mostly the values before anything is learnt.
 fn ends() -> impl Strategy<Value = EndHalvings> {
     let halvings = || prop_oneof![Just(0_usize), 0..8_usize];
-    (halvings(), halvings()).prop_map(|(prompt, answer)| EndHalvings { prompt, answer })
+    (halvings(), halvings()).prop_map(|(prompt, answer)| EndHalvings { prompt, answer, resumed: 0 })
 }
 
 /// Prompts in which only boundaries near the end have a value, after many resumes.
@@ -96,7 +96,7 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         has_room: false,
         replays: Vec::new(),
         shared: Vec::new(),
-        ends: EndHalvings { prompt: 0, answer: 7 },
+        ends: EndHalvings { prompt: 0, answer: 7, resumed: 0 },
         resumes,
         blocks: 0..num_tokens / block_size,
     })
@@ -122,7 +122,7 @@ impl Case {
             resumes.note(position * alignment, nearness(before));
         }
         let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(ValueLevel::new);
-        let ends = EndValues { prompt, answer };
+        let ends = EndValues { prompt, answer, ..EndValues::default() };
         let spec = match window {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),

@@ -57,6 +57,16 @@ impl Block {
         self.is_tail && self.halvings <= Self::MAX_HALVINGS
     }
 
+    /// Whether it holds generated tokens and no other request has used it.
+    pub fn is_unused_answer(&self) -> bool {
+        self.is_generated && self.uses == 1
+    }
+
+    /// Whether it is a full-attention block near the end of a prompt, or in an answer.
+    pub fn is_end(&self) -> bool {
+        self.is_generated || self.nearness.is_some()
+    }
+
     /// Whether it has no value.
     pub fn is_worthless(&self) -> bool {
         self.halvings == WORTHLESS

@@ -166,11 +166,19 @@ impl Adaptive {
     /// full-attention block. In the prompt it keeps fewer halvings.
     pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, halvings: usize) {
         let tail_block = self.block(tail);
-        tail_block.halvings = match tail_block.is_generated {
+        tail_block.halvings = match tail_block.is_unused_answer() {
             true => halvings,
             false => tail_block.halvings.min(halvings),
         };
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
+    }
+
+    /// Gives a tail at which a request resumed other halvings, if its value does not last.
+    pub fn demote_resumed(&mut self, tail: BlockId, halvings: usize) {
+        let tail = self.block(tail);
+        if tail.uses > 1 && !tail.lasts {
+            tail.halvings = halvings;
+        }
     }
 
     /// Gives blocks that have just become cached a value.

@@ -4,7 +4,8 @@
 //! keeping those if it regains as many tokens: those of the first request that resumes there, on
 //! average over all ends of its sort that were computed, against c tokens times the share of such blocks with one use
 //! that are used again while they are cached. Before anything is seen, ends have the value of
-//! full-attention blocks.
+//! full-attention blocks. Ends at which a request has resumed are a sort of their own, which later
+//! requests resume at.
 
 use super::block::WORTHLESS;
 
@@ -13,6 +14,8 @@ use super::block::WORTHLESS;
 pub struct EndHalvings {
     pub prompt: usize,
     pub answer: usize,
+    /// Of ends at which a request has resumed.
+    pub resumed: usize,
 }
 
 impl EndHalvings {
@@ -39,7 +42,7 @@ impl Ends {
         self.num_resumed_tokens *= Self::FADE;
     }
 
-    pub fn note_first_resume(&mut self, num_tokens: usize) {
+    pub fn note_resume(&mut self, num_tokens: usize) {
         self.num_resumed_tokens += num_tokens as f64;
     }
 

@@ -46,7 +46,7 @@ impl Manager {
     /// hits at which new ones end. They are not wanted any more.
     fn passed_by(&self, id: u64, new: &[Tail]) -> Vec<BlockId> {
         let boundary = |tail: &Tail| tail.end.div_ceil(self.alignment);
-        let is_in_answer = |tail: &&Tail| self.policy.is_generated(tail.block);
+        let is_in_answer = |tail: &&Tail| self.policy.is_unused_answer(tail.block);
         let Some(last) = new.iter().filter(is_in_answer).map(boundary).max() else {
             return Vec::new();
         };
@@ -83,12 +83,23 @@ impl Manager {
             }
         }
         for &Tail { end, block, .. } in &tails {
-            if self.policy.is_generated(block) {
+            if self.policy.is_unused_answer(block) {
                 self.policy.promote(block, prefix_at(end), halvings);
             } else if let Some(prefix) = prefix_at(end) {
                 self.policy.inherit_uses(block, prefix);
             }
             order.push(block);
+        }
+        for &Tail { end, block, .. } in &tails {
+            let group =
+                self.groups[usize::from(self.policy.pool.blocks[block as usize].keys[0].group)];
+            let prompt_end = request.num_prompt_tokens / self.alignment * self.alignment;
+            // Nearer to the prompt's end, it belongs to the tail there.
+            let is_before_last_tail = end + group.tail_len() * group.block_size <= prompt_end;
+            let prefix = prefix_at(end).filter(|_| is_before_last_tail);
+            if prefix.is_some_and(|prefix| self.policy.blocks[prefix as usize].is_end()) {
+                self.policy.demote_resumed(block, self.end_halvings.resumed);
+            }
         }
         self.policy.release(&order);
     }

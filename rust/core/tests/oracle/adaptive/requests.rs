@@ -42,12 +42,13 @@ pub struct Request {
     pub num_cached: Vec<usize>,
     /// Tails that were protected when the request released them.
     pub tails: Vec<Tail>,
+    pub num_prompt_tokens: usize,
 }
 
 impl Request {
-    fn new(num_groups: usize) -> Self {
+    fn new(num_groups: usize, num_prompt_tokens: usize) -> Self {
         let (tables, num_cached) = (vec![Vec::new(); num_groups], vec![0; num_groups]);
-        Self { tables, num_cached, tails: Vec::new() }
+        Self { tables, num_cached, tails: Vec::new(), num_prompt_tokens }
     }
 }
 
@@ -85,9 +86,10 @@ pub struct Manager {
     /// The ends of prompts and of answers.
     prompt_ends: Ends,
     answer_ends: Ends,
+    resumed_ends: Ends,
     /// The halvings that follow from both, and the share of blocks with one use that are used
     /// again, as they were when a request last resumed at an end or ended.
-    end_halvings: EndHalvings,
+    pub(super) end_halvings: EndHalvings,
     pub requests: HashMap<u64, Request>,
 }
 
@@ -108,6 +110,7 @@ impl Manager {
             resumes,
             prompt_ends: Ends::default(),
             answer_ends: Ends::default(),
+            resumed_ends: Ends::default(),
             end_halvings: EndHalvings::default(),
             requests: HashMap::new(),
         }
@@ -133,7 +136,7 @@ impl Manager {
             Some(request) => request,
             None => {
                 self.note_resume(step);
-                Request::new(self.groups.len())
+                Request::new(self.groups.len(), step.num_prompt_tokens)
             }
         };
         for (i, hit) in step.hit.into_iter().flatten().enumerate() {
@@ -172,15 +175,17 @@ impl Manager {
         if let Some(block) = hit.or(found) {
             let Block { uses, nearness, is_generated, .. } = self.policy.blocks[block as usize];
             self.resumes.note(position, nearness);
-            let end = match (is_generated, nearness) {
-                (true, _) => Some(&mut self.answer_ends),
-                (false, Some(_)) => Some(&mut self.prompt_ends),
-                (false, None) => None,
-            };
-            if let Some(end) = end.filter(|_| uses <= 1) {
-                end.note_first_resume(position);
-                self.update_end_halvings();
+            if !is_generated && nearness.is_none() {
+                return;
             }
+            if uses > 1 {
+                self.resumed_ends.note_resume(position);
+            } else {
+                let ends = if is_generated { &mut self.answer_ends } else { &mut self.prompt_ends };
+                ends.note_resume(position);
+                self.resumed_ends.note_end();
+            }
+            self.update_end_halvings();
         }
     }
 
@@ -193,7 +198,7 @@ impl Manager {
         }
         let table = &request.tables[usize::from(full)];
         let last = table.iter().rev().find(|&&block| self.policy.is_cached(block));
-        let has_answer = last.is_some_and(|&block| self.policy.is_generated(block));
+        let has_answer = last.is_some_and(|&block| self.policy.is_unused_answer(block));
         if has_answer {
             self.answer_ends.note_end();
         }
@@ -206,6 +211,7 @@ impl Manager {
         self.end_halvings = EndHalvings {
             prompt: self.prompt_ends.halvings(cost, reuse),
             answer: self.answer_ends.halvings(cost, reuse),
+            resumed: self.resumed_ends.halvings(cost, reuse),
         };
     }
 

@@ -111,6 +111,17 @@ impl BlockMeta {
         self.0 & bit::GENERATED != 0
     }
 
+    /// Whether the block holds generated tokens and was used once.
+    #[inline]
+    pub(super) fn is_unused_answer(self) -> bool {
+        self.0 & (bit::GENERATED | bit::USES) == bit::GENERATED | 1
+    }
+
+    /// Whether the block's value lasts.
+    pub(super) fn lasts(self) -> bool {
+        self.0 & bit::LASTING != 0
+    }
+
     /// Whether the block gets a second chance when it is due for eviction, if its prefix was used
     /// since. It is a tail of some value, and a request resumed there since its last second chance,
     /// or its value lasts. Where no request resumed although the prefix was used, longer prompts go
@@ -199,7 +210,7 @@ impl BlockMeta {
         Self(self.0 & !bit::VALUE | (above_none as u32) << bit::VALUE_SHIFT)
     }
 
-    /// Whether the block's value lasts.
+    /// The block's value lasts, if so.
     pub(super) fn lasting(self, lasts: bool) -> Self {
         match lasts {
             true => Self(self.0 | bit::LASTING),
@@ -218,7 +229,7 @@ impl BlockMeta {
     /// prompt holds of the tail keeps a higher value than that of the end.
     #[inline]
     pub(super) fn end_of_sequence(self, prefix: Self, value: ValueLevel) -> Self {
-        let value = match self.is_generated() {
+        let value = match self.is_unused_answer() {
             true => value,
             false => value.max(self.list_key().value()),
         };

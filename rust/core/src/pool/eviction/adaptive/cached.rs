@@ -152,6 +152,14 @@ impl Adaptive {
         }
     }
 
+    /// Gives a tail another value if a request resumed at it, and its value does not last.
+    pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
+        let meta = self.metas[tail];
+        if meta.list_key().class() > 0 && !meta.lasts() {
+            self.metas.update(tail, |meta| meta.with_value(value));
+        }
+    }
+
     /// Does what [`Self::promote`] does for each tail with its own block of the prefix.
     #[inline]
     pub(crate) fn promote_each(

@@ -200,6 +200,18 @@ impl Adaptive {
         self.metas[block].is_generated()
     }
 
+    /// Whether a full-attention block lies near the end of a prompt or in an answer.
+    pub fn is_end(&self, block: BlockId) -> bool {
+        let meta = self.metas[block];
+        meta.is_generated() || meta.nearness().step().is_some()
+    }
+
+    /// Whether a block holds generated tokens and was used by the request alone that generated them.
+    /// Others are part of a prompt.
+    pub fn is_unused_answer(&self, block: BlockId) -> bool {
+        self.metas[block].is_unused_answer()
+    }
+
     /// How often blocks with generated tokens were hit, tails left out.
     pub fn num_answer_block_hits(&self) -> u64 {
         self.num_answer_block_hits

@@ -49,6 +49,8 @@ pub struct EndValues {
     pub prompt: ValueLevel,
     /// The value at the end of an answer.
     pub answer: ValueLevel,
+    /// The value of an end at which a request has resumed.
+    pub resumed: ValueLevel,
 }
 
 impl EndValues {
