@@ -27,7 +27,7 @@ pub(super) fn cache(
     let start = context.state.num_cached_blocks.unwrap_or(0);
     let end = rules.num_full_blocks(data, request, num_tokens);
     if start < end {
-        let num_queued = context.pool.num_queued_blocks();
+        let num_queued = || context.pool.num_queued_blocks();
         let mask = rules.retention_mask(data, request, (start, end), num_queued, mask);
         let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
         target.cache_full_blocks(context.pool, start, end, mask);
@@ -128,12 +128,12 @@ impl CacheTarget<'_> {
             RetentionMask::Runs(runs) => {
                 runs.into_iter().for_each(|run| cache(run, ValueLevel::BEST));
             }
-            RetentionMask::Valued(values, None) => {
-                values.into_iter().for_each(|(run, value)| cache(run, value));
+            RetentionMask::Valued(runs) => {
+                runs.into_iter().for_each(|(run, value)| cache(run, value));
             }
-            RetentionMask::Valued(values, Some(all)) => {
-                all.into_iter().for_each(|run| cache(run, ValueLevel::WORST));
-                for (run, value) in values {
+            RetentionMask::PartlyValued(blocks) => {
+                blocks.cached.into_iter().for_each(|run| cache(run, ValueLevel::WORST));
+                for (run, value) in blocks.values {
                     pool.set_value(self.owned(run).1, value);
                 }
             }

@@ -44,22 +44,24 @@ pub(crate) struct CacheRules {
 }
 
 impl CacheRules {
-    /// Returns the mask of a range of blocks. `mask` is that of the group's kind, `num_queued` the
-    /// number of blocks in the free queue.
+    /// Returns the mask of a range of blocks. `mask` is that of the group's kind, `num_queued`
+    /// returns the number of blocks in the free queue.
     pub(crate) fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
-        num_queued: usize,
+        num_queued: impl FnOnce() -> usize,
         mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
     ) -> RetentionMask {
         if !self.masks_unreachable {
             return RetentionMask::All;
         }
         let boundaries = self.resume_boundaries(data, request);
-        let has_room = |model: &ValueModel| model.has_room(request.num_prompt_tokens, num_queued);
-        let has_room = self.value_model.as_ref().is_some_and(has_room);
+        let has_room = self
+            .value_model
+            .as_ref()
+            .is_some_and(|model| model.has_room(request.num_prompt_tokens, num_queued()));
         mask(&MaskQuery { has_room, ..self.query(data, request, range, &boundaries) })
     }
 
@@ -156,9 +158,19 @@ pub enum RetentionMask {
     All,
     /// Runs of blocks in ascending order, none of which touch.
     Runs(Vec<Range<usize>>),
-    /// Such runs, each with the value of its blocks, and the runs of all blocks that are cached, if
-    /// there are others.
-    Valued(Vec<(Range<usize>, ValueLevel)>, Option<Vec<Range<usize>>>),
+    /// Such runs, each with the value of its blocks.
+    Valued(Vec<(Range<usize>, ValueLevel)>),
+    /// Blocks of which only some have a value.
+    PartlyValued(Box<PartlyValued>),
+}
+
+/// Blocks that are cached, and the values of those that have one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartlyValued {
+    /// Runs of all of them, in ascending order, none of which touch.
+    pub cached: Vec<Range<usize>>,
+    /// Runs of those that have a value, in ascending order.
+    pub values: Vec<(Range<usize>, ValueLevel)>,
 }
 
 impl RetentionMask {
@@ -167,8 +179,8 @@ impl RetentionMask {
         match self {
             Self::All => std::iter::once(start..end).collect(),
             Self::Runs(runs) => runs,
-            Self::Valued(_, Some(runs)) => runs,
-            Self::Valued(values, None) => values.into_iter().map(|(run, _)| run).collect(),
+            Self::Valued(runs) => runs.into_iter().map(|(run, _)| run).collect(),
+            Self::PartlyValued(blocks) => blocks.cached,
         }
     }
 }
@@ -189,15 +201,23 @@ impl MaskQuery<'_> {
         if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
             let boundaries = [self.replays, self.shared];
-            return match value.values_of_prompt_end(&range, self.shared) {
-                Some(values) if values.is_empty() => RetentionMask::All,
-                Some(values) => RetentionMask::Valued(values, self.has_room.then(|| vec![range])),
-                None => {
-                    let all = || self.reachable_tails(block_size, need);
-                    let all = self.has_room.then(|| all().runs(range.start, range.end));
-                    RetentionMask::Valued(value.values_of_window(range, boundaries), all)
-                }
+            let at_end = value.values_of_prompt_end(&range, self.shared);
+            if at_end.as_ref().is_some_and(|values| values.is_empty()) {
+                return RetentionMask::All;
+            }
+            let is_at_end = at_end.is_some();
+            let values =
+                at_end.unwrap_or_else(|| value.values_of_window(range.clone(), boundaries));
+            let is_whole = values.first().is_some_and(|(run, _)| *run == range);
+            if !self.has_room || is_whole {
+                return RetentionMask::Valued(values);
+            }
+            let all = match is_at_end {
+                true => RetentionMask::All,
+                false => self.reachable_tails(block_size, need),
             };
+            let cached = all.runs(range.start, range.end);
+            return RetentionMask::PartlyValued(Box::new(PartlyValued { cached, values }));
         }
         self.reachable_tails(block_size, need)
     }

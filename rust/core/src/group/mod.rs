@@ -37,7 +37,7 @@ pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::BlockDemand;
 pub use ends::{End, EndStatistics};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
-pub use mask::{MaskQuery, RetentionMask};
+pub use mask::{MaskQuery, PartlyValued, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};
 pub use resume_histogram::{KeptBins, ResumeHistogram};
 pub use spec::{GroupSpec, Size, Sizes};

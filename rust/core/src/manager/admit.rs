@@ -56,13 +56,12 @@ impl Manager {
         let mut hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
             hits_before = Some(num_answer_block_hits(pool));
+            let mut held = RequestBlocks::new(groups.len());
             if let Some(resumes) = resumes {
                 resumes.note_resume(&mut plan.rules, groups, pool, request, args);
+                held.tails.get_or_insert_default().num_prompt_tokens = request.num_prompt_tokens;
             }
-            RequestBlocks {
-                num_prompt_tokens: request.num_prompt_tokens,
-                ..RequestBlocks::new(groups.len())
-            }
+            held
         });
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
         if args.attaches() {

@@ -144,9 +144,9 @@ impl Plan {
         );
         let range = (start, end);
         let reachable = |reach: &MaskQuery<'_>| group.kind().retention_mask(reach);
-        Err(match self.rules.retention_mask(group, request, range, 0, reachable) {
+        Err(match self.rules.retention_mask(group, request, range, || 0, reachable) {
             RetentionMask::All => Error::OutOfRange(message),
-            RetentionMask::Runs(_) | RetentionMask::Valued(..) => Error::Precondition(message),
+            _ => Error::Precondition(message),
         })
     }
 

@@ -25,10 +25,11 @@ pub(super) fn note_protected_tails(
     let boundary = |tail| blocks.last_hash_num_tokens(tail).div_ceil(alignment);
     let in_answer = tails.iter().filter(|&&tail| adaptive.is_unused_answer(tail));
     let last = in_answer.map(|&tail| boundary(tail)).max();
-    held.protected_tails.extend(tails.iter().map(|&tail| (tail, blocks.name_word(tail))));
+    let protected = &mut held.tails.get_or_insert_default().protected;
+    protected.extend(tails.iter().map(|&tail| (tail, blocks.name_word(tail))));
     let mut passed = Vec::new();
     if let Some(last) = last {
-        held.protected_tails.retain(|tail| {
+        protected.retain(|tail| {
             let is_passed = is_own(adaptive, blocks, tail)
                 && adaptive.is_unused_answer(tail.0)
                 && boundary(tail.0) < last;
@@ -56,7 +57,8 @@ pub(super) fn release_all(
 ) {
     let tails = protected_tails(adaptive, blocks, held);
     raise_priorities(adaptive, blocks, held, &tails);
-    let prompt_end = held.num_prompt_tokens / alignment * alignment;
+    let num_prompt_tokens = held.tails.as_ref().map_or(0, |tails| tails.num_prompt_tokens);
+    let prompt_end = num_prompt_tokens / alignment * alignment;
     let ended = EndedRequest { groups, states: &held.groups, prompt_end };
     ended.promote_tails(adaptive, &tails, values.end);
     ended.demote_passed_tails(adaptive, blocks, &tails, values.resumed);
@@ -82,7 +84,8 @@ fn is_own(adaptive: &Adaptive, blocks: &Blocks, &(tail, word): &(BlockId, u64)) 
 
 /// Returns the protected tails of a request, the last first.
 fn protected_tails(adaptive: &Adaptive, blocks: &Blocks, held: &RequestBlocks) -> Vec<Tail> {
-    let own = held.protected_tails.iter().filter(|tail| is_own(adaptive, blocks, tail));
+    let protected = held.tails.iter().flat_map(|tails| &tails.protected);
+    let own = protected.filter(|tail| is_own(adaptive, blocks, tail));
     let mut tails: Vec<_> =
         own.map(|&(block, _)| (blocks.last_hash_num_tokens(block), block)).collect();
     tails.sort_unstable_by_key(|&tail| Reverse(tail));

@@ -18,9 +18,16 @@ pub struct GroupState {
 pub struct RequestBlocks {
     /// One entry per group.
     pub groups: Vec<GroupState>,
+    /// What adaptive retention notes of the request's tails.
+    pub tails: Option<Box<RequestTails>>,
+}
+
+/// What adaptive retention notes of the tails of a request.
+#[derive(Clone, Debug, Default)]
+pub struct RequestTails {
     /// Window tails and states that the request released and that are protected while it runs, with
     /// the first words of their hashes. Some may have been evicted since.
-    pub protected_tails: Vec<(BlockId, u64)>,
+    pub protected: Vec<(BlockId, u64)>,
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
 }
@@ -28,11 +35,7 @@ pub struct RequestBlocks {
 impl RequestBlocks {
     /// A request without blocks.
     pub fn new(num_groups: usize) -> Self {
-        Self {
-            groups: vec![GroupState::default(); num_groups],
-            protected_tails: Vec::new(),
-            num_prompt_tokens: 0,
-        }
+        Self { groups: vec![GroupState::default(); num_groups], tails: None }
     }
 
     /// Returns the blocks of all groups that are not null, the last of each table first.

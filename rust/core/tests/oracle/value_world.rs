@@ -168,9 +168,12 @@ impl Case {
 fn value_of(mask: &RetentionMask, block: usize) -> Option<Value> {
     let value = |level: &ValueLevel| Value { halvings: level.halvings(), lasts: level.lasts() };
     match mask {
-        RetentionMask::Valued(values, all) => {
-            let own = values.iter().find(|(run, _)| run.contains(&block));
-            let is_cached = all.iter().flatten().any(|run| run.contains(&block));
+        RetentionMask::Valued(runs) => {
+            runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, level)| value(level))
+        }
+        RetentionMask::PartlyValued(blocks) => {
+            let own = blocks.values.iter().find(|(run, _)| run.contains(&block));
+            let is_cached = blocks.cached.iter().any(|run| run.contains(&block));
             let other = || is_cached.then_some(&ValueLevel::WORST);
             own.map(|(_, level)| level).or_else(other).map(value)
         }

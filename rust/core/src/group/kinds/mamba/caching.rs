@@ -84,8 +84,13 @@ impl StateCaching<'_> {
         if range.0 >= range.1 {
             return Ok(());
         }
-        let mask = rules
-            .retention_mask(data, request, range, 0, |query| hit::mask(query, data.block_size));
+        let mask = rules.retention_mask(
+            data,
+            request,
+            range,
+            || 0,
+            |query| hit::mask(query, data.block_size),
+        );
         let covers = |position: usize| {
             let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
@@ -191,7 +196,8 @@ impl StateCaching<'_> {
         match hit::mask(&query, data.block_size) {
             RetentionMask::All => true,
             RetentionMask::Runs(runs) => !runs.is_empty(),
-            RetentionMask::Valued(runs, _) => !runs.is_empty(),
+            RetentionMask::Valued(runs) => !runs.is_empty(),
+            RetentionMask::PartlyValued(blocks) => !blocks.cached.is_empty(),
         }
     }
 

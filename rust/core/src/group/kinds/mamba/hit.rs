@@ -52,7 +52,7 @@ pub(crate) fn mask(query: &MaskQuery<'_>, block_size: usize) -> RetentionMask {
     if let Some(value) = query.tail_value(block_size, 1, 0) {
         let range = query.range.0..query.range.1;
         let boundaries = [query.replays, query.shared];
-        return RetentionMask::Valued(value.values_of_states(range, boundaries), None);
+        return RetentionMask::Valued(value.values_of_states(range, boundaries));
     }
     let Some(interval) = query.retention_interval else { return RetentionMask::All };
     let (start, end) = query.range;

@@ -44,6 +44,9 @@ impl Adaptive {
     pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         self.raise_priorities(blocks, ids.iter().copied());
         self.release_by(blocks, |release| {
+            if ids.len() < IdRun::MIN_LEN {
+                return ids.iter().for_each(|&block| _ = release.release(block));
+            }
             for part in Runs::of(ids, IdRun::MIN_LEN) {
                 match part {
                     Ids::Run(run) => release.release_mixed_run(run),
