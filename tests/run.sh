@@ -91,7 +91,7 @@ whole() {
     # Ray waits for most of its time.
     start_beside ray_cluster
     run_pytest_beside_vllm --ignore "$on_ray"
-    end_beside
+    wait_beside
 }
 
 # A step that runs while others do; what it prints comes when they have ended.
@@ -109,6 +109,12 @@ end_beside() {
     cat "$log_beside"
     rm "$log_beside"
     $passed
+}
+
+# Prints nothing of a step that passed, so that pytest's closing line stays the last.
+wait_beside() {
+    wait "$beside" || end_beside
+    rm "$log_beside"
 }
 
 check_sources() {
@@ -199,7 +205,6 @@ run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     step pytest
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
         --numprocesses "$(processes)" --dist load "$@"
-    end_step
 }
 
 # In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
