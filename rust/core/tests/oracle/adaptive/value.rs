@@ -71,8 +71,12 @@ impl Prompt<'_> {
         halvings.map(|halvings| Value { halvings, lasts }).or(generated)
     }
 
-    /// Whether some hit needs a block.
+    /// Whether some hit needs a block. Where tails touch, vLLM counts the blocks before the first
+    /// one too.
     pub fn is_reachable(&self, block: usize) -> bool {
+        if self.tail_len * self.block_size >= self.alignment {
+            return true;
+        }
         let ends = (1..).map(|i| self.tail(i * self.alignment));
         ends.take_while(|tail| tail.start <= block).any(|tail| tail.contains(&block))
     }
