@@ -10,6 +10,7 @@ import pytest
 from kvoxide import BusyError, HostRequest, HostTier, PoisonedError
 
 from tests.package.api.test_host_tier import key, keys, store
+from tests.package.api.test_threads import retried
 
 Then = Callable[[], Any]
 
@@ -143,13 +144,6 @@ def test_a_request_of_a_poisoned_tier_starts_anew_in_another() -> None:
 def test_threads_that_hammer_one_tier() -> None:
     tier: Any = HostTier(50, "arc", enable_kv_cache_events=True)
     failures: list[BaseException] = []
-
-    def retried(call: Callable[..., Any], *args: Any) -> Any:
-        while True:
-            try:
-                return call(*args)
-            except BusyError:
-                continue
 
     def work(thread: int) -> None:
         rng = Random(thread)

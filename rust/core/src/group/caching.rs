@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::context::StepContext;
 use super::data::GroupData;
 use super::mask::{CacheRules, MaskQuery, RetentionMask};
+use super::value::ValueModel;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
@@ -27,15 +28,32 @@ pub(super) fn cache(
     let start = context.state.num_cached_blocks.unwrap_or(0);
     let end = rules.num_full_blocks(data, request, num_tokens);
     if start < end {
-        let num_queued = || context.pool.num_queued_blocks();
-        let mask = rules.retention_mask(data, request, (start, end), num_queued, mask);
-        let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
-        target.cache_full_blocks(context.pool, start, end, mask);
+        cache_filled(data, context, rules, request, (start, end), mask);
         context.state.num_cached_blocks = Some(end);
     }
     if data.block_size != rules.hash_block_size && data.is_prefix_closed {
         cache_partial_tail(data, context, rules, request, num_tokens);
     }
+}
+
+/// Caches those of some full blocks that are in the mask. Most steps fill none.
+#[cold]
+#[inline(never)]
+fn cache_filled(
+    data: &GroupData,
+    context: &mut StepContext<'_>,
+    rules: &CacheRules,
+    request: &RequestView<'_>,
+    range: (usize, usize),
+    mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
+) {
+    let num_queued = || context.pool.num_queued_blocks();
+    let mask = rules.retention_mask(data, request, range, |query| {
+        let has_room = |model: &ValueModel| model.has_room(query.num_prompt_tokens, num_queued());
+        mask(&MaskQuery { has_room: query.value_model.is_some_and(has_room), ..*query })
+    });
+    let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
+    target.cache_full_blocks(context.pool, range.0, range.1, mask);
 }
 
 /// Caches the end of the prompt inside a block that is larger than a hash block.

@@ -44,25 +44,18 @@ pub(crate) struct CacheRules {
 }
 
 impl CacheRules {
-    /// Returns the mask of a range of blocks. `mask` is that of the group's kind, `num_queued`
-    /// returns the number of blocks in the free queue.
+    /// Returns the mask of a range of blocks. `mask` is that of the group's kind.
     pub(crate) fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
-        num_queued: impl FnOnce() -> usize,
         mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
     ) -> RetentionMask {
         if !self.masks_unreachable {
             return RetentionMask::All;
         }
-        let boundaries = self.resume_boundaries(data, request);
-        let has_room = self
-            .value_model
-            .as_ref()
-            .is_some_and(|model| model.has_room(request.num_prompt_tokens, num_queued()));
-        mask(&MaskQuery { has_room, ..self.query(data, request, range, &boundaries) })
+        mask(&self.query(data, request, range, &self.resume_boundaries(data, request)))
     }
 
     pub(super) fn query<'a>(
@@ -201,30 +194,25 @@ impl MaskQuery<'_> {
         if let Some(value) = self.tail_value(block_size, need, shift) {
             let range = self.range.0..self.range.1;
             let boundaries = [self.replays, self.shared];
-            let at_end = value.values_of_prompt_end(&range, self.shared);
-            if at_end.as_ref().is_some_and(|values| values.is_empty()) {
-                return RetentionMask::All;
-            }
-            let is_at_end = at_end.is_some();
-            let values =
-                at_end.unwrap_or_else(|| value.values_of_window(range.clone(), boundaries));
+            let values = match value.values_of_prompt_end(&range, self.shared) {
+                Some(values) if values.is_empty() => return RetentionMask::All,
+                Some(values) => values,
+                None => value.values_of_window(range.clone(), boundaries),
+            };
             let is_whole = values.first().is_some_and(|(run, _)| *run == range);
             if !self.has_room || is_whole {
                 return RetentionMask::Valued(values);
             }
-            let all = match is_at_end {
-                true => RetentionMask::All,
-                false => self.reachable_tails(block_size, need),
-            };
-            let cached = all.runs(range.start, range.end);
+            let reachable = self.reachable_tails(block_size, need, shift);
+            let cached = reachable.runs(range.start, range.end);
             return RetentionMask::PartlyValued(Box::new(PartlyValued { cached, values }));
         }
-        self.reachable_tails(block_size, need)
+        self.reachable_tails(block_size, need, shift)
     }
 
-    /// Returns the tails of `need` blocks that are cached whatever they are worth.
-    fn reachable_tails(&self, block_size: usize, need: usize) -> RetentionMask {
-        let shift = usize::from(self.use_eagle);
+    /// Returns the tails of `need` blocks, which end `shift` blocks behind a hit, that are cached
+    /// whatever they are worth.
+    fn reachable_tails(&self, block_size: usize, need: usize, shift: usize) -> RetentionMask {
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),
             Some(0) => None,

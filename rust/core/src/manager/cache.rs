@@ -144,7 +144,7 @@ impl Plan {
         );
         let range = (start, end);
         let reachable = |reach: &MaskQuery<'_>| group.kind().retention_mask(reach);
-        Err(match self.rules.retention_mask(group, request, range, || 0, reachable) {
+        Err(match self.rules.retention_mask(group, request, range, reachable) {
             RetentionMask::All => Error::OutOfRange(message),
             _ => Error::Precondition(message),
         })

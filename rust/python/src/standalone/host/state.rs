@@ -1,10 +1,12 @@
 //! The state of a tier: the core, and what only Python has.
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
+use kvoxide_core::CacheKey;
 use kvoxide_core::host::HostTier;
 
-use crate::ffi::CheckedState;
+use crate::ffi::{CheckedState, packed_key};
 
 /// The state of a tier.
 pub(super) struct HostState {
@@ -23,6 +25,11 @@ impl CheckedState for HostState {
 }
 
 impl HostState {
+    /// Returns a key as Python's.
+    pub(super) fn packed<'py>(&self, py: Python<'py>, key: &CacheKey) -> Bound<'py, PyBytes> {
+        packed_key(py, key, self.hash_len.unwrap_or(0))
+    }
+
     /// Frees all chunks and panics, for tests of the state after a panic.
     pub(super) fn panic_midway(&mut self) -> PyResult<()> {
         self.core.reset();

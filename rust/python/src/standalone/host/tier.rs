@@ -208,8 +208,7 @@ impl PyHostTier {
                     Some(ChunkState::Ready { num_loads }) => Some(num_loads),
                     _ => None,
                 };
-                let packed = key_list(py, &[key], state.hash_len)?.get_item(0)?;
-                chunks.set_item(packed, (chunk, num_loads))?;
+                chunks.set_item(state.packed(py, &key), (chunk, num_loads))?;
             }
             Ok(chunks)
         })
@@ -234,8 +233,7 @@ impl PyHostTier {
         self.cell.read(py, |state| {
             let offers = PyDict::new(py);
             for (key, count) in state.core.tracked_offers() {
-                let packed = key_list(py, &[key], state.hash_len)?.get_item(0)?;
-                offers.set_item(packed, count)?;
+                offers.set_item(state.packed(py, &key), count)?;
             }
             Ok(offers)
         })

@@ -84,13 +84,8 @@ impl StateCaching<'_> {
         if range.0 >= range.1 {
             return Ok(());
         }
-        let mask = rules.retention_mask(
-            data,
-            request,
-            range,
-            || 0,
-            |query| hit::mask(query, data.block_size),
-        );
+        let mask =
+            rules.retention_mask(data, request, range, |query| hit::mask(query, data.block_size));
         let covers = |position: usize| {
             let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)

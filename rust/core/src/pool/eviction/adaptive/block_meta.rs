@@ -75,10 +75,8 @@ impl BlockMeta {
     /// A block that becomes cached is used for the first time.
     pub(super) fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
-        let flags = flag(class.is_tail, bit::TAIL)
-            | flag(class.is_generated, bit::GENERATED)
-            | flag(class.value.lasts(), bit::LASTING);
-        Self(1 | flags).with_value(class.value)
+        let flags = flag(class.is_tail, bit::TAIL) | flag(class.is_generated, bit::GENERATED);
+        Self(1 | flags).with_value(class.value).with_lasting(class.value.lasts())
     }
 
     pub(super) fn list_key(self) -> ListKey {
@@ -210,11 +208,10 @@ impl BlockMeta {
         Self(self.0 & !bit::VALUE | (above_none as u32) << bit::VALUE_SHIFT)
     }
 
-    /// The block's value lasts, if so.
-    pub(super) fn lasting(self, lasts: bool) -> Self {
+    pub(super) fn with_lasting(self, lasts: bool) -> Self {
         match lasts {
             true => Self(self.0 | bit::LASTING),
-            false => self,
+            false => Self(self.0 & !bit::LASTING),
         }
     }
 

@@ -129,7 +129,7 @@ impl Adaptive {
         let metas = self.metas.all_mut();
         for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
             let meta = &mut metas[block as usize];
-            *meta = meta.with_value(value).lasting(value.lasts());
+            *meta = meta.with_value(value).with_lasting(value.lasts());
         }
     }
 
@@ -154,8 +154,7 @@ impl Adaptive {
 
     /// Gives a tail another value if a request resumed at it, and its value does not last.
     pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
-        let meta = self.metas[tail];
-        if meta.list_key().class() > 0 && !meta.lasts() {
+        if !self.is_used_once(tail) && !self.metas[tail].lasts() {
             self.metas.update(tail, |meta| meta.with_value(value));
         }
     }
@@ -181,9 +180,8 @@ impl Adaptive {
     #[inline(never)]
     pub fn replaced(&mut self, blocks: &mut Blocks, block: BlockId, by: BlockId) {
         self.pass_priority_on(block, by);
-        if self.remove(blocks, block) {
+        if self.move_to_queue(blocks, block) {
             self.metas.update(block, |meta| meta.with_value(ValueLevel::WORST));
-            self.queue.free.push_back(blocks, block);
             self.fit_shadow_caches();
         }
     }

@@ -44,6 +44,8 @@ mod hazard;
 
 mod block_metas;
 
+mod meta_run;
+
 mod block_meta;
 mod nearness;
 mod sampled;
@@ -254,9 +256,17 @@ impl Adaptive {
 
     /// A block lost its keys. A free one goes to the free queue.
     pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
-        if self.remove(blocks, block) {
+        self.move_to_queue(blocks, block);
+    }
+
+    /// Moves a block from the list that it is in to the free queue: to the back if it is cached.
+    /// Returns whether it was in a list, other than the queue.
+    fn move_to_queue(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
+        let is_listed = self.remove(blocks, block);
+        if is_listed {
             self.queue.enqueue(blocks, block);
         }
+        is_listed
     }
 
     /// Takes a block out of the list that it is in, and its priority away. Returns whether it was in

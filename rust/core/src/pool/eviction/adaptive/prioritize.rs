@@ -1,7 +1,6 @@
 //! Retention priorities in the adaptive policy: which blocks get them, and when they lose them.
 
 use super::Adaptive;
-use super::block_meta::BlockMeta;
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
@@ -169,13 +168,13 @@ impl Adaptive {
 
     /// Ranks a listed block from now on, by how long it has been free.
     fn end_listed_priority(&mut self, blocks: &mut Blocks, block: BlockId) {
-        self.priority_lists.remove(blocks, block);
-        self.end_priority(block);
         let meta = self.metas[block];
         if meta.list_key().is_worthless() {
-            self.metas.update(block, BlockMeta::removed);
-            return self.queue.free.push_back(blocks, block);
+            self.move_to_queue(blocks, block);
+            return;
         }
+        self.priority_lists.remove(blocks, block);
+        self.end_priority(block);
         self.rank(blocks, block, self.lists.epoch().age(meta.epoch()));
         self.num_ranked += 1;
         if meta.is_sampled() {

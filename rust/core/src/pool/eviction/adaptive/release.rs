@@ -15,8 +15,8 @@ use crate::pool::eviction::adaptive::value::ValueLevel;
 pub struct Release<'a> {
     blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
-    /// The ends of the free queue: uncached blocks go to its front, worthless ones to its back.
-    uncached: OpenEnds,
+    /// Uncached blocks go to the front of the free queue, worthless ones to its back.
+    queue_ends: OpenEnds,
     open: OpenList,
 }
 
@@ -67,8 +67,8 @@ impl Adaptive {
     /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
     #[inline]
     pub fn release_by(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Release<'_>)) {
-        let uncached = self.queue.free.open(blocks);
-        let mut open = Release { blocks, adaptive: self, uncached, open: OpenList::default() };
+        let queue_ends = self.queue.free.open(blocks);
+        let mut open = Release { blocks, adaptive: self, queue_ends, open: OpenList::default() };
         release(&mut open);
         open.close();
     }
@@ -92,7 +92,7 @@ impl Release<'_> {
         };
         match is_cached {
             true => self.enqueue(block),
-            false => self.uncached.push_front(self.blocks, block),
+            false => self.queue_ends.push_front(self.blocks, block),
         }
         Some(is_cached)
     }
@@ -118,7 +118,7 @@ impl Release<'_> {
             let num_left = match self.release(block) {
                 None => before.len(),
                 Some(true) => self.release_to_open(before),
-                Some(false) => self.blocks.release_uncached_to(before, &mut self.uncached),
+                Some(false) => self.blocks.release_uncached_to(before, &mut self.queue_ends),
             };
             ids = &before[..num_left];
         }
@@ -169,9 +169,9 @@ impl Release<'_> {
     fn release_mixed(&mut self, mut ids: &[BlockId]) {
         loop {
             let mut num = 0;
-            if self.uncached.is_front_apart() {
+            if self.queue_ends.is_front_apart() {
                 let worthless = &ids[..self.adaptive.metas.num_worthless(ids)];
-                num = self.blocks.records_mut().release_each(worthless, true, &mut self.uncached);
+                num = self.blocks.records_mut().release_each(worthless, true, &mut self.queue_ends);
             }
             let Some((&block, rest)) = ids[num..].split_first() else { return };
             self.release(block);
@@ -186,8 +186,8 @@ impl Release<'_> {
         if is_cached && !self.adaptive.metas.is_run_worthless(run) {
             return false;
         }
-        let uncached_first = self.uncached.is_front_apart();
-        self.blocks.records_mut().release_run(run, uncached_first, &mut self.uncached)
+        let uncached_first = self.queue_ends.is_front_apart();
+        self.blocks.records_mut().release_run(run, uncached_first, &mut self.queue_ends)
     }
 
     /// Drops a reference to each block, the last of them first, up to one that does not become free
@@ -269,7 +269,7 @@ impl Release<'_> {
         let key = self.adaptive.metas[block].list_key();
         if key.is_worthless() {
             self.adaptive.metas.update(block, BlockMeta::removed);
-            self.uncached.push_back(self.blocks, block);
+            self.queue_ends.push_back(self.blocks, block);
             return None;
         }
         self.close_list();
@@ -288,9 +288,9 @@ impl Release<'_> {
 
     fn close(mut self) {
         self.close_list();
-        let Self { blocks, adaptive, uncached, .. } = self;
+        let Self { blocks, adaptive, queue_ends, .. } = self;
         adaptive.log.flush(&mut adaptive.shadow);
-        adaptive.queue.free.close(blocks, &uncached);
+        adaptive.queue.free.close(blocks, &queue_ends);
         adaptive.fit_shadow_caches();
     }
 
