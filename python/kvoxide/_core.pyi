@@ -872,13 +872,23 @@ class TraceError(KvoxideError, ValueError):
 class Trace:
     """Requests of a trace in arrival order, held in Rust. ``tokens_per_id`` is what each of their
     ``hash_ids`` stands for; ``None`` to find out from the lengths. Traces can be pickled for
-    processes of the same kvoxide; :class:`PickleError` says that the bytes are damaged."""
+    processes of the same kvoxide; :class:`PickleError` says that the bytes are damaged. ``format``
+    is one of :meth:`formats`; ``None`` to find out from the lines."""
 
-    def __new__(cls, tokens_per_id: int | None = None) -> Self: ...
+    def __new__(cls, tokens_per_id: int | None = None, *, format: str | None = None) -> Self: ...
+    @staticmethod
+    def formats() -> list[str]: ...
+    @property
+    def format(self) -> str | None:
+        """The format of the lines, once it is known."""
+    @property
+    def notes(self) -> list[str]:
+        """What of the lines is not played as might be expected."""
+    def find_format(self, lines: list[bytes]) -> bool:
+        """Find the format out from the first lines, unless it is known. Returns whether each is
+        read on its own; else the file is one JSON value."""
     def push_line(self, line: bytes) -> None:
-        """One JSON object: Mooncake's (``input_length``, ``output_length``, ``hash_ids``), with
-        ``output_hash_ids`` where a server recorded it, or ``prompt_token_ids`` with
-        ``output_length``. Raises :class:`TraceError`, also for as many
+        """One line of the trace's format. Raises :class:`TraceError`, also for as many
         ids as do not go with the lines before; the trace is then as before."""
     def push_prompt(
         self,
@@ -918,6 +928,10 @@ class Trace:
     def num_follow_ups(self) -> int | None:
         """Requests that continue the conversation of an earlier one; None where no line names a
         conversation (``session_id``, or ``chat_id`` and ``parent_chat_id``)."""
+    @property
+    def num_restarts(self) -> tuple[int, int]:
+        """How many prompts do not begin with all whole ids of the one before in their session, and
+        how many have one."""
     def return_answers(self) -> int:
         """Take each output, but for its last token, from the first later prompt of its conversation
         that begins with all whole ``hash_ids`` of the request's prompt (of several such prompts the

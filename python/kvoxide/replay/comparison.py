@@ -104,7 +104,8 @@ class Comparison:
         served = f"{settings.served.title}\n" if settings.served else ""
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
-            f" tokens, {trace.num_output_tokens:,} output tokens\n"
+            f" tokens, {trace.num_output_tokens:,} output tokens;"
+            f" format {trace.format}\n"
             f"{served}groups {settings.groups.text}; hits of multiples of"
             f" {hit_tokens(settings.groups.specs):,} tokens; pool of {sizes} blocks; concurrency"
             f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step{arrivals}"
@@ -189,6 +190,8 @@ def trace_record(file: TraceFile) -> dict[str, Any]:
     """What was read, as a JSON value."""
     return {
         "name": file.name,
+        "format": file.trace.format,
+        "notes": list(file.notes),
         "requests": len(file.trace),
         "prompt_tokens": file.trace.num_prompt_tokens,
         "output_tokens": file.trace.num_output_tokens,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kvoxide._core import ConfigError
+from kvoxide._core import ConfigError, Trace
 from kvoxide.replay.outputs import OutputError, check_writable
 from kvoxide.replay.plots import FORMATS
 from kvoxide.replay.policies import NamedPolicy, check_names_differ, parse_policy
@@ -28,13 +28,15 @@ positive = click.IntRange(min=1, max=MAX_INTEGER)
 @dataclass(frozen=True)
 class TraceOptions:
     """Which trace, and what of it: the first ``requests``, all if None. ``tokens_per_id`` is None
-    where the lengths tell; ``answers_return`` takes outputs from follow-ups."""
+    where the lengths tell, ``format`` where the first lines do; ``answers_return`` takes outputs
+    from follow-ups."""
 
     trace: str
     requests: int | None
     tokens_per_id: int | None
     skip_bad: bool
     answers_return: bool
+    format: str | None
 
     def read(self, *, quiet: bool) -> TraceFile:
         """The trace; unless ``quiet``, messages say what was left out of it, and what becomes of
@@ -45,6 +47,7 @@ class TraceOptions:
             skip_bad=self.skip_bad,
             tokens_per_id=self.tokens_per_id,
             answers_return=self.answers_return,
+            format=self.format,
         )
         for warning in () if quiet else file.warnings:
             click.echo(warning, err=True)
@@ -168,6 +171,11 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
         type=click.IntRange(min=1, max=_MAX_TOKENS_PER_ID),
         metavar="N",
         help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(Trace.formats()),
+        help="The format of the trace.  [default: what the first lines tell]",
     ),
     click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping."),
     click.option(

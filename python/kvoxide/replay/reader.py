@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -32,6 +33,8 @@ __all__ = [
 
 SAMPLE: Final = "sample"
 STANDARD_INPUT: Final = "-"
+# Lines from which the format is found out.
+_NUM_FIRST: Final = 64
 
 
 def read_trace(
@@ -41,10 +44,12 @@ def read_trace(
     skip_bad: bool = False,
     tokens_per_id: int | None = None,
     answers_return: bool = False,
+    format: str | None = None,
 ) -> TraceFile:
-    """Read the JSONL trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
+    """Read the trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
     server recorded, a folder or one of its files.
 
+    The format, one of :meth:`Trace.formats`, is found out from the first lines unless it is given.
     gzip and zstd are recognised by content. Blank lines are skipped. Reading stops after
     ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
     given. With ``answers_return``, outputs are taken from follow-ups, which a trace without
@@ -57,15 +62,13 @@ def read_trace(
     if files := _recorded_files(name):
         file = read_recording(shown, files, limit, skip_bad, tokens_per_id)
     else:
-        file = _read_file(name, shown, limit, skip_bad, tokens_per_id)
+        file = _read_file(name, shown, limit, skip_bad, Trace(tokens_per_id, format=format))
     file = with_answers(file, are_returned=answers_return)
     return replace(file, read_seconds=time.perf_counter() - started)
 
 
-def _read_file(
-    name: str, shown: str, limit: int | None, skip_bad: bool, tokens_per_id: int | None
-) -> TraceFile:
-    lines = _Lines(shown, skip_bad, Trace(tokens_per_id))
+def _read_file(name: str, shown: str, limit: int | None, skip_bad: bool, trace: Trace) -> TraceFile:
+    lines = _Lines(shown, skip_bad, trace)
     try:
         with _opened(name) as source:
             lines.read(decompressed(source), limit)
@@ -82,7 +85,18 @@ def _read_file(
         skip_bad=skip_bad,
         bad_lines=lines.bad_lines,
         first_bad_line=lines.first_bad_line,
+        notes=(*lines.trace.notes, *_restarts(lines.trace)),
     )
+
+
+def _restarts(trace: Trace) -> Iterator[str]:
+    """That prompts of a session do not go on where the one before ended, if any does not."""
+    restarts, turns = trace.num_restarts
+    if restarts:
+        yield (
+            f"{restarts:,} of {turns:,} prompts do not begin as the one before in their session;"
+            " lines that hold only what is new are played as whole prompts"
+        )
 
 
 def read_deployment(name: str) -> Deployment | None:
@@ -124,7 +138,13 @@ class _Lines(Lines):
         self._first_other_line: int | None = None
 
     def read(self, lines: Iterable[bytes], limit: int | None) -> None:
-        for number, line in enumerate(lines, start=1):
+        source = iter(lines)
+        first = list(islice(source, _NUM_FIRST))
+        if self.trace.find_format([line for line in first if not line.isspace()]):
+            source = chain(first, source)
+        else:
+            source = iter([b"".join(chain(first, source))])  # one JSON value of many lines
+        for number, line in enumerate(source, start=1):
             if line.isspace():
                 continue
             try:

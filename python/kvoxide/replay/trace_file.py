@@ -1,5 +1,6 @@
 """A trace that was read, and what came of the reading."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvoxide._core import KvoxideError, Trace
@@ -14,8 +15,9 @@ class TraceFile:
     """A trace that was read, how it was read, and what came of the reading.
 
     ``limit`` is the most requests asked for; ``first_bad_line`` says where and why. Of the files of
-    a recording, ``cut_off_files`` end too early. ``returned_answers`` is how many outputs were
-    found in follow-ups, None if that was not asked for.
+    a recording, ``cut_off_files`` end too early. ``notes`` say what of the trace is not played as
+    might be expected. ``returned_answers`` is how many outputs were found in follow-ups, None if
+    that was not asked for.
     """
 
     name: str
@@ -28,11 +30,12 @@ class TraceFile:
     read_seconds: float = 0.0
     returned_answers: int | None = None
     answers_note: str | None = None
+    notes: Sequence[str] = ()
 
     @property
     def warnings(self) -> list[str]:
         """What was left out, a line for each reason, and what becomes of answers."""
-        texts = []
+        texts = list(self.notes)
         if self.bad_lines:
             texts.append(f"bad lines: {self.bad_lines}; {self.first_bad_line}")
         if self.cut_off_files:

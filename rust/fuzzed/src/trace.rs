@@ -2,7 +2,7 @@
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::scheduler::{Control, Settings, run as replay};
-use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Trace, TraceRequest};
+use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Reader, Trace, TraceRequest};
 use serde_json::{Value, json};
 
 /// Most requests and tokens of a trace that is replayed.
@@ -14,26 +14,83 @@ pub fn run(data: &[u8]) {
     let mut trace = Trace::default();
     let mut prompts = Vec::new();
     for line in data.split(|&byte| byte == b'\n') {
-        let read = TraceRequest::from_line(line);
-        assert_eq!(read.is_ok(), is_request(line), "{read:?}");
-        match read {
-            Ok(request) => {
-                check_request(&request);
-                let pushed = trace.push(request.clone());
-                prompts.extend(lengths(&request));
-                assert_eq!(pushed.is_ok(), is_possible(&prompts), "{pushed:?}");
-                if pushed.is_err() {
-                    prompts.pop();
-                }
+        let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        match serde_json::from_slice(line) {
+            Ok(Value::Object(fields)) if fields.keys().all(|key| KEYS.contains(&key.as_str())) => {
+                push(&mut trace, &mut prompts, line, &fields);
             }
-            Err(error) => assert!(FIELDS.contains(&error.field.as_str()), "{error:?}"),
+            _ => read_alone(line),
         }
     }
     check_replay(&trace);
     if trace.return_answers().is_ok() {
         check_replay(&trace);
     }
+    read_as_file(data);
 }
+
+/// Adds a line with fields that the second implementation knows.
+fn push(
+    trace: &mut Trace,
+    prompts: &mut Vec<Lengths>,
+    line: &[u8],
+    fields: &serde_json::Map<String, Value>,
+) {
+    let mut reader = Reader::of_dialect("mooncake").expect("a dialect");
+    let num_requests = trace.requests().len();
+    let read = trace.push_line(&mut reader, line);
+    let num_read = trace.requests().len() - num_requests;
+    assert_eq!(num_read, usize::from(read.is_ok()));
+    if let Err(error) = &read {
+        assert!(FIELDS.contains(&error.field.as_str()), "{error:?}");
+    }
+    if !is_request(fields) {
+        return assert!(read.is_err(), "{fields:?}");
+    }
+    let request = TraceRequest::from_line(line).expect("a line of the format");
+    check_request(&request);
+    let num_prompts = prompts.len();
+    prompts.extend(lengths(&request));
+    let is_possible = prompts.len() == num_prompts || is_possible(prompts);
+    assert_eq!(read.is_ok(), is_possible, "{read:?}");
+    if read.is_err() {
+        prompts.pop();
+    }
+}
+
+/// Reads a line in the dialect that it is like.
+fn read_alone(line: &[u8]) {
+    let mut trace = Trace::default();
+    let read = trace.push_line(&mut Reader::default(), line);
+    assert!(read.is_ok() || trace.requests().is_empty());
+}
+
+/// Reads all lines as one trace, whose dialect is found out.
+fn read_as_file(data: &[u8]) {
+    let lines: Vec<_> = data.split(|&byte| byte == b'\n').collect();
+    let (mut trace, mut reader) = (Trace::default(), Reader::default());
+    if !reader.find_dialect(&lines) {
+        return read_alone(data);
+    }
+    for line in lines {
+        let before = trace.requests().len();
+        let read = trace.push_line(&mut reader, line);
+        assert!(read.is_ok() || trace.requests().len() == before);
+    }
+    check_replay(&trace);
+}
+
+/// The fields that the second implementation knows.
+const KEYS: [&str; 8] = [
+    "input_length",
+    "input_tokens",
+    "output_length",
+    "output_tokens",
+    "hash_ids",
+    "output_hash_ids",
+    "prompt_token_ids",
+    "block_size",
+];
 
 /// The sizes of a prompt that consists of hash ids.
 struct Lengths {
@@ -41,41 +98,43 @@ struct Lengths {
     generated: usize,
     num_ids: usize,
     num_output_ids: usize,
-    largest_id: i64,
     width: Option<usize>,
 }
 
 fn lengths(request: &TraceRequest) -> Option<Lengths> {
-    let Prompt::HashIds { length, hash_ids, num_output_ids } = &request.prompt else { return None };
-    let num_output_ids = num_output_ids.unwrap_or(0);
-    Some(Lengths {
+    let Prompt::HashIds { length, num_output_ids, .. } = &request.prompt else { return None };
+    let num_ids = request.prompt.num_ids();
+    (num_ids > 0).then(|| Lengths {
         tokens: *length,
         generated: request.output_length,
-        num_ids: hash_ids.len() - num_output_ids,
-        num_output_ids,
-        largest_id: hash_ids.iter().max()?,
+        num_ids,
+        num_output_ids: num_output_ids.unwrap_or(0),
         width: request.tokens_per_id,
     })
 }
 
-/// Whether some number of tokens per id fits all prompts. If any does, the largest of the prompts'
-/// least ones fits.
+/// Whether some number of tokens per id fits all prompts, and the output of the last one: with ids
+/// for all of their tokens, or else for whole blocks. If any number does, the largest of the
+/// prompts' least ones fits.
 fn is_possible(prompts: &[Lengths]) -> bool {
-    let mut widths = prompts.iter().filter_map(|prompt| prompt.width);
-    let given = widths.next();
-    if widths.any(|width| Some(width) != given) {
+    let given = || prompts.iter().filter_map(|prompt| prompt.width);
+    if given().any(|width| Some(width) != given().next()) {
         return false;
     }
-    let least = prompts.iter().map(|prompt| prompt.tokens.div_ceil(prompt.num_ids)).max();
-    let Some(width) = given.or(least) else { return true };
-    let fits = |prompt: &Lengths| {
-        prompt.tokens.div_ceil(width) == prompt.num_ids
-            && prompt.largest_id < i64::MAX / width as i64
-            && (prompt.num_output_ids == 0
-                || prompt.num_ids + prompt.num_output_ids
-                    <= (prompt.tokens + prompt.generated).div_ceil(width))
+    let least_of_all = |prompt: &Lengths| prompt.tokens.div_ceil(prompt.num_ids);
+    let least_of_whole = |prompt: &Lengths| prompt.tokens / (prompt.num_ids + 1) + 1;
+    let chosen = |least: &dyn Fn(&Lengths) -> usize| {
+        given().next().or(prompts.iter().map(least).max()).unwrap_or(1)
     };
-    prompts.iter().all(fits)
+    let (all, whole) = (chosen(&least_of_all), chosen(&least_of_whole));
+    let fits_all = prompts.iter().all(|it| it.tokens.div_ceil(all) == it.num_ids);
+    let fits_whole = prompts.iter().all(|it| it.tokens / whole == it.num_ids);
+    let width = if fits_all { all } else { whole };
+    let has_output = |it: &Lengths| {
+        let most = (it.tokens + it.generated).div_ceil(width);
+        it.num_output_ids == 0 || it.num_ids + it.num_output_ids <= most
+    };
+    (fits_all || fits_whole) && prompts.last().is_none_or(has_output)
 }
 
 const FIELDS: [&str; 7] = [
@@ -89,9 +148,7 @@ const FIELDS: [&str; 7] = [
 ];
 
 /// Whether a line has the format: a second implementation of it.
-fn is_request(line: &[u8]) -> bool {
-    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
-    let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(line) else { return false };
+fn is_request(fields: &serde_json::Map<String, Value>) -> bool {
     let field = |name: &str| {
         let other = name.replace("_length", "_tokens");
         fields.get(name).or_else(|| fields.get(&other))
@@ -103,26 +160,29 @@ fn is_request(line: &[u8]) -> bool {
     let integers = |name: &str| -> Option<Vec<i64>> {
         fields.get(name)?.as_array()?.iter().map(integer).collect()
     };
+    let num_ids = |name: &str| -> Option<i64> {
+        let ids = fields.get(name)?.as_array()?;
+        let is_id = |id: &Value| match id {
+            Value::String(text) => !text.is_empty(),
+            _ => id.is_u64() || integer(id).is_some_and(|id| id >= 0),
+        };
+        ids.iter().all(is_id).then_some(ids.len() as i64)
+    };
     let has_width = || match fields.get("block_size") {
         None | Some(Value::Null) => true,
         Some(width) => integer(width).is_some_and(|width| (1..=1 << 28).contains(&width)),
     };
     let has_output_ids = || match fields.get("output_hash_ids") {
         None | Some(Value::Null) => true,
-        Some(_) => integers("output_hash_ids").is_some_and(|ids| {
+        Some(_) => num_ids("output_hash_ids").is_some_and(|count| {
             let generated = length("output_length", 0).unwrap_or(0);
-            ids.len() as i64 <= generated && ids.iter().all(|&id| id >= 0)
+            count <= generated && (count == 0 || num_ids("hash_ids") != Some(0))
         }),
     };
     let has_prompt = match fields.contains_key("prompt_token_ids") {
         true => integers("prompt_token_ids").is_some_and(|tokens| !tokens.is_empty()),
-        false => match (length("input_length", 1), integers("hash_ids")) {
-            (Some(length), Some(ids)) => {
-                (1..=length).contains(&(ids.len() as i64))
-                    && ids.iter().all(|&id| id >= 0)
-                    && has_output_ids()
-                    && has_width()
-            }
+        false => match (length("input_length", 1), num_ids("hash_ids")) {
+            (Some(length), Some(count)) => count <= length && has_output_ids() && has_width(),
             _ => false,
         },
     };
@@ -151,9 +211,12 @@ fn check_request(request: &TraceRequest) {
         }
         Prompt::HashIds { length, hash_ids, num_output_ids } => {
             let num_ids = request.prompt.num_ids();
-            let width = length.div_ceil(num_ids);
-            let (last, id) = ((length - 1) % width, hash_ids.at((length - 1) / width));
-            if id < i64::MAX / width as i64 {
+            if hash_ids.iter().any(|id| id < 0) {
+                return; // numbered anew
+            }
+            if num_ids > 0 {
+                let width = length.div_ceil(num_ids);
+                let (last, id) = ((length - 1) % width, hash_ids.at((length - 1) / width));
                 let token = id * width as i64 + last as i64;
                 assert_eq!(request.prompt.token(length - 1, width), token);
             }

@@ -16,7 +16,7 @@ use kvoxide_replay::id_width::{IdWidths, MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
 use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::serving::{MAX_INSTANCES, Served, Serving, serve};
-use kvoxide_replay::trace::{LineError, MAX_LENGTH, Trace, TraceRequest};
+use kvoxide_replay::trace::{LineError, MAX_LENGTH, Reader, Trace, TraceRequest};
 
 use crate::serving::{PyServing, ServingResult};
 
@@ -32,13 +32,22 @@ use crate::standalone::PyRetention;
 #[derive(Default)]
 pub(crate) struct PyTrace {
     trace: Arc<Trace>,
+    reader: Reader,
 }
 
 #[pymethods]
 impl PyTrace {
     #[new]
-    #[pyo3(signature = (tokens_per_id=None))]
-    fn new(py: Python<'_>, tokens_per_id: Option<i64>) -> PyResult<Self> {
+    #[pyo3(signature = (tokens_per_id=None, *, format=None))]
+    fn new(py: Python<'_>, tokens_per_id: Option<i64>, format: Option<&str>) -> PyResult<Self> {
+        let reader = match format {
+            None => Reader::default(),
+            Some(name) => Reader::of_dialect(name).ok_or_else(|| {
+                let names = Reader::dialects().collect::<Vec<_>>().join(", ");
+                let message = format!("format is {name:?}; it can be {names}");
+                to_py(py, &Error::Config(message))
+            })?,
+        };
         let trace = match optional_size(py, "tokens_per_id", tokens_per_id)? {
             None => Trace::default(),
             Some(given @ 1..=MAX_WIDTH) => Trace::with_tokens_per_id(given),
@@ -47,13 +56,34 @@ impl PyTrace {
                 return Err(to_py(py, &Error::Config(message)));
             }
         };
-        Ok(Self { trace: Arc::new(trace) })
+        Ok(Self { trace: Arc::new(trace), reader })
+    }
+
+    #[staticmethod]
+    fn formats() -> Vec<&'static str> {
+        Reader::dialects().collect()
+    }
+
+    #[getter]
+    fn format(&self) -> Option<&'static str> {
+        self.reader.dialect()
+    }
+
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.reader.notes().to_vec()
+    }
+
+    fn find_format(&mut self, py: Python<'_>, lines: Vec<Bound<'_, PyBytes>>) -> PyResult<bool> {
+        let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
+        let reader = &mut self.reader;
+        contained(py, || Ok(reader.find_dialect(&lines)))
     }
 
     fn push_line(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
-        let request = contained(py, || Ok(TraceRequest::from_line(line.as_bytes())))?;
-        let request = request.map_err(|error| trace_error(py, &error))?;
-        let pushed = Arc::make_mut(&mut self.trace).push(request);
+        let Self { trace, reader } = self;
+        let trace = Arc::make_mut(trace);
+        let pushed = contained(py, || Ok(trace.push_line(reader, line.as_bytes())))?;
         pushed.map_err(|error| trace_error(py, &error))
     }
 
@@ -112,6 +142,11 @@ impl PyTrace {
         self.trace.num_follow_ups()
     }
 
+    #[getter]
+    fn num_restarts(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
+        self.trace.num_restarts().map_err(|error| trace_error(py, &error))
+    }
+
     fn return_answers(&mut self, py: Python<'_>) -> PyResult<usize> {
         let trace = Arc::make_mut(&mut self.trace);
         let found = contained(py, || Ok(trace.return_answers()))?;
@@ -153,7 +188,8 @@ impl PyTrace {
 
     #[classmethod]
     fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
-        Ok(Self { trace: Arc::new(restored(class.py(), "Trace", bytes)?) })
+        let trace = Arc::new(restored(class.py(), "Trace", bytes)?);
+        Ok(Self { trace, reader: Reader::default() })
     }
 }
 

@@ -14,6 +14,16 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// Returns the conversation with a name.
+    pub fn of_name(name: &str) -> Self {
+        Self { id: xxh3_64(name.as_bytes()), continues: None }
+    }
+
+    /// Returns a part of the conversation with a number.
+    pub fn of_numbers(number: u64, part: u64) -> Self {
+        Self::of_name(&format!("{number} {part}"))
+    }
+
     /// Returns the conversation that the fields of a line name: by `session_id`, which all requests
     /// of a conversation share, or by Qwen-Bailian's `chat_id`, one per request, and
     /// `parent_chat_id`, that of the previous request, -1 for none.

@@ -15,9 +15,6 @@ pub struct IdWidths {
 /// Tokens per id of Mooncake's traces, the default wherever it is possible.
 pub const MOONCAKE: usize = 512;
 
-/// Tokens per id of the published Qwen-Bailian traces.
-pub(crate) const QWEN_BAILIAN: usize = 16;
-
 /// The most tokens that an id can stand for.
 pub const MAX_WIDTH: usize = 1 << 28;
 
@@ -41,6 +38,17 @@ impl IdWidths {
         Self { least, most }
     }
 
+    /// Returns the numbers that are possible for a prompt of which only whole blocks have ids.
+    pub fn of_whole(length: usize, num_ids: usize) -> Self {
+        let most = length.checked_div(num_ids).unwrap_or(MAX_WIDTH);
+        Self { least: length / (num_ids + 1) + 1, most }
+    }
+
+    /// Whether a number is in the range.
+    pub fn has(&self, width: usize) -> bool {
+        (self.least..=self.most).contains(&width)
+    }
+
     /// Returns the numbers in both ranges, if there are any.
     pub fn and(self, other: Self) -> Option<Self> {
         let both = Self { least: self.least.max(other.least), most: self.most.min(other.most) };
@@ -50,7 +58,7 @@ impl IdWidths {
     /// Returns Mooncake's number, or the only one, or the only power of two in the range.
     pub fn chosen(self) -> Option<usize> {
         let Self { least, most } = self;
-        if (least..=most).contains(&MOONCAKE) {
+        if self.has(MOONCAKE) {
             return Some(MOONCAKE);
         }
         let power = least.next_power_of_two();
@@ -62,6 +70,50 @@ impl IdWidths {
     }
 }
 
+/// The numbers that are possible for all prompts of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceWidths {
+    /// If ids stand for all tokens of prompts.
+    all: Option<IdWidths>,
+    /// If they stand for whole blocks only, so that the rest of a prompt has no id.
+    whole: Option<IdWidths>,
+}
+
+impl Default for TraceWidths {
+    fn default() -> Self {
+        Self::of(IdWidths::default())
+    }
+}
+
+impl TraceWidths {
+    /// Returns the numbers in a range.
+    pub fn of(widths: IdWidths) -> Self {
+        Self { all: Some(widths), whole: Some(widths) }
+    }
+
+    /// Whether ids can only stand for whole blocks.
+    pub fn is_of_whole(self) -> bool {
+        self.all.is_none()
+    }
+
+    /// Returns those of the numbers that are possible for another prompt, and in `limits`; if there
+    /// are none, returns an error that has the numbers that were.
+    pub fn with(self, limits: IdWidths, length: usize, num_ids: usize) -> Result<Self, IdWidths> {
+        let [all, whole] = [self.all, self.whole].map(|widths| widths?.and(limits));
+        let with = Self {
+            all: all.and_then(|widths| widths.and(IdWidths::of_prompt(length, num_ids))),
+            whole: whole.and_then(|widths| widths.and(IdWidths::of_whole(length, num_ids))),
+        };
+        let is_possible = with.all.or(with.whole).is_some();
+        if is_possible { Ok(with) } else { Err(all.or(whole).unwrap_or(limits)) }
+    }
+
+    /// Returns the numbers, those for all tokens if there are any.
+    pub fn range(self) -> IdWidths {
+        self.all.or(self.whole).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,10 +122,12 @@ mod tests {
     fn prompts_leave_the_widths_at_which_they_have_so_many_ids() {
         for length in 1..200_usize {
             for num_ids in 1..=length {
-                let widths = IdWidths::of_prompt(length, num_ids);
+                let all = IdWidths::of_prompt(length, num_ids);
                 let fits = |width: usize| length.div_ceil(width) == num_ids;
-                let expected = |width: usize| (widths.least..=widths.most).contains(&width);
-                assert!((1..=length + 1).all(|width| fits(width) == expected(width)));
+                assert!((1..=length + 1).all(|width| fits(width) == all.has(width)));
+                let whole = IdWidths::of_whole(length, num_ids);
+                let fits = |width: usize| length / width == num_ids;
+                assert!((1..=length + 1).all(|width| fits(width) == whole.has(width)));
             }
         }
     }

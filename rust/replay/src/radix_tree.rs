@@ -85,6 +85,9 @@ impl Builder<'_> {
     fn add(&mut self, request: u32) -> (u32, u32) {
         let len = self.requests[request as usize].num_known_tokens(self.tokens_per_id) as u32;
         let (mut before, mut start) = (NONE, 0);
+        if len == 0 {
+            return (NONE, 0);
+        }
         loop {
             let key = (before, self.token(request, start));
             let Some(&node) = self.children.get(&key) else {

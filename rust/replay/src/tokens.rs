@@ -4,7 +4,7 @@
 use kvoxide_core::{BlockHash, HashWindow};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::trace::Prompt;
+use crate::trace::{MAX_LENGTH, Prompt};
 
 /// Sizes of hashes, in tokens.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +25,23 @@ pub struct HashChain {
     block: Vec<u8>,
 }
 
+/// Returns a token that no other request or position has, nor any trace.
+fn unknown_token(request: usize, position: usize) -> i64 {
+    i64::MIN + (request * MAX_LENGTH + position) as i64
+}
+
 const PARENT_LEN: usize = 16;
 const TOKEN_LEN: usize = 8;
 
 impl HashChain {
-    /// Returns the chain of a prompt.
-    pub fn new(sizes: HashSizes, prompt: &Prompt) -> Self {
-        Self::of_first(sizes, prompt, prompt.len())
+    /// Returns the chain of the prompt of the request with this index. Tokens that the trace does
+    /// not know are like no others.
+    pub fn new(sizes: HashSizes, prompt: &Prompt, request: usize) -> Self {
+        let length = prompt.len();
+        let num_known = prompt.num_known(sizes.tokens_per_id).min(length);
+        let mut chain = Self::of_first(sizes, prompt, num_known);
+        (num_known..length).for_each(|position| chain.push(unknown_token(request, position)));
+        chain
     }
 
     /// Returns the chain of the first `num_tokens` known tokens.
@@ -68,11 +78,17 @@ mod tests {
     use super::*;
 
     fn chain(tokens: &[i64]) -> Vec<BlockHash> {
-        HashChain::new(
-            HashSizes { block_size: 4, tokens_per_id: 1 },
-            &Prompt::of_tokens(tokens.to_vec()),
-        )
-        .hashes
+        let sizes = HashSizes { block_size: 4, tokens_per_id: 1 };
+        HashChain::new(sizes, &Prompt::of_tokens(tokens.to_vec()), 0).hashes
+    }
+
+    #[test]
+    fn unknown_tokens_of_two_requests_are_never_equal() {
+        let sizes = HashSizes { block_size: 4, tokens_per_id: 4 };
+        let prompt = Prompt::of_ids(13, [7, 8]);
+        let [a, b] = [0, 1].map(|request| HashChain::new(sizes, &prompt, request).hashes);
+        assert_eq!((a.len(), &a[..2]), (3, &b[..2]));
+        assert_ne!(a[2], b[2]);
     }
 
     #[test]

@@ -146,6 +146,8 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
     }
     assert record["trace"] == {
         "name": twice,
+        "format": "mooncake",
+        "notes": [],
         "requests": 2,
         "prompt_tokens": 2000,
         "output_tokens": 2,

@@ -22,7 +22,9 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
         f"{len(trace):,} requests, {trace.num_prompt_tokens:,} prompt tokens,"
         f" {trace.num_output_tokens:,} output tokens"
     )
-    found: dict[str, Sequence[str]] = {"Trace": [file.name, lengths]}
+    found: dict[str, Sequence[str]] = {"Trace": [file.name, lengths], "Format": [f"{trace.format}"]}
+    if file.notes:
+        found["Notes"] = file.notes
     if file.limit is not None:
         found["Limit"] = [f"the first {file.limit:,} requests"]
     if file.bad_lines:

@@ -56,7 +56,7 @@ def read_recording(
     cannot be read.
     """
     headers = _headers(files)
-    trace = Trace(_common_width(headers, tokens_per_id))
+    trace = Trace(_common_width(headers, tokens_per_id), format="recording")
     ranks = _ranks(headers)
     lines = Lines(skip_bad, trace)
     first = min((header.started for header in headers), default=0.0)

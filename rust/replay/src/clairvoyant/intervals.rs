@@ -151,7 +151,7 @@ impl<'a> ScheduleScan<'a> {
 
     fn look_up(&mut self, request: usize, prefixes: &[u32], max_length: usize) {
         let rules = &self.input.rules;
-        let num_units = self.longest_hit(&prefixes[..max_length / rules.unit]);
+        let num_units = self.longest_hit(&prefixes[..prefixes.len().min(max_length / rules.unit)]);
         let num_tokens = (num_units * rules.unit).max(rules.num_free_tokens(max_length));
         self.found.reachable[request] = Some(num_tokens);
         if rules.cost.is_some() {

@@ -96,7 +96,7 @@ impl Table {
             Shape::Tail(head) => (head.num_skipped_tokens(at_most) / size).min(end),
         };
         let num_sharable = match self.shape {
-            Shape::Prompt => num_prompt_tokens,
+            Shape::Prompt => num_prompt_tokens.min(num_known_tokens),
             _ => num_known_tokens,
         };
         let num_shared = if self.is_shared { num_tokens.min(num_sharable) / size } else { 0 };

@@ -114,8 +114,9 @@ impl Ledger {
     ) -> Losses {
         let path = Path::of(&self.prompts, request.id as usize);
         let computed = path.nodes().map(|(node, _)| self.computed[node]).max().unwrap_or(0);
-        // The last token is always computed.
-        let computed = computed.min(request.num_prompt_tokens - 1);
+        // The last token is always computed, and unknown ones are new.
+        let num_known = self.prompts.num_known(request.id as usize);
+        let computed = computed.min(num_known).min(request.num_prompt_tokens - 1);
         let computed = computed / self.alignment * self.alignment;
         if computed <= hit_length {
             return Losses::default();

@@ -11,12 +11,12 @@ const NUM_TOKENS: usize = 64;
 
 /// Returns a hash for the conversation of each request: of the session that its line names, or of
 /// the first chat that it continues, or else of the part of its prompt that follows the prefix
-/// common to all prompts of the trace.
+/// common to all prompts of the trace. A prompt without ids is a conversation of its own.
 pub fn sessions(trace: &Trace) -> Vec<u64> {
     let requests = trace.requests();
     let common = num_common(requests);
     let mut first_of_chat = HashMap::new();
-    let session = |request: &TraceRequest| match &request.conversation {
+    let session = |(index, request): (usize, &TraceRequest)| match &request.conversation {
         Some(conversation) => {
             let own = conversation.id;
             let parent = conversation.continues.unwrap_or(own);
@@ -24,9 +24,10 @@ pub fn sessions(trace: &Trace) -> Vec<u64> {
             first_of_chat.insert(own, first);
             xxh3_64(&first.to_le_bytes())
         }
+        None if ids(&request.prompt).next().is_none() => xxh3_64(&index.to_le_bytes()),
         None => xxh3_64(&beginning(&request.prompt, common)),
     };
-    requests.iter().map(session).collect()
+    requests.iter().enumerate().map(session).collect()
 }
 
 /// Returns the number of ids, or tokens, that all prompts begin with.

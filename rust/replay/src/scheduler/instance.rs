@@ -48,7 +48,7 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub fn hashes(&self, request: usize) -> HashChain {
-        HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt)
+        HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt, request)
     }
 
     /// Returns the tokens that a request would hit now.

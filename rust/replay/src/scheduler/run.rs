@@ -1,6 +1,7 @@
 //! A scheduler and its cache, step by step.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::clock::{StepWork, Times};
 use crate::report::{
     RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
 };
-use crate::tokens::{HashChain, HashSizes};
+use crate::tokens::HashSizes;
 use crate::trace::{Trace, TraceRequest};
 
 /// A run in progress: one scheduler and its cache.
@@ -39,6 +40,8 @@ pub struct Run<'a, C> {
     scheduled: Vec<usize>,
     next_unique_token: i64,
     pub(super) num_finished: usize,
+    /// Requests that finished since they were taken, under a clock.
+    finished: Vec<usize>,
     /// Tokens that admitted requests hit in blocks with generated tokens.
     num_answer_tokens: u64,
     /// The work of the current step.
@@ -77,6 +80,7 @@ impl<'a, C: Cache> Run<'a, C> {
             scheduled: Vec::new(),
             next_unique_token: -1,
             num_finished: 0,
+            finished: Vec::new(),
             num_answer_tokens: 0,
             work: StepWork::default(),
             times: None,
@@ -148,6 +152,11 @@ impl<'a, C: Cache> Run<'a, C> {
     fn step(&mut self) -> Result<(), Stopped> {
         self.start_step()?;
         self.end_step()
+    }
+
+    /// Takes the requests that finished since the last call, rejected ones too.
+    pub fn take_finished(&mut self) -> Vec<usize> {
+        mem::take(&mut self.finished)
     }
 
     /// Allocates the blocks of a step.
@@ -250,7 +259,7 @@ impl<'a, C: Cache> Run<'a, C> {
 
     fn reject(&mut self, index: usize) {
         self.report.requests[index].hit_tokens = None;
-        self.count_finished();
+        self.count_finished(index);
     }
 
     fn admit_waiting(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<(), Stopped> {
@@ -290,7 +299,7 @@ impl<'a, C: Cache> Run<'a, C> {
             let request = &self.trace.requests()[arrival.request];
             self.cache.arrives(arrival.request as u64, request.arrival, request.priority);
             let chain = arrival.chain;
-            let chain = chain.unwrap_or_else(|| HashChain::new(self.hash_sizes, &request.prompt));
+            let chain = chain.unwrap_or_else(|| self.hashes(arrival.request));
             let expected_hit = arrival.expected_hit;
             Some(ActiveRequest {
                 expected_hit,
@@ -363,11 +372,14 @@ impl<'a, C: Cache> Run<'a, C> {
         self.cache.free(request.index as u64);
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
-        self.count_finished();
+        self.count_finished(request.index);
     }
 
-    fn count_finished(&mut self) {
+    fn count_finished(&mut self, index: usize) {
         self.num_finished += 1;
+        if self.times.is_some() {
+            self.finished.push(index);
+        }
         self.control.finished.fetch_add(1, Ordering::Relaxed);
         let total = self.trace.requests().len();
         let finished = self.num_finished;

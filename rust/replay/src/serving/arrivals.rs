@@ -1,9 +1,12 @@
 //! Arrivals of requests.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
 use kvoxide_core::Error;
 
 use crate::clock::Nanoseconds;
-use crate::trace::Trace;
+use crate::trace::{Trace, TraceRequest};
 
 /// The times at which requests arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -11,7 +14,7 @@ pub enum Arrivals {
     /// In the order of the trace, each as soon as fewer requests are in progress than may run.
     #[default]
     Full,
-    /// At the times of the trace.
+    /// At the times of the trace, and as long after the requests that they wait for as it says.
     Trace {
         /// Seconds of the trace per second.
         speed: f64,
@@ -47,10 +50,19 @@ pub enum Source {
         limit: usize,
     },
     /// Requests arrive at given times.
-    Timed {
-        /// Times and indices of requests, the last first.
-        left: Vec<(Nanoseconds, usize)>,
-    },
+    Timed(Timed),
+}
+
+/// Requests with times of arrival.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// Times and indices of requests, the earliest first.
+    left: BinaryHeap<Reverse<(Nanoseconds, usize)>>,
+    /// Requests that wait for others: how many of these are left, the delay after the last answer,
+    /// and the time of the latest one.
+    waiting: HashMap<usize, (usize, Nanoseconds, Nanoseconds)>,
+    /// The requests that wait for a request.
+    followers: HashMap<usize, Vec<usize>>,
 }
 
 impl Source {
@@ -59,7 +71,7 @@ impl Source {
         let num_requests = trace.requests().len();
         match arrivals {
             Arrivals::Full => Ok(Self::Full { next: 0, num_requests, limit }),
-            Arrivals::Trace { speed } => Ok(Self::Timed { left: timed(trace, speed)? }),
+            Arrivals::Trace { speed } => Ok(Self::Timed(Timed::new(trace, speed)?)),
         }
     }
 
@@ -69,7 +81,7 @@ impl Source {
             Self::Full { next, num_requests, limit } => {
                 (next < num_requests && num_in_progress < *limit).then_some(now)
             }
-            Self::Timed { left } => left.last().map(|&(time, _)| time),
+            Self::Timed(timed) => timed.left.peek().map(|&Reverse((time, _))| time),
         }
     }
 
@@ -80,36 +92,65 @@ impl Source {
                 *next += 1;
                 (*next <= *num_requests).then(|| *next - 1)
             }
-            Self::Timed { left } => left.pop().map(|(_, request)| request),
+            Self::Timed(timed) => timed.left.pop().map(|Reverse((_, request))| request),
+        }
+    }
+
+    /// Lets requests arrive, from now on, that wait for one which was answered at a time.
+    pub fn answered(&mut self, request: usize, at: Nanoseconds, now: Nanoseconds) {
+        if let Self::Timed(timed) = self {
+            timed.answered(request, at, now);
         }
     }
 }
 
-fn timed(trace: &Trace, speed: f64) -> Result<Vec<(Nanoseconds, usize)>, Error> {
-    let arrivals = trace.requests().iter().enumerate().map(|(index, request)| {
-        let missing = || {
-            let message = format!(
-                "request {} of the trace says no time at which it arrived (a timestamp of at \
-                 least 0)",
-                index + 1
-            );
-            Error::Config(message)
-        };
-        Ok((request.arrival.ok_or_else(missing)?, index))
-    });
-    let mut arrivals: Vec<(u64, usize)> = arrivals.collect::<Result<_, Error>>()?;
-    arrivals.sort_unstable();
-    let first = arrivals.first().map_or(0, |&(time, _)| time);
-    let since_first = |time: u64| ((time - first) as f64 * 1e3 / speed).round() as Nanoseconds;
-    arrivals.iter_mut().for_each(|(time, _)| *time = since_first(*time));
-    arrivals.reverse();
-    Ok(arrivals)
+impl Timed {
+    fn new(trace: &Trace, speed: f64) -> Result<Self, Error> {
+        let requests = || trace.requests().iter().enumerate();
+        let of_speed =
+            |microseconds: u64| (microseconds as f64 * 1e3 / speed).round() as Nanoseconds;
+        let is_first = |request: &&TraceRequest| request.wait.is_none();
+        let times = trace.requests().iter().filter(is_first).filter_map(|first| first.arrival);
+        let start = times.min().unwrap_or(0);
+        let mut timed = Self::default();
+        for (index, request) in requests() {
+            match (&request.wait, request.arrival) {
+                (Some(wait), _) => {
+                    timed.waiting.insert(index, (wait.after.len(), of_speed(wait.delay), 0));
+                    for &before in &wait.after {
+                        timed.followers.entry(before as usize).or_default().push(index);
+                    }
+                }
+                (None, Some(time)) => timed.left.push(Reverse((of_speed(time - start), index))),
+                (None, None) => {
+                    let message = format!(
+                        "request {} of the trace says no time at which it arrived (a timestamp of \
+                         at least 0)",
+                        index + 1
+                    );
+                    return Err(Error::Config(message));
+                }
+            }
+        }
+        Ok(timed)
+    }
+
+    fn answered(&mut self, request: usize, at: Nanoseconds, now: Nanoseconds) {
+        for follower in self.followers.remove(&request).unwrap_or_default() {
+            let Some((num_left, delay, last)) = self.waiting.get_mut(&follower) else { continue };
+            (*num_left, *last) = (*num_left - 1, at.max(*last));
+            if *num_left == 0 {
+                self.left.push(Reverse((last.saturating_add(*delay).max(now), follower)));
+                self.waiting.remove(&follower);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::TraceRequest;
+    use crate::trace::Wait;
 
     fn trace(arrivals: &[Option<u64>]) -> Trace {
         let mut trace = Trace::default();
@@ -129,6 +170,21 @@ mod tests {
         assert_eq!(source.take(), Some(1));
         assert_eq!(source.next_time(7, 9), Some(1_000_000_000));
         assert_eq!([source.take(), source.take(), source.take()], [Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn a_request_arrives_after_all_that_it_waits_for() {
+        let mut trace = trace(&[Some(0), Some(2_000_000)]);
+        let wait = Wait::new(vec![0, 1], 500_000);
+        let request = TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) };
+        trace.push(request).expect("tokens");
+        let mut source = Source::new(Arrivals::Trace { speed: 2.0 }, &trace, 1).expect("times");
+        assert_eq!([source.take(), source.take(), source.take()], [Some(0), Some(1), None]);
+        source.answered(0, 9, 9);
+        assert_eq!(source.next_time(9, 0), None);
+        source.answered(1, 7, 10);
+        assert_eq!(source.next_time(9, 0), Some(250_000_009));
+        assert_eq!([source.take(), source.take()], [Some(2), None]);
     }
 
     #[test]

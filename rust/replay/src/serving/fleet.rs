@@ -77,9 +77,11 @@ impl<'a, C: Cache> Fleet<'a, C> {
             self.now = now;
             self.check_cancelled()?;
             self.end_steps()?;
+            self.release_followers();
             self.add_to_timeline();
             self.take_arrivals()?;
             self.start_steps()?;
+            self.release_followers();
         }
         self.close(start, bounded)
     }
@@ -125,6 +127,17 @@ impl<'a, C: Cache> Fleet<'a, C> {
             }
         }
         Ok(())
+    }
+
+    /// Lets requests arrive that wait for those which have finished or were rejected.
+    fn release_followers(&mut self) {
+        for Instance { run, .. } in &mut self.instances {
+            for request in run.take_finished() {
+                let times = run.times_mut().map(|times| times.requests[request]);
+                let answered = times.and_then(|it| it.first_token.map(|_| it.last_token));
+                self.source.answered(request, answered.unwrap_or(self.now), self.now);
+            }
+        }
     }
 
     fn take_arrivals(&mut self) -> Result<(), Stopped> {

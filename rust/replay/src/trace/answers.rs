@@ -57,12 +57,16 @@ impl<'a> Answers<'a> {
             }
             Prompt::HashIds { hash_ids, .. } => {
                 let mut runs = Vec::new();
-                self.beginnings.tokens(hash_ids, 0..length, &mut runs);
+                let num_known = length.min(hash_ids.len() * self.width);
+                self.beginnings.tokens(hash_ids, 0..num_known, &mut runs);
                 if let Some(Prompt::HashIds { hash_ids, .. }) = follow_up {
-                    self.beginnings.tokens(hash_ids, output.clone(), &mut runs);
+                    // Ids for whole blocks only end before the prompt, and the follow-up goes on.
+                    self.beginnings.tokens(hash_ids, num_known..output.end, &mut runs);
                 }
-                let num_output_ids = follow_up.is_some().then_some(output.len());
-                Prompt::HashIds { length, hash_ids: HashIds::of_runs(runs), num_output_ids }
+                let hash_ids = HashIds::of_runs(runs);
+                let num_behind = hash_ids.len().saturating_sub(length);
+                let num_output_ids = follow_up.is_some().then_some(num_behind);
+                Prompt::HashIds { length, hash_ids, num_output_ids }
             }
         }
     }
@@ -185,10 +189,11 @@ impl Beginnings {
         else {
             return;
         };
-        if length == 0 {
+        let place = end / self.width;
+        if length == 0 || place >= a.len().min(b.len()) {
             return;
         }
-        let [a, b] = [a, b].map(|ids| ids.at(end / self.width));
+        let [a, b] = [a, b].map(|ids| ids.at(place));
         let has_shared = |id: i64| self.shared.get(&id).is_some_and(|with| with.length >= length);
         let (from, to) = if has_shared(b) { (b, a) } else { (a, b) };
         if from != to && !has_shared(to) {

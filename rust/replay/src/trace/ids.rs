@@ -85,9 +85,9 @@ impl HashIds {
         Self { runs: runs.into_boxed_slice() }
     }
 
-    /// Returns the ids with `by` added to each.
+    /// Returns the ids with `by` added to each that is not negative.
     pub fn shifted(mut self, by: i64) -> Self {
-        self.runs.iter_mut().for_each(|run| run.first += by);
+        self.runs.iter_mut().filter(|run| run.first >= 0).for_each(|run| run.first += by);
         self
     }
 

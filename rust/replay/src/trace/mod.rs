@@ -1,30 +1,36 @@
 //! Traces of requests.
 
 mod answers;
+mod dialect;
+mod fields;
 mod ids;
-mod line;
 mod prompt;
+mod reader;
+mod reading;
 mod request;
+#[cfg(test)]
+mod tests_of_lines;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use fields::LineError;
 pub use ids::HashIds;
-pub use line::LineError;
 pub use prompt::Prompt;
-pub use request::{MAX_LENGTH, TraceRequest};
+pub use reader::Reader;
+pub use request::{MAX_LENGTH, TraceRequest, Wait};
 
 use crate::conversation::Conversation;
-use crate::id_width::{IdWidths, MAX_WIDTH};
+use crate::id_width::{IdWidths, MAX_WIDTH, TraceWidths};
 use answers::Answers;
-use line::wrong;
+use fields::wrong;
 
 /// The requests of a trace, in the order of their replay.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
     requests: Vec<TraceRequest>,
-    id_widths: IdWidths,
+    widths: TraceWidths,
     /// Whether the caller gave the tokens per id.
     is_width_given: bool,
     /// Whether prompts are stored with an id per token.
@@ -45,8 +51,8 @@ struct Part {
 impl Trace {
     /// Returns an empty trace whose ids stand for `tokens_per_id` tokens.
     pub fn with_tokens_per_id(tokens_per_id: usize) -> Self {
-        let id_widths = IdWidths::only(tokens_per_id);
-        Self { id_widths, is_width_given: true, ..Self::default() }
+        let widths = TraceWidths::of(IdWidths::only(tokens_per_id));
+        Self { widths, is_width_given: true, ..Self::default() }
     }
 
     /// The requests.
@@ -61,14 +67,10 @@ impl Trace {
             return Err(wrong("", "the answers of this trace have been returned".into()));
         }
         let Part { first_id, delay, instance } = self.part;
-        if matches!(request.prompt, Prompt::HashIds { .. }) {
-            let widths = self.widths_with(&request)?;
-            let largest = largest_id(&request).saturating_add(first_id).max(self.largest_id);
-            check_id(largest, widths.least)?;
-            (self.id_widths, self.largest_id) = (widths, largest);
-        }
+        self.widths = self.widths_with(&request)?;
         if let Prompt::HashIds { length, hash_ids, num_output_ids } = request.prompt {
             let hash_ids = hash_ids.shifted(first_id);
+            self.largest_id = self.largest_id.max(hash_ids.max().unwrap_or(0));
             request.prompt = Prompt::HashIds { length, hash_ids, num_output_ids };
         }
         request.arrival = request.arrival.map(|arrival| arrival.saturating_add(delay));
@@ -148,51 +150,76 @@ impl Trace {
 
     /// Returns the numbers of tokens per id that are possible for the requests so far.
     pub fn id_widths(&self) -> IdWidths {
-        self.id_widths
+        self.widths.range()
     }
 
     /// Returns the tokens per id of the lines, Mooncake's number if no request has ids, or an error if several
     /// numbers are possible.
     pub fn tokens_per_id(&self) -> Result<usize, LineError> {
-        let IdWidths { least, most } = self.id_widths;
-        let Some(width) = self.id_widths.chosen() else {
-            let range = match most {
-                MAX_WIDTH => format!("{least} or more"),
-                _ => format!("{least} to {most}"),
-            };
-            let message = format!("ids stand for {range} tokens each; say how many");
-            return Err(wrong("hash_ids", message));
+        let widths = self.id_widths();
+        let IdWidths { least, most } = widths;
+        let range = || match most {
+            MAX_WIDTH => format!("{least} or more"),
+            _ => format!("{least} to {most}"),
         };
-        check_id(self.largest_id, width)?;
-        Ok(width)
+        let message = || format!("ids stand for {} tokens each; say how many", range());
+        widths.chosen().ok_or_else(|| wrong("hash_ids", message()))
+    }
+
+    /// Returns how many prompts of a session do not begin with the tokens of the prompt before, and
+    /// how many could.
+    pub fn num_restarts(&self) -> Result<(usize, usize), LineError> {
+        let width = self.tokens_per_stored_id()?;
+        let mut latest: HashMap<u64, &Prompt> = HashMap::new();
+        let (mut num_restarts, mut num_turns) = (0, 0);
+        for request in &self.requests {
+            let Some(session) = request.conversation else { continue };
+            if session.continues.is_some() || request.prompt.num_known(width) == 0 {
+                continue;
+            }
+            if let Some(before) = latest.insert(session.id, &request.prompt) {
+                num_turns += 1;
+                let whole = before.num_known(width).min(before.len()) / width * width;
+                let most = whole.min(request.prompt.len());
+                let known = most.min(request.prompt.num_known(width));
+                let is_next = before.common_end(&request.prompt, 0, known, width) >= whole;
+                num_restarts += usize::from(!is_next);
+            }
+        }
+        Ok((num_restarts, num_turns))
     }
 
     /// Returns the numbers of tokens per id that are possible with another request.
-    fn widths_with(&self, request: &TraceRequest) -> Result<IdWidths, LineError> {
+    fn widths_with(&self, request: &TraceRequest) -> Result<TraceWidths, LineError> {
         let (length, num_ids) = (request.prompt.len(), request.prompt.num_ids());
         let of_format = request.tokens_per_id.filter(|_| !self.is_width_given);
-        let before = match of_format.map(IdWidths::only) {
-            Some(width) => self.id_widths.and(width).unwrap_or(width),
-            None => self.id_widths,
-        };
-        let widths = before.and(IdWidths::of_prompt(length, num_ids));
-        let possible = widths.filter(|&widths| self.id_widths.and(widths).is_some());
-        let contradiction = || wrong("hash_ids", contradiction(before, length, num_ids));
-        let widths = possible.ok_or_else(contradiction)?;
-        check_output_ids(request, widths)?;
+        let limits = of_format.map_or_else(IdWidths::default, IdWidths::only);
+        if num_ids == 0 {
+            return Ok(self.widths);
+        }
+        let is_of_whole = self.widths.is_of_whole();
+        let contradiction =
+            |before| wrong("hash_ids", contradiction(before, is_of_whole, length, num_ids));
+        let widths = self.widths.with(limits, length, num_ids).map_err(contradiction)?;
+        check_output_ids(request, widths.range())?;
         Ok(widths)
     }
 }
 
-fn contradiction(widths: IdWidths, length: usize, num_ids: usize) -> String {
+fn contradiction(widths: IdWidths, is_of_whole: bool, length: usize, num_ids: usize) -> String {
     let IdWidths { least, most } = widths;
-    let (fewest, expected) = (length.div_ceil(most), length.div_ceil(least));
+    let needed = |width: usize| match is_of_whole {
+        true => length / width,
+        false => length.div_ceil(width),
+    };
+    let (fewest, expected) = (needed(most), needed(least));
     let range = |from: usize, to: usize| match from == to {
         true => from.to_string(),
         false => format!("{from} to {to}"),
     };
     let widths = format!("{}, one for each {}", range(fewest, expected), range(least, most));
-    format!("has {num_ids} ids; {length} tokens need {widths}")
+    let whole = if is_of_whole { ", of whole blocks only as in the lines before" } else { "" };
+    format!("has {num_ids} ids; {length} tokens need {widths}{whole}")
 }
 
 /// Checks that ids of the output end with it.
@@ -209,22 +236,6 @@ fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), Line
     let message =
         format!("has {count} ids; {generated} tokens behind the prompt's have 0 to {most}");
     Err(wrong("output_hash_ids", message))
-}
-
-fn largest_id(request: &TraceRequest) -> i64 {
-    match &request.prompt {
-        Prompt::HashIds { hash_ids, .. } => hash_ids.max().unwrap_or(0),
-        Prompt::Tokens { .. } => 0,
-    }
-}
-
-/// Checks that the tokens of an id are numbers of 64 bits.
-fn check_id(id: i64, width: usize) -> Result<(), LineError> {
-    let limit = i64::MAX / width as i64;
-    match id < limit {
-        true => Ok(()),
-        false => Err(wrong("hash_ids", format!("has the id {id}; ids are 0 to {}", limit - 1))),
-    }
 }
 
 #[cfg(test)]
@@ -245,6 +256,15 @@ mod tests {
         let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
         assert_eq!(refused.message, "has 2 ids; 600 tokens need 9 to 10, one for each 60 to 74");
         assert_eq!(trace.requests().len(), 2);
+        let mut trace = Trace::default();
+        trace.push(of_ids(300, 0..2)).expect("ids of 150 to 299 tokens, or of 101 to 150");
+        trace.push(of_ids(350, 0..3)).expect("whole blocks of 101 to 116 tokens");
+        let refused = trace.push(of_ids(600, 0..6)).expect_err("ids of 100 tokens");
+        assert_eq!(
+            refused.message,
+            "has 6 ids; 600 tokens need 5, one for each 101 to 116, of whole blocks only as in the \
+             lines before"
+        );
         let mut trace = Trace::with_tokens_per_id(100);
         trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");
         let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
@@ -263,17 +283,6 @@ mod tests {
         trace.push(of_ids(1000, 0..2)).expect("ids of 650 to 999 tokens");
         let unknown = trace.tokens_per_id().expect_err("no power of two");
         assert_eq!(unknown.message, "ids stand for 650 to 999 tokens each; say how many");
-    }
-
-    #[test]
-    fn an_id_whose_tokens_are_beyond_64_bits_is_refused() {
-        let mut trace = Trace::with_tokens_per_id(512);
-        let last = i64::MAX / 512 - 1;
-        assert!(trace.push(of_ids(1, last..last + 1)).is_ok());
-        assert!(trace.push(of_ids(1, last + 1..last + 2)).is_err());
-        let mut trace = Trace::default();
-        trace.push(of_ids(1, last + 1..last + 2)).expect("with 511 tokens per id");
-        assert!(trace.tokens_per_id().is_err());
     }
 
     #[test]

@@ -12,7 +12,8 @@ pub enum Prompt {
     HashIds {
         /// Number of tokens.
         length: usize,
-        /// One id per `w` tokens of the prompt, then those of the output, if they are known.
+        /// One id per `w` tokens of the prompt, then those of the output, if they are known. Where
+        /// they end before the prompt, the rest of it is like no other prompt.
         hash_ids: HashIds,
         /// How many of the ids have only output tokens, if the trace knows the output. Output
         /// tokens in the last block of the prompt have its id then.
@@ -60,13 +61,13 @@ impl Prompt {
         }
     }
 
-    /// Returns the number of known tokens, those of the prompt and of the output.
+    /// Returns the number of known tokens, those of the prompt and of the output behind it.
     pub fn num_known(&self, tokens_per_id: usize) -> usize {
         match self {
-            Self::HashIds { length, hash_ids, num_output_ids: Some(_) } => {
-                (hash_ids.len() * tokens_per_id).max(*length)
+            Self::HashIds { length, hash_ids, num_output_ids } => {
+                let num_tokens = hash_ids.len() * tokens_per_id;
+                if num_output_ids.is_some() { num_tokens } else { num_tokens.min(*length) }
             }
-            Self::HashIds { length, .. } => *length,
             Self::Tokens { tokens, .. } => tokens.len(),
         }
     }

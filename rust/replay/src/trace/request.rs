@@ -26,6 +26,24 @@ pub struct TraceRequest {
     pub tokens_per_id: Option<usize>,
     /// The instance that served it, from 0, if that was recorded.
     pub instance: Option<u32>,
+    /// What it waits for, in the place of a time of arrival.
+    pub wait: Option<Box<Wait>>,
+}
+
+/// The wait of a request for earlier ones, whose answers it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// The indices of the requests, at least one.
+    pub after: Vec<u32>,
+    /// Microseconds from the end of the last of them to its arrival.
+    pub delay: u64,
+}
+
+impl Wait {
+    /// Returns the wait for requests, if there are any.
+    pub fn new(after: Vec<u32>, delay: u64) -> Option<Box<Self>> {
+        (!after.is_empty()).then(|| Box::new(Self { after, delay }))
+    }
 }
 
 impl TraceRequest {
@@ -39,6 +57,7 @@ impl TraceRequest {
             priority: None,
             tokens_per_id: None,
             instance: None,
+            wait: None,
         }
     }
 

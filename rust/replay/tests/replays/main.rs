@@ -7,6 +7,7 @@ mod outputs;
 mod priorities;
 mod runs;
 mod serving;
+mod unknown_tokens;
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::{Control, Report, Settings, Trace, run};

@@ -1,0 +1,187 @@
+//! Rows with a length and ids of blocks, which several dialects share.
+
+use kvoxide_core::RetentionPriority;
+use serde_json::Value;
+
+use crate::conversation::Conversation;
+use crate::id_width::MAX_WIDTH;
+use crate::trace::fields::{
+    Fields, LineError, each, field, given, integer, length, microseconds, within, wrong,
+};
+use crate::trace::prompt::Prompt;
+use crate::trace::reading::Reading;
+use crate::trace::request::{TraceRequest, Wait};
+
+const MILLISECONDS: f64 = 1e3;
+
+/// Names that Dynamo's reader also takes for a field of Mooncake's.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    ("input_length", "input_tokens"),
+    ("output_length", "output_tokens"),
+    ("timestamp", "created_time"),
+    ("delay", "delay_ms"),
+];
+
+/// Returns a field under Mooncake's name or Dynamo's other one.
+pub fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
+    let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
+    fields.get(name).or_else(|| fields.get(other()?.1))
+}
+
+/// Returns the request of a row with ids.
+pub fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineError> {
+    request_of(fields, field(fields, "hash_ids"), reading)
+}
+
+/// Returns the request of a row with these ids.
+pub fn request_of(
+    fields: &Fields,
+    ids: Result<&Value, LineError>,
+    reading: &mut Reading,
+) -> Result<TraceRequest, LineError> {
+    let output_length = output_length(fields);
+    let num_output = output_length.as_ref().copied().unwrap_or(0);
+    let prompt = prompt(fields, ids, num_output, reading)?;
+    let has_ids = matches!(prompt, Prompt::HashIds { .. });
+    let tokens_per_id = if has_ids { tokens_per_id(fields)? } else { None };
+    let request = TraceRequest {
+        arrival: arrival(fields),
+        conversation: Conversation::of_line(fields),
+        tokens_per_id,
+        ..TraceRequest::of_prompt(prompt, output_length?)
+    };
+    waiting(fields, request, reading)
+}
+
+/// Returns the time of arrival in microseconds, if a row has one.
+pub fn arrival(fields: &Fields) -> Option<u64> {
+    let time = find(fields, "timestamp").and_then(Value::as_f64).filter(|&time| time >= 0.0);
+    time.map(|time| (time * MILLISECONDS).round() as u64)
+}
+
+/// Returns the tokens of an output; none where `null` stands for it.
+pub fn output_length(fields: &Fields) -> Result<usize, LineError> {
+    match find(fields, "output_length") {
+        None => Err(wrong("output_length", "is missing".into())),
+        Some(Value::Null) => Ok(0),
+        Some(value) => length(value, "output_length", 0),
+    }
+}
+
+/// Returns the tokens per id that a row determines.
+fn tokens_per_id(fields: &Fields) -> Result<Option<usize>, LineError> {
+    let Some(value) = given(fields, "block_size") else { return Ok(None) };
+    let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
+    let width = within(value, 1..=MAX_WIDTH);
+    width.map(Some).ok_or_else(|| wrong("block_size", message()))
+}
+
+/// Returns the priority that a row sets for the blocks of its request.
+pub fn priority(fields: &Fields) -> Result<Option<RetentionPriority>, LineError> {
+    let (priority, ttl) = (given(fields, "priority"), given(fields, "ttl"));
+    if priority.is_none() && ttl.is_none() {
+        return Ok(None);
+    }
+    let default = Value::from(RetentionPriority::DEFAULT_PRIORITY);
+    let priority = priority.unwrap_or(&default);
+    let Some(priority) = priority.as_i64() else {
+        return Err(wrong("priority", format!("is {priority}; expected an integer from 0 to 100")));
+    };
+    let seconds = ttl.map(|ttl| {
+        ttl.as_f64().ok_or_else(|| wrong("ttl", format!("is {ttl}; expected a number of seconds")))
+    });
+    let seconds = seconds.transpose()?;
+    let field = if RetentionPriority::new(priority, None).is_err() { "priority" } else { "ttl" };
+    RetentionPriority::new(priority, seconds)
+        .map(Some)
+        .map_err(|error| wrong(field, error.to_string()))
+}
+
+fn tokens_prompt(value: &Value) -> Result<Prompt, LineError> {
+    let tokens = each(value, "prompt_token_ids", "integers", integer)?;
+    if tokens.is_empty() {
+        return Err(wrong("prompt_token_ids", "is empty; a prompt has at least one token".into()));
+    }
+    Ok(Prompt::of_tokens(tokens))
+}
+
+fn prompt(
+    fields: &Fields,
+    hash_ids: Result<&Value, LineError>,
+    output_length: usize,
+    reading: &mut Reading,
+) -> Result<Prompt, LineError> {
+    if let Some(tokens) = fields.get("prompt_token_ids") {
+        return tokens_prompt(tokens);
+    }
+    let missing = || wrong("input_length", "is missing".into());
+    let length = length(find(fields, "input_length").ok_or_else(missing)?, "input_length", 1)?;
+    let mut hash_ids = ids(hash_ids?, "hash_ids", reading)?;
+    if hash_ids.len() > length {
+        let message = format!("has {} ids; {length} tokens need 1 to {length}", hash_ids.len());
+        return Err(wrong("hash_ids", message));
+    }
+    if hash_ids.is_empty() {
+        reading.note("prompts without ids share nothing: none of their tokens is hit");
+    }
+    let mut num_output_ids = None;
+    if let Some(output) = given(fields, "output_hash_ids") {
+        let output = ids(output, "output_hash_ids", reading)?;
+        if output.len() > output_length {
+            let count = output.len();
+            let message =
+                format!("has {count} ids; {output_length} tokens have 0 to {output_length}");
+            return Err(wrong("output_hash_ids", message));
+        }
+        if hash_ids.is_empty() && !output.is_empty() {
+            let message = "has ids, and the prompt before has none";
+            return Err(wrong("output_hash_ids", message.into()));
+        }
+        num_output_ids = Some(output.len());
+        hash_ids.extend(output);
+    }
+    Ok(Prompt::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids })
+}
+
+/// Returns ids of blocks, of which only equality counts.
+pub fn ids(value: &Value, name: &str, reading: &mut Reading) -> Result<Vec<i64>, LineError> {
+    each(value, name, "integers of at least 0, or text", |value| reading.id(value)).map_err(
+        |error| {
+            let negative = value.as_array().into_iter().flatten().filter_map(integer);
+            match negative.into_iter().find(|&id| id < 0) {
+                Some(id) => wrong(name, format!("has the id {id}; ids are at least 0")),
+                None => error,
+            }
+        },
+    )
+}
+
+/// Returns the request with what it waits for: requests that it names, or the one before it of its
+/// session where it has a delay in the place of a time.
+fn waiting(
+    fields: &Fields,
+    request: TraceRequest,
+    reading: &mut Reading,
+) -> Result<TraceRequest, LineError> {
+    let name = if fields.contains_key("delay_ms") { "delay_ms" } else { "delay" };
+    let delay = microseconds(fields, name, MILLISECONDS)?;
+    let after = match given(fields, "wait_for") {
+        Some(Value::Array(names)) => {
+            let named = names.iter().map(|name| reading.named("wait_for", name));
+            named.collect::<Result<Vec<_>, _>>()?
+        }
+        Some(_) => return Err(wrong("wait_for", "is not an array of request_ids".into())),
+        None => Vec::new(),
+    };
+    let has_time = request.arrival.is_some() && delay.is_none();
+    let session = request.conversation.filter(|it| it.continues.is_none() && !has_time);
+    let before = || session.and_then(|session| reading.latest(session.id));
+    let after = if after.is_empty() { before().into_iter().collect() } else { after };
+    let tool_wait = microseconds(fields, "tool_wait_ms", MILLISECONDS)?.unwrap_or(0);
+    if let Some(value) = given(fields, "request_id") {
+        reading.set_name("request_id", value)?;
+    }
+    let arrival = request.arrival.or(delay);
+    let delay = delay.unwrap_or(0) + tool_wait;
+    Ok(TraceRequest { arrival, wait: Wait::new(after, delay), ..request })
+}

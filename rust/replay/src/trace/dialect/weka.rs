@@ -1,0 +1,102 @@
+//! Weka's traces of agents: an object for each conversation, with its requests and those of its
+//! subagents. Source: <https://github.com/callanjfox/kv-cache-tester>, `docs/trace_replay_tester.md`
+
+use serde_json::Value;
+
+use super::rows::ids;
+use super::{Dialect, Form, Objects};
+use crate::conversation::Conversation;
+use crate::id_width::MAX_WIDTH;
+use crate::trace::fields::{
+    Fields, LineError, each, field, given, length, microseconds, within, wrong,
+};
+use crate::trace::prompt::Prompt;
+use crate::trace::reading::Reading;
+use crate::trace::request::{TraceRequest, Wait};
+
+const SECONDS: f64 = 1e6;
+
+pub const WEKA: Dialect = Dialect {
+    name: "weka",
+    form: Form::Objects(Objects {
+        marks: &["hash_id_scope", "requests"],
+        fields: &["id", "models", "block_size", "tool_tokens", "system_tokens", "totals"],
+        is_like: |_| false,
+        extends_mooncake: false,
+        read,
+    }),
+};
+
+fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
+    let width = within(field(fields, "block_size")?, 1..=MAX_WIDTH);
+    let wrong_width = || wrong("block_size", format!("is not an integer from 1 to {MAX_WIDTH}"));
+    let width = width.ok_or_else(wrong_width)?;
+    reading.has_own_ids = given(fields, "hash_id_scope").is_none_or(|scope| scope == "local");
+    let number = reading.next as u64;
+    let mut conversation = Requests { width, number, num_agents: 0, reading };
+    conversation.add_all(field(fields, "requests")?, 0, (Vec::new(), 0)).map(|_| ())
+}
+
+struct Requests<'a> {
+    width: usize,
+    /// A number of the conversation.
+    number: u64,
+    num_agents: u64,
+    reading: &'a mut Reading,
+}
+
+impl Requests<'_> {
+    /// Adds the requests of an agent, each of which waits for the one before it, and for the last
+    /// of each subagent that began between them. The first waits for `after`, which ended at a time.
+    /// Times count from `start`. Returns the last request.
+    fn add_all(
+        &mut self,
+        requests: &Value,
+        start: u64,
+        (mut after, mut ended): (Vec<u32>, u64),
+    ) -> Result<Vec<u32>, LineError> {
+        let agent = self.num_agents;
+        self.num_agents += 1;
+        let conversation = Conversation::of_numbers(self.number, agent);
+        let objects = each(requests, "requests", "objects", |value| value.as_object().cloned())?;
+        let mut last = after.clone();
+        for fields in &objects {
+            let time = microseconds(fields, "t", SECONDS)?;
+            let time = time.ok_or_else(|| wrong("t", "is missing".into()))?;
+            if fields.get("type").is_some_and(|kind| kind == "subagent") {
+                let inner = field(fields, "requests")?;
+                let joined = self.add_all(inner, time, (last.clone(), ended))?;
+                after.extend(joined.into_iter().filter(|request| !last.contains(request)));
+                continue;
+            }
+            let index = (self.reading.next + self.reading.requests.len()) as u32;
+            // Some traces count a subagent's times from its own start.
+            let time = if time < start { time + start } else { time };
+            let mut request = self.request(fields)?;
+            request.conversation = Some(conversation);
+            request.wait = Wait::new(after, time.saturating_sub(ended));
+            request.arrival = Some(time);
+            self.reading.requests.push(request);
+            ended = time + microseconds(fields, "api_time", SECONDS)?.unwrap_or(0);
+            (after, last) = (vec![index], vec![index]);
+        }
+        Ok(last)
+    }
+
+    fn request(&mut self, fields: &Fields) -> Result<TraceRequest, LineError> {
+        let length_of = |name: &str, least| length(field(fields, name)?, name, least);
+        let (length, output_length) = (length_of("in", 1)?, length_of("out", 0)?);
+        let none = Value::Array(Vec::new());
+        let ids = given(fields, "hash_ids").unwrap_or(&none);
+        let ids = ids_within(self::ids(ids, "hash_ids", self.reading)?, length)?;
+        let request = TraceRequest::of_prompt(Prompt::of_ids(length, ids), output_length);
+        Ok(TraceRequest { tokens_per_id: Some(self.width), ..request })
+    }
+}
+
+fn ids_within(ids: Vec<i64>, length: usize) -> Result<Vec<i64>, LineError> {
+    match ids.len() <= length {
+        true => Ok(ids),
+        false => Err(wrong("hash_ids", format!("has {} ids for {length} tokens", ids.len()))),
+    }
+}

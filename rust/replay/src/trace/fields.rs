@@ -1,0 +1,88 @@
+//! The fields of a JSON object that is a line of a trace.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::request::MAX_LENGTH;
+
+/// The fields of a line.
+pub type Fields = Map<String, Value>;
+
+/// An error in a line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}': ") })]
+pub struct LineError {
+    /// The field at fault; empty for the line itself.
+    pub field: String,
+    /// What is wrong, and what is expected.
+    pub message: String,
+}
+
+pub fn wrong(field: &str, message: String) -> LineError {
+    LineError { field: field.to_owned(), message }
+}
+
+/// Returns a field, or an error if it is missing.
+pub fn field<'a>(fields: &'a Fields, name: &str) -> Result<&'a Value, LineError> {
+    fields.get(name).ok_or_else(|| wrong(name, "is missing".into()))
+}
+
+/// Returns an optional field; `null` is as good as none.
+pub fn given<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| !value.is_null())
+}
+
+/// Returns a number of tokens of a prompt or an output.
+pub fn length(value: &Value, name: &str, least: usize) -> Result<usize, LineError> {
+    let message = || format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
+    within(value, least..=MAX_LENGTH).ok_or_else(|| wrong(name, message()))
+}
+
+pub fn within(value: &Value, range: RangeInclusive<usize>) -> Option<usize> {
+    let number = usize::try_from(integer(value)?).ok()?;
+    range.contains(&number).then_some(number)
+}
+
+/// Returns an integer, which may be written like 600.0.
+pub fn integer(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_f64().and_then(exact))
+}
+
+/// Returns the integer that a number is.
+pub fn exact(number: f64) -> Option<i64> {
+    let is_exact = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
+    is_exact.then_some(number as i64)
+}
+
+/// Returns an array, each of its values read.
+pub fn each<T>(
+    value: &Value,
+    name: &str,
+    what: &str,
+    mut read: impl FnMut(&Value) -> Option<T>,
+) -> Result<Vec<T>, LineError> {
+    let Value::Array(values) = value else {
+        return Err(wrong(name, format!("is not an array of {what}")));
+    };
+    let each = |value: &Value| {
+        read(value).ok_or_else(|| wrong(name, format!("has {value}; expected {what}")))
+    };
+    values.iter().map(each).collect()
+}
+
+/// Returns a time or duration of at least 0 in microseconds, `unit` of which are 1.
+pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64>, LineError> {
+    let Some(value) = given(fields, name) else { return Ok(None) };
+    let time = value.as_f64().filter(|time| (0.0..1e15).contains(time));
+    let time = time.map(|time| Some((time * unit).round() as u64));
+    time.ok_or_else(|| wrong(name, format!("is {value}; expected a number of at least 0")))
+}
+
+/// Returns why a field with a text cannot be played.
+pub fn is_text(name: &str) -> LineError {
+    let message = "is text, whose tokens only the model's tokenizer knows; write them as \
+                   prompt_token_ids, or record the server with KVOXIDE_RECORD";
+    wrong(name, message.into())
+}

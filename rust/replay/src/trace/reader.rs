@@ -1,0 +1,225 @@
+//! The reader of a trace: it knows the trace's dialect, or finds it out from the first lines.
+
+use std::mem;
+
+use serde_json::Value;
+
+use super::dialect::{Dialect, Form, Header, MOONCAKE};
+use super::fields::{Fields, LineError, wrong};
+use super::reading::Reading;
+use super::{Trace, TraceRequest};
+
+/// What Windows programs put before the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads the lines of one trace.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    dialect: Option<&'static Dialect>,
+    header: Option<Header>,
+    reading: Reading,
+}
+
+/// A line without its meaning.
+enum Line {
+    Objects(Vec<Fields>),
+    Text(String, LineError),
+}
+
+impl Reader {
+    /// Returns a reader of the dialect with a name, or `None` if there is none.
+    pub fn of_dialect(name: &str) -> Option<Self> {
+        Some(Self { dialect: Some(Dialect::named(name)?), ..Self::default() })
+    }
+
+    /// The names of all dialects.
+    pub fn dialects() -> impl Iterator<Item = &'static str> {
+        super::dialect::DIALECTS.iter().map(|dialect| dialect.name)
+    }
+
+    /// The name of the trace's dialect, once it is known.
+    pub fn dialect(&self) -> Option<&'static str> {
+        Some(self.dialect?.name)
+    }
+
+    /// What there is to say about the trace.
+    pub fn notes(&self) -> &[String] {
+        self.reading.notes()
+    }
+
+    /// Finds the dialect out from the first lines, unless it is known. Returns whether each line is
+    /// one of its own; otherwise the whole file is one JSON value.
+    pub fn find_dialect(&mut self, lines: &[&[u8]]) -> bool {
+        let parsed: Vec<_> =
+            lines.iter().map(|line| serde_json::from_slice(unmarked(line))).collect();
+        let begins_value = |line: &&[u8]| matches!(line.trim_ascii_start().first(), Some(b'{'));
+        if let Some(Err(error)) = parsed.first()
+            && error.is_eof()
+            && !lines.get(1).is_some_and(begins_value)
+        {
+            return lines.len() < 2;
+        }
+        let objects = parsed.into_iter().flatten().flat_map(objects);
+        let mut dialects = objects.map(|fields| Dialect::of_object(&fields));
+        let first = dialects.next();
+        let found = match first {
+            Some(first) if first.name == MOONCAKE.name => {
+                Some(dialects.find(extends).unwrap_or(first))
+            }
+            _ => first,
+        };
+        self.dialect = self.dialect.or(found);
+        true
+    }
+
+    /// Reads the requests of one line, which come behind `next` others.
+    fn read(&mut self, line: &[u8], next: usize) -> Result<(), LineError> {
+        self.reading.begin(next);
+        match self.line(unmarked(line))? {
+            Line::Objects(objects) => {
+                objects.iter().try_for_each(|fields| self.read_object(fields))
+            }
+            Line::Text(text, error) => self.read_row(&text, error),
+        }
+    }
+
+    fn line(&self, line: &[u8]) -> Result<Line, LineError> {
+        if let Some(Dialect { form: Form::Table(_), .. }) = self.dialect {
+            let text = String::from_utf8_lossy(line).into_owned();
+            return Ok(Line::Text(text, wrong("", "is no row of a table".into())));
+        }
+        match serde_json::from_slice(line) {
+            Ok(value) => {
+                let objects = objects(value);
+                let nothing = || wrong("", "not a JSON object".into());
+                if objects.is_empty() { Err(nothing()) } else { Ok(Line::Objects(objects)) }
+            }
+            Err(error) => {
+                let error = wrong("", format!("not a JSON object: {error}"));
+                match std::str::from_utf8(line) {
+                    Ok(text) if text.contains(',') && !text.starts_with(['{', '[']) => {
+                        Ok(Line::Text(text.to_owned(), error))
+                    }
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn read_object(&mut self, fields: &Fields) -> Result<(), LineError> {
+        let dialect = *self.dialect.get_or_insert_with(|| Dialect::of_object(fields));
+        let dialect = self.dialect_with(dialect, fields)?;
+        if let Form::Objects(objects) = &dialect.form {
+            (objects.read)(fields, &mut self.reading)?;
+        }
+        self.dialect = Some(dialect);
+        Ok(())
+    }
+
+    /// Returns the dialect of a trace with another line. A trace that began as Mooncake's may have
+    /// the fields of a dialect that extends it.
+    fn dialect_with(
+        &mut self,
+        dialect: &'static Dialect,
+        fields: &Fields,
+    ) -> Result<&'static Dialect, LineError> {
+        let Form::Objects(objects) = &dialect.form else { return Ok(dialect) };
+        let mut found = dialect;
+        for name in fields.keys().map(String::as_str) {
+            if objects.fields.contains(&name) || objects.marks.contains(&name) {
+                continue;
+            }
+            match Dialect::marked_by(name) {
+                Some(other) if found.name == other.name => {}
+                Some(other)
+                    if dialect.name == MOONCAKE.name
+                        && extends(&other)
+                        && !self.reading.has_priorities =>
+                {
+                    found = other;
+                }
+                Some(other) => {
+                    let message = format!(
+                        "is {}'s, and the lines before are {}'s; --format says which it is",
+                        other.name, dialect.name
+                    );
+                    return Err(wrong(name, message));
+                }
+                None => self.reading.note(&format!("field '{name}' is not used")),
+            }
+        }
+        Ok(found)
+    }
+
+    fn read_row(&mut self, text: &str, error: LineError) -> Result<(), LineError> {
+        if let Some(header) = &mut self.header {
+            let request = header.request(text.as_bytes())?;
+            self.reading.requests.push(request);
+            return Ok(());
+        }
+        let unknown = || {
+            let message = format!("{}, nor the header of {}", error.message, Dialect::headers());
+            wrong("", message)
+        };
+        let dialect = self.dialect.or_else(|| Dialect::of_header(text)).ok_or_else(unknown)?;
+        let Form::Table(columns) = &dialect.form else { return Err(error) };
+        let header = Header::new(columns, text)?;
+        for name in &header.unknown {
+            self.reading.note(&format!("column '{name}' is not used"));
+        }
+        let note = "the table has no ids of blocks: prompts share nothing, and nothing is hit";
+        self.reading.note(note);
+        (self.dialect, self.header) = (Some(dialect), Some(header));
+        Ok(())
+    }
+}
+
+impl Trace {
+    /// Adds the requests of a line, all of them or, with an error, none.
+    pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
+        reader.read(line, self.requests.len())?;
+        let requests = mem::take(&mut reader.reading.requests);
+        let before = (self.requests.len(), self.widths, self.largest_id, self.part);
+        if reader.reading.has_own_ids {
+            self.start_part(0, None);
+        }
+        for request in &requests {
+            if let Err(error) = self.push(request.clone()) {
+                self.requests.truncate(before.0);
+                (_, self.widths, self.largest_id, self.part) = before;
+                return Err(error);
+            }
+        }
+        reader.reading.accept(&requests);
+        Ok(())
+    }
+}
+
+impl TraceRequest {
+    /// Reads a line that is one request, in the dialect that it is like.
+    pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
+        let mut reader = Reader::default();
+        reader.read(line, 0)?;
+        let request = reader.reading.requests.pop();
+        request.ok_or_else(|| wrong("", "holds no request".into()))
+    }
+}
+
+fn unmarked(line: &[u8]) -> &[u8] {
+    line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
+}
+
+fn extends(dialect: &&Dialect) -> bool {
+    matches!(&dialect.form, Form::Objects(objects) if objects.extends_mooncake)
+}
+
+/// Returns a JSON object, or those of an array of objects.
+fn objects(value: Value) -> Vec<Fields> {
+    match value {
+        Value::Object(fields) => vec![fields],
+        Value::Array(values) if values.iter().all(Value::is_object) => {
+            values.into_iter().flat_map(objects).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,45 @@
+//! Prompts of which only whole blocks have ids, or none.
+
+use kvoxide_core::GroupSpec;
+use kvoxide_replay::trace::{Prompt, TraceRequest};
+use kvoxide_replay::{Settings, Trace};
+use proptest::prelude::*;
+
+use super::{play, settings};
+
+const WIDTH: usize = 16;
+
+/// Returns a trace of prompts with ids for whole blocks, or with an id of its own for the rest too.
+fn trace(prompts: &[(usize, i64)], has_all_ids: bool) -> Trace {
+    let mut trace = Trace::with_tokens_per_id(WIDTH);
+    // Lengths of which only one of both kinds of ids is possible.
+    for (number, &(length, first)) in prompts.iter().enumerate() {
+        let whole = first..first + (length / WIDTH) as i64;
+        let rest = 1000 + number as i64;
+        let rest = (has_all_ids && !length.is_multiple_of(WIDTH)).then_some(rest);
+        let prompt = Prompt::of_ids(length, whole.chain(rest));
+        trace.push(TraceRequest::of_prompt(prompt, 3)).expect("ids of 16 tokens");
+    }
+    trace
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn tokens_without_an_id_are_like_no_others(
+        prompts in prop::collection::vec((1..90_usize, 0..3_i64), 1..12),
+        num_blocks in prop::option::of(20..60_usize),
+    ) {
+        let groups = [GroupSpec::full(8), GroupSpec::sliding_window(8, 20)];
+        let settings =
+            Settings { has_bound: true, concurrency: 2, ..settings(&groups, num_blocks) };
+        let reports = [true, false].map(|has_all| play(&trace(&prompts, has_all), &settings));
+        let [all, whole] = reports.map(|report| {
+            let bound = report.bound.expect("it was asked for").hit_tokens;
+            let of = |it: &kvoxide_replay::report::RequestReport| (it.hit_tokens, it.losses);
+            (report.requests.iter().map(of).collect::<Vec<_>>(), bound, report.last.evictions)
+        });
+        prop_assert_eq!(all, whole);
+    }
+}
