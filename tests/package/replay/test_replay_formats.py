@@ -66,6 +66,8 @@ def test_a_json_value_may_have_many_lines(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", json.dumps(WEKA, indent=2).encode())
     file = read_trace(path)
     assert (len(file.trace), file.trace.tokens_per_id) == (2, 64)
+    rows = write_trace(tmp_path / "rows", json.dumps([ROW, ROW], indent=2).encode())
+    assert len(read_trace(rows).trace) == 2
     half = write_trace(tmp_path / "half", json.dumps(WEKA, indent=2).encode()[:-5])
     with pytest.raises(TraceFileError, match="line 1: not a JSON object: EOF"):
         read_trace(half)

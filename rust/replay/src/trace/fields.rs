@@ -80,9 +80,11 @@ pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64
     time.ok_or_else(|| wrong(name, format!("is {value}; expected a number of at least 0")))
 }
 
-/// Returns why a field with a text cannot be played.
-pub fn is_text(name: &str) -> LineError {
-    let message = "is text, whose tokens only the model's tokenizer knows; write them as \
-                   prompt_token_ids, or record the server with KVOXIDE_RECORD";
-    wrong(name, message.into())
+/// Returns why a field of a dialect with a text cannot be played.
+pub fn is_text(dialect: &str, name: &str) -> LineError {
+    let message = format!(
+        "is text (format {dialect}), whose tokens only the model's tokenizer knows; write them as \
+         prompt_token_ids, or record the server with KVOXIDE_RECORD"
+    );
+    wrong(name, message)
 }

@@ -257,13 +257,13 @@ mod tests {
         assert_eq!(refused.message, "has 2 ids; 600 tokens need 9 to 10, one for each 60 to 74");
         assert_eq!(trace.requests().len(), 2);
         let mut trace = Trace::default();
-        trace.push(of_ids(300, 0..2)).expect("ids of 150 to 299 tokens, or of 101 to 150");
-        trace.push(of_ids(350, 0..3)).expect("whole blocks of 101 to 116 tokens");
-        let refused = trace.push(of_ids(600, 0..6)).expect_err("ids of 100 tokens");
+        trace.push(of_ids(199, 0..1)).expect("ids of 199 tokens or more, or of 100 to 199");
+        trace.push(of_ids(301, 0..3)).expect("whole blocks of 100 tokens");
+        let refused = trace.push(of_ids(600, 0..5)).expect_err("ids of 101 to 120 tokens");
         assert_eq!(
             refused.message,
-            "has 6 ids; 600 tokens need 5, one for each 101 to 116, of whole blocks only as in the \
-             lines before"
+            "has 5 ids; 600 tokens need 6, one for each 100, of whole blocks only as in the lines \
+             before"
         );
         let mut trace = Trace::with_tokens_per_id(100);
         trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");

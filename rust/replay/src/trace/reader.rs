@@ -55,7 +55,7 @@ impl Reader {
         let begins_value = |line: &&[u8]| matches!(line.trim_ascii_start().first(), Some(b'{'));
         if let Some(Err(error)) = parsed.first()
             && error.is_eof()
-            && !lines.get(1).is_some_and(begins_value)
+            && (unmarked(lines[0]).starts_with(b"[") || !lines.get(1).is_some_and(begins_value))
         {
             return lines.len() < 2;
         }
@@ -179,14 +179,11 @@ impl Trace {
     pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
         reader.read(line, self.requests.len())?;
         let requests = mem::take(&mut reader.reading.requests);
-        let before = (self.requests.len(), self.widths, self.largest_id, self.part);
-        if reader.reading.has_own_ids {
-            self.start_part(0, None);
-        }
+        let before = (self.requests.len(), self.widths, self.largest_id);
         for request in &requests {
             if let Err(error) = self.push(request.clone()) {
                 self.requests.truncate(before.0);
-                (_, self.widths, self.largest_id, self.part) = before;
+                (_, self.widths, self.largest_id) = before;
                 return Err(error);
             }
         }

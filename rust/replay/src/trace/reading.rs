@@ -1,6 +1,7 @@
 //! What the lines of a trace so far mean for the next one.
 
 use std::collections::HashMap;
+use std::mem;
 
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,8 +17,6 @@ const LARGEST_ID: i64 = 1 << 34;
 pub struct Reading {
     /// The requests of the current line.
     pub requests: Vec<TraceRequest>,
-    /// Whether equal ids in other lines are other blocks.
-    pub has_own_ids: bool,
     /// Index of the next request of the trace.
     pub next: usize,
     /// The name by which later lines may wait for the request of the current line.
@@ -28,8 +27,12 @@ pub struct Reading {
     named: HashMap<u64, u32>,
     /// The latest request of each session.
     latest: HashMap<u64, u32>,
-    /// Numbers of ids that are large or text.
+    /// Numbers of ids that are large or text, or of one line alone.
     ids: HashMap<u64, i64, foldhash::fast::FixedState>,
+    /// How many ids have got such a number.
+    num_ids: i64,
+    /// Whether equal ids in other lines are other blocks.
+    has_own_ids: bool,
     notes: Vec<String>,
 }
 
@@ -40,13 +43,22 @@ impl Reading {
         let key = match value {
             Value::String(text) if !text.is_empty() => xxh3_64(text.as_bytes()),
             _ => match integer(value) {
-                Some(id @ 0..LARGEST_ID) => return Some(id),
+                Some(id @ 0..LARGEST_ID) if !self.has_own_ids => return Some(id),
                 Some(id) => u64::try_from(id).ok()?,
                 None => value.as_u64()?,
             },
         };
-        let new = self.ids.len() as i64 - LARGEST_ID;
-        Some(*self.ids.entry(key).or_insert(new))
+        let number = || {
+            self.num_ids += 1;
+            self.num_ids - LARGEST_ID
+        };
+        Some(*self.ids.entry(key).or_insert_with(number))
+    }
+
+    /// Makes the ids of the current line other blocks than equal ids of all other lines.
+    pub fn own_ids(&mut self) {
+        self.has_own_ids = true;
+        self.ids.clear();
     }
 
     /// Returns the latest request of a session.
@@ -84,7 +96,9 @@ impl Reading {
     /// Begins a line.
     pub fn begin(&mut self, next: usize) {
         self.requests.clear();
-        self.has_own_ids = false;
+        if mem::take(&mut self.has_own_ids) {
+            self.ids.clear();
+        }
         self.next = next;
         self.name = None;
     }

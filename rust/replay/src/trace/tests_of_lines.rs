@@ -304,6 +304,13 @@ fn a_conversation_of_wekas_is_one_line() {
     let tokens = |index: usize| trace.requests()[index].prompt.token(0, 64);
     assert_eq!(tokens(0), tokens(3));
     assert_ne!(tokens(0), tokens(4), "ids of another conversation are other blocks");
+    let text = |line: &str| line.replace("[1, 2", r#"["1", 2"#);
+    let (texts, _) = self::trace(&[&text(&line), &text(&line)]);
+    assert_ne!(texts.requests()[0].prompt.token(0, 64), texts.requests()[4].prompt.token(0, 64));
+    let shared = line.replace("local", "global");
+    let (shared, _) = self::trace(&[&shared, &shared]);
+    assert_eq!(shared.requests()[0].prompt.token(0, 64), shared.requests()[4].prompt.token(0, 64));
+    assert_eq!(error(&[&line.replace("local", "turn")]).field, "hash_id_scope");
     let broken = line.replace(r#""in": 200"#, r#""in": 0"#);
     assert_eq!(error(&[&line, &broken]).field, "in");
     let contradicting = line.replace("[1, 2, 3]", "[1]");

@@ -37,7 +37,7 @@ const TEXTS: &[&str] =
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     if let Some(text) = TEXTS.iter().find(|name| fields.contains_key(**name)) {
-        return Err(is_text(text));
+        return Err(is_text(AIPERF.name, text));
     }
     if fields.contains_key("priority") || fields.contains_key("ttl") {
         return mooncake::read(fields, reading);

@@ -11,6 +11,6 @@ pub const LMCACHE: Dialect = Dialect {
         fields: &["input", "session_id", "output_length", "model"],
         is_like: |fields| fields.get("input").is_some_and(|input| input.is_array()),
         extends_mooncake: false,
-        read: |_, _| Err(is_text("input")),
+        read: |_, _| Err(is_text(LMCACHE.name, "input")),
     }),
 };

@@ -1,6 +1,8 @@
 //! What a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
 
 use super::{Dialect, Form, Objects, mooncake};
+use crate::trace::fields::{Fields, LineError};
+use crate::trace::reading::Reading;
 
 pub const RECORDING: Dialect = Dialect {
     name: "recording",
@@ -20,6 +22,13 @@ pub const RECORDING: Dialect = Dialect {
         ],
         is_like: |_| false,
         extends_mooncake: false,
-        read: mooncake::read,
+        read,
     }),
 };
+
+/// Reads a line, whose request waits for none: all have a time, by which they are sorted later.
+fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
+    mooncake::read(fields, reading)?;
+    reading.requests.iter_mut().for_each(|request| request.wait = None);
+    Ok(())
+}

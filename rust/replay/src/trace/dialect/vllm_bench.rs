@@ -33,7 +33,7 @@ pub const VLLM_BENCH: Dialect = Dialect {
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     if let Some(text) = TEXTS.iter().find(|name| fields.contains_key(**name)) {
-        return Err(is_text(text));
+        return Err(is_text(VLLM_BENCH.name, text));
     }
     let values = |name: &str| {
         let missing = |_| wrong(name, "is missing; run vllm bench with --save-detailed".into());

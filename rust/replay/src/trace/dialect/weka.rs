@@ -31,7 +31,14 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     let width = within(field(fields, "block_size")?, 1..=MAX_WIDTH);
     let wrong_width = || wrong("block_size", format!("is not an integer from 1 to {MAX_WIDTH}"));
     let width = width.ok_or_else(wrong_width)?;
-    reading.has_own_ids = given(fields, "hash_id_scope").is_none_or(|scope| scope == "local");
+    match given(fields, "hash_id_scope").map(Value::as_str) {
+        None | Some(Some("local")) => reading.own_ids(),
+        Some(Some("global")) => {}
+        Some(_) => {
+            let message = "is neither local (ids of this object alone) nor global";
+            return Err(wrong("hash_id_scope", message.into()));
+        }
+    }
     let number = reading.next as u64;
     let mut conversation = Requests { width, number, num_agents: 0, reading };
     conversation.add_all(field(fields, "requests")?, 0, (Vec::new(), 0)).map(|_| ())
