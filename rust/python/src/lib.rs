@@ -3,6 +3,7 @@
 mod replay;
 mod serving;
 mod standalone;
+mod trace;
 mod vllm;
 
 mod ffi;
@@ -20,7 +21,7 @@ mod _core {
         GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport, group_kinds,
     };
     #[pymodule_export]
-    use super::replay::{PySimulation, PyTrace, SimulationResult};
+    use super::replay::{PySimulation, SimulationResult};
     #[pymodule_export]
     use super::serving::{InstanceResult, PyServing, PyStepTime, ServingResult};
     #[pymodule_export]
@@ -29,6 +30,9 @@ mod _core {
         PyBlockHasher, PyBlockPool, PyBlocks, PyHostEvent, PyHostRequest, PyHostStorePlan,
         PyHostTier, PyManager, PyRequest, PyRetention, RequestStatus,
     };
+
+    #[pymodule_export]
+    use super::trace::PyTrace;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

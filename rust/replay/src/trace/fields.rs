@@ -57,16 +57,16 @@ pub fn exact(number: f64) -> Option<i64> {
 }
 
 /// Returns an array, each of its values read.
-pub fn each<T>(
-    value: &Value,
+pub fn each<'a, T>(
+    value: &'a Value,
     name: &str,
     what: &str,
-    mut read: impl FnMut(&Value) -> Option<T>,
+    mut read: impl FnMut(&'a Value) -> Option<T>,
 ) -> Result<Vec<T>, LineError> {
     let Value::Array(values) = value else {
         return Err(wrong(name, format!("is not an array of {what}")));
     };
-    let each = |value: &Value| {
+    let each = |value: &'a Value| {
         read(value).ok_or_else(|| wrong(name, format!("has {value}; expected {what}")))
     };
     values.iter().map(each).collect()
@@ -78,6 +78,12 @@ pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64
     let time = value.as_f64().filter(|time| (0.0..1e15).contains(time));
     let time = time.map(|time| Some((time * unit).round() as u64));
     time.ok_or_else(|| wrong(name, format!("is {value}; expected a number of at least 0")))
+}
+
+/// Returns an error if a line of a dialect has one of the fields whose values are texts.
+pub fn check_no_text(dialect: &str, fields: &Fields, texts: &[&str]) -> Result<(), LineError> {
+    let text = texts.iter().find(|name| fields.contains_key(**name));
+    text.map_or(Ok(()), |text| Err(is_text(dialect, text)))
 }
 
 /// Returns why a field of a dialect with a text cannot be played.

@@ -1,10 +1,8 @@
 //! The reader of a trace: it knows the trace's dialect, or finds it out from the first lines.
 
-use std::mem;
-
 use serde_json::Value;
 
-use super::dialect::{Dialect, Form, Header, MOONCAKE};
+use super::dialect::{Columns, Dialect, Header, MOONCAKE};
 use super::fields::{Fields, LineError, wrong};
 use super::reading::Reading;
 use super::{Trace, TraceRequest};
@@ -18,12 +16,6 @@ pub struct Reader {
     dialect: Option<&'static Dialect>,
     header: Option<Header>,
     reading: Reading,
-}
-
-/// A line without its meaning.
-enum Line {
-    Objects(Vec<Fields>),
-    Text(String, LineError),
 }
 
 impl Reader {
@@ -75,41 +67,37 @@ impl Reader {
     /// Reads the requests of one line, which come behind `next` others.
     fn read(&mut self, line: &[u8], next: usize) -> Result<(), LineError> {
         self.reading.begin(next);
-        match self.line(unmarked(line))? {
-            Line::Objects(objects) => {
-                objects.iter().try_for_each(|fields| self.read_object(fields))
-            }
-            Line::Text(text, error) => self.read_row(&text, error),
+        let line = unmarked(line);
+        if let Some(columns) = self.dialect.and_then(Dialect::columns) {
+            return self.read_row(columns, &String::from_utf8_lossy(line));
+        }
+        match serde_json::from_slice(line) {
+            Ok(value) => match objects(value) {
+                none if none.is_empty() => Err(wrong("", "not a JSON object".into())),
+                objects => objects.iter().try_for_each(|fields| self.read_object(fields)),
+            },
+            Err(error) => self.begin_table(line, format!("not a JSON object: {error}")),
         }
     }
 
-    fn line(&self, line: &[u8]) -> Result<Line, LineError> {
-        if let Some(Dialect { form: Form::Table(_), .. }) = self.dialect {
-            let text = String::from_utf8_lossy(line).into_owned();
-            return Ok(Line::Text(text, wrong("", "is no row of a table".into())));
-        }
-        match serde_json::from_slice(line) {
-            Ok(value) => {
-                let objects = objects(value);
-                let nothing = || wrong("", "not a JSON object".into());
-                if objects.is_empty() { Err(nothing()) } else { Ok(Line::Objects(objects)) }
-            }
-            Err(error) => {
-                let error = wrong("", format!("not a JSON object: {error}"));
-                match std::str::from_utf8(line) {
-                    Ok(text) if text.contains(',') && !text.starts_with(['{', '[']) => {
-                        Ok(Line::Text(text.to_owned(), error))
-                    }
-                    _ => Err(error),
-                }
-            }
+    /// Reads the header of a table, unless the line cannot be one, since of `error`.
+    fn begin_table(&mut self, line: &[u8], error: String) -> Result<(), LineError> {
+        let is_header = |text: &&str| text.contains(',') && !text.starts_with(['{', '[']);
+        let text = std::str::from_utf8(line).ok().filter(is_header);
+        let Some(text) = text.filter(|_| self.dialect.is_none()) else {
+            return Err(wrong("", error));
+        };
+        self.dialect = Dialect::of_header(text);
+        match self.dialect.and_then(Dialect::columns) {
+            Some(columns) => self.read_row(columns, text),
+            None => Err(wrong("", format!("{error}, nor the header of {}", Dialect::headers()))),
         }
     }
 
     fn read_object(&mut self, fields: &Fields) -> Result<(), LineError> {
         let dialect = *self.dialect.get_or_insert_with(|| Dialect::of_object(fields));
         let dialect = self.dialect_with(dialect, fields)?;
-        if let Form::Objects(objects) = &dialect.form {
+        if let Some(objects) = dialect.objects() {
             (objects.read)(fields, &mut self.reading)?;
         }
         self.dialect = Some(dialect);
@@ -123,10 +111,10 @@ impl Reader {
         dialect: &'static Dialect,
         fields: &Fields,
     ) -> Result<&'static Dialect, LineError> {
-        let Form::Objects(objects) = &dialect.form else { return Ok(dialect) };
+        let Some(objects) = dialect.objects() else { return Ok(dialect) };
         let mut found = dialect;
         for name in fields.keys().map(String::as_str) {
-            if objects.fields.contains(&name) || objects.marks.contains(&name) {
+            if objects.has_field(name) {
                 continue;
             }
             match Dialect::marked_by(name) {
@@ -151,25 +139,20 @@ impl Reader {
         Ok(found)
     }
 
-    fn read_row(&mut self, text: &str, error: LineError) -> Result<(), LineError> {
+    /// Reads a row of a table, whose first is its header.
+    fn read_row(&mut self, columns: &'static Columns, text: &str) -> Result<(), LineError> {
         if let Some(header) = &mut self.header {
             let request = header.request(text.as_bytes())?;
             self.reading.requests.push(request);
             return Ok(());
         }
-        let unknown = || {
-            let message = format!("{}, nor the header of {}", error.message, Dialect::headers());
-            wrong("", message)
-        };
-        let dialect = self.dialect.or_else(|| Dialect::of_header(text)).ok_or_else(unknown)?;
-        let Form::Table(columns) = &dialect.form else { return Err(error) };
         let header = Header::new(columns, text)?;
         for name in &header.unknown {
             self.reading.note(&format!("column '{name}' is not used"));
         }
         let note = "the table has no ids of blocks: prompts share nothing, and nothing is hit";
         self.reading.note(note);
-        (self.dialect, self.header) = (Some(dialect), Some(header));
+        self.header = Some(header);
         Ok(())
     }
 }
@@ -178,17 +161,16 @@ impl Trace {
     /// Adds the requests of a line, all of them or, with an error, none.
     pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
         reader.read(line, self.requests.len())?;
-        let requests = mem::take(&mut reader.reading.requests);
-        let before = (self.requests.len(), self.widths, self.largest_id);
-        for request in &requests {
-            if let Err(error) = self.push(request.clone()) {
-                self.requests.truncate(before.0);
-                (_, self.widths, self.largest_id) = before;
-                return Err(error);
+        let (num_before, widths, largest_id) = (self.requests.len(), self.widths, self.largest_id);
+        let pushed = reader.reading.requests.drain(..).try_for_each(|request| self.push(request));
+        match pushed {
+            Ok(()) => reader.reading.accept(&self.requests[num_before..]),
+            Err(_) => {
+                self.requests.truncate(num_before);
+                (self.widths, self.largest_id) = (widths, largest_id);
             }
         }
-        reader.reading.accept(&requests);
-        Ok(())
+        pushed
     }
 }
 
@@ -206,8 +188,8 @@ fn unmarked(line: &[u8]) -> &[u8] {
     line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
 }
 
-fn extends(dialect: &&Dialect) -> bool {
-    matches!(&dialect.form, Form::Objects(objects) if objects.extends_mooncake)
+fn extends(dialect: &&'static Dialect) -> bool {
+    dialect.objects().is_some_and(|objects| objects.extends_mooncake)
 }
 
 /// Returns a JSON object, or those of an array of objects.

@@ -74,8 +74,9 @@ impl Reading {
 
     /// Gives the request of the current line a name that no other has.
     pub fn set_name(&mut self, field: &str, value: &Value) -> Result<(), LineError> {
-        self.name = Some(name(value));
-        match self.named.contains_key(&name(value)) {
+        let name = name(value);
+        self.name = Some(name);
+        match self.named.contains_key(&name) {
             false => Ok(()),
             true => Err(wrong(field, format!("is {value}, as in an earlier line"))),
         }

@@ -1,7 +1,7 @@
 //! Qwen-Bailian's traces: rows of blocks of 16 tokens, with times in seconds and the chat that each
 //! continues. Source: <https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon>
 
-use super::rows::{priority, request};
+use super::rows::{ROW_FIELDS, priority, request};
 use super::{Dialect, Form, Objects};
 use crate::trace::fields::{Fields, LineError};
 use crate::trace::reading::Reading;
@@ -13,20 +13,7 @@ pub const BAILIAN: Dialect = Dialect {
     name: "bailian",
     form: Form::Objects(Objects {
         marks: &["chat_id", "parent_chat_id"],
-        fields: &[
-            "prompt_token_ids",
-            "timestamp",
-            "input_length",
-            "output_length",
-            "hash_ids",
-            "type",
-            "turn",
-            "block_size",
-            "output_hash_ids",
-            "session_id",
-            "priority",
-            "ttl",
-        ],
+        fields: &[ROW_FIELDS, &["type", "turn", "block_size", "priority", "ttl"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,

@@ -2,7 +2,7 @@
 //! orders of scheduling.
 //! Source: <https://github.com/ai-dynamo/dynamo>, `lib/data-gen/src/mooncake.rs`
 
-use super::rows::{ids, request};
+use super::rows::{ROW_FIELDS, ids, request};
 use super::{Dialect, Form, Objects};
 use crate::id_width::IdWidths;
 use crate::trace::fields::{Fields, LineError, given, integer, wrong};
@@ -30,23 +30,19 @@ pub const DYNAMO: Dialect = Dialect {
             "schema",
         ],
         fields: &[
-            "prompt_token_ids",
-            "session_id",
-            "input_length",
-            "output_length",
-            "hash_ids",
-            "timestamp",
-            "delay",
-            "priority",
-            "input_tokens",
-            "output_tokens",
-            "created_time",
-            "block_size",
-            "output_hash_ids",
-            "version",
-            "event_time_unix_ms",
-            "request",
-            "agent_context",
+            ROW_FIELDS,
+            &[
+                "delay",
+                "priority",
+                "input_tokens",
+                "output_tokens",
+                "created_time",
+                "block_size",
+                "version",
+                "event_time_unix_ms",
+                "request",
+                "agent_context",
+            ],
         ],
         is_like: has_scheduling_priority,
         extends_mooncake: true,
@@ -62,9 +58,9 @@ fn has_scheduling_priority(fields: &Fields) -> bool {
 }
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    if fields.contains_key("event_type") || fields.contains_key("schema") {
+    if let Some(name) = ["event_type", "schema"].into_iter().find(|&name| fields.contains_key(name))
+    {
         let message = "is of Dynamo's events; convert them to Mooncake's rows with its own tools";
-        let name = if fields.contains_key("event_type") { "event_type" } else { "schema" };
         return Err(wrong(name, message.into()));
     }
     let mut request = request(fields, reading)?;

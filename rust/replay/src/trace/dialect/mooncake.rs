@@ -2,7 +2,7 @@
 //! ids, ids of the output, tokens per id, priorities of blocks, sessions and delays.
 //! Source: <https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces>
 
-use super::rows::{priority, request};
+use super::rows::{ROW_FIELDS, priority, request};
 use super::{Dialect, Form, Objects};
 use crate::trace::fields::{Fields, LineError};
 use crate::trace::reading::Reading;
@@ -12,22 +12,18 @@ pub const MOONCAKE: Dialect = Dialect {
     form: Form::Objects(Objects {
         marks: &[],
         fields: &[
-            "prompt_token_ids",
-            "timestamp",
-            "input_length",
-            "output_length",
-            "hash_ids",
-            "session_id",
-            "block_size",
-            "output_hash_ids",
-            "priority",
-            "ttl",
-            "input_tokens",
-            "output_tokens",
-            "created_time",
-            "delay",
-            "type",
-            "turn",
+            ROW_FIELDS,
+            &[
+                "block_size",
+                "priority",
+                "ttl",
+                "input_tokens",
+                "output_tokens",
+                "created_time",
+                "delay",
+                "type",
+                "turn",
+            ],
         ],
         is_like: |_| false,
         extends_mooncake: false,

@@ -1,5 +1,6 @@
 //! What a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
 
+use super::rows::ROW_FIELDS;
 use super::{Dialect, Form, Objects, mooncake};
 use crate::trace::fields::{Fields, LineError};
 use crate::trace::reading::Reading;
@@ -8,18 +9,7 @@ pub const RECORDING: Dialect = Dialect {
     name: "recording",
     form: Form::Objects(Objects {
         marks: &[],
-        fields: &[
-            "prompt_token_ids",
-            "timestamp",
-            "input_length",
-            "output_length",
-            "hash_ids",
-            "output_hash_ids",
-            "status",
-            "priority",
-            "ttl",
-            "session_id",
-        ],
+        fields: &[ROW_FIELDS, &["status", "priority", "ttl"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,

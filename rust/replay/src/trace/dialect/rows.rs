@@ -14,6 +14,17 @@ use crate::trace::request::{TraceRequest, Wait};
 
 const MILLISECONDS: f64 = 1e3;
 
+/// The fields of a row in every dialect that has such rows.
+pub const ROW_FIELDS: &[&str] = &[
+    "prompt_token_ids",
+    "timestamp",
+    "input_length",
+    "output_length",
+    "hash_ids",
+    "output_hash_ids",
+    "session_id",
+];
+
 /// Names that Dynamo's reader also takes for a field of Mooncake's.
 const OTHER_NAMES: [(&str, &str); 4] = [
     ("input_length", "input_tokens"),
@@ -23,7 +34,7 @@ const OTHER_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Returns a field under Mooncake's name or Dynamo's other one.
-pub fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
+fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
     fields.get(name).or_else(|| fields.get(other()?.1))
 }
@@ -54,13 +65,13 @@ pub fn request_of(
 }
 
 /// Returns the time of arrival in microseconds, if a row has one.
-pub fn arrival(fields: &Fields) -> Option<u64> {
+fn arrival(fields: &Fields) -> Option<u64> {
     let time = find(fields, "timestamp").and_then(Value::as_f64).filter(|&time| time >= 0.0);
     time.map(|time| (time * MILLISECONDS).round() as u64)
 }
 
 /// Returns the tokens of an output; none where `null` stands for it.
-pub fn output_length(fields: &Fields) -> Result<usize, LineError> {
+fn output_length(fields: &Fields) -> Result<usize, LineError> {
     match find(fields, "output_length") {
         None => Err(wrong("output_length", "is missing".into())),
         Some(Value::Null) => Ok(0),

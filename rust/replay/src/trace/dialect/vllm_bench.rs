@@ -1,10 +1,8 @@
 //! What `vllm bench serve` writes and reads: results with the lengths of all requests, and data
 //! sets of texts.
 
-use serde_json::Value;
-
 use super::{Dialect, Form, Objects};
-use crate::trace::fields::{Fields, LineError, each, field, is_text, length, wrong};
+use crate::trace::fields::{Fields, LineError, check_no_text, each, field, length, wrong};
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
 use crate::trace::request::TraceRequest;
@@ -32,12 +30,10 @@ pub const VLLM_BENCH: Dialect = Dialect {
 };
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    if let Some(text) = TEXTS.iter().find(|name| fields.contains_key(**name)) {
-        return Err(is_text(VLLM_BENCH.name, text));
-    }
+    check_no_text(VLLM_BENCH.name, fields, TEXTS)?;
     let values = |name: &str| {
         let missing = |_| wrong(name, "is missing; run vllm bench with --save-detailed".into());
-        each(field(fields, name).map_err(missing)?, name, "numbers", |value| Some(value.clone()))
+        each(field(fields, name).map_err(missing)?, name, "numbers", Some)
     };
     let (inputs, outputs) = (values("input_lens")?, values("output_lens")?);
     if inputs.len() != outputs.len() {
@@ -45,10 +41,10 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         return Err(wrong("output_lens", message));
     }
     let starts = values("start_times").unwrap_or_default();
-    let first = starts.iter().filter_map(Value::as_f64).fold(f64::INFINITY, f64::min);
-    for (index, (input, output)) in inputs.iter().zip(&outputs).enumerate() {
+    let first = starts.iter().filter_map(|start| start.as_f64()).fold(f64::INFINITY, f64::min);
+    for (index, (&input, &output)) in inputs.iter().zip(&outputs).enumerate() {
         let prompt = Prompt::of_ids(length(input, "input_lens", 1)?, []);
-        let start = starts.get(index).and_then(Value::as_f64);
+        let start = starts.get(index).and_then(|start| start.as_f64());
         let request = TraceRequest {
             arrival: start.map(|start| ((start - first) * 1e6).round() as u64),
             ..TraceRequest::of_prompt(prompt, length(output, "output_lens", 0)?)

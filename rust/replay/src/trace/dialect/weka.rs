@@ -20,7 +20,7 @@ pub const WEKA: Dialect = Dialect {
     name: "weka",
     form: Form::Objects(Objects {
         marks: &["hash_id_scope", "requests"],
-        fields: &["id", "models", "block_size", "tool_tokens", "system_tokens", "totals"],
+        fields: &[&["id", "models", "block_size", "tool_tokens", "system_tokens", "totals"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,
@@ -65,9 +65,9 @@ impl Requests<'_> {
         let agent = self.num_agents;
         self.num_agents += 1;
         let conversation = Conversation::of_numbers(self.number, agent);
-        let objects = each(requests, "requests", "objects", |value| value.as_object().cloned())?;
+        let objects = each(requests, "requests", "objects", Value::as_object)?;
         let mut last = after.clone();
-        for fields in &objects {
+        for fields in objects {
             let time = microseconds(fields, "t", SECONDS)?;
             let time = time.ok_or_else(|| wrong("t", "is missing".into()))?;
             if fields.get("type").is_some_and(|kind| kind == "subagent") {

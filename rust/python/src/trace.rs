@@ -1,0 +1,202 @@
+//! Traces, for Python.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyType};
+
+use kvoxide_core::Error;
+use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
+use kvoxide_replay::serving::MAX_INSTANCES;
+use kvoxide_replay::trace::{LineError, MAX_LENGTH, Reader, Trace, TraceRequest};
+
+use crate::ffi::{
+    Exceptions, Reduced, contained, optional_size, reduced, request_error, restored, size, to_py,
+    token_ids,
+};
+use crate::standalone::PyRetention;
+
+/// Requests of a trace in arrival order. A run keeps the requests that the trace had when the run
+/// was made.
+#[pyclass(module = "kvoxide", name = "Trace")]
+#[derive(Default)]
+pub(crate) struct PyTrace {
+    pub(crate) trace: Arc<Trace>,
+    reader: Reader,
+}
+
+#[pymethods]
+impl PyTrace {
+    #[new]
+    #[pyo3(signature = (tokens_per_id=None, *, format=None))]
+    fn new(py: Python<'_>, tokens_per_id: Option<i64>, format: Option<&str>) -> PyResult<Self> {
+        let reader = match format {
+            None => Reader::default(),
+            Some(name) => Reader::of_dialect(name).ok_or_else(|| {
+                let names = Reader::dialects().collect::<Vec<_>>().join(", ");
+                let message = format!("format is {name:?}; it can be {names}");
+                to_py(py, &Error::Config(message))
+            })?,
+        };
+        let trace = match optional_size(py, "tokens_per_id", tokens_per_id)? {
+            None => Trace::default(),
+            Some(given @ 1..=MAX_WIDTH) => Trace::with_tokens_per_id(given),
+            Some(given) => {
+                let message = format!("tokens_per_id is {given}; it can be 1 to {MAX_WIDTH}");
+                return Err(to_py(py, &Error::Config(message)));
+            }
+        };
+        Ok(Self { trace: Arc::new(trace), reader })
+    }
+
+    #[staticmethod]
+    fn formats() -> Vec<&'static str> {
+        Reader::dialects().collect()
+    }
+
+    #[getter]
+    fn format(&self) -> Option<&'static str> {
+        self.reader.dialect()
+    }
+
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.reader.notes().to_vec()
+    }
+
+    fn find_format(&mut self, py: Python<'_>, lines: Vec<Bound<'_, PyBytes>>) -> PyResult<bool> {
+        let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
+        let reader = &mut self.reader;
+        contained(py, || Ok(reader.find_dialect(&lines)))
+    }
+
+    fn push_line(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let Self { trace, reader } = self;
+        let trace = Arc::make_mut(trace);
+        let pushed = contained(py, || Ok(trace.push_line(reader, line.as_bytes())))?;
+        pushed.map_err(|error| trace_error(py, &error))
+    }
+
+    #[pyo3(signature = (prompt_token_ids, output_length, *, arrival=None, retention=None))]
+    fn push_prompt(
+        &mut self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = token_ids)] prompt_token_ids: Vec<i64>,
+        output_length: i64,
+        arrival: Option<f64>,
+        retention: Option<PyRetention>,
+    ) -> PyResult<()> {
+        if prompt_token_ids.is_empty() {
+            let message = "the prompt is empty; a request has at least one token";
+            return Err(request_error(py, message.into()));
+        }
+        let output_length = size(py, "output_length", output_length)?;
+        if output_length > MAX_LENGTH {
+            let message = format!("output_length is {output_length}; at most {MAX_LENGTH} tokens");
+            return Err(to_py(py, &Error::Config(message)));
+        }
+        let arrival = arrival.map(|seconds| microseconds(py, "arrival", seconds)).transpose()?;
+        let priority = retention.map(|retention| retention.priority);
+        let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
+        let request = TraceRequest { arrival, priority, ..request };
+        let pushed = Arc::make_mut(&mut self.trace).push(request);
+        pushed.map_err(|error| trace_error(py, &error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.trace.requests().len()
+    }
+
+    #[getter]
+    fn num_prompt_tokens(&self) -> usize {
+        self.trace.requests().iter().map(|request| request.prompt.len()).sum()
+    }
+
+    #[getter]
+    fn num_output_tokens(&self) -> usize {
+        self.trace.requests().iter().map(|request| request.output_length).sum()
+    }
+
+    #[getter]
+    fn tokens_per_id(&self, py: Python<'_>) -> PyResult<usize> {
+        self.trace.tokens_per_id().map_err(|error| trace_error(py, &error))
+    }
+
+    #[getter]
+    fn has_answers(&self) -> bool {
+        self.trace.has_answers()
+    }
+
+    #[getter]
+    fn num_follow_ups(&self) -> Option<usize> {
+        self.trace.num_follow_ups()
+    }
+
+    #[getter]
+    fn num_restarts(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
+        self.trace.num_restarts().map_err(|error| trace_error(py, &error))
+    }
+
+    fn return_answers(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let trace = Arc::make_mut(&mut self.trace);
+        let found = contained(py, || Ok(trace.return_answers()))?;
+        found.map_err(|error| trace_error(py, &error))
+    }
+
+    #[getter]
+    fn may_be_mooncakes(&self) -> bool {
+        self.trace.id_widths().has(MOONCAKE)
+    }
+
+    #[pyo3(signature = (delay=0.0, instance=None))]
+    fn start_part(&mut self, py: Python<'_>, delay: f64, instance: Option<i64>) -> PyResult<()> {
+        let delay = microseconds(py, "delay", delay)?;
+        let instance = optional_size(py, "instance", instance)?;
+        if let Some(number) = instance.filter(|&number| number >= MAX_INSTANCES) {
+            let message = format!("instance is {number}; it can be 0 to {}", MAX_INSTANCES - 1);
+            return Err(to_py(py, &Error::Config(message)));
+        }
+        let instance = instance.map(|number| number as u32);
+        Arc::make_mut(&mut self.trace).start_part(delay, instance);
+        Ok(())
+    }
+
+    fn sort_by_arrival(&mut self) {
+        Arc::make_mut(&mut self.trace).sort_by_arrival();
+    }
+
+    fn truncate(&mut self, py: Python<'_>, num_requests: i64) -> PyResult<()> {
+        let num_requests = size(py, "num_requests", num_requests)?;
+        Arc::make_mut(&mut self.trace).truncate(num_requests);
+        Ok(())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        reduced(&slf.get_type(), "Trace", &*slf.borrow().trace)
+    }
+
+    #[classmethod]
+    fn _from_bytes(class: &Bound<'_, PyType>, bytes: &[u8]) -> PyResult<Self> {
+        let trace = Arc::new(restored(class.py(), "Trace", bytes)?);
+        Ok(Self { trace, reader: Reader::default() })
+    }
+}
+
+/// Returns a time or duration in microseconds from seconds.
+fn microseconds(py: Python<'_>, name: &str, seconds: f64) -> PyResult<u64> {
+    let microseconds = (seconds * 1e6).round();
+    if (0.0..u64::MAX as f64).contains(&microseconds) {
+        return Ok(microseconds as u64);
+    }
+    let message = format!("{name} is {seconds} s; it must be a number of at least 0");
+    Err(to_py(py, &Error::Config(message)))
+}
+
+fn trace_error(py: Python<'_>, error: &LineError) -> PyErr {
+    let make = || {
+        let exception = Exceptions::get(py)?.trace.bind(py).call1((error.to_string(),))?;
+        exception.setattr("field", &error.field)?;
+        Ok(PyErr::from_value(exception))
+    };
+    make().unwrap_or_else(|failure: PyErr| failure)
+}
