@@ -44,7 +44,7 @@ def max_model_len(config: Config, wanted: int | None) -> int:
         longest = int(longest * _factor(text, scaling))
     if wanted is None:
         original = text.values.get("original_max_position_embeddings")
-        return original if kind == "longrope" and isinstance(original, int) else longest
+        return original if kind in ("su", "longrope") and isinstance(original, int) else longest
     if wanted > longest:
         raise ConfigError(f"max_model_len is {wanted:,}; the model has at most {longest:,} tokens")
     return wanted

@@ -16,6 +16,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "cohere2": {"head_dim": 128, "sliding_window": 4096, "sliding_window_pattern": 4},
     "deepseek_v4": {"head_dim": 512, "sliding_window": 128, "index_head_dim": 128},
     "exaone4": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gemma": {"num_key_value_heads": 16, "head_dim": 256, "max_position_embeddings": 8192},
     "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
     "gemma3_text": {
         "hidden_size": 2304,
@@ -64,8 +65,18 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 # Names of whole models whose language model goes by another name.
 _TEXT_TYPES: Final = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text"}
 
+# Fields by the names that older classes have for them.
+_NAMES: Final = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_layer": "num_hidden_layers",
+    "num_attention_groups": "num_key_value_heads",
+}
+
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with those that are missing, not null, filled in for their ``model_type``."""
+    """The fields with those that are missing, not null, filled in for their ``model_type``,
+    and under their usual names too."""
+    named = {_NAMES[name]: value for name, value in values.items() if name in _NAMES}
     model_type = str(values.get("model_type"))
-    return {**DEFAULTS.get(_TEXT_TYPES.get(model_type, model_type), {}), **values}
+    return {**DEFAULTS.get(_TEXT_TYPES.get(model_type, model_type), {}), **named, **values}

@@ -118,7 +118,12 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     config = read_config(Path(path))
     deployment = (deployment or Deployment()).for_checkpoint(config.quantization.cache_dtype)
     _require_hopper(deployment)
-    family = family_of(config.architecture)
+    family = family_of(config)
+    if deployment.pipeline_parallel > 1 and not family.has_stages:
+        raise ConfigError(
+            f"vLLM has no pipeline parallelism for a {config.architecture}; set"
+            " pipeline_parallel to 1"
+        )
     layers = with_block_sizes(family.layers(config, deployment), family.kernels, deployment)
     groups = group_layers(layers, is_packed=family.kernels.is_packed)
     return ModelPlan(

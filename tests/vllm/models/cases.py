@@ -4,11 +4,29 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 HERE = Path(__file__).parent
+
+
+def name_of(config: Path) -> str:
+    """The model's name."""
+    return config.name.removesuffix(".json")
+
+
+def _unpacked(into: Path) -> list[Path]:
+    """The configurations of ``configs.jsonl``, a name and a ``config.json`` in each line."""
+    for line in (HERE / "configs.jsonl").read_text().splitlines():
+        ((name, config),) = json.loads(line).items()
+        (into / f"{name}.json").write_text(json.dumps(config))
+    return list(into.iterdir())
+
+
+_FOLDER = TemporaryDirectory(prefix="kvoxide-configs-")
 # A file, or a folder where there is more than a configuration.
-CONFIGS = sorted((HERE / "configs").iterdir())
+CONFIGS = sorted([*(HERE / "configs").iterdir(), *_unpacked(Path(_FOLDER.name))], key=name_of)
+BY_NAME = {name_of(path): path for path in CONFIGS}
 ANSWERS = HERE / "vllm_answers.json"
 MEMORIES = tuple(gib * 2**30 for gib in (16, 60, 141))
 MAX_BATCHED_TOKENS = 2048
@@ -47,8 +65,7 @@ class Case:
 
     @property
     def config(self) -> Path:
-        folder = HERE / "configs" / self.model
-        return folder if folder.is_dir() else folder.with_name(f"{self.model}.json")
+        return BY_NAME[self.model]
 
     @property
     def served(self) -> dict[str, Any]:
@@ -58,11 +75,6 @@ class Case:
 
 def all_cases() -> list[Case]:
     return [Case(name_of(path), **served) for path in CONFIGS for served in SERVED]
-
-
-def name_of(config: Path) -> str:
-    """The model's name."""
-    return config.name.removesuffix(".json")
 
 
 def sample() -> list[Case]:

@@ -113,6 +113,7 @@ KNOWN_REASONS = (
     "divisible by tensor parallel size",
     "AssertionError: ",
     "ZeroDivisionError",
+    "Pipeline parallelism is not supported for this model",
     "mixed page sizes ([])",
 )
 

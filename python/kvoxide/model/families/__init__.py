@@ -17,6 +17,8 @@ from kvoxide.model.families.attention import (
     gpt_oss_windows,
     listed_windows,
     llama_4,
+    mimo_v2,
+    minicpm_3,
     qwen_windows,
 )
 from kvoxide.model.families.compressed import compressed
@@ -51,77 +53,159 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Family:
-    """The layers of a model, and the kernels that they run with."""
+    """The layers of a model, the kernels that they run with, and whether vLLM runs the model in the
+    stages of a pipeline.
+
+    A class that takes any language model has those in ``languages``, by their ``model_type``, that
+    ``layers`` is right for.
+    """
 
     layers: Callable[[Config, Deployment], Layers]
     kernels: Kernels = Kernels()
+    has_stages: bool = True
+    languages: tuple[str, ...] = ()
 
 
 _LISTED: Final = Family(attention(listed_windows))
+_LLAVA: Final = Family(attention(listed_windows), languages=("llama", "mistral"))
+_IDEFICS_3: Final = Family(attention(listed_windows), has_stages=False, languages=("llama",))
 _QWEN: Final = Family(attention(qwen_windows))
+_SEEING_QWEN: Final = Family(attention(qwen_windows), languages=("qwen2", "qwen3"))
 _GEMMA_3: Final = Family(attention(full_every()))
+_COHERE_2: Final = Family(attention(full_every(extra=1)))
 # Latent attention in fp8 has kernels of its own.
 _LATENT: Final = Family(latent, Kernels(quantized_block=64))
+_INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64))
 _GATED_DELTA_NET: Final = Family(gated_delta_net, Kernels(state_alignment=64))
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "Cohere2ForCausalLM": Family(attention(full_every(extra=1))),
+    "AfmoeForCausalLM": _LISTED,
+    "ApertusForCausalLM": _LISTED,
+    "BailingMoeForCausalLM": _LISTED,
+    "BailingMoeV2ForCausalLM": _LISTED,
+    "Cohere2ForCausalLM": _COHERE_2,
+    "Cohere2VisionForConditionalGeneration": _COHERE_2,
+    "CohereForCausalLM": _LISTED,
+    "DeepseekForCausalLM": _LISTED,
     "DeepseekV2ForCausalLM": _LATENT,
+    "DeepseekV32ForCausalLM": _INDEXED,
     "DeepseekV3ForCausalLM": _LATENT,
-    "DeepseekV32ForCausalLM": Family(indexed, Kernels(block=64, quantized_block=64)),
     "DeepseekV4ForCausalLM": Family(
         compressed, Kernels(block=256, quantized_block=256, is_packed=True)
     ),
+    "Ernie4_5ForCausalLM": _LISTED,
+    "Ernie4_5_MoeForCausalLM": _LISTED,
     "Exaone4ForCausalLM": Family(attention(full_every())),
+    "ExaoneMoEForCausalLM": _LISTED,
     "FalconH1ForCausalLM": Family(falcon_h1),
+    "GPT2LMHeadModel": _LISTED,
+    "GPTJForCausalLM": _LISTED,
     "Gemma2ForCausalLM": Family(attention(full_every(period=2))),
     "Gemma3ForCausalLM": _GEMMA_3,
     "Gemma3ForConditionalGeneration": _GEMMA_3,
+    "Gemma3nForCausalLM": Family(attention(listed_windows), has_stages=False),
     "Gemma4ForCausalLM": Family(gemma_4, Kernels(quantized_block=64)),
     "Gemma4ForConditionalGeneration": Family(gemma_4, Kernels(quantized_block=64)),
+    "GemmaForCausalLM": _LISTED,
+    "Glm4ForCausalLM": _LISTED,
     "Glm4MoeForCausalLM": _LISTED,
     "Glm4MoeLiteForCausalLM": _LATENT,
+    "GlmMoeDsaForCausalLM": _INDEXED,
     "GptOssForCausalLM": Family(attention(gpt_oss_windows)),
     "GraniteForCausalLM": _LISTED,
     "GraniteMoeForCausalLM": _LISTED,
     "GraniteMoeHybridForCausalLM": Family(granite_4),
+    "GraniteMoeSharedForCausalLM": _LISTED,
+    "HYV3ForCausalLM": _LISTED,
+    "HyperCLOVAXForCausalLM": _LISTED,
+    "IQuestCoderForCausalLM": _LISTED,
+    "Idefics3ForConditionalGeneration": _IDEFICS_3,
+    "InternLM2ForCausalLM": _LISTED,
+    "InternLM3ForCausalLM": _LISTED,
+    "InternVLForConditionalGeneration": _SEEING_QWEN,
     "JambaForCausalLM": Family(jamba),
+    "KimiK25ForConditionalGeneration": _LATENT,
     "KimiLinearForCausalLM": Family(
         kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128)
     ),
+    "KimiVLForConditionalGeneration": _LATENT,
+    "LLaMAForCausalLM": _LISTED,
     "Lfm2ForCausalLM": Family(lfm2),
     "Lfm2MoeForCausalLM": Family(lfm2),
     "Llama4ForCausalLM": Family(llama_4),
     "Llama4ForConditionalGeneration": Family(llama_4),
     "LlamaForCausalLM": _LISTED,
+    "LlavaForConditionalGeneration": _LLAVA,
+    "LlavaNextForConditionalGeneration": _LLAVA,
+    "LlavaOnevisionForConditionalGeneration": _SEEING_QWEN,
+    "MiMoForCausalLM": _QWEN,
+    "MiMoV2FlashForCausalLM": Family(mimo_v2),
+    "MiMoV2ForCausalLM": Family(mimo_v2),
+    "MiniCPM3ForCausalLM": Family(minicpm_3),
+    "MiniCPMForCausalLM": _LISTED,
     "MiniMaxM2ForCausalLM": _LISTED,
+    "Ministral3ForCausalLM": _LISTED,
     "Mistral3ForConditionalGeneration": _LISTED,
     "MistralForCausalLM": _LISTED,
     "MixtralForCausalLM": _LISTED,
+    "NemotronForCausalLM": _LISTED,
     "NemotronHForCausalLM": Family(nemotron_h),
+    "OPTForCausalLM": _LISTED,
+    "Olmo2ForCausalLM": _LISTED,
+    "Olmo3ForCausalLM": _LISTED,
+    "OlmoForCausalLM": _LISTED,
     "OlmoeForCausalLM": _LISTED,
+    "OrionForCausalLM": _LISTED,
+    "PaliGemmaForConditionalGeneration": Family(attention(listed_windows), languages=("gemma",)),
+    "PanguEmbeddedForCausalLM": _LISTED,
     "Phi3ForCausalLM": _LISTED,
+    "Phi3VForCausalLM": _LISTED,
+    "PhiMoEForCausalLM": _LISTED,
+    "Qwen2AudioForConditionalGeneration": _QWEN,
     "Qwen2ForCausalLM": _QWEN,
     "Qwen2MoeForCausalLM": _QWEN,
+    "Qwen2VLForConditionalGeneration": _QWEN,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3ForCausalLM": _QWEN,
     "Qwen3MoeForCausalLM": _QWEN,
     "Qwen3NextForCausalLM": _GATED_DELTA_NET,
     "Qwen3VLForConditionalGeneration": _LISTED,
+    "Qwen3VLMoeForConditionalGeneration": _LISTED,
     "Qwen3_5ForCausalLM": _GATED_DELTA_NET,
     "Qwen3_5ForConditionalGeneration": _GATED_DELTA_NET,
+    "Qwen3_5MoeForCausalLM": _GATED_DELTA_NET,
     "Qwen3_5MoeForConditionalGeneration": _GATED_DELTA_NET,
+    "SarvamMoEForCausalLM": _LISTED,
+    "SmolLM3ForCausalLM": _LISTED,
+    "SmolVLMForConditionalGeneration": _IDEFICS_3,
+    "SolarForCausalLM": _LISTED,
+    "StableLmForCausalLM": _LISTED,
+    "Starcoder2ForCausalLM": _LISTED,
+    "Step3TextForCausalLM": _LISTED,
+    "Step3p5ForCausalLM": _LISTED,
+    "TeleChat3ForCausalLM": _LISTED,
 }
 
 
-def family_of(architecture: str) -> Family:
-    """The family of a class of a model.
+def family_of(config: Config) -> Family:
+    """The family of a model's class.
 
-    Raises :class:`UnknownModelError` for an unknown class, which names the known ones.
+    Raises :class:`UnknownModelError` for an unknown class, which names the known ones, and for a
+    language model that is not known in its class.
     """
+    architecture = config.architecture
     if architecture not in FAMILIES:
         raise UnknownModelError(
             f"the model is a {architecture}, which is unknown here; known are"
             f" {', '.join(FAMILIES)}. Ask vLLM where it is installed, or give its groups with"
             " --groups"
         )
-    return FAMILIES[architecture]
+    family = FAMILIES[architecture]
+    language = config.text.text("model_type", "llama")
+    if family.languages and language not in family.languages:
+        raise UnknownModelError(
+            f"the language model of the {architecture} is a {language}; known in it are"
+            f" {', '.join(family.languages)}. Ask vLLM where it is installed, or give its groups"
+            " with --groups"
+        )
+    return family

@@ -40,12 +40,29 @@ def attention_layer(
 
 
 def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
-    """Layers that differ by nothing but their windows."""
+    """Layers that differ by nothing but their windows; the last may reuse the keys and values of
+    earlier ones."""
 
     def layers(config: Config, deployment: Deployment) -> Layers:
-        return [(attention_layer(config, deployment, each),) for each in windows(config.text)]
+        text = config.text
+        keeping = layers_that_keep(text)
+        own: Layers = [
+            (attention_layer(config, deployment, each),) for each in windows(text)[:keeping]
+        ]
+        return own + [()] * (text.num_layers - keeping)
 
     return layers
+
+
+def layers_that_keep(text: Fields) -> int:
+    """How many layers, from the first on, keep keys and values of their own."""
+    shared = text.optional_count("num_kv_shared_layers") or 0
+    if shared >= text.num_layers:
+        raise ConfigError(
+            f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; one at"
+            " least keeps its own"
+        )
+    return text.num_layers - shared
 
 
 def listed_windows(text: Fields) -> list[int | None]:
@@ -108,7 +125,7 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
     of earlier ones."""
     text = config.text
     layers = text.num_layers
-    keeping = layers - (text.optional_count("num_kv_shared_layers") or 0)
+    keeping = layers_that_keep(text)
     windows = list(full_every(period=6)(text))
     windows[-1] = None
     global_heads = text.optional_count("num_global_key_value_heads")
@@ -123,6 +140,38 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
         for window in windows[:keeping]
     ]
     return own + [()] * (layers - keeping)
+
+
+def mimo_v2(config: Config, deployment: Deployment) -> Layers:
+    """MiMo V2: windows have KV heads and sizes of their own, and values are smaller than keys."""
+    text = config.text
+    window = text.count("sliding_window")
+    pattern = text.counts("hybrid_layer_pattern") or []
+    if len(pattern) < text.num_layers:
+        raise ConfigError(
+            f"{text.source}: hybrid_layer_pattern has {len(pattern)} of {text.num_layers} layers"
+        )
+
+    def layer(prefix: str, window: int | None) -> LayerCache:
+        heads = text.optional_count(f"{prefix}num_key_value_heads")
+        key = text.count(f"{prefix}head_dim")
+        both = key + text.count(f"{prefix}v_head_dim", key)
+        kept = kv_heads(text, deployment.tensor_parallel, heads)
+        kind: Kind = "full_attention" if window is None else "sliding_window"
+        content = kept * both * cache_bytes(config, deployment)
+        return LayerCache(kind, content, layout=(kept, both), window=window)
+
+    kinds = layer("", None), layer("swa_", window)
+    return [(kinds[is_window != 0],) for is_window in pattern[: text.num_layers]]
+
+
+def minicpm_3(config: Config, deployment: Deployment) -> Layers:
+    """MiniCPM 3: latent attention whose keys and values are kept as those of all heads."""
+    text = config.text
+    heads = text.count("num_attention_heads")
+    size = text.count("qk_nope_head_dim") + text.count("qk_rope_head_dim")
+    layer = attention_layer(config, deployment, total_kv_heads=heads, size=size)
+    return [(layer,)] * text.num_layers
 
 
 def llama_4(config: Config, deployment: Deployment) -> Layers:
