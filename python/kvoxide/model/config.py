@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kvoxide._core import ConfigError
 from kvoxide.model.defaults import with_defaults
@@ -17,6 +17,7 @@ _MAX_LAYERS: Final = 10_000
 _MAX_COUNT: Final = 2**40
 # vLLM computes in bfloat16 where a checkpoint is in 32 bits or does not say.
 _DEFAULT_DTYPE: Final = "bfloat16"
+Value = TypeVar("Value")
 
 
 class UnknownModelError(ConfigError):
@@ -69,16 +70,24 @@ class Fields:
         value = self._list(name)
         if value is None:
             return None
-        layers = self.num_layers
-        if len(value) < layers:
-            raise ConfigError(f"{self.source}: {name} has {len(value)} of {layers} layers")
+        kept = self.of_layers(name, value)
         for kind in value:
             if not isinstance(kind, str) or kind not in known:
                 raise ConfigError(
                     f"{self.source}: {name} has {kind!r}; known for this model are"
                     f" {', '.join(known)}"
                 )
-        return value[:layers]
+        return kept
+
+    def of_layers(self, name: str, values: list[Value]) -> list[Value]:
+        """The ``values`` of a field with one for each layer, without those beyond the last layer.
+
+        Raises :class:`~kvoxide.ConfigError` if there are fewer than layers.
+        """
+        layers = self.num_layers
+        if len(values) < layers:
+            raise ConfigError(f"{self.source}: {name} has {len(values)} of {layers} layers")
+        return values[:layers]
 
     def counts(self, name: str) -> list[int] | None:
         """A list of integers from 0 on, or None where the field is missing."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kvoxide import ConfigError, KVCacheManager
 from kvoxide.model import FAMILIES, Deployment, ModelPlan, plan_model
+from kvoxide.model.config import read_config
 from kvoxide.model.memory import request_blocks
 
 from tests.testing import preloaded
@@ -98,6 +99,14 @@ def test_every_class_of_a_model_is_among_them() -> None:
     texts = [(path / "config.json" if path.is_dir() else path).read_text() for path in CONFIGS]
     classes = {json.loads(text).get("architectures", [""])[0] for text in texts}
     assert classes - {""} == set(FAMILIES)
+
+
+def test_every_language_model_of_a_class_was_compared() -> None:
+    answered = [case for case, answer in RECORDED.items() if "refused" not in answer]
+    configs = [read_config(case.config) for case in answered]
+    compared = {(config.architecture, config.text.values["model_type"]) for config in configs}
+    for name, family in FAMILIES.items():
+        assert {(name, language) for language in family.languages} <= compared
 
 
 def test_what_vllm_refuses_is_about_what_is_asked() -> None:

@@ -45,24 +45,22 @@ def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
 
     def layers(config: Config, deployment: Deployment) -> Layers:
         text = config.text
-        keeping = layers_that_keep(text)
-        own: Layers = [
-            (attention_layer(config, deployment, each),) for each in windows(text)[:keeping]
-        ]
-        return own + [()] * (text.num_layers - keeping)
+        each = [(attention_layer(config, deployment, window),) for window in windows(text)]
+        return without_reused(text, each)
 
     return layers
 
 
-def layers_that_keep(text: Fields) -> int:
-    """How many layers, from the first on, keep keys and values of their own."""
+def without_reused(text: Fields, layers: Sequence[tuple[LayerCache, ...]]) -> Layers:
+    """The layers, of which the last ``num_kv_shared_layers`` keep nothing: they reuse the keys and
+    values of earlier ones."""
     shared = text.optional_count("num_kv_shared_layers") or 0
     if shared >= text.num_layers:
         raise ConfigError(
             f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; one at"
             " least keeps its own"
         )
-    return text.num_layers - shared
+    return [*layers[: text.num_layers - shared], *[()] * shared]
 
 
 def listed_windows(text: Fields) -> list[int | None]:
@@ -124,8 +122,6 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
     """Full attention has larger heads than windows, and the last layers reuse the keys and values
     of earlier ones."""
     text = config.text
-    layers = text.num_layers
-    keeping = layers_that_keep(text)
     windows = list(full_every(period=6)(text))
     windows[-1] = None
     global_heads = text.optional_count("num_global_key_value_heads")
@@ -135,22 +131,18 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
         total_kv_heads=global_heads if text.flag("attention_k_eq_v") else None,
         size=text.optional_count("global_head_dim"),
     )
-    own: Layers = [
+    layers = [
         (in_full if window is None else attention_layer(config, deployment, window),)
-        for window in windows[:keeping]
+        for window in windows
     ]
-    return own + [()] * (layers - keeping)
+    return without_reused(text, layers)
 
 
 def mimo_v2(config: Config, deployment: Deployment) -> Layers:
     """MiMo V2: windows have KV heads and sizes of their own, and values are smaller than keys."""
     text = config.text
     window = text.count("sliding_window")
-    pattern = text.counts("hybrid_layer_pattern") or []
-    if len(pattern) < text.num_layers:
-        raise ConfigError(
-            f"{text.source}: hybrid_layer_pattern has {len(pattern)} of {text.num_layers} layers"
-        )
+    pattern = text.of_layers("hybrid_layer_pattern", text.counts("hybrid_layer_pattern") or [])
 
     def layer(prefix: str, window: int | None) -> LayerCache:
         heads = text.optional_count(f"{prefix}num_key_value_heads")
@@ -162,7 +154,7 @@ def mimo_v2(config: Config, deployment: Deployment) -> Layers:
         return LayerCache(kind, content, layout=(kept, both), window=window)
 
     kinds = layer("", None), layer("swa_", window)
-    return [(kinds[is_window != 0],) for is_window in pattern[: text.num_layers]]
+    return [(kinds[is_window != 0],) for is_window in pattern]
 
 
 def minicpm_3(config: Config, deployment: Deployment) -> Layers:
@@ -183,9 +175,7 @@ def llama_4(config: Config, deployment: Deployment) -> Layers:
     if not rotary:
         period = text.count("no_rope_layer_interval")
         rotary = [int((layer + 1) % period != 0) for layer in range(layers)]
-    if len(rotary) < layers:
-        raise ConfigError(f"{text.source}: no_rope_layers is shorter than {layers} layers")
     return [
         (attention_layer(config, deployment, chunk if has else None, "chunked_local_attention"),)
-        for has in rotary[:layers]
+        for has in text.of_layers("no_rope_layers", rotary)
     ]
