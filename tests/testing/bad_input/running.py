@@ -14,6 +14,7 @@ from kvoxide.vllm.environment import Settings, SettingsError
 from .table import Row
 
 NOTHING = "nothing was refused"
+_MOST_READ = 2**24
 
 
 @dataclass(frozen=True)
@@ -102,5 +103,14 @@ def run_environment(row: Row) -> Answer:
     return Answer(NOTHING, "", dict(os.environ) == before)
 
 
-def _files() -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+def _files() -> dict[str, bytes | tuple[int, int]]:
+    """What the files below the current folder hold; of one that is too large to be read for every
+    row, its size and when it was changed."""
+    found = [path for path in Path().rglob("*") if path.is_file()]
+    return {str(path): _mark(path) for path in found}
+
+
+def _mark(path: Path) -> bytes | tuple[int, int]:
+    status = path.stat()
+    is_large = status.st_size > _MOST_READ
+    return (status.st_size, status.st_mtime_ns) if is_large else path.read_bytes()
