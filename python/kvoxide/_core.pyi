@@ -890,6 +890,11 @@ class Trace:
     def push_line(self, line: bytes) -> None:
         """One line of the trace's format. Raises :class:`TraceError`, also for as many
         ids as do not go with the lines before; the trace is then as before."""
+    def finish(self, *, leave_out: bool = False) -> int:
+        """End the reading of lines. Where these are in another order than time, which those of
+        Dynamo may be, the requests get into that order. Raises :class:`TraceError` if a request
+        waits for a ``request_id`` of no line, or for itself by way of others; with ``leave_out``,
+        such requests and those that wait for them are left out. Returns how many were."""
     def push_prompt(
         self,
         prompt_token_ids: TokenArray | Sequence[int],
@@ -930,8 +935,8 @@ class Trace:
         conversation (``session_id``, or ``chat_id`` and ``parent_chat_id``)."""
     @property
     def num_restarts(self) -> tuple[int, int]:
-        """How many prompts do not begin with all whole ids of the one before in their session, and
-        how many have one."""
+        """How many prompts do not begin with the first whole id of the one before in their session,
+        and how many have one."""
     def return_answers(self) -> int:
         """Take each output, but for its last token, from the first later prompt of its conversation
         that begins with all whole ``hash_ids`` of the request's prompt (of several such prompts the
@@ -971,8 +976,9 @@ class Simulation:
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
-        for the null block and one block, for a request without a time of arrival where the trace's
-        times are played, and for a bound of several instances; KeyboardInterrupt if :meth:`cancel`
+        for the null block and one block, for a request without a time of arrival, or which waits
+        for one that never comes, where the trace's times are played, and for a bound of several
+        instances; KeyboardInterrupt if :meth:`cancel`
         was called."""
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""

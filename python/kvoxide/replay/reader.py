@@ -75,8 +75,7 @@ def _read_file(name: str, shown: str, limit: int | None, skip_bad: bool, trace: 
     except (OSError, CompressedStreamError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise TraceFileError(f"cannot read {shown}: {reason}") from error
-    if len(lines.trace) == 0:
-        raise TraceFileError(f"{shown} holds no request; bad lines: {lines.bad_lines}")
+    lines.finish()
     lines.check_ids()
     return TraceFile(
         name=shown,
@@ -85,16 +84,16 @@ def _read_file(name: str, shown: str, limit: int | None, skip_bad: bool, trace: 
         skip_bad=skip_bad,
         bad_lines=lines.bad_lines,
         first_bad_line=lines.first_bad_line,
-        notes=(*lines.trace.notes, *_restarts(lines.trace)),
+        notes=(*lines.trace.notes, *lines.notes, *_restarts(lines.trace)),
     )
 
 
 def _restarts(trace: Trace) -> Iterator[str]:
-    """That prompts of a session do not go on where the one before ended, if any does not."""
+    """That prompts of a session begin with nothing of the one before, if any does."""
     restarts, turns = trace.num_restarts
     if restarts:
         yield (
-            f"{restarts:,} of {turns:,} prompts do not begin as the one before in their session;"
+            f"{restarts:,} of {turns:,} prompts share nothing with the one before in their session;"
             " lines that hold only what is new are played as whole prompts"
         )
 
@@ -136,6 +135,8 @@ class _Lines(Lines):
         super().__init__(skip_bad, trace)
         self._name = name
         self._first_other_line: int | None = None
+        self._is_cut = False
+        self.notes: list[str] = []
 
     def read(self, lines: Iterable[bytes], limit: int | None) -> None:
         source = iter(lines)
@@ -154,7 +155,26 @@ class _Lines(Lines):
             if self._first_other_line is None and not self.trace.may_be_mooncakes:
                 self._first_other_line = number
             if len(self.trace) == limit:
+                self._is_cut = True
                 return
+
+    def finish(self) -> None:
+        """End the reading. Requests that wait for ones that never come are damaged lines, unless
+        it was asked for the first requests only."""
+        try:
+            self.trace.finish()
+        except TraceError as error:
+            message = f"{self._name}: {error}"
+            if not (self._skip_bad or self._is_cut):
+                raise TraceFileError(message) from error
+            left_out = self.trace.finish(leave_out=True)
+            if self._is_cut:
+                self.notes.append(f"left out, since they wait for ever: {left_out}; {error}")
+            else:
+                self.bad_lines += left_out
+                self.first_bad_line = self.first_bad_line or message
+        if len(self.trace) == 0:
+            raise TraceFileError(f"{self._name} holds no request; bad lines: {self.bad_lines}")
 
     def check_ids(self) -> None:
         """Raise where the lengths do not tell how many tokens an id stands for."""

@@ -77,6 +77,14 @@ impl PyTrace {
         pushed.map_err(|error| trace_error(py, &error))
     }
 
+    #[pyo3(signature = (*, leave_out=false))]
+    fn finish(&mut self, py: Python<'_>, leave_out: bool) -> PyResult<usize> {
+        let Self { trace, reader } = self;
+        let trace = Arc::make_mut(trace);
+        let finished = contained(py, || Ok(trace.finish(reader, leave_out)))?;
+        finished.map_err(|error| trace_error(py, &error))
+    }
+
     #[pyo3(signature = (prompt_token_ids, output_length, *, arrival=None, retention=None))]
     fn push_prompt(
         &mut self,

@@ -19,6 +19,11 @@ impl Conversation {
         Self { id: xxh3_64(name.as_bytes()), continues: None }
     }
 
+    /// Returns the conversation that a value names.
+    pub fn of_value(value: &Value) -> Self {
+        Self { id: number(value), continues: None }
+    }
+
     /// Returns a part of the conversation with a number.
     pub fn of_numbers(number: u64, part: u64) -> Self {
         Self::of_name(&format!("{number} {part}"))
@@ -29,7 +34,7 @@ impl Conversation {
     /// `parent_chat_id`, that of the previous request, -1 for none.
     pub fn of_line(fields: &Map<String, Value>) -> Option<Self> {
         if let Some(session) = fields.get("session_id") {
-            return Some(Self { id: number(session), continues: None });
+            return Some(Self::of_value(session));
         }
         let chat = fields.get("chat_id")?;
         let has_parent = |parent: &&Value| !parent.is_null() && parent.as_i64() != Some(-1);

@@ -205,6 +205,7 @@ def test_settings_stand_at_the_head(tmp_path: Path, trace: str) -> None:
     text = " ".join(page.texts["dd"])
     for part in (
         trace,
+        "mooncake",
         "30 requests, 30,000 prompt tokens, 600 output tokens",
         "the first 30 requests",
         "full:16",

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use kvoxide_core::Error;
 
 use crate::clock::Nanoseconds;
-use crate::trace::{Trace, TraceRequest};
+use crate::trace::{Event, Trace, TraceRequest};
 
 /// The times at which requests arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,11 +58,11 @@ pub enum Source {
 pub struct Timed {
     /// Times and indices of requests, the earliest first.
     left: BinaryHeap<Reverse<(Nanoseconds, usize)>>,
-    /// Requests that wait for others: how many of these are left, the delay after the last answer,
-    /// and the time of the latest one.
-    waiting: HashMap<usize, (usize, Nanoseconds, Nanoseconds)>,
-    /// The requests that wait for a request.
-    followers: HashMap<usize, Vec<usize>>,
+    /// Requests that wait for others: for how many events they do, and the time before which they
+    /// do not arrive.
+    waiting: HashMap<usize, (usize, Nanoseconds)>,
+    /// The requests that wait for a request to arrive or to be answered, each with its delay.
+    followers: HashMap<(usize, Event), Vec<(usize, Nanoseconds)>>,
 }
 
 impl Source {
@@ -92,14 +92,19 @@ impl Source {
                 *next += 1;
                 (*next <= *num_requests).then(|| *next - 1)
             }
-            Self::Timed(timed) => timed.left.pop().map(|Reverse((_, request))| request),
+            Self::Timed(timed) => timed.take(),
         }
+    }
+
+    /// Whether requests wait for others.
+    pub fn has_waiting(&self) -> bool {
+        matches!(self, Self::Timed(timed) if !timed.waiting.is_empty())
     }
 
     /// Lets requests arrive, from now on, that wait for one which was answered at a time.
     pub fn answered(&mut self, request: usize, at: Nanoseconds, now: Nanoseconds) {
         if let Self::Timed(timed) = self {
-            timed.answered(request, at, now);
+            timed.happened(request, Event::Answer, at, now);
         }
     }
 }
@@ -112,16 +117,24 @@ impl Timed {
         let is_first = |request: &&TraceRequest| request.wait.is_none();
         let times = trace.requests().iter().filter(is_first).filter_map(|first| first.arrival);
         let start = times.min().unwrap_or(0);
+        let since_start = |time: u64| of_speed(time.saturating_sub(start));
+        if let Some(never) = trace.first_never_arriving() {
+            let message = format!("request {} of the trace waits for ever", never + 1);
+            return Err(Error::Config(message));
+        }
         let mut timed = Self::default();
         for (index, request) in requests() {
             match (&request.wait, request.arrival) {
-                (Some(wait), _) => {
-                    timed.waiting.insert(index, (wait.after.len(), of_speed(wait.delay), 0));
-                    for &before in &wait.after {
-                        timed.followers.entry(before as usize).or_default().push(index);
+                (Some(wait), time) => {
+                    let earliest = time.filter(|_| wait.has_time).map_or(0, since_start);
+                    timed.waiting.insert(index, (wait.after.len(), earliest));
+                    for after in &wait.after {
+                        let key = (after.request as usize, after.event);
+                        let follower = (index, of_speed(after.delay));
+                        timed.followers.entry(key).or_default().push(follower);
                     }
                 }
-                (None, Some(time)) => timed.left.push(Reverse((of_speed(time - start), index))),
+                (None, Some(time)) => timed.left.push(Reverse((since_start(time), index))),
                 (None, None) => {
                     let message = format!(
                         "request {} of the trace says no time at which it arrived (a timestamp of \
@@ -135,12 +148,19 @@ impl Timed {
         Ok(timed)
     }
 
-    fn answered(&mut self, request: usize, at: Nanoseconds, now: Nanoseconds) {
-        for follower in self.followers.remove(&request).unwrap_or_default() {
-            let Some((num_left, delay, last)) = self.waiting.get_mut(&follower) else { continue };
-            (*num_left, *last) = (*num_left - 1, at.max(*last));
+    fn take(&mut self) -> Option<usize> {
+        let Reverse((time, request)) = self.left.pop()?;
+        self.happened(request, Event::Arrival, time, time);
+        Some(request)
+    }
+
+    /// Lets requests arrive, from now on, that wait for what happened to one at a time.
+    fn happened(&mut self, request: usize, event: Event, at: Nanoseconds, now: Nanoseconds) {
+        for (follower, delay) in self.followers.remove(&(request, event)).unwrap_or_default() {
+            let Some((num_left, earliest)) = self.waiting.get_mut(&follower) else { continue };
+            (*num_left, *earliest) = (*num_left - 1, at.saturating_add(delay).max(*earliest));
             if *num_left == 0 {
-                self.left.push(Reverse((last.saturating_add(*delay).max(now), follower)));
+                self.left.push(Reverse(((*earliest).max(now), follower)));
                 self.waiting.remove(&follower);
             }
         }
@@ -150,7 +170,7 @@ impl Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Wait;
+    use crate::trace::{After, Wait};
 
     fn trace(arrivals: &[Option<u64>]) -> Trace {
         let mut trace = Trace::default();
@@ -175,7 +195,7 @@ mod tests {
     #[test]
     fn a_request_arrives_after_all_that_it_waits_for() {
         let mut trace = trace(&[Some(0), Some(2_000_000)]);
-        let wait = Wait::new(vec![0, 1], 500_000);
+        let wait = Wait::for_answers(vec![0, 1], 500_000);
         let request = TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) };
         trace.push(request).expect("tokens");
         let mut source = Source::new(Arrivals::Trace { speed: 2.0 }, &trace, 1).expect("times");
@@ -185,6 +205,31 @@ mod tests {
         source.answered(1, 7, 10);
         assert_eq!(source.next_time(9, 0), Some(250_000_009));
         assert_eq!([source.take(), source.take()], [Some(2), None]);
+    }
+
+    #[test]
+    fn a_request_may_wait_for_arrivals_and_a_time_too() {
+        let mut trace = trace(&[Some(1_000), Some(9_000)]);
+        let after = After { request: 0, event: Event::Arrival, delay: 3_000 };
+        for (arrival, has_time) in [(None, false), (Some(7_000), true), (Some(2_000), true)] {
+            let wait = Some(Box::new(Wait { after: vec![after], has_time }));
+            let request = TraceRequest { arrival, wait, ..TraceRequest::of_tokens(vec![1], 1) };
+            trace.push(request).expect("tokens");
+        }
+        let mut source = Source::new(Arrivals::Trace { speed: 1.0 }, &trace, 1).expect("times");
+        let mut next = || source.next_time(0, 0).zip(source.take());
+        let expected = [(0, 0), (3_000_000, 2), (3_000_000, 4), (6_000_000, 3), (8_000_000, 1)];
+        expected.iter().for_each(|&expected| assert_eq!(next(), Some(expected)));
+        assert!(!source.has_waiting());
+    }
+
+    #[test]
+    fn a_wait_without_end_is_refused() {
+        let mut trace = trace(&[Some(0)]);
+        let wait = Wait::for_answers(vec![7], 0);
+        trace.push(TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) }).expect("tokens");
+        let refused = Source::new(Arrivals::Trace { speed: 1.0 }, &trace, 1).expect_err("a wait");
+        assert!(refused.to_string().contains("request 2 of the trace waits for ever"), "{refused}");
     }
 
     #[test]

@@ -131,6 +131,9 @@ impl<'a, C: Cache> Fleet<'a, C> {
 
     /// Lets requests arrive that wait for those which have finished or were rejected.
     fn release_followers(&mut self) {
+        if !self.source.has_waiting() {
+            return;
+        }
         for Instance { run, .. } in &mut self.instances {
             for request in run.take_finished() {
                 let times = run.times_mut().map(|times| times.requests[request]);

@@ -1,5 +1,6 @@
 //! The fields of a JSON object that is a line of a trace.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
@@ -36,8 +37,20 @@ pub fn given<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
 
 /// Returns a number of tokens of a prompt or an output.
 pub fn length(value: &Value, name: &str, least: usize) -> Result<usize, LineError> {
-    let message = || format!("is {value}; expected an integer from {least} to {MAX_LENGTH}");
-    within(value, least..=MAX_LENGTH).ok_or_else(|| wrong(name, message()))
+    checked_length(integer(value), value, name, least)
+}
+
+/// Returns a number of tokens, or an error that shows what stands in its place.
+pub fn checked_length(
+    number: Option<i64>,
+    shown: impl Display,
+    name: &str,
+    least: usize,
+) -> Result<usize, LineError> {
+    let number = number.and_then(|number| usize::try_from(number).ok());
+    let message = || format!("is {shown}; expected an integer from {least} to {MAX_LENGTH}");
+    let number = number.filter(|number| (least..=MAX_LENGTH).contains(number));
+    number.ok_or_else(|| wrong(name, message()))
 }
 
 pub fn within(value: &Value, range: RangeInclusive<usize>) -> Option<usize> {
@@ -78,6 +91,11 @@ pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64
     let time = value.as_f64().filter(|time| (0.0..1e15).contains(time));
     let time = time.map(|time| Some((time * unit).round() as u64));
     time.ok_or_else(|| wrong(name, format!("is {value}; expected a number of at least 0")))
+}
+
+/// Returns a time or duration that has to be there.
+pub fn time(fields: &Fields, name: &str, unit: f64) -> Result<u64, LineError> {
+    microseconds(fields, name, unit)?.ok_or_else(|| wrong(name, "is missing".into()))
 }
 
 /// Returns an error if a line of a dialect has one of the fields whose values are texts.

@@ -10,6 +10,7 @@ mod reading;
 mod request;
 #[cfg(test)]
 mod tests_of_lines;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +20,7 @@ pub use fields::LineError;
 pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::Reader;
-pub use request::{MAX_LENGTH, TraceRequest, Wait};
+pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
 
 use crate::conversation::Conversation;
 use crate::id_width::{IdWidths, MAX_WIDTH, TraceWidths};
@@ -92,7 +93,9 @@ impl Trace {
 
     /// Sorts the requests by arrival, those without a time first. The sort is stable.
     pub fn sort_by_arrival(&mut self) {
-        self.requests.sort_by_key(|request| request.arrival);
+        let mut order: Vec<_> = (0..self.requests.len() as u32).collect();
+        order.sort_by_key(|&index| self.requests[index as usize].arrival);
+        self.reorder(&order);
     }
 
     /// Keeps the first `num_requests` requests.
@@ -166,23 +169,24 @@ impl Trace {
         widths.chosen().ok_or_else(|| wrong("hash_ids", message()))
     }
 
-    /// Returns how many prompts of a session do not begin with the tokens of the prompt before, and
-    /// how many could.
+    /// Returns how many prompts of a session do not begin with the first whole id of the prompt
+    /// before, and how many could.
     pub fn num_restarts(&self) -> Result<(usize, usize), LineError> {
         let width = self.tokens_per_stored_id()?;
         let mut latest: HashMap<u64, &Prompt> = HashMap::new();
         let (mut num_restarts, mut num_turns) = (0, 0);
         for request in &self.requests {
             let Some(session) = request.conversation else { continue };
-            if session.continues.is_some() || request.prompt.num_known(width) == 0 {
+            let prompt = &request.prompt;
+            if session.continues.is_some() || prompt.num_known(width) == 0 {
                 continue;
             }
-            if let Some(before) = latest.insert(session.id, &request.prompt) {
+            if let Some(before) = latest.insert(session.id, prompt) {
                 num_turns += 1;
-                let whole = before.num_known(width).min(before.len()) / width * width;
-                let most = whole.min(request.prompt.len());
-                let known = most.min(request.prompt.num_known(width));
-                let is_next = before.common_end(&request.prompt, 0, known, width) >= whole;
+                let known = |prompt: &Prompt| prompt.num_known(width).min(prompt.len());
+                let first = known(before).min(width) / width * width;
+                let has_first = known(prompt) >= first;
+                let is_next = has_first && before.common_end(prompt, 0, first, width) >= first;
                 num_restarts += usize::from(!is_next);
             }
         }

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub struct Reader {
     dialect: Option<&'static Dialect>,
     header: Option<Header>,
-    reading: Reading,
+    pub(super) reading: Reading,
 }
 
 impl Reader {
@@ -160,11 +160,14 @@ impl Reader {
 impl Trace {
     /// Adds the requests of a line, all of them or, with an error, none.
     pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
+        if reader.reading.is_finished {
+            return Err(wrong("", "the reading of this trace has ended".into()));
+        }
         reader.read(line, self.requests.len())?;
         let (num_before, widths, largest_id) = (self.requests.len(), self.widths, self.largest_id);
         let pushed = reader.reading.requests.drain(..).try_for_each(|request| self.push(request));
         match pushed {
-            Ok(()) => reader.reading.accept(&self.requests[num_before..]),
+            Ok(()) => reader.reading.accept(&mut self.requests),
             Err(_) => {
                 self.requests.truncate(num_before);
                 (self.widths, self.largest_id) = (widths, largest_id);

@@ -23,8 +23,22 @@ pub struct Reading {
     pub name: Option<u64>,
     /// Whether a line set the priority of its blocks.
     pub has_priorities: bool,
+    /// Whether lines are in another order than requests arrive.
+    pub is_unordered: bool,
+    /// What the first line says, where it is a head.
+    pub head: Option<Head>,
+    /// When requests of agents were served, by their indices.
+    pub spans: HashMap<u32, Span>,
+    /// Whether no line comes any more.
+    pub is_finished: bool,
     /// Requests by their name.
     named: HashMap<u64, u32>,
+    /// Requests of lines to come, for which others wait, by their name.
+    awaited: HashMap<u64, Vec<Awaited>>,
+    /// Those for which requests of the current line wait.
+    newly_awaited: Vec<(u64, Awaited)>,
+    /// How many there were.
+    num_awaited: u32,
     /// The latest request of each session.
     latest: HashMap<u64, u32>,
     /// Numbers of ids that are large or text, or of one line alone.
@@ -34,6 +48,39 @@ pub struct Reading {
     /// Whether equal ids in other lines are other blocks.
     has_own_ids: bool,
     notes: Vec<String>,
+}
+
+/// What the head of a trace says of all lines.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The tokens of an id.
+    pub tokens_per_id: usize,
+    /// The model that answers the requests so far.
+    pub model: Option<Value>,
+}
+
+/// The time in which a request of an agent was served, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The agent's session.
+    pub session: u64,
+    /// The session that began it.
+    pub parent: Option<u64>,
+    /// When the request arrived.
+    pub start: u64,
+    /// When it was answered.
+    pub end: u64,
+}
+
+/// A request of a line to come.
+#[derive(Clone, Debug)]
+struct Awaited {
+    /// What stands for its index so far, a number of its own.
+    placeholder: u32,
+    /// The request that waits for it.
+    follower: u32,
+    /// Its name as text.
+    text: String,
 }
 
 impl Reading {
@@ -66,10 +113,23 @@ impl Reading {
         self.latest.get(&session).copied()
     }
 
-    /// Returns the request of an earlier line that has a name.
-    pub fn named(&self, field: &str, value: &Value) -> Result<u32, LineError> {
-        let message = || format!("names {value}, the request_id of no earlier line");
-        self.named.get(&name(value)).copied().ok_or_else(|| wrong(field, message()))
+    /// Returns the index of the request that has a name, or what stands for it until its line comes.
+    pub fn named(&mut self, value: &Value) -> u32 {
+        let name = name(value);
+        if let Some(&request) = self.named.get(&name) {
+            return request;
+        }
+        let placeholder = u32::MAX - self.num_awaited - self.newly_awaited.len() as u32;
+        let follower = (self.next + self.requests.len()) as u32;
+        let awaited = Awaited { placeholder, follower, text: value.to_string() };
+        self.newly_awaited.push((name, awaited));
+        placeholder
+    }
+
+    /// Returns the first request that waits for one of no line so far, and the name of that one.
+    pub fn first_awaited(&self) -> Option<(u32, &str)> {
+        let first = self.awaited.values().flatten().min_by_key(|it| it.follower)?;
+        Some((first.follower, &first.text))
     }
 
     /// Gives the request of the current line a name that no other has.
@@ -97,6 +157,7 @@ impl Reading {
     /// Begins a line.
     pub fn begin(&mut self, next: usize) {
         self.requests.clear();
+        self.newly_awaited.clear();
         if mem::take(&mut self.has_own_ids) {
             self.ids.clear();
         }
@@ -104,16 +165,26 @@ impl Reading {
         self.name = None;
     }
 
-    /// The requests of the line are in the trace.
-    pub fn accept(&mut self, requests: &[TraceRequest]) {
-        for (index, request) in requests.iter().enumerate() {
-            let index = (self.next + index) as u32;
+    /// Notes that the requests of the line are in the trace, the last of its `requests`. Those which
+    /// wait for one of them learn its index.
+    pub fn accept(&mut self, requests: &mut [TraceRequest]) {
+        self.num_awaited += self.newly_awaited.len() as u32;
+        self.is_unordered |= !self.newly_awaited.is_empty();
+        for (name, awaited) in self.newly_awaited.drain(..) {
+            self.awaited.entry(name).or_default().push(awaited);
+        }
+        for (request, index) in requests.iter().zip(0..).skip(self.next) {
             if let Some(session) = request.conversation.filter(|it| it.continues.is_none()) {
                 self.latest.insert(session.id, index);
             }
-            if let Some(name) = self.name {
-                self.named.insert(name, index);
-            }
+        }
+        let (Some(name), Some(last)) = (self.name, requests.len().checked_sub(1)) else { return };
+        self.named.insert(name, last as u32);
+        for Awaited { placeholder, follower, .. } in self.awaited.remove(&name).unwrap_or_default()
+        {
+            let wait = requests[follower as usize].wait.iter_mut();
+            let after = wait.flat_map(|wait| &mut wait.after);
+            after.filter(|it| it.request == placeholder).for_each(|it| it.request = last as u32);
         }
     }
 }

@@ -26,23 +26,49 @@ pub struct TraceRequest {
     pub tokens_per_id: Option<usize>,
     /// The instance that served it, from 0, if that was recorded.
     pub instance: Option<u32>,
-    /// What it waits for, in the place of a time of arrival.
+    /// What it waits for, mostly in the place of a time of arrival.
     pub wait: Option<Box<Wait>>,
 }
 
-/// The wait of a request for earlier ones, whose answers it needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The wait of a request for others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// The indices of the requests, at least one.
-    pub after: Vec<u32>,
-    /// Microseconds from the end of the last of them to its arrival.
+    /// What the request waits for, at least one event.
+    pub after: Vec<After>,
+    /// Whether the request also waits for its time of arrival.
+    pub has_time: bool,
+}
+
+/// An event of another request, after which a request may arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct After {
+    /// The index of the other request; that of no request where it never comes.
+    pub request: u32,
+    /// What happens to the other request.
+    pub event: Event,
+    /// Microseconds from the event to the arrival.
     pub delay: u64,
 }
 
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Event {
+    /// The request arrives.
+    Arrival,
+    /// The last token of the request's output is there.
+    Answer,
+}
+
 impl Wait {
-    /// Returns the wait for requests, if there are any.
-    pub fn new(after: Vec<u32>, delay: u64) -> Option<Box<Self>> {
-        (!after.is_empty()).then(|| Box::new(Self { after, delay }))
+    /// Returns the wait for the answers of requests, if there are any.
+    pub fn for_answers(requests: Vec<u32>, delay: u64) -> Option<Box<Self>> {
+        let after = |request| After { request, event: Event::Answer, delay };
+        Self::of(requests.into_iter().map(after).collect())
+    }
+
+    /// Returns the wait for events, if there are any.
+    pub fn of(after: Vec<After>) -> Option<Box<Self>> {
+        (!after.is_empty()).then(|| Box::new(Self { after, has_time: false }))
     }
 }
 

@@ -145,7 +145,11 @@ fn error(lines: &[&str]) -> LineError {
 }
 
 fn waits(trace: &Trace) -> Vec<Option<(Vec<u32>, u64)>> {
-    let wait = |wait: &Wait| (wait.after.clone(), wait.delay);
+    let wait = |wait: &Wait| {
+        assert!(wait.after.iter().all(|after| after.event == Event::Answer));
+        let requests = wait.after.iter().map(|after| after.request).collect();
+        (requests, wait.after[0].delay)
+    };
     trace.requests().iter().map(|request| request.wait.as_deref().map(wait)).collect()
 }
 
@@ -202,13 +206,10 @@ fn dynamos_rows_wait_for_the_requests_that_they_name() {
     let (read, reader) = trace(&[&a, &b, &c]);
     assert_eq!(reader.dialect(), Some("dynamo"));
     assert_eq!(waits(&read), [None, None, Some((vec![0, 1], 5_500))]);
-    let never = format!(r#"{{"request_id": "d", "wait_for": ["e"], {rest}}}"#);
     let own = format!(r#"{{"request_id": "d", "wait_for": ["d"], {rest}}}"#);
-    for line in [never, own] {
-        let refused = error(&[&a, &line]);
-        assert_eq!(refused.field, "wait_for");
-        assert!(refused.message.ends_with("the request_id of no earlier line"), "{refused}");
-    }
+    let refused = error(&[&a, &own]);
+    assert_eq!(refused.field, "wait_for");
+    assert!(refused.message.ends_with("\"d\", the request itself"), "{refused}");
     assert_eq!(error(&[&a, &a]).field, "request_id");
 }
 
@@ -233,7 +234,10 @@ fn dynamos_output_tokens_are_ids_of_blocks() {
     assert_eq!(known(&row(32, "0, 1", &generated)).1, 1);
     let (trace, _) = trace(&[&row(32, "0, 1", &generated)]);
     assert!(!trace.has_answers());
-    assert_eq!(error(&[&row(32, "0, 1", &[2]).replace("[2]", "[2, 2]")]).field, "output_token_ids");
+    for others in ["[2, 2]", "[]"] {
+        let line = row(32, "0, 1", &[2]).replace("[2]", others);
+        assert_eq!(error(&[&line]).field, "output_token_ids");
+    }
 }
 
 #[test]
@@ -315,6 +319,8 @@ fn a_conversation_of_wekas_is_one_line() {
     assert_eq!(error(&[&line, &broken]).field, "in");
     let contradicting = line.replace("[1, 2, 3]", "[1]");
     assert_eq!(error(&[&line, &contradicting]).field, "hash_ids");
+    let many = line.replace(r#""in": 64"#, r#""in": 1"#).replace("[9], \"api", "[9, 8], \"api");
+    assert_eq!(error(&[&many]).message, "has 2 ids; 1 tokens need 1 to 1");
 }
 
 #[test]
@@ -376,10 +382,13 @@ fn prompts_that_hold_only_what_is_new_are_counted() {
                 "output_length": 1, "hash_ids": [{ids}]}}"#
         )
     };
-    let [a, b, c, d] =
-        [("a", "1,2"), ("b", "7,8"), ("a", "3,4"), ("b", "7,8,9")].map(|(id, ids)| row(id, ids));
-    let (trace, _) = trace(&[&a, &b, &c, &d]);
-    assert_eq!(trace.num_restarts(), Ok((1, 2)));
+    let of = |rows: [(&str, &str); 4]| {
+        let lines = rows.map(|(session, ids)| row(session, ids));
+        trace(&lines.each_ref().map(String::as_str)).0.num_restarts()
+    };
+    assert_eq!(of([("a", "1,2"), ("b", "7,8"), ("a", "3,4"), ("b", "7,8,9")]), Ok((1, 2)));
+    let whose_end_changes = [("a", "1,2,3"), ("a", "1,2,4,5"), ("a", "1,6"), ("a", "1")];
+    assert_eq!(of(whose_end_changes), Ok((0, 3)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub const AIPERF: Dialect = Dialect {
     name: "aiperf",
     form: Form::Objects(Objects {
         marks: TEXTS,
-        fields: &[ROW_FIELDS, &["type", "delay", "extra", "role", "block_size"]],
+        fields: &[ROW_FIELDS, &["type", "delay", "extra", "role"]],
         is_like: |fields| fields.contains_key("delay") && !fields.contains_key("ttl"),
         extends_mooncake: true,
         read,

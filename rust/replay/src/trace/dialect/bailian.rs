@@ -13,7 +13,7 @@ pub const BAILIAN: Dialect = Dialect {
     name: "bailian",
     form: Form::Objects(Objects {
         marks: &["chat_id", "parent_chat_id"],
-        fields: &[ROW_FIELDS, &["type", "turn", "block_size", "priority", "ttl"]],
+        fields: &[ROW_FIELDS, &["type", "turn", "priority", "ttl"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,

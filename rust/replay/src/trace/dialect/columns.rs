@@ -3,9 +3,9 @@
 use csv_core::{ReadRecordResult, Reader};
 
 use crate::conversation::Conversation;
-use crate::trace::fields::{LineError, exact, wrong};
+use crate::trace::fields::{LineError, checked_length, exact, wrong};
 use crate::trace::prompt::Prompt;
-use crate::trace::request::{MAX_LENGTH, TraceRequest};
+use crate::trace::request::TraceRequest;
 
 /// Most columns and bytes of a row.
 const MAX_COLUMNS: usize = 64;
@@ -86,13 +86,8 @@ impl Header {
         let columns = self.columns;
         let length = |column: usize, name: &str, least: usize| {
             let text = self.row.value(column);
-            let float =
-                || text.parse().ok().and_then(exact).and_then(|it| usize::try_from(it).ok());
-            let number = text.parse().ok().or_else(float);
-            let message =
-                || format!("is {text:?}; expected an integer from {least} to {MAX_LENGTH}");
-            let number = number.filter(|number| (least..=MAX_LENGTH).contains(number));
-            number.ok_or_else(|| wrong(name, message()))
+            let number = text.parse().ok().or_else(|| text.parse().ok().and_then(exact));
+            checked_length(number, format_args!("{text:?}"), name, least)
         };
         let prompt = Prompt::of_ids(length(self.input, columns.input, 1)?, []);
         let output_length = length(self.output, columns.output, 0)?;

@@ -1,9 +1,9 @@
 //! Dynamo's rows: Mooncake's with names of requests, what these wait for, tokens of the output, and
-//! orders of scheduling.
+//! orders of scheduling; also the rows of its agents, and its events.
 //! Source: <https://github.com/ai-dynamo/dynamo>, `lib/data-gen/src/mooncake.rs`
 
 use super::rows::{ROW_FIELDS, ids, request};
-use super::{Dialect, Form, Objects};
+use super::{Dialect, Form, Objects, agentic, events};
 use crate::id_width::IdWidths;
 use crate::trace::fields::{Fields, LineError, given, integer, wrong};
 use crate::trace::prompt::Prompt;
@@ -27,7 +27,13 @@ pub const DYNAMO: Dialect = Dialect {
             "prefix_reset",
             "request_kind",
             "event_type",
+            "event",
             "schema",
+            "play_id",
+            "not_before_ms",
+            "dependencies",
+            "source_play_ordinal",
+            "recorded_api_time_ms",
         ],
         fields: &[
             ROW_FIELDS,
@@ -37,10 +43,14 @@ pub const DYNAMO: Dialect = Dialect {
                 "input_tokens",
                 "output_tokens",
                 "created_time",
-                "block_size",
                 "version",
+                "hash_id_scope",
+                "source",
+                "model",
                 "event_time_unix_ms",
+                "event_source",
                 "request",
+                "tool",
                 "agent_context",
             ],
         ],
@@ -58,12 +68,18 @@ fn has_scheduling_priority(fields: &Fields) -> bool {
 }
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    if let Some(name) = ["event_type", "schema"].into_iter().find(|&name| fields.contains_key(name))
-    {
-        let message = "is of Dynamo's events; convert them to Mooncake's rows with its own tools";
-        return Err(wrong(name, message.into()));
+    if fields.contains_key("event_type") || fields.contains_key("event") {
+        return events::read(fields, reading);
     }
-    let mut request = request(fields, reading)?;
+    if fields.contains_key("schema") {
+        return agentic::read_head(fields, reading);
+    }
+    let has_head = reading.head.is_some();
+    let is_of_agent = has_head || agentic::ROW_MARKS.iter().any(|it| fields.contains_key(*it));
+    let mut request = match is_of_agent {
+        true => agentic::request(fields, reading)?,
+        false => request(fields, reading)?,
+    };
     for name in ["priority", "strict_priority", "policy_class", "routing_constraints"] {
         if given(fields, name).is_some() {
             reading.note(&format!("{name} is Dynamo's order of scheduling, which is not played"));
@@ -71,7 +87,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     }
     if let Some(value) = given(fields, "output_token_ids") {
         let tokens = ids(value, "output_token_ids", reading)?;
-        if tokens.len() > request.output_length {
+        if tokens.len() != request.output_length {
             let message = format!("has {} tokens of {}", tokens.len(), request.output_length);
             return Err(wrong("output_token_ids", message));
         }

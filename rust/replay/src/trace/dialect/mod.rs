@@ -1,12 +1,14 @@
 //! Dialects: the formats that traces come in, each a module. What a field of a dialect means is
 //! said in its module alone.
 
+mod agentic;
 mod aiperf;
 mod azure;
 mod bailian;
 mod burstgpt;
 mod columns;
 mod dynamo;
+mod events;
 mod lmcache;
 mod mooncake;
 mod recording;
@@ -17,6 +19,7 @@ mod weka;
 use super::fields::{Fields, LineError};
 use super::reading::Reading;
 pub use columns::{Columns, Header};
+pub use events::connect;
 pub use mooncake::MOONCAKE;
 
 /// A format of traces.

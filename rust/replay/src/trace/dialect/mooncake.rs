@@ -14,7 +14,6 @@ pub const MOONCAKE: Dialect = Dialect {
         fields: &[
             ROW_FIELDS,
             &[
-                "block_size",
                 "priority",
                 "ttl",
                 "input_tokens",

@@ -12,7 +12,7 @@ use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
 use crate::trace::request::{TraceRequest, Wait};
 
-const MILLISECONDS: f64 = 1e3;
+pub const MILLISECONDS: f64 = 1e3;
 
 /// The fields of a row in every dialect that has such rows.
 pub const ROW_FIELDS: &[&str] = &[
@@ -23,6 +23,7 @@ pub const ROW_FIELDS: &[&str] = &[
     "hash_ids",
     "output_hash_ids",
     "session_id",
+    "block_size",
 ];
 
 /// Names that Dynamo's reader also takes for a field of Mooncake's.
@@ -50,18 +51,24 @@ pub fn request_of(
     ids: Result<&Value, LineError>,
     reading: &mut Reading,
 ) -> Result<TraceRequest, LineError> {
+    let request = untimed(fields, ids, reading)?;
+    waiting(fields, TraceRequest { arrival: arrival(fields), ..request }, reading)
+}
+
+/// Returns the request of a row with these ids, without what says when it arrives.
+pub fn untimed(
+    fields: &Fields,
+    ids: Result<&Value, LineError>,
+    reading: &mut Reading,
+) -> Result<TraceRequest, LineError> {
     let output_length = output_length(fields);
     let num_output = output_length.as_ref().copied().unwrap_or(0);
     let prompt = prompt(fields, ids, num_output, reading)?;
     let has_ids = matches!(prompt, Prompt::HashIds { .. });
     let tokens_per_id = if has_ids { tokens_per_id(fields)? } else { None };
-    let request = TraceRequest {
-        arrival: arrival(fields),
-        conversation: Conversation::of_line(fields),
-        tokens_per_id,
-        ..TraceRequest::of_prompt(prompt, output_length?)
-    };
-    waiting(fields, request, reading)
+    let conversation = Conversation::of_line(fields);
+    let request = TraceRequest::of_prompt(prompt, output_length?);
+    Ok(TraceRequest { conversation, tokens_per_id, ..request })
 }
 
 /// Returns the time of arrival in microseconds, if a row has one.
@@ -127,11 +134,7 @@ fn prompt(
     }
     let missing = || wrong("input_length", "is missing".into());
     let length = length(find(fields, "input_length").ok_or_else(missing)?, "input_length", 1)?;
-    let mut hash_ids = ids(hash_ids?, "hash_ids", reading)?;
-    if hash_ids.len() > length {
-        let message = format!("has {} ids; {length} tokens need 1 to {length}", hash_ids.len());
-        return Err(wrong("hash_ids", message));
-    }
+    let mut hash_ids = prompt_ids(hash_ids?, length, reading)?;
     if hash_ids.is_empty() {
         reading.note("prompts without ids share nothing: none of their tokens is hit");
     }
@@ -152,6 +155,17 @@ fn prompt(
         hash_ids.extend(output);
     }
     Ok(Prompt::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids })
+}
+
+/// Returns the ids of a prompt.
+pub fn prompt_ids(
+    value: &Value,
+    length: usize,
+    reading: &mut Reading,
+) -> Result<Vec<i64>, LineError> {
+    let ids = ids(value, "hash_ids", reading)?;
+    let message = || format!("has {} ids; {length} tokens need 1 to {length}", ids.len());
+    if ids.len() > length { Err(wrong("hash_ids", message())) } else { Ok(ids) }
 }
 
 /// Returns ids of blocks, of which only equality counts.
@@ -178,8 +192,11 @@ fn waiting(
     let delay = microseconds(fields, name, MILLISECONDS)?;
     let after = match given(fields, "wait_for") {
         Some(Value::Array(names)) => {
-            let named = names.iter().map(|name| reading.named("wait_for", name));
-            named.collect::<Result<Vec<_>, _>>()?
+            let own = given(fields, "request_id");
+            if let Some(name) = names.iter().find(|&name| Some(name) == own) {
+                return Err(wrong("wait_for", format!("names {name}, the request itself")));
+            }
+            names.iter().map(|name| reading.named(name)).collect()
         }
         Some(_) => return Err(wrong("wait_for", "is not an array of request_ids".into())),
         None => Vec::new(),
@@ -194,5 +211,5 @@ fn waiting(
     }
     let arrival = request.arrival.or(delay);
     let delay = delay.unwrap_or(0) + tool_wait;
-    Ok(TraceRequest { arrival, wait: Wait::new(after, delay), ..request })
+    Ok(TraceRequest { arrival, wait: Wait::for_answers(after, delay), ..request })
 }

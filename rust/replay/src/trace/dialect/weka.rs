@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-use super::rows::ids;
+use super::rows::prompt_ids;
 use super::{Dialect, Form, Objects};
 use crate::conversation::Conversation;
 use crate::id_width::MAX_WIDTH;
 use crate::trace::fields::{
-    Fields, LineError, each, field, given, length, microseconds, within, wrong,
+    Fields, LineError, each, field, given, length, microseconds, time, within, wrong,
 };
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
@@ -19,8 +19,16 @@ const SECONDS: f64 = 1e6;
 pub const WEKA: Dialect = Dialect {
     name: "weka",
     form: Form::Objects(Objects {
-        marks: &["hash_id_scope", "requests"],
-        fields: &[&["id", "models", "block_size", "tool_tokens", "system_tokens", "totals"]],
+        marks: &["requests"],
+        fields: &[&[
+            "id",
+            "models",
+            "block_size",
+            "hash_id_scope",
+            "tool_tokens",
+            "system_tokens",
+            "totals",
+        ]],
         is_like: |_| false,
         extends_mooncake: false,
         read,
@@ -68,8 +76,7 @@ impl Requests<'_> {
         let objects = each(requests, "requests", "objects", Value::as_object)?;
         let mut last = after.clone();
         for fields in objects {
-            let time = microseconds(fields, "t", SECONDS)?;
-            let time = time.ok_or_else(|| wrong("t", "is missing".into()))?;
+            let time = time(fields, "t", SECONDS)?;
             if fields.get("type").is_some_and(|kind| kind == "subagent") {
                 let inner = field(fields, "requests")?;
                 let joined = self.add_all(inner, time, (last.clone(), ended))?;
@@ -81,7 +88,7 @@ impl Requests<'_> {
             let time = if time < start { time + start } else { time };
             let mut request = self.request(fields)?;
             request.conversation = Some(conversation);
-            request.wait = Wait::new(after, time.saturating_sub(ended));
+            request.wait = Wait::for_answers(after, time.saturating_sub(ended));
             request.arrival = Some(time);
             self.reading.requests.push(request);
             ended = time + microseconds(fields, "api_time", SECONDS)?.unwrap_or(0);
@@ -95,15 +102,8 @@ impl Requests<'_> {
         let (length, output_length) = (length_of("in", 1)?, length_of("out", 0)?);
         let none = Value::Array(Vec::new());
         let ids = given(fields, "hash_ids").unwrap_or(&none);
-        let ids = ids_within(self::ids(ids, "hash_ids", self.reading)?, length)?;
+        let ids = prompt_ids(ids, length, self.reading)?;
         let request = TraceRequest::of_prompt(Prompt::of_ids(length, ids), output_length);
         Ok(TraceRequest { tokens_per_id: Some(self.width), ..request })
-    }
-}
-
-fn ids_within(ids: Vec<i64>, length: usize) -> Result<Vec<i64>, LineError> {
-    match ids.len() <= length {
-        true => Ok(ids),
-        false => Err(wrong("hash_ids", format!("has {} ids for {length} tokens", ids.len()))),
     }
 }
