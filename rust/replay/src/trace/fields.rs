@@ -79,10 +79,13 @@ pub fn each<'a, T>(
     let Value::Array(values) = value else {
         return Err(wrong(name, format!("is not an array of {what}")));
     };
-    let each = |value: &'a Value| {
-        read(value).ok_or_else(|| wrong(name, format!("has {value}; expected {what}")))
-    };
-    values.iter().map(each).collect()
+    // `collect` would not know how many there are, since each may be an error.
+    let mut found = Vec::with_capacity(values.len());
+    for value in values {
+        let message = || format!("has {value}; expected {what}");
+        found.push(read(value).ok_or_else(|| wrong(name, message()))?);
+    }
+    Ok(found)
 }
 
 /// Returns a time or duration of at least 0 in microseconds, `unit` of which are 1.

@@ -173,7 +173,7 @@ impl Reading {
         for (name, awaited) in self.newly_awaited.drain(..) {
             self.awaited.entry(name).or_default().push(awaited);
         }
-        for (request, index) in requests.iter().zip(0..).skip(self.next) {
+        for (request, index) in requests[self.next..].iter().zip(self.next as u32..) {
             if let Some(session) = request.conversation.filter(|it| it.continues.is_none()) {
                 self.latest.insert(session.id, index);
             }

@@ -34,6 +34,10 @@ const OTHER_NAMES: [(&str, &str); 4] = [
     ("delay", "delay_ms"),
 ];
 
+/// Fields by which a request waits for others, or others wait for it.
+const WAITING_FIELDS: [&str; 6] =
+    ["delay", "delay_ms", "tool_wait_ms", "wait_for", "request_id", "session_id"];
+
 /// Returns a field under Mooncake's name or Dynamo's other one.
 fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
@@ -52,7 +56,12 @@ pub fn request_of(
     reading: &mut Reading,
 ) -> Result<TraceRequest, LineError> {
     let request = untimed(fields, ids, reading)?;
-    waiting(fields, TraceRequest { arrival: arrival(fields), ..request }, reading)
+    let request = TraceRequest { arrival: arrival(fields), ..request };
+    // One pass over the few names of a line is cheaper than a look-up of each of these fields.
+    match fields.keys().any(|name| WAITING_FIELDS.contains(&name.as_str())) {
+        true => waiting(fields, request, reading),
+        false => Ok(request),
+    }
 }
 
 /// Returns the request of a row with these ids, without what says when it arrives.
