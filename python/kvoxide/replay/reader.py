@@ -55,7 +55,8 @@ def read_trace(
     given. With ``answers_return``, outputs are taken from follow-ups, which a trace without
     conversations has none of. With ``skip_bad`` damaged lines are counted; without, the first one
     raises :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream, a
-    trace without requests, and one whose lengths do not tell how many tokens an id stands for.
+    trace without requests, one whose requests wait for others that never come, and one whose
+    lengths do not tell how many tokens an id stands for.
     """
     shown = _shown(name)
     started = time.perf_counter()

@@ -77,6 +77,10 @@ fn read_as_file(data: &[u8]) {
         let read = trace.push_line(&mut reader, line);
         assert!(read.is_ok() || trace.requests().len() == before);
     }
+    let before = trace.requests().len();
+    let left_out = trace.finish(&mut reader, true).expect("requests are left out");
+    assert_eq!(trace.requests().len() + left_out, before);
+    assert_eq!(trace.first_never_arriving(), None);
     check_replay(&trace);
 }
 

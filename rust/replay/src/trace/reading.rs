@@ -27,7 +27,9 @@ pub struct Reading {
     pub is_unordered: bool,
     /// What the first line says, where it is a head.
     pub head: Option<Head>,
-    /// When requests of agents were served, by their indices.
+    /// When the request of the current line was served, if an agent made it.
+    pub span: Option<Span>,
+    /// When the requests of agents were served, by their indices.
     pub spans: HashMap<u32, Span>,
     /// Whether no line comes any more.
     pub is_finished: bool,
@@ -162,7 +164,7 @@ impl Reading {
             self.ids.clear();
         }
         self.next = next;
-        self.name = None;
+        (self.name, self.span) = (None, None);
     }
 
     /// Notes that the requests of the line are in the trace, the last of its `requests`. Those which
@@ -178,12 +180,16 @@ impl Reading {
                 self.latest.insert(session.id, index);
             }
         }
-        let (Some(name), Some(last)) = (self.name, requests.len().checked_sub(1)) else { return };
+        let Some(last) = requests.len().checked_sub(1) else { return };
+        if let Some(span) = self.span {
+            self.spans.insert(last as u32, span);
+        }
+        let Some(name) = self.name else { return };
         self.named.insert(name, last as u32);
         for Awaited { placeholder, follower, .. } in self.awaited.remove(&name).unwrap_or_default()
         {
-            let wait = requests[follower as usize].wait.iter_mut();
-            let after = wait.flat_map(|wait| &mut wait.after);
+            let waits = requests.get_mut(follower as usize).and_then(|it| it.wait.as_mut());
+            let after = waits.into_iter().flat_map(|wait| &mut wait.after);
             after.filter(|it| it.request == placeholder).for_each(|it| it.request = last as u32);
         }
     }

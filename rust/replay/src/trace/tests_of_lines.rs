@@ -279,6 +279,15 @@ fn a_field_that_is_not_used_is_named() {
 }
 
 #[test]
+fn the_tokens_of_an_id_are_a_used_field_of_a_recording() {
+    let (mut trace, mut reader) =
+        (Trace::default(), Reader::of_dialect("recording").expect("a dialect"));
+    let line = br#"{"input_length": 20, "output_length": 1, "hash_ids": [1, 2], "block_size": 16}"#;
+    trace.push_line(&mut reader, line).expect("a line");
+    assert_eq!((trace.tokens_per_id(), reader.notes()), (Ok(16), &[][..]));
+}
+
+#[test]
 fn aiperfs_rows_may_have_no_ids() {
     let (mut trace, mut reader) =
         (Trace::default(), Reader::of_dialect("aiperf").expect("a dialect"));

@@ -61,17 +61,21 @@ impl Trace {
             return wrong("wait_for", message);
         }
         let missing: Vec<_> = are_missing(order, self.requests.len()).collect();
-        let mut path: Vec<usize> = Vec::new();
-        let mut at = missing.iter().position(|&it| it);
-        while let Some(index) = at.filter(|index| !path.contains(index)) {
-            path.push(index);
-            let after = self.requests[index].wait.iter().flat_map(|wait| &wait.after);
-            at = after.map(|it| it.request as usize).find(|&other| missing[other]);
+        let (mut path, mut places) = (Vec::new(), HashMap::new());
+        let mut at = missing.iter().position(|&it| it).unwrap_or(0);
+        while !places.contains_key(&at) {
+            places.insert(at, path.len());
+            path.push((at + 1).to_string());
+            let after = self.requests[at].wait.iter().flat_map(|wait| &wait.after);
+            let mut others = after.map(|it| it.request as usize);
+            let Some(next) = others.find(|&other| missing.get(other) == Some(&true)) else {
+                let message = format!("request {} waits for one that is not there", at + 1);
+                return wrong("", message);
+            };
+            at = next;
         }
-        let start = path.iter().position(|&index| Some(index) == at).unwrap_or(0);
-        let named = path[start..].iter().take(MAX_NAMED).map(|index| (index + 1).to_string());
-        let named = named.collect::<Vec<_>>().join(", ");
-        wrong("", format!("requests wait for each other in a circle: {named}"))
+        let circle: Vec<_> = path.drain(places[&at]..).take(MAX_NAMED).collect();
+        wrong("", format!("requests wait for each other in a circle: {}", circle.join(", ")))
     }
 }
 
@@ -182,6 +186,18 @@ mod tests {
         let refused = trace.finish(&mut reader, false).expect_err("b and c");
         assert_eq!(refused.message, "requests wait for each other in a circle: 2, 3");
         assert_eq!(trace.finish(&mut reader, true), Ok(3));
+    }
+
+    #[test]
+    fn a_trace_may_be_cut_while_requests_wait() {
+        let rows: [(_, _, &[_]); 3] = [("c", 0, &["a"]), ("d", 1, &["z"]), ("b", 2, &["c"])];
+        let (mut trace, mut reader) = read(&rows);
+        trace.truncate(1);
+        let line =
+            br#"{"request_id": "z", "input_length": 8, "output_length": 1, "hash_ids": [1]}"#;
+        trace.push_line(&mut reader, line).expect("a row");
+        assert_eq!(trace.finish(&mut reader, true), Ok(1));
+        assert_eq!(requests(&trace), [(0, vec![])]);
     }
 
     #[test]

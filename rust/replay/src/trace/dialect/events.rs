@@ -42,8 +42,7 @@ pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         conversation = session("session_id");
         let parent = session("parent_session_id").map(|parent| parent.id);
         let session = conversation.map_or(0, |own| own.id);
-        let span = Span { session, parent, start, end: start + took };
-        reading.spans.insert(reading.next as u32, span);
+        reading.span = Some(Span { session, parent, start, end: start + took });
     }
     reading.set_name("request_id", field(fields, "request_id")?)?;
     reading.is_unordered = true;
@@ -94,7 +93,6 @@ fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineE
 pub fn connect(requests: &mut [TraceRequest], spans: &HashMap<u32, Span>) {
     let mut sessions: HashMap<u64, Vec<u32>> = HashMap::new();
     let mut read: Vec<_> = spans.keys().copied().collect();
-    read.retain(|&index| (index as usize) < requests.len());
     read.sort_by_key(|index| (spans[index].start, spans[index].end, *index));
     for &index in &read {
         sessions.entry(spans[&index].session).or_default().push(index);
@@ -120,7 +118,9 @@ pub fn connect(requests: &mut [TraceRequest], spans: &HashMap<u32, Span>) {
         after.sort_unstable();
         let ended = after.iter().map(|other| spans[other].end).max().unwrap_or(0);
         let delay = spans[&index].start.saturating_sub(ended);
-        requests[index as usize].wait = Wait::for_answers(after, delay);
+        if let Some(request) = requests.get_mut(index as usize) {
+            request.wait = Wait::for_answers(after, delay);
+        }
     }
 }
 
