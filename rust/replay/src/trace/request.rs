@@ -63,12 +63,12 @@ impl Wait {
     /// Returns the wait for the answers of requests, if there are any.
     pub fn for_answers(requests: Vec<u32>, delay: u64) -> Option<Box<Self>> {
         let after = |request| After { request, event: Event::Answer, delay };
-        Self::of(requests.into_iter().map(after).collect())
+        Self::of(requests.into_iter().map(after).collect(), false)
     }
 
-    /// Returns the wait for events, if there are any.
-    pub fn of(after: Vec<After>) -> Option<Box<Self>> {
-        (!after.is_empty()).then(|| Box::new(Self { after, has_time: false }))
+    /// Returns the wait for events, if there are any, and perhaps for a time too.
+    pub fn of(after: Vec<After>, has_time: bool) -> Option<Box<Self>> {
+        (!after.is_empty()).then(|| Box::new(Self { after, has_time }))
     }
 }
 

@@ -3,10 +3,9 @@
 
 use serde_json::Value;
 
-use super::rows::{MILLISECONDS, untimed};
+use super::rows::{MILLISECONDS, required_width, untimed};
 use crate::conversation::Conversation;
-use crate::id_width::MAX_WIDTH;
-use crate::trace::fields::{Fields, LineError, each, field, given, time, within, wrong};
+use crate::trace::fields::{Fields, LineError, each, field, given, time, wrong};
 use crate::trace::reading::{Head, Reading};
 use crate::trace::request::{After, Event, TraceRequest, Wait};
 
@@ -28,10 +27,7 @@ pub fn read_head(fields: &Fields, reading: &mut Reading) -> Result<(), LineError
     if reading.head.is_some() || reading.next > 0 {
         return Err(wrong("schema", "is a head, which only the first line can be".into()));
     }
-    let width = field(fields, "block_size")?;
-    let message = || format!("is {width}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
-    let tokens_per_id = within(width, 1..=MAX_WIDTH);
-    let tokens_per_id = tokens_per_id.ok_or_else(|| wrong("block_size", message()))?;
+    let tokens_per_id = required_width(fields, "block_size")?;
     reading.head = Some(Head { tokens_per_id, model: None });
     reading.is_unordered = true;
     Ok(())
@@ -40,30 +36,42 @@ pub fn read_head(fields: &Fields, reading: &mut Reading) -> Result<(), LineError
 /// Returns the request of a row behind the head. It arrives not before its time, nor before the
 /// delays behind the arrivals or answers that it names.
 pub fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineError> {
+    let tokens_per_id = Some(tokens_per_id(fields, reading)?);
+    let request = untimed(fields, field(fields, "hash_ids"), reading)?;
+    let session = format!("{} {}", field(fields, "play_id")?, field(fields, "session_id")?);
+    let conversation = Some(Conversation::of_name(&session));
+    let arrival = Some(time(fields, "not_before_ms", MILLISECONDS)?);
+    let name = field(fields, "request_id")?;
+    let wait = wait(fields, name, reading)?;
+    reading.set_name("request_id", name)?;
+    Ok(TraceRequest { arrival, conversation, tokens_per_id, wait, ..request })
+}
+
+/// Returns the tokens of an id, which the head says. Says where models differ.
+fn tokens_per_id(fields: &Fields, reading: &mut Reading) -> Result<usize, LineError> {
     let Some(Head { tokens_per_id, model }) = &mut reading.head else {
         let message = format!("needs a first line with the schema {SCHEMA} and a block_size");
         return Err(wrong("play_id", message));
     };
-    let tokens_per_id = Some(*tokens_per_id);
-    let own_model = fields.get("model").cloned();
-    let is_other = model.is_some() && own_model.is_some() && *model != own_model;
-    *model = model.take().or(own_model);
-    if is_other {
+    let tokens_per_id = *tokens_per_id;
+    if let Some(own) = given(fields, "model")
+        && model.get_or_insert_with(|| own.clone()) != own
+    {
         reading.note("requests for several models are played as those of one");
     }
-    let request = untimed(fields, field(fields, "hash_ids"), reading)?;
-    let names = format!("{} {}", field(fields, "play_id")?, field(fields, "session_id")?);
-    let arrival = Some(time(fields, "not_before_ms", MILLISECONDS)?);
-    let dependencies =
-        given(fields, "dependencies").cloned().unwrap_or_else(|| Vec::<Value>::new().into());
-    let objects = each(&dependencies, "dependencies", "objects", Value::as_object)?;
-    let name = field(fields, "request_id")?;
+    Ok(tokens_per_id)
+}
+
+/// Returns what the request with a name waits for besides its time.
+fn wait(
+    fields: &Fields,
+    name: &Value,
+    reading: &mut Reading,
+) -> Result<Option<Box<Wait>>, LineError> {
+    let Some(dependencies) = given(fields, "dependencies") else { return Ok(None) };
+    let objects = each(dependencies, "dependencies", "objects", Value::as_object)?;
     let after = objects.iter().map(|dependency| after(dependency, name, reading));
-    let wait = Wait::of(after.collect::<Result<_, _>>()?);
-    let wait = wait.map(|wait| Box::new(Wait { has_time: true, ..*wait }));
-    reading.set_name("request_id", name)?;
-    let conversation = Some(Conversation::of_name(&names));
-    Ok(TraceRequest { arrival, conversation, tokens_per_id, wait, ..request })
+    Ok(Wait::of(after.collect::<Result<_, _>>()?, true))
 }
 
 /// Returns what a dependency of the request with a name waits for.

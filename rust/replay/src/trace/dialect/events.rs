@@ -5,12 +5,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::rows::{MILLISECONDS, ids};
+use super::rows::{MILLISECONDS, ids, required_width};
 use crate::conversation::Conversation;
-use crate::id_width::MAX_WIDTH;
-use crate::trace::fields::{
-    Fields, LineError, field, given, length, microseconds, time, within, wrong,
-};
+use crate::trace::fields::{Fields, LineError, field, given, length, microseconds, time, wrong};
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::{Reading, Span};
 use crate::trace::request::{TraceRequest, Wait};
@@ -36,14 +33,12 @@ pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     let request = request(fields, reading)?;
     let start = time(fields, "request_received_ms", MILLISECONDS)?;
     let took = microseconds(fields, "total_time_ms", MILLISECONDS)?.unwrap_or(0);
-    let mut conversation = None;
-    if let Some(context) = given(event, "agent_context").and_then(Value::as_object) {
-        let session = |name: &str| Some(Conversation::of_value(given(context, name)?));
-        conversation = session("session_id");
-        let parent = session("parent_session_id").map(|parent| parent.id);
-        let session = conversation.map_or(0, |own| own.id);
-        reading.span = Some(Span { session, parent, start, end: start + took });
-    }
+    let context = given(event, "agent_context").and_then(Value::as_object);
+    let session = |name: &str| Some(Conversation::of_value(given(context?, name)?));
+    let conversation = session("session_id");
+    let parent = session("parent_session_id").map(|parent| parent.id);
+    let span = |own: Conversation| Span { session: own.id, parent, start, end: start + took };
+    reading.span = conversation.map(span);
     reading.set_name("request_id", field(fields, "request_id")?)?;
     reading.is_unordered = true;
     reading.requests.push(TraceRequest { arrival: Some(start), conversation, ..request });
@@ -57,9 +52,7 @@ fn object<'a>(fields: &'a Fields, name: &str) -> Result<&'a Fields, LineError> {
 /// Returns the request of an event, whose hashes are ids of its blocks.
 fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineError> {
     let replay = object(fields, "replay")?;
-    let width = within(field(replay, "trace_block_size")?, 1..=MAX_WIDTH);
-    let message = || format!("is not an integer from 1 to {MAX_WIDTH}");
-    let width = width.ok_or_else(|| wrong("trace_block_size", message()))?;
+    let width = required_width(replay, "trace_block_size")?;
     let length_of = |fields, name: &str, least| length(field(fields, name)?, name, least);
     let input = length_of(replay, "input_length", 1)?;
     let output = length_of(fields, "output_tokens", 0)?;

@@ -74,7 +74,7 @@ pub fn untimed(
     let num_output = output_length.as_ref().copied().unwrap_or(0);
     let prompt = prompt(fields, ids, num_output, reading)?;
     let has_ids = matches!(prompt, Prompt::HashIds { .. });
-    let tokens_per_id = if has_ids { tokens_per_id(fields)? } else { None };
+    let tokens_per_id = if has_ids { width(fields, "block_size")? } else { None };
     let conversation = Conversation::of_line(fields);
     let request = TraceRequest::of_prompt(prompt, output_length?);
     Ok(TraceRequest { conversation, tokens_per_id, ..request })
@@ -95,12 +95,17 @@ fn output_length(fields: &Fields) -> Result<usize, LineError> {
     }
 }
 
-/// Returns the tokens per id that a row determines.
-fn tokens_per_id(fields: &Fields) -> Result<Option<usize>, LineError> {
-    let Some(value) = given(fields, "block_size") else { return Ok(None) };
+/// Returns the tokens per id that a field says, if it is given.
+fn width(fields: &Fields, name: &str) -> Result<Option<usize>, LineError> {
+    let Some(value) = given(fields, name) else { return Ok(None) };
     let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
     let width = within(value, 1..=MAX_WIDTH);
-    width.map(Some).ok_or_else(|| wrong("block_size", message()))
+    width.map(Some).ok_or_else(|| wrong(name, message()))
+}
+
+/// Returns the tokens per id that a field says, which has to be there.
+pub fn required_width(fields: &Fields, name: &str) -> Result<usize, LineError> {
+    width(fields, name)?.ok_or_else(|| wrong(name, "is missing".into()))
 }
 
 /// Returns the priority that a row sets for the blocks of its request.

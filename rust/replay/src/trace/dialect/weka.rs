@@ -3,12 +3,11 @@
 
 use serde_json::Value;
 
-use super::rows::prompt_ids;
+use super::rows::{prompt_ids, required_width};
 use super::{Dialect, Form, Objects};
 use crate::conversation::Conversation;
-use crate::id_width::MAX_WIDTH;
 use crate::trace::fields::{
-    Fields, LineError, each, field, given, length, microseconds, time, within, wrong,
+    Fields, LineError, each, field, given, length, microseconds, time, wrong,
 };
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
@@ -36,9 +35,7 @@ pub const WEKA: Dialect = Dialect {
 };
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    let width = within(field(fields, "block_size")?, 1..=MAX_WIDTH);
-    let wrong_width = || wrong("block_size", format!("is not an integer from 1 to {MAX_WIDTH}"));
-    let width = width.ok_or_else(wrong_width)?;
+    let width = required_width(fields, "block_size")?;
     match given(fields, "hash_id_scope").map(Value::as_str) {
         None | Some(Some("local")) => reading.own_ids(),
         Some(Some("global")) => {}
