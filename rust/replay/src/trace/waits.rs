@@ -57,7 +57,8 @@ impl Trace {
     /// Returns why requests are not in the order of arrivals.
     fn why_never(&self, order: &[u32], reader: &Reader) -> LineError {
         if let Some((follower, name)) = reader.reading.first_awaited() {
-            let message = format!("of request {} is {name}, which no line has", follower + 1);
+            let message =
+                format!("of request {} is {name}, which no line read so far has", follower + 1);
             return wrong("wait_for", message);
         }
         let missing: Vec<_> = are_missing(order, self.requests.len()).collect();
@@ -170,7 +171,7 @@ mod tests {
         let refused = trace.finish(&mut reader, false).expect_err("no line is e");
         assert_eq!(
             refused.to_string(),
-            "field 'wait_for': of request 1 is \"e\", which no line has"
+            "field 'wait_for': of request 1 is \"e\", which no line read so far has"
         );
         assert_eq!((requests(&trace), trace.first_never_arriving()), (before, Some(0)));
         assert_eq!(trace.finish(&mut reader, true), Ok(2));
