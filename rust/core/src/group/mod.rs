@@ -35,7 +35,7 @@ pub use caching::CacheTarget;
 pub use data::{GroupData, Head};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use demand::BlockDemand;
-pub use ends::{End, EndStatistics};
+pub use ends::{End, EndStatistics, EndWorth, EndWorths};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
 pub use mask::{MaskQuery, PartlyValued, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};

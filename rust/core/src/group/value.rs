@@ -11,8 +11,9 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::block_values::BlockValues;
+use super::ends::EndWorths;
 use super::resume_histogram::{Bin, KeptBins};
-use crate::pool::{EndValues, Nearness, TUNING, ValueLevel};
+use crate::pool::{Nearness, TUNING, ValueLevel};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +23,8 @@ pub struct ValueModel {
     pub tail_cost: f64,
     /// Boundaries near a prompt's end that have the value of the end.
     pub kept_bins: KeptBins,
-    /// The values of ends.
-    pub ends: EndValues,
+    /// The worth of ends.
+    pub ends: EndWorths,
     /// Blocks of all groups per token.
     pub blocks_per_token: f64,
 }
@@ -54,6 +55,11 @@ pub(crate) struct TailValue<'a> {
 }
 
 impl TailValue<'_> {
+    /// Returns the value of the prompt's end.
+    fn prompt_end_value(&self) -> ValueLevel {
+        self.model.ends.prompt.behind(self.num_prompt_tokens)
+    }
+
     /// Returns the halvings of value of a tail whose sparsest spacing is the alignment, without
     /// limits. Twice the spacing is two halvings less.
     fn halvings_at_alignment(&self) -> i32 {
@@ -72,7 +78,7 @@ impl TailValue<'_> {
         let mut values = BlockValues::new(range.clone());
         shared.iter().for_each(|&end| values.raise(self.tail(end), ValueLevel::BEST));
         // The best values first, so that few blocks are left for the others.
-        let are_ends_best = self.model.ends.prompt == ValueLevel::BEST;
+        let are_ends_best = self.prompt_end_value() == ValueLevel::BEST;
         if are_ends_best {
             self.raise_ends(&mut values, replays);
         }
@@ -138,7 +144,7 @@ impl TailValue<'_> {
     /// Gives the tails of the prompt's end the value of ends, and those of the boundaries near it at
     /// which requests resume.
     fn raise_ends(&self, values: &mut BlockValues, replays: &[usize]) {
-        let value = self.model.ends.prompt;
+        let value = self.prompt_end_value();
         values.raise(self.range_at_end(), value);
         replays.iter().for_each(|&end| values.raise(self.tail(end), value));
         if self.tails_touch_at_end() {
@@ -157,7 +163,9 @@ impl TailValue<'_> {
     /// Gives tails of the answer the best value, if answers are worth it: the last of them is kept.
     /// Where hits may end at every block, the request has its last tail itself.
     fn raise_answer(&self, values: &mut BlockValues, range: &Range<usize>) {
-        if !self.model.ends.keeps_answers() || self.alignment <= self.block_size {
+        if !self.model.ends.keep_answers(self.num_prompt_tokens)
+            || self.alignment <= self.block_size
+        {
             return;
         }
         let first = self.num_prompt_tokens / self.block_size;
@@ -191,7 +199,7 @@ impl TailValue<'_> {
     ) -> Option<Vec<(Range<usize>, ValueLevel)>> {
         let at_end = self.range_at_end();
         let is_inside = at_end.start <= range.start && range.end <= at_end.end;
-        let value = self.model.ends.prompt;
+        let value = self.prompt_end_value();
         let is_highest = || shared.is_empty() && self.best_inside(range).max(value) == value;
         match value == ValueLevel::BEST {
             _ if !is_inside => None,
@@ -259,10 +267,10 @@ impl TailValue<'_> {
             let end = self.tail_end(num_tokens);
             end.saturating_sub(1)..end
         };
-        let prompt_end = self.model.ends.prompt;
+        let prompt_end = self.prompt_end_value();
         shared.iter().for_each(|&end| values.raise(last_at(end), ValueLevel::BEST));
         replays.iter().for_each(|&end| values.raise(last_at(end), prompt_end));
-        if self.model.ends.keeps_answers() {
+        if self.model.ends.keep_answers(self.num_prompt_tokens) {
             let first = self.num_prompt_tokens / self.block_size;
             values.raise(first..range.end, ValueLevel::BEST);
         }
@@ -283,16 +291,16 @@ fn doublings_to(number: f64) -> i32 {
 }
 #[cfg(test)]
 mod tests {
+    use super::super::ends::EndWorth;
     use super::*;
+
+    const FULL: EndWorth = EndWorth { assumed: 1.0, per_token: 0.0 };
+    const NONE: EndWorth = EndWorth { assumed: 0.0, per_token: 0.0 };
 
     const MODEL: ValueModel = ValueModel {
         tail_cost: 32.0,
         kept_bins: KeptBins::ALL,
-        ends: EndValues {
-            prompt: ValueLevel::BEST,
-            answer: ValueLevel::WORST,
-            resumed: ValueLevel::BEST,
-        },
+        ends: EndWorths { prompt: FULL, answer: NONE, resumed: FULL },
         blocks_per_token: 1.0,
     };
 
@@ -392,8 +400,8 @@ mod tests {
         for (halvings, (num_prompt_tokens, need, shift)) in levels
             .flat_map(|n| [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)].map(|of| (n, of)))
         {
-            let prompt = ValueLevel::new(halvings);
-            let model = ValueModel { ends: EndValues { prompt, ..MODEL.ends }, ..MODEL };
+            let prompt = EndWorth { assumed: 0.5_f64.powi(halvings as i32), per_token: 0.0 };
+            let model = ValueModel { ends: EndWorths { prompt, ..MODEL.ends }, ..MODEL };
             let of = TailValue { model: &model, num_prompt_tokens, need, shift, ..tail(0) };
             let at_end = of.range_at_end();
             assert_eq!(of.values_of_prompt_end(&(at_end.start..at_end.end + 1), &[]), None);

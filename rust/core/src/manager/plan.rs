@@ -5,10 +5,11 @@ use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
 use crate::group::{
-    CacheRules, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel, declaration,
+    CacheRules, EndWorths, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel,
+    declaration,
 };
 use crate::lookup::SpecGroup;
-use crate::pool::{BlockClass, EndValues};
+use crate::pool::BlockClass;
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
@@ -173,7 +174,7 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     Some(ValueModel {
         tail_cost: blocks as f64 / per_token,
         kept_bins: KeptBins::ALL,
-        ends: EndValues::default(),
+        ends: EndWorths::default(),
         blocks_per_token: cacheable().map(|group| 1.0 / group.block_size as f64).sum(),
     })
 }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::group::Group;
+use crate::group::{EndWorth, Group};
 use crate::pool::{Adaptive, Blocks, ValueLevel};
 use crate::request::{GroupBlocks, GroupState, RequestBlocks};
 
@@ -174,14 +174,14 @@ impl<'a> EndedRequest<'a> {
         adaptive: &mut Adaptive,
         blocks: &Blocks,
         tails: &[Tail],
-        value: ValueLevel,
+        worth: EndWorth,
     ) {
         for &(end, tail) in tails {
             let group = &self.groups[usize::from(blocks.group_of(tail))];
             let tail_len = group.kind().tail_len(group.drops_eagle_block) * group.block_size;
             let is_at_end = |prefix| adaptive.is_end(prefix);
             if end + tail_len <= self.prompt_end && self.prefix_at(end).is_some_and(is_at_end) {
-                adaptive.demote_resumed(tail, value);
+                adaptive.demote_resumed(tail, worth.behind(end));
             }
         }
     }

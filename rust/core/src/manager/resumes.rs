@@ -2,8 +2,8 @@
 //! prompts, and what tails at the ends of prompts and of answers are worth.
 
 use crate::block::{BlockId, CacheKey};
-use crate::group::{CacheRules, End, EndStatistics, Group, ResumeHistogram};
-use crate::pool::{Adaptive, BlockPool, Blocks, EndValues, ValueLevel};
+use crate::group::{CacheRules, End, EndStatistics, EndWorth, EndWorths, Group, ResumeHistogram};
+use crate::pool::{Adaptive, BlockPool, Blocks, ValueLevel};
 use crate::request::{RequestBlocks, RequestView};
 
 use super::args::AllocateArgs;
@@ -20,8 +20,8 @@ pub(super) struct Resumes {
 pub(super) struct SequenceValues {
     /// The value of the tail at its end.
     pub end: ValueLevel,
-    /// The value of tails at earlier ends, at which requests resumed.
-    pub resumed: ValueLevel,
+    /// The worth of tails at earlier ends, at which requests resumed.
+    pub resumed: EndWorth,
 }
 
 impl Resumes {
@@ -66,23 +66,24 @@ impl Resumes {
         held: &RequestBlocks,
     ) -> SequenceValues {
         let Some(full) = adaptive.full_group() else { return SequenceValues::default() };
-        for _ in 0..adaptive.take_prompt_ends() {
-            self.ends.note_end(End::Prompt);
+        for num_tokens in adaptive.take_ended_prompts() {
+            self.ends.note_end(End::Prompt, num_tokens);
         }
         let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
         let last = owned.find(|&block| blocks.is_cached(block));
         let has_answer = last.is_some_and(|block| adaptive.is_unused_answer(block));
+        let num_tokens = last.map_or(0, |block| blocks.last_hash_num_tokens(block));
         if has_answer {
-            self.ends.note_end(End::Answer);
+            self.ends.note_end(End::Answer, num_tokens);
         }
         let ends = self.update_ends(rules, adaptive);
         let end = if has_answer { ends.answer } else { ends.prompt };
-        SequenceValues { end, resumed: ends.resumed }
+        SequenceValues { end: end.behind(num_tokens), resumed: ends.resumed }
     }
 
-    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
-        let Some(model) = &mut rules.value_model else { return EndValues::default() };
-        model.ends = self.ends.values(model.tail_cost, adaptive.reuse_of_once_used());
+    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndWorths {
+        let Some(model) = &mut rules.value_model else { return EndWorths::default() };
+        model.ends = self.ends.worths(model.tail_cost, adaptive.reuse_of_once_used());
         model.ends
     }
 }

@@ -24,8 +24,8 @@ pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
 pub(crate) use eviction::adaptive::tuning::TUNING;
 pub use eviction::adaptive::{
-    Adaptive, AdaptiveConfig, BlockClass, EndValues, Nearness, Release, SampleCounts,
-    ScoringFunction, ValueLevel,
+    Adaptive, AdaptiveConfig, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
+    ValueLevel,
 };
 pub use eviction::by_hand::ByHand;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};

@@ -58,8 +58,8 @@ pub struct Adaptive {
     round_len: usize,
     num_cached_in_round: usize,
     num_rounds: usize,
-    /// Ends of prompts that were computed since a request last ended.
-    pub num_prompt_ends: usize,
+    /// Lengths in tokens of the prompts whose ends were computed since a request last ended.
+    pub ended_prompts: Vec<usize>,
 }
 
 impl Adaptive {
@@ -84,7 +84,7 @@ impl Adaptive {
             round_len: (num_blocks / Self::ROUNDS_PER_POOL).max(Self::MIN_ROUND_LEN),
             num_cached_in_round: 0,
             num_rounds: 0,
-            num_prompt_ends: 0,
+            ended_prompts: Vec::new(),
             pool,
         }
     }

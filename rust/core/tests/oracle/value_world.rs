@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use kvoxide_core::GroupSpec;
-use kvoxide_core::group::{self, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
-use kvoxide_core::pool::{EndValues, Nearness, ValueLevel};
+use kvoxide_core::group::{self, EndWorth, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
+use kvoxide_core::pool::{Nearness, ValueLevel};
 use proptest::prelude::*;
 
 use crate::adaptive::block::WORTHLESS;
-use crate::adaptive::ends::EndHalvings;
+use crate::adaptive::ends::{EndWorths, Worth};
 use crate::adaptive::value::{Prompt, ResumeHistogram, Value, nearness};
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ struct Case {
     has_room: bool,
     replays: Vec<usize>,
     shared: Vec<usize>,
-    ends: EndHalvings,
+    ends: EndWorths,
     /// Positions where requests resumed, in alignments, and their distances from the end, in
     /// tokens.
     resumes: Vec<(usize, usize)>,
@@ -76,9 +76,17 @@ fn any_case() -> impl Strategy<Value = Case> {
 }
 
 /// Mostly the values before anything is learnt.
-fn ends() -> impl Strategy<Value = EndHalvings> {
-    let halvings = || prop_oneof![Just(0_usize), 0..8_usize];
-    (halvings(), halvings()).prop_map(|(prompt, answer)| EndHalvings { prompt, answer, resumed: 0 })
+fn ends() -> impl Strategy<Value = EndWorths> {
+    let worth = || {
+        let any = (0.0..1.0_f64, prop_oneof![Just(0.0), 0.0..0.001_f64]);
+        let any = any.prop_map(|(assumed, per_token)| Worth { assumed, per_token });
+        prop_oneof![Just(Worth::default()), any]
+    };
+    (worth(), worth()).prop_map(|(prompt, answer)| EndWorths {
+        prompt,
+        answer,
+        ..EndWorths::default()
+    })
 }
 
 /// Prompts in which only boundaries near the end have a value, after many resumes.
@@ -96,7 +104,7 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         has_room: false,
         replays: Vec::new(),
         shared: Vec::new(),
-        ends: EndHalvings { prompt: 0, answer: 7, resumed: 0 },
+        ends: EndWorths { answer: Worth { assumed: 0.0, per_token: 0.0 }, ..EndWorths::default() },
         resumes,
         blocks: 0..num_tokens / block_size,
     })
@@ -121,8 +129,9 @@ impl Case {
                 learnt.record(position * alignment, Nearness::of(before)).unwrap_or(kept_bins);
             resumes.note(position * alignment, nearness(before));
         }
-        let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(ValueLevel::new);
-        let ends = EndValues { prompt, answer, ..EndValues::default() };
+        let worth = |Worth { assumed, per_token }| EndWorth { assumed, per_token };
+        let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(worth);
+        let ends = group::EndWorths { prompt, answer, ..group::EndWorths::default() };
         let spec = match window {
             Some(window) => GroupSpec::sliding_window(block_size, window),
             None => GroupSpec::new("mamba", block_size),

@@ -103,7 +103,7 @@ impl Adaptive {
             self.start(block, group, behind.is_none());
             let is_full_attention = self.full_group() == Some(group);
             if is_full_attention && behind.is_some_and(|behind| behind < cached.block_size) {
-                self.num_prompt_ends += 1;
+                self.ended_prompts.push(cached.num_prompt_tokens);
             }
             let nearness = behind.filter(|_| is_full_attention).and_then(nearness);
             let state = self.block(block);

@@ -98,7 +98,7 @@ impl Manager {
             let is_before_last_tail = end + group.tail_len() * group.block_size <= prompt_end;
             let prefix = prefix_at(end).filter(|_| is_before_last_tail);
             if prefix.is_some_and(|prefix| self.policy.blocks[prefix as usize].is_end()) {
-                self.policy.demote_resumed(block, self.end_halvings.resumed);
+                self.policy.demote_resumed(block, self.end_worths.resumed.halvings(end));
             }
         }
         self.policy.release(&order);

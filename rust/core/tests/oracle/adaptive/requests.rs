@@ -11,7 +11,7 @@ use kvoxide_core::{BlockHash, BlockId, CacheKey, NULL_BLOCK};
 use super::Adaptive;
 use super::block::{Block, WORTHLESS};
 use super::calls::Cached;
-use super::ends::{EndHalvings, Ends};
+use super::ends::{EndWorths, Ends};
 use super::priority::ReadContext;
 use super::value::{Prompt, ResumeHistogram, Value};
 
@@ -87,9 +87,9 @@ pub struct Manager {
     prompt_ends: Ends,
     answer_ends: Ends,
     resumed_ends: Ends,
-    /// The halvings that follow from both, and the share of blocks with one use that are used
+    /// The worth that follows from both, and the share of blocks with one use that are used
     /// again, as they were when a request last resumed at an end or ended.
-    pub(super) end_halvings: EndHalvings,
+    pub(super) end_worths: EndWorths,
     pub requests: HashMap<u64, Request>,
 }
 
@@ -111,7 +111,7 @@ impl Manager {
             prompt_ends: Ends::default(),
             answer_ends: Ends::default(),
             resumed_ends: Ends::default(),
-            end_halvings: EndHalvings::default(),
+            end_worths: EndWorths::default(),
             requests: HashMap::new(),
         }
     }
@@ -183,9 +183,9 @@ impl Manager {
             } else {
                 let ends = if is_generated { &mut self.answer_ends } else { &mut self.prompt_ends };
                 ends.note_resume(position);
-                self.resumed_ends.note_end();
+                self.resumed_ends.note_end(position);
             }
-            self.update_end_halvings();
+            self.update_end_worths();
         }
     }
 
@@ -193,25 +193,28 @@ impl Manager {
     /// holds generated tokens. Returns the halvings of tails at the end of the sequence.
     pub fn note_ends(&mut self, request: &Request) -> usize {
         let Some(full) = self.policy.full_group() else { return 0 };
-        for _ in 0..std::mem::take(&mut self.policy.num_prompt_ends) {
-            self.prompt_ends.note_end();
+        for num_tokens in std::mem::take(&mut self.policy.ended_prompts) {
+            self.prompt_ends.note_end(num_tokens);
         }
         let table = &request.tables[usize::from(full)];
-        let last = table.iter().rev().find(|&&block| self.policy.is_cached(block));
-        let has_answer = last.is_some_and(|&block| self.policy.is_unused_answer(block));
+        let last = table.iter().rposition(|&block| self.policy.is_cached(block));
+        let has_answer = last.is_some_and(|last| self.policy.is_unused_answer(table[last]));
+        let num_tokens =
+            last.map_or(0, |last| (last + 1) * self.groups[usize::from(full)].block_size);
         if has_answer {
-            self.answer_ends.note_end();
+            self.answer_ends.note_end(num_tokens);
         }
-        self.update_end_halvings();
-        if has_answer { self.end_halvings.answer } else { self.end_halvings.prompt }
+        self.update_end_worths();
+        let worth = if has_answer { self.end_worths.answer } else { self.end_worths.prompt };
+        worth.halvings(num_tokens)
     }
 
-    fn update_end_halvings(&mut self) {
+    fn update_end_worths(&mut self) {
         let (cost, reuse) = (self.tail_cost(), self.policy.duel.reuse_of_once_used());
-        self.end_halvings = EndHalvings {
-            prompt: self.prompt_ends.halvings(cost, reuse),
-            answer: self.answer_ends.halvings(cost, reuse),
-            resumed: self.resumed_ends.halvings(cost, reuse),
+        self.end_worths = EndWorths {
+            prompt: self.prompt_ends.worth(cost, reuse),
+            answer: self.answer_ends.worth(cost, reuse),
+            resumed: self.resumed_ends.worth(cost, reuse),
         };
     }
 
@@ -306,7 +309,7 @@ impl Manager {
             num_behind: 0,
             tail_cost: self.tail_cost(),
             resumes: &self.resumes,
-            ends: self.end_halvings,
+            ends: self.end_worths,
             replays: &[step.num_prompt_tokens.saturating_sub(1)],
             shared: &shared,
         };

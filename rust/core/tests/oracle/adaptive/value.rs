@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::block::WORTHLESS;
-use super::ends::EndHalvings;
+use super::ends::EndWorths;
 
 /// The value of a block. With `lasts`, its position gives it twice the value of a
 /// full-attention block.
@@ -38,7 +38,7 @@ pub struct Prompt<'a> {
     /// Tokens of a prefix that takes as many full-attention blocks as its tail has blocks.
     pub tail_cost: f64,
     pub resumes: &'a ResumeHistogram,
-    pub ends: EndHalvings,
+    pub ends: EndWorths,
     /// Positions where a request resumes that repeats the prompt.
     pub replays: &'a [usize],
     /// Positions where requests diverge that share a prefix with this one.
@@ -60,7 +60,7 @@ impl Prompt<'_> {
         let halvings = by_spacing
             .filter(|&halvings| halvings < WORTHLESS)
             .into_iter()
-            .chain(is_end.then_some(self.ends.prompt))
+            .chain(is_end.then_some(self.ends.prompt.halvings(self.num_tokens)))
             .chain(is_best.then_some(0))
             .min();
         let lasts = spacings.iter().any(|&doublings| self.lasts(doublings));
@@ -86,7 +86,7 @@ impl Prompt<'_> {
     fn is_in_answer(&self, block: usize) -> bool {
         let ends = (self.num_tokens / self.alignment + 1..).map(|i| i * self.alignment);
         let mut tails = ends.map(|end| self.tail(end)).take_while(|tail| tail.start <= block);
-        self.ends.keep_answers()
+        self.ends.keep_answers(self.num_tokens)
             && self.alignment > self.block_size
             && block >= self.num_tokens / self.block_size
             && tails.any(|tail| tail.contains(&block))
@@ -102,13 +102,14 @@ impl Prompt<'_> {
         let doublings = sparsest.last().unwrap_or(0);
         let ends_here = |ends: &[usize]| ends.iter().any(|&end| self.tail(end).end == block + 1);
         let is_generated = block >= self.num_tokens / self.block_size;
-        let halvings = if ends_here(self.shared) || is_generated && self.ends.keep_answers() {
-            0
-        } else if ends_here(self.replays) {
-            self.halvings(doublings).min(self.ends.prompt)
-        } else {
-            self.halvings(doublings)
-        };
+        let halvings =
+            if ends_here(self.shared) || is_generated && self.ends.keep_answers(self.num_tokens) {
+                0
+            } else if ends_here(self.replays) {
+                self.halvings(doublings).min(self.ends.prompt.halvings(self.num_tokens))
+            } else {
+                self.halvings(doublings)
+            };
         Value { halvings, lasts: self.lasts(doublings) }
     }
 

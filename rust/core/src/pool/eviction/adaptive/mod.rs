@@ -58,7 +58,7 @@ pub use nearness::Nearness;
 pub use release::Release;
 pub use scoring::ScoringFunction;
 pub use shadow::SampleCounts;
-pub use value::{EndValues, ValueLevel};
+pub use value::ValueLevel;
 
 use block_meta::{BlockMeta, Place, TargetList};
 use block_metas::BlockMetas;
@@ -94,8 +94,8 @@ pub struct Adaptive {
     /// Sampled blocks among them.
     num_sampled: usize,
     num_answer_block_hits: u64,
-    /// Ends of prompts that were computed since they were asked for.
-    num_prompt_ends: usize,
+    /// Lengths in tokens of the prompts whose ends were computed since they were asked for.
+    ended_prompts: Vec<usize>,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -141,7 +141,7 @@ impl Adaptive {
             num_ranked: 0,
             num_sampled: 0,
             num_answer_block_hits: 0,
-            num_prompt_ends: 0,
+            ended_prompts: Vec::new(),
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
@@ -219,9 +219,9 @@ impl Adaptive {
         self.num_answer_block_hits
     }
 
-    /// Returns how many ends of prompts were computed since the last call.
-    pub fn take_prompt_ends(&mut self) -> usize {
-        std::mem::take(&mut self.num_prompt_ends)
+    /// Returns the lengths in tokens of the prompts whose ends were computed since the last call.
+    pub fn take_ended_prompts(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ended_prompts)
     }
 
     /// Whether a block has been used by the request alone that computed it.

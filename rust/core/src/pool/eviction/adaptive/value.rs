@@ -1,6 +1,6 @@
 //! What a tail is worth per unit of the pool, against a full-attention block.
 
-use super::tuning::{TUNING, Tuning};
+use super::tuning::Tuning;
 
 /// The value of a block: how often that of a full block is halved, and whether the value lasts. See
 /// [`crate::group::ValueModel`].
@@ -39,24 +39,6 @@ impl ValueLevel {
     /// Whether the value lasts as long as the prefix is used.
     pub fn lasts(self) -> bool {
         self.lasts
-    }
-}
-
-/// The values of tails at ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndValues {
-    /// The value at the end of a prompt.
-    pub prompt: ValueLevel,
-    /// The value at the end of an answer.
-    pub answer: ValueLevel,
-    /// The value of an end at which a request has resumed.
-    pub resumed: ValueLevel,
-}
-
-impl EndValues {
-    /// Whether tails of answers are kept while their requests run.
-    pub(crate) fn keeps_answers(self) -> bool {
-        self.answer.halvings() <= TUNING.lowest_answer_value
     }
 }
 
