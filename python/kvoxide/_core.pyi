@@ -534,6 +534,13 @@ class RetentionReport:
         """How many of them would have been there under each ordering alone, in a pool of as many
         free blocks; ``"recency"`` is the order of the default. A hit needs tails too, so that it
         can be more than was hit."""
+    @property
+    def default_hit_tokens(self) -> int:
+        """Prompt tokens that the default policy would have hit, as near as the sample tells:
+        ``docs/retention.md`` has the error."""
+    @property
+    def is_default_hit_a_limit(self) -> bool:
+        """Whether the default policy may have hit far less, for want of states."""
 
 @final
 class BlockPool:
@@ -1133,6 +1140,9 @@ class SimulationResult:
     free and cached for full attention, for windows and states, recycled last (held or pinned), free
     without a hash; evicted blocks of full attention, and of windows and states, so far. Empty for
     the pool that never evicts where no group has states."""
+    default_hit_tokens: int | None
+    """Prompt tokens that the default policy would have hit, as adaptive retention estimates it in a
+    server; None for other policies and for several instances."""
     orderings: list[str | None]
     """The ordering in force at each of those points; None but for adaptive retention."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...

@@ -261,6 +261,12 @@ impl SimulationResult {
     }
 
     #[getter]
+    fn default_hit_tokens(&self) -> Option<u64> {
+        let last = self.report.retention.last()?;
+        last.retention.sample.map(|_| last.retention.default_hits.tokens)
+    }
+
+    #[getter]
     fn retention_timeline<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<f64>> {
         let points = &self.report.retention;
         let rows = Array2::from_shape_fn((points.len(), 10), |(row, column)| {

@@ -115,12 +115,7 @@ class _Traffic:
 
     def unlimited(self, groups: Groups) -> Played:
         """The default policy in a pool that holds every block of every request."""
-        blocks = sum(
-            math.ceil(length / group.block_size) + 4
-            for group in groups.specs
-            for length in self._lengths
-        )
-        return self.run(groups, DEFAULT_POLICY, blocks)
+        return self.run(groups, DEFAULT_POLICY, unlimited_blocks(groups, self._lengths))
 
     def bound(self, groups: Groups, blocks: int) -> float:
         """What a policy that knows the future could hit, in %, under the default's schedule."""
@@ -150,6 +145,13 @@ class _Traffic:
             changed_early=_changed_early(result),
             bound_tokens=result.bound_hit_tokens,
         )
+
+
+def unlimited_blocks(groups: Groups, lengths: Sequence[int]) -> int:
+    """A pool that holds every block of every request, whose lengths are in tokens."""
+    return sum(
+        math.ceil(length / group.block_size) + 4 for group in groups.specs for length in lengths
+    )
 
 
 def play(

@@ -1,5 +1,7 @@
-"""One line a minute in the server's log: what adaptive retention came to."""
+"""One line a minute in the server's log, what adaptive retention came to, and one of an hour in
+which vLLM's own policy would have hit more."""
 
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
@@ -9,6 +11,9 @@ from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.environment import logger
 
 SECONDS: Final = 60.0
+HOUR: Final = 3600.0
+# Shares of prompt tokens that are nearer to each other than the estimate's error.
+MARGIN: Final = 0.03
 
 
 def telling_each_minute(
@@ -36,6 +41,7 @@ class _Minutes:
         self._engine = engine
         self._told = engine.retention_report()
         self._told_at = monotonic()
+        self._hour = deque([(self._told_at, self._told)])
 
     def tell(self, now: float) -> None:
         """Log the line, unless no request was admitted since the last one."""
@@ -44,6 +50,20 @@ class _Minutes:
             return
         logger.info("%s", describe(self._told, report, now - self._told_at))
         self._told, self._told_at = report, now
+        self._hour.append((now, report))
+        self._tell_hour(now, report)
+
+    def _tell_hour(self, now: float, report: RetentionReport) -> None:
+        """Warn where the default policy would have hit more since an hour ago, then begin anew."""
+        began_at, began = self._hour[0]
+        if now - began_at < HOUR or began is None:
+            return
+        if (warning := regret(began, report)) is not None:
+            logger.warning("%s", warning)
+            self._hour.clear()
+            self._hour.append((now, report))
+        while len(self._hour) > 1 and now - self._hour[1][0] >= HOUR:
+            self._hour.popleft()
 
 
 def describe(before: RetentionReport, after: RetentionReport, seconds: float) -> str:
@@ -63,11 +83,35 @@ def describe(before: RetentionReport, after: RetentionReport, seconds: float) ->
             ordering: _share(blocks - before.sampled_kept[ordering], sampled)
             for ordering, blocks in after.sampled_kept.items()
         }
+        about = "at most" if after.is_default_hit_a_limit else "about"
+        default = _share(_default_hits(before, after), prompt_tokens)
+        parts.append(f"vLLM's own policy would have hit {about} {default}")
         parts.append(
             f"of {sampled} sampled blocks asked for, recency order (vLLM's) would have kept "
             f"{kept['recency']}, frequency {kept['frequency']}, hazard {kept['hazard']}"
         )
     return "; ".join(parts)
+
+
+def regret(before: RetentionReport, after: RetentionReport) -> str | None:
+    """What to say of an hour, from its first report to its last, in which the default policy would
+    have hit more; None of any other."""
+    prompt_tokens = after.prompt_tokens - before.prompt_tokens
+    hits = after.hit_tokens - before.hit_tokens
+    default = _default_hits(before, after)
+    if after.is_default_hit_a_limit or default - hits <= MARGIN * prompt_tokens:
+        return None
+    return (
+        f"adaptive retention hit {_share(hits, prompt_tokens)} of the prompt tokens of the last "
+        f"hour, vLLM's own policy would have hit about {_share(default, prompt_tokens)}: compare "
+        "with a server without KVOXIDE_POLICY=adaptive, or replay a recording (KVOXIDE_RECORD)"
+    )
+
+
+def _default_hits(before: RetentionReport, after: RetentionReport) -> int:
+    """Tokens; the estimate of a short time may be off by more than there is."""
+    more = after.default_hit_tokens - before.default_hit_tokens
+    return max(0, min(more, after.prompt_tokens - before.prompt_tokens))
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,6 +7,9 @@
 //! before all ends, and an end is expected to bring that share of the tokens before it. An end at
 //! which a request has resumed is worth what later requests regain there.
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
+use super::value::doublings_to;
 use crate::pool::{TUNING, ValueLevel};
 
 /// The end of a part of a sequence.
@@ -39,7 +42,8 @@ impl EndWorth {
     /// Returns the value of a tail at an end behind so many tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
         let worth = self.assumed + self.per_token * num_tokens as f64;
-        ValueLevel::new((1.0 / worth).log2().round().max(0.0) as usize)
+        // Rounded to the nearest halving.
+        ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / worth).max(0) as usize)
     }
 }
 

@@ -283,7 +283,7 @@ impl TailValue<'_> {
 }
 
 /// Returns the exponent of the least power of two that is not below a positive number.
-fn doublings_to(number: f64) -> i32 {
+pub(super) fn doublings_to(number: f64) -> i32 {
     const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
     const BIAS: i32 = f64::MAX_EXP - 1;
     let bits = number.to_bits();

@@ -29,7 +29,7 @@ mod policy;
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use policy::{Policy, ProtectedShare, Retention};
-pub use report::{Admitted, ByKind, RetentionReport};
+pub use report::{Admitted, ByKind, DefaultHits, RetentionReport};
 
 use direct_writes::DirectWrites;
 use plan::Plan;
@@ -68,6 +68,7 @@ impl Manager {
         let is_adaptive = config.policy.retention == Retention::Adaptive;
         let adaptive = is_adaptive.then(|| AdaptiveConfig {
             classes: plan::block_classes(&groups),
+            dense_tails_per_block: plan::dense_tails_per_block(&groups, plan.rules.alignment),
             max_high_priority: config
                 .policy
                 .protected_share

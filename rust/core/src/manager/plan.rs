@@ -179,6 +179,21 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     })
 }
 
+/// Returns how many window blocks vLLM's own policy caches with each block that is part of no tail, on
+/// average over a prompt: the tails at multiples of `alignment`, where hits may end, or every block
+/// where tails touch; 0 where there are no windows, or nothing else.
+pub(super) fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
+    let cacheable = groups.iter().filter(|group| group.is_cacheable);
+    let (tails, rest): (Vec<_>, Vec<_>) = cacheable.partition(|group| group.is_sparse);
+    let per_token = |group: &&Group| {
+        let len = group.kind().tail_len(group.drops_eagle_block);
+        (len as f64 / alignment as f64).min(1.0 / group.block_size as f64)
+    };
+    let tails: f64 = tails.iter().filter(|group| !group.is_state).map(per_token).sum();
+    let rest: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
+    if rest > 0.0 { tails / rest } else { 0.0 }
+}
+
 /// Returns the default class of a block of each group. Shadow caches sample the groups that need
 /// the whole prefix for a hit, or all if every group needs a tail only.
 pub(super) fn block_classes(groups: &[Group]) -> Vec<BlockClass> {
@@ -186,6 +201,7 @@ pub(super) fn block_classes(groups: &[Group]) -> Vec<BlockClass> {
     let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
     let class = |group: &Group| BlockClass {
         is_tail: is_tail(group),
+        is_state: group.is_state,
         is_sampleable: group.is_cacheable && (all_are_tails || !is_tail(group)),
         ..BlockClass::default()
     };

@@ -49,6 +49,18 @@ impl Admitted {
     }
 }
 
+/// What vLLM's own policy would have hit of the requests that were admitted, as near as the sample
+/// tells. With another policy than adaptive retention, and where no group needs the whole prefix, it
+/// is what was hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DefaultHits {
+    /// Prompt tokens.
+    pub tokens: u64,
+    /// Whether it would have hit less where states are missing: the sample counts full blocks.
+    pub is_upper_limit: bool,
+}
+
 /// Statistics of retention since the manager was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -70,6 +82,8 @@ pub struct RetentionReport {
     pub admitted: Admitted,
     /// Counts of the shadow caches; `None` without adaptive retention.
     pub sample: Option<SampleCounts>,
+    /// What vLLM's own policy would have hit.
+    pub default_hits: DefaultHits,
 }
 
 impl Manager {
@@ -95,13 +109,36 @@ impl Manager {
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,
             sample: adaptive.map(|adaptive| *adaptive.sample_counts()),
+            default_hits: self.default_hits(),
         }
+    }
+}
+
+impl Manager {
+    /// Returns the tokens that were hit, and those of the sampled blocks that vLLM's own policy would
+    /// have kept beyond them, or less, times what a sampled block stands for.
+    fn default_hits(&self) -> DefaultHits {
+        let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
+        let is_upper_limit = self.groups.iter().any(|group| group.is_state);
+        let full = self.groups.iter().filter(|group| group.is_cacheable && !group.is_sparse);
+        let blocks_per_token: f64 = full.map(|group| 1.0 / group.block_size as f64).sum();
+        let Some(adaptive) = self.pool.adaptive().filter(|_| blocks_per_token > 0.0) else {
+            return DefaultHits { tokens: hit_tokens, is_upper_limit };
+        };
+        let sample = adaptive.sample_counts();
+        let more = sample.kept_by_default as f64 - sample.hit as f64;
+        let more_tokens = more * adaptive.blocks_per_sample() as f64 / blocks_per_token;
+        let tokens = (hit_tokens as f64 + more_tokens).clamp(0.0, prompt_tokens as f64) as u64;
+        DefaultHits { tokens, is_upper_limit }
     }
 }
 
 /// Returns the tokens of a hit that lie in blocks with generated tokens: their share of the blocks
 /// of groups that need the whole prefix.
 fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], num_answer_blocks: u64) -> u64 {
+    if num_answer_blocks == 0 {
+        return 0;
+    }
     let hits = groups.iter().zip(args.new_computed_blocks);
     let full = hits.filter(|(group, _)| group.is_cacheable && !group.is_sparse);
     let num_blocks: u64 = full.map(|(_, hit)| hit.len() as u64).sum();

@@ -69,9 +69,15 @@ impl Adaptive {
     const MIN_ROUND_LEN: usize = 4;
     const ROUNDS_PER_EPOCH: usize = 4;
 
-    pub fn new(pool: Pool, block_classes: Vec<BlockClass>, max_protected: usize) -> Self {
+    /// vLLM's own policy computes `tails_per_block` window blocks with each full-attention block.
+    pub fn new(
+        pool: Pool,
+        block_classes: Vec<BlockClass>,
+        max_protected: usize,
+        tails_per_block: f64,
+    ) -> Self {
         let num_blocks = pool.blocks.len();
-        let duel = Duel::new(num_blocks);
+        let duel = Duel::new(num_blocks, tails_per_block);
         Self {
             priorities: Priorities::new(max_protected),
             lists: Lists::new(*duel.scores()),
@@ -239,7 +245,9 @@ impl Adaptive {
     fn fit_shadow_caches(&mut self) {
         let sampled = self.blocks.iter().filter(|block| block.is_sampled);
         let num_sampled = sampled.filter(|block| block.place == Place::Listed).count();
-        self.duel.evict(num_sampled, self.pool.queue.len());
+        let num_queued = self.pool.queue.len();
+        let num_free = self.blocks.iter().filter(|block| block.place != Place::Elsewhere).count();
+        self.duel.evict(num_sampled, num_queued, num_free + num_queued);
     }
 
     pub fn is_generated(&self, block: BlockId) -> bool {

@@ -28,6 +28,7 @@ const NUM_HASHES: usize = 400;
 const FULL_ATTENTION: u16 = 0;
 const TAILS: u16 = 1;
 const MAX_PROTECTED: usize = 20;
+const TAILS_PER_BLOCK: f64 = 0.7;
 /// Most epochs. After more, the engine forgets names in use without events, which the oracle does
 /// not model.
 const MAX_EPOCHS: usize = 127;
@@ -53,19 +54,23 @@ impl World {
     fn new(num_blocks: usize, are_all_tails: bool) -> Self {
         let full =
             BlockClass { is_tail: are_all_tails, is_sampleable: true, ..BlockClass::default() };
-        let tail =
-            BlockClass { is_tail: true, is_sampleable: are_all_tails, ..BlockClass::default() };
+        let tail = BlockClass {
+            is_tail: true,
+            is_state: num_blocks.is_multiple_of(2),
+            is_sampleable: are_all_tails,
+            ..BlockClass::default()
+        };
         let (classes, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
-        let adaptive =
-            AdaptiveConfig { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
+        let adaptive = AdaptiveConfig {
+            classes: classes.clone(),
+            max_high_priority: MAX_PROTECTED,
+            dense_tails_per_block: TAILS_PER_BLOCK,
+        };
         let engine =
             BlockPool::with_adaptive(num_blocks, classes.len(), order, true, Some(adaptive));
-        Self {
-            engine: engine.expect("a pool"),
-            model: Adaptive::new(Pool::new(num_blocks, order), classes, MAX_PROTECTED),
-            holdings: Vec::new(),
-            past: Vec::new(),
-        }
+        let pool = Pool::new(num_blocks, order);
+        let model = Adaptive::new(pool, classes, MAX_PROTECTED, TAILS_PER_BLOCK);
+        Self { engine: engine.expect("a pool"), model, holdings: Vec::new(), past: Vec::new() }
     }
 
     fn play(&mut self, step: &Step) {

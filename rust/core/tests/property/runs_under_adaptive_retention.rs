@@ -36,7 +36,11 @@ fn step() -> impl Strategy<Value = Step> {
 fn pool() -> BlockPool {
     let whole = BlockClass { is_sampleable: true, ..BlockClass::default() };
     let tail = BlockClass { value: ValueLevel::new(2), is_tail: true, ..BlockClass::default() };
-    let order = AdaptiveConfig { classes: vec![whole, tail], max_high_priority: 100 };
+    let order = AdaptiveConfig {
+        classes: vec![whole, tail],
+        max_high_priority: 100,
+        dense_tails_per_block: 1.5,
+    };
     BlockPool::with_adaptive(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order))
         .expect("a pool")
 }

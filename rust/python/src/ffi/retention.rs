@@ -25,14 +25,25 @@ pub(crate) struct PyRetentionReport {
     sampled_blocks: u64,
     sampled_hits: u64,
     sampled_kept: BTreeMap<&'static str, u64>,
+    default_hit_tokens: u64,
+    is_default_hit_a_limit: bool,
 }
 
 impl PyRetentionReport {
     /// Returns the report of a manager; `None` without adaptive retention.
     pub fn of(manager: &Manager) -> Option<Self> {
         manager.pool().adaptive()?;
-        let RetentionReport { ordering, in_use, waiting, held, empty, evictions, admitted, sample } =
-            manager.retention_report();
+        let RetentionReport {
+            ordering,
+            in_use,
+            waiting,
+            held,
+            empty,
+            evictions,
+            admitted,
+            sample,
+            default_hits,
+        } = manager.retention_report();
         let sample = sample?;
         let ByKind { full, tail } = waiting;
         Some(Self {
@@ -55,6 +66,8 @@ impl PyRetentionReport {
                 .map(ScoringFunction::name)
                 .zip(sample.kept)
                 .collect(),
+            default_hit_tokens: default_hits.tokens,
+            is_default_hit_a_limit: default_hits.is_upper_limit,
         })
     }
 }

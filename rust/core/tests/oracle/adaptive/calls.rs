@@ -40,6 +40,10 @@ impl Adaptive {
             }
             self.priorities.hit(id);
         }
+        let last = blocks.last().map(|&last| self.blocks[last as usize]);
+        if self.full_group().is_some() && last.is_some_and(|last| last.is_tail) {
+            self.duel.hit_tails(blocks.iter().filter(|&&block| block != NULL_BLOCK).count());
+        }
         self.raise(blocks);
     }
 
@@ -110,6 +114,9 @@ impl Adaptive {
             (state.halvings, state.lasts) = (cached.value.halvings, cached.value.lasts);
             state.nearness = nearness;
             known.push(block);
+        }
+        if self.block_classes[usize::from(group)].is_state {
+            self.duel.cached_states(known.len());
         }
         self.priorities.computed(&known);
         self.end_rounds();

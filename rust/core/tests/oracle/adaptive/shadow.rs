@@ -13,6 +13,10 @@
 //! order in which they became free. A function evicts a ghost list from the front, so that a cursor tells
 //! what it still has.
 //!
+//! One queue more is that of vLLM's own policy, which caches a tail wherever a hit may end: it says
+//! what that policy would have kept, and decides nothing. Its tails are amounts that take room. The
+//! queue knows the order of what became free by *ticks*, each of a 32nd of the room.
+//!
 //! Not modelled: the engine forgets a name in use without events for 128 epochs.
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,7 +37,64 @@ enum Place {
         class: usize,
         epoch: usize,
         position: usize,
+        /// The tick of the default queue in which it became free.
+        tick: usize,
     },
+}
+
+/// What vLLM's own policy would have kept.
+pub struct DefaultQueue {
+    /// 1/256 of tails that it computes with each sampled block.
+    tails_per_block: u64,
+    /// What became free in each tick and is not evicted, in 1/256 of blocks; that of the first ticks
+    /// is evicted.
+    amounts: Vec<u64>,
+    num_evicted: usize,
+    /// The tick of the last name that was used while the queue had it.
+    last_hit: usize,
+}
+
+impl DefaultQueue {
+    fn now(&self) -> usize {
+        self.amounts.len() - 1
+    }
+
+    fn add(&mut self, amount: u64) {
+        *self.amounts.last_mut().expect("a tick") += amount;
+    }
+
+    fn is_used(&mut self, tick: usize) -> bool {
+        let is_kept = tick >= self.num_evicted;
+        if is_kept {
+            self.amounts[tick] = self.amounts[tick].saturating_sub(256);
+            self.last_hit = tick;
+        } else {
+            self.add(self.tails_per_block);
+        }
+        is_kept
+    }
+
+    fn evict(&mut self, num_blocks: usize) {
+        let room = 256 * num_blocks as u64;
+        loop {
+            let excess = self.amounts.iter().sum::<u64>().saturating_sub(room);
+            let oldest = &mut self.amounts[self.num_evicted];
+            *oldest = oldest.saturating_sub(excess);
+            if excess == 0 {
+                break;
+            }
+            self.num_evicted += usize::from(*oldest == 0 && self.num_evicted < self.now());
+        }
+        if 32 * self.amounts[self.now()] > room {
+            self.amounts.push(0);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.amounts.fill(0);
+        self.num_evicted = self.amounts.len();
+        self.amounts.push(0);
+    }
 }
 
 /// Names in the order in which they became free; `None` where one was used again.
@@ -81,6 +142,7 @@ pub struct Duel {
     ghost_lists: HashMap<(usize, usize), GhostList>,
     /// One for each of [`ScoringFunction::ALL`].
     caches: [ShadowCache; 3],
+    default: DefaultQueue,
     reuse: Reuse,
     /// Sampled blocks that became free after one use, and those of them that were used again while
     /// the shadow cache of the function in force had them: in this epoch, and in earlier ones, which
@@ -103,7 +165,7 @@ impl Duel {
     /// Number of epochs after which the scores of classes without observations are updated.
     const EPOCHS_OF_UNSEEN: usize = 4;
 
-    pub fn new(num_blocks: usize) -> Self {
+    pub fn new(num_blocks: usize, tails_per_block: f64) -> Self {
         let num_zero_bits = 4 + u32::from(num_blocks >= 1 << 17) + u32::from(num_blocks >= 1 << 21);
         let cache =
             |function| ShadowCache { ranking: Ranking::new(first_scores(function)), hits: 0 };
@@ -113,6 +175,12 @@ impl Duel {
             names: HashMap::new(),
             ghost_lists: HashMap::new(),
             caches: ScoringFunction::ALL.map(cache),
+            default: DefaultQueue {
+                tails_per_block: (256.0 * tails_per_block).round() as u64,
+                amounts: vec![0],
+                num_evicted: 0,
+                last_hit: 0,
+            },
             reuse: Reuse::default(),
             once_freed: (0, 0.0),
             once_reused: (0, 0.0),
@@ -145,9 +213,13 @@ impl Duel {
             return;
         }
         match self.names.insert(name, Place::InUse) {
-            None => {}
-            Some(Place::InUse) => self.counts.kept.iter_mut().for_each(|kept| *kept += 1),
-            Some(Place::Free { class, epoch, position }) => {
+            None => self.default.add(self.default.tails_per_block),
+            Some(Place::InUse) => {
+                self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
+                self.counts.kept_by_default += 1;
+            }
+            Some(Place::Free { class, epoch, position, tick }) => {
+                self.counts.kept_by_default += u64::from(self.default.is_used(tick));
                 let list =
                     self.ghost_lists.get_mut(&(class, epoch)).expect("the list of a free name");
                 list.names[position] = None;
@@ -168,7 +240,9 @@ impl Duel {
     pub fn freed(&mut self, name: Name, class: usize) {
         if let Some(place @ Place::InUse) = self.names.get_mut(&name) {
             let list = self.ghost_lists.entry((class, self.epoch)).or_default();
-            *place = Place::Free { class, epoch: self.epoch, position: list.names.len() };
+            let (epoch, position, tick) = (self.epoch, list.names.len(), self.default.now());
+            *place = Place::Free { class, epoch, position, tick };
+            self.default.add(256);
             list.names.push(Some(name));
             self.reuse.note_freed(class);
             self.once_freed.0 += usize::from(class == 0);
@@ -176,9 +250,24 @@ impl Duel {
         }
     }
 
+    /// States became cached.
+    pub fn cached_states(&mut self, num: usize) {
+        self.default.add((256 * num as u64) >> self.num_zero_bits);
+    }
+
+    /// A request hits tails, which become free again with its full-attention blocks.
+    pub fn hit_tails(&mut self, num: usize) {
+        let DefaultQueue { amounts, num_evicted, last_hit, .. } = &mut self.default;
+        if last_hit >= num_evicted {
+            let moved = ((256 * num as u64) >> self.num_zero_bits).min(amounts[*last_hit]);
+            amounts[*last_hit] -= moved;
+            self.default.add(moved);
+        }
+    }
+
     /// Evicts names of each shadow cache, down to what a pool has room for that has so many free
-    /// sampled blocks and so many empty ones.
-    pub fn evict(&mut self, num_sampled: usize, num_empty: usize) {
+    /// sampled blocks, so many empty ones, and so many free ones in all.
+    pub fn evict(&mut self, num_sampled: usize, num_empty: usize, num_free: usize) {
         if self.just_freed.is_empty() {
             return;
         }
@@ -199,6 +288,7 @@ impl Duel {
                 }
             }
         }
+        self.default.evict(num_free >> self.num_zero_bits);
     }
 
     /// Returns how many free names the shadow cache of a function has.
@@ -263,6 +353,7 @@ impl Duel {
         self.ghost_lists.clear();
         self.just_freed.clear();
         self.reuse.forget_free();
+        self.default.clear();
         self.caches.iter_mut().for_each(|cache| cache.ranking.clear());
     }
 }

@@ -14,6 +14,8 @@ pub struct BlockClass {
     pub value: ValueLevel,
     /// Whether it is part of a tail, which alone can serve a hit's end.
     pub is_tail: bool,
+    /// Whether it is a state, of which vLLM's own policy caches as many as this one.
+    pub is_state: bool,
     /// Whether the shadow caches may sample it.
     pub is_sampleable: bool,
     /// Whether it holds generated tokens.
@@ -101,6 +103,11 @@ impl BlockMeta {
     #[inline]
     pub(super) fn num_answers(self) -> usize {
         usize::from(self.0 & (bit::GENERATED | bit::TAIL) == bit::GENERATED)
+    }
+
+    /// Whether the block is part of a tail.
+    pub(super) fn is_tail(self) -> bool {
+        self.0 & bit::TAIL != 0
     }
 
     /// Whether the block holds generated tokens.

@@ -23,7 +23,7 @@ impl Adaptive {
         let prompt = BlockClass { value, ..self.class_of(batch.group) };
         let generated = BlockClass { is_generated: true, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
-        self.start(blocks, in_prompt, prompt);
+        let mut num_cached = self.start(blocks, in_prompt, prompt);
         if self.full_group == Some(batch.group)
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
@@ -34,7 +34,10 @@ impl Adaptive {
             self.note_nearness(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {
-            self.start(blocks, behind, generated);
+            num_cached += self.start(blocks, behind, generated);
+        }
+        if prompt.is_state {
+            self.shadow.cached_states(num_cached);
         }
         if self.has_priorities_for_cached() {
             self.prioritize_cached(blocks, batch.blocks);
@@ -66,7 +69,8 @@ impl Adaptive {
     }
 
     /// Starts to count the uses of blocks that have become cached. Null blocks are passed over.
-    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: BlockClass) {
+    /// Returns the number of the others.
+    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: BlockClass) -> usize {
         let first = BlockMeta::first(class);
         let run = IdRun::detect(ids).filter(|&run| self.metas.start_run(run, first));
         let num_cached = match run {
@@ -81,6 +85,7 @@ impl Adaptive {
             self.log.flush(&mut self.shadow);
             self.clock.num_cached += num_cached;
         }
+        num_cached
     }
 
     /// Samples those blocks of a run that have become cached whose fingerprints say so.

@@ -29,6 +29,9 @@ impl Adaptive {
             }
         }
         self.log.flush(&mut self.shadow);
+        if self.full_group.is_some() && ids.last().is_some_and(|&last| self.metas[last].is_tail()) {
+            self.shadow.hit_tails(ids.iter().filter(|&&block| block != NULL_BLOCK).count());
+        }
         self.raise_priorities(blocks, ids.iter().copied());
     }
 

@@ -81,6 +81,9 @@ pub struct AdaptiveConfig {
     pub classes: Vec<BlockClass>,
     /// The most free blocks above the default priority.
     pub max_high_priority: usize,
+    /// Window blocks that vLLM's own policy caches with each sampleable block, on average over a
+    /// prompt.
+    pub dense_tails_per_block: f64,
 }
 
 /// The policy, and all free blocks in its order.
@@ -127,11 +130,11 @@ impl Adaptive {
     /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
     /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
     pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveConfig) -> Self {
-        let AdaptiveConfig { classes, max_high_priority } = order;
+        let AdaptiveConfig { classes, max_high_priority, dense_tails_per_block } = order;
         let num_blocks = blocks.len();
         let rounds_per_pool = TUNING.epochs_per_pool * TUNING.rounds_per_epoch;
         let round_len = (num_blocks / rounds_per_pool).max(TUNING.min_round_len);
-        let shadow = ShadowCaches::new(num_blocks);
+        let shadow = ShadowCaches::new(num_blocks, dense_tails_per_block);
         let first_sentinel = num_blocks as u32 + 1;
         let protected_sentinel = first_sentinel + RankedLists::NUM_LISTS as u32;
         Self {
@@ -185,6 +188,11 @@ impl Adaptive {
     /// What the shadow caches counted.
     pub fn sample_counts(&self) -> &SampleCounts {
         self.shadow.counts()
+    }
+
+    /// Returns how many blocks one sampled block stands for.
+    pub fn blocks_per_sample(&self) -> usize {
+        self.shadow.blocks_per_sample()
     }
 
     /// A group of which a hit needs every block, where others have tails.
@@ -319,7 +327,8 @@ impl Adaptive {
     /// Lets the shadow caches have as many of the sampled blocks as the pool has, and as many more
     /// as empty blocks could hold.
     fn fit_shadow_caches(&mut self) {
-        self.shadow.fit(self.num_sampled, self.queue.free.len());
+        let num_queued = self.queue.free.len();
+        self.shadow.fit(self.num_sampled, num_queued, self.num_blocks() + num_queued);
     }
 
     /// Returns the free cached blocks in the order of their eviction if no tail got a second chance.

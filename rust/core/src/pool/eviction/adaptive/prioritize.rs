@@ -237,7 +237,11 @@ mod tests {
         let mut blocks = Blocks::with_sentinels(400, layout, num_sentinels);
         let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
-        let order = AdaptiveConfig { classes: vec![class], max_high_priority: capacity };
+        let order = AdaptiveConfig {
+            classes: vec![class],
+            max_high_priority: capacity,
+            dense_tails_per_block: 0.0,
+        };
         let mut adaptive = Adaptive::new(&mut blocks, queue, order);
         blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
         adaptive.start(&blocks, &[BLOCK], class);

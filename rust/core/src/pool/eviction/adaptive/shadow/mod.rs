@@ -4,9 +4,10 @@
 //! blocks became free. A scoring function evicts a list from its front on, so that what it would
 //! still have is a position in each list. Each cache has room for as many keys as the pool has free
 //! sampled blocks, and for those that its empty blocks could hold, so that none evicts before the
-//! pool does.
+//! pool does. One more cache is that of vLLM's own policy.
 
 pub(super) mod access_log;
+mod default_cache;
 mod duel;
 mod ghost_list;
 pub(super) mod table;
@@ -16,6 +17,7 @@ use super::hazard::HazardEstimate;
 use super::ranks::{ListId, Ranks};
 use super::scoring::{Scores, ScoringFunction};
 use super::tuning::{TUNING, Tuning};
+use default_cache::DefaultCache;
 use duel::Duel;
 use ghost_list::GhostList;
 use table::{Entry, ShadowTable};
@@ -44,6 +46,8 @@ pub struct SampleCounts {
     /// Blocks that each of [`ScoringFunction::ALL`] would have kept: in use, or not evicted. Tails that a
     /// hit needs too are left out, so that it can be more than was hit.
     pub kept: [u64; FUNCTIONS],
+    /// Blocks that vLLM's own policy would have kept, beside the tails that it caches.
+    pub kept_by_default: u64,
 }
 
 /// The shadow caches of all scoring functions.
@@ -55,6 +59,7 @@ pub(super) struct ShadowCaches {
     /// By class, and of each class by epoch.
     ghost_lists: Vec<GhostList>,
     caches: [ShadowCache; FUNCTIONS],
+    default_cache: DefaultCache,
     hazard: HazardEstimate,
     once_used: OnceUsed,
     epoch: usize,
@@ -106,8 +111,9 @@ struct ShadowCache {
 const VALUE_SHARES: [f32; 1] = [1.0];
 
 impl ShadowCaches {
-    /// Shadow caches of a pool of `num_blocks`.
-    pub(super) fn new(num_blocks: usize) -> Self {
+    /// Shadow caches of a pool of `num_blocks`. vLLM's own policy computes `tails_per_block` window
+    /// blocks with each full block.
+    pub(super) fn new(num_blocks: usize, tails_per_block: f64) -> Self {
         let halvings = TUNING.sparser_samples.iter().filter(|&&pool| num_blocks >= pool).count();
         let num_zeros = TUNING.sample_bits + halvings as u32;
         let hazard = HazardEstimate::new();
@@ -121,6 +127,7 @@ impl ShadowCaches {
             table: ShadowTable::new((num_blocks >> num_zeros) * 5 + 64),
             ghost_lists: (0..Tuning::CLASSES * AGES).map(|_| GhostList::default()).collect(),
             caches,
+            default_cache: DefaultCache::new(tails_per_block),
             hazard,
             once_used: OnceUsed::default(),
             epoch: 0,
@@ -135,6 +142,11 @@ impl ShadowCaches {
     #[inline]
     pub(super) fn sample_limit(&self) -> u32 {
         1 << (u32::BITS - self.num_zeros)
+    }
+
+    /// Returns how many blocks one sampled block stands for.
+    pub(super) fn blocks_per_sample(&self) -> usize {
+        1 << self.num_zeros
     }
 
     /// The scoring function in force.
@@ -163,8 +175,8 @@ impl ShadowCaches {
     }
 
     /// Lets each shadow cache evict what exceeds the room in a pool with so many free sampled
-    /// blocks and so many empty ones.
-    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize) {
+    /// blocks, so many empty ones, and so many that are free in all.
+    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_free: usize) {
         if self.just_freed == 0 {
             return;
         }
@@ -175,6 +187,7 @@ impl ShadowCaches {
         }
         self.just_freed = 0;
         (0..FUNCTIONS).for_each(|function| self.evict(function, capacity));
+        self.default_cache.fit(num_free >> self.num_zeros);
     }
 
     fn evict(&mut self, function: usize, capacity: usize) {
@@ -230,7 +243,7 @@ impl ShadowCaches {
     fn forget_lost_keys(&mut self) {
         let now = self.epoch as u16;
         self.table.sweep(self.epoch % AGES, AGES, |entry| {
-            entry.list != Entry::IN_USE || usize::from(now.wrapping_sub(entry.epoch)) < 2 * AGES
+            entry.list != Entry::IN_USE || usize::from(now.wrapping_sub(entry.since)) < 2 * AGES
         });
     }
 
@@ -245,6 +258,7 @@ impl ShadowCaches {
         self.table.clear();
         self.ghost_lists.iter_mut().for_each(|list| *list = GhostList::default());
         self.hazard.forget_free();
+        self.default_cache.clear();
         (self.num_free, self.just_freed) = (0, 0);
         for cache in &mut self.caches {
             cache.num_evicted = 0;
@@ -269,7 +283,8 @@ mod tests {
         for key in keys.map(|n| key(n + 1)) {
             shadow.used(&[key], Use::Computed);
             shadow.freed(&[key], 0);
-            shadow.fit(0, capacity << shadow.num_zeros);
+            let num_empty = capacity << shadow.num_zeros;
+            shadow.fit(0, num_empty, num_empty);
         }
     }
 
@@ -278,7 +293,7 @@ mod tests {
         for (num_blocks, share) in
             [(100, 16), (TUNING.sparser_samples[0], 32), (TUNING.sparser_samples[1], 64)]
         {
-            let shadow = ShadowCaches::new(num_blocks);
+            let shadow = ShadowCaches::new(num_blocks, 0.0);
             assert_eq!(
                 (0..1024).filter(|&n| n << 22 < shadow.sample_limit()).count(),
                 1024 / share
@@ -288,7 +303,7 @@ mod tests {
 
     #[test]
     fn each_ordering_has_as_many_names_as_the_pool() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         assert!(shadow.num_kept() == [20; 3]);
         // The oldest 30 are gone.
@@ -300,22 +315,28 @@ mod tests {
 
     #[test]
     fn what_each_ordering_would_have_kept_is_counted() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         assert_eq!(*shadow.counts(), SampleCounts { asked: 50, ..SampleCounts::default() });
         pass(&mut shadow, 29..30, 20); // gone
         pass(&mut shadow, 48..49, 20);
         shadow.used(&[key(50)], Use::Hit);
         shadow.used(&[key(50)], Use::Computed); // somebody uses it
-        assert_eq!(*shadow.counts(), SampleCounts { asked: 54, hit: 1, kept: [3; 3] });
+        assert_eq!(
+            *shadow.counts(),
+            SampleCounts { asked: 54, hit: 1, kept: [3; 3], kept_by_default: 3 }
+        );
         shadow.forget_all();
         shadow.used(&[key(50)], Use::Computed);
-        assert_eq!(*shadow.counts(), SampleCounts { asked: 55, hit: 1, kept: [3; 3] });
+        assert_eq!(
+            *shadow.counts(),
+            SampleCounts { asked: 55, hit: 1, kept: [3; 3], kept_by_default: 3 }
+        );
     }
 
     #[test]
     fn a_name_in_use_is_no_hit() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..1, 20);
         (0..3).for_each(|_| shadow.used(&[key(1)], Use::Hit));
         assert!(shadow.caches.iter().all(|cache| cache.hits == 1) && shadow.num_kept() == [0; 3]);
@@ -323,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_scoring_function_that_would_have_hit_most_is_in_force() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         for _ in 0..3 {
             assert_eq!(shadow.in_force(), ScoringFunction::Recency);
             shadow.caches[2].hits = 3;
@@ -336,22 +357,22 @@ mod tests {
 
     #[test]
     fn no_cache_evicts_while_the_pool_has_room() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         for n in 0..50 {
             shadow.used(&[key(n + 1)], Use::Computed);
             shadow.freed(&[key(n + 1)], 0);
-            shadow.fit(n as usize + 1, 0);
+            shadow.fit(n as usize + 1, 0, 1000);
         }
         assert_eq!(shadow.num_kept(), [50; 3]);
         shadow.freed(&[key(1)], 0);
-        shadow.fit(30, 20 << shadow.num_zeros);
+        shadow.fit(30, 20 << shadow.num_zeros, 1000);
         assert_eq!(shadow.num_kept(), [50; 3]);
     }
 
     /// A scan that comes back at one age shows that age; the other orderings lose all of it.
     #[test]
     fn a_cyclic_scan_is_for_the_hazards() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         for _ in 0..20 {
             for first in (0..100).step_by(4) {
                 pass(&mut shadow, first..first + 4, 50);
@@ -365,7 +386,7 @@ mod tests {
 
     #[test]
     fn names_are_forgotten_after_all_ages() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..5, 20);
         shadow.used(&[key(77)], Use::Computed);
         (1..AGES).for_each(|_| shadow.end_epoch());
@@ -378,7 +399,7 @@ mod tests {
 
     #[test]
     fn an_emptied_cache_has_no_names_and_the_same_profile() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..5, 20);
         pass(&mut shadow, 0..5, 20);
         let scores = *shadow.scores();
@@ -391,7 +412,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go_within_an_epoch_leave_no_gaps_behind() {
-        let mut shadow = ShadowCaches::new(1000);
+        let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         for _ in 0..100 {
             pass(&mut shadow, 45..50, 20);

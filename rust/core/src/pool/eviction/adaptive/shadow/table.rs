@@ -28,8 +28,9 @@ pub(super) struct Entry {
     pub position: u32,
     /// The index of its ghost list.
     pub list: u16,
-    /// The epoch of its last use, modulo 2^16.
-    pub epoch: u16,
+    /// Of a block in use the epoch of its last use, of a free one the tick of the default cache at
+    /// which it became free; both modulo 2^16.
+    pub since: u16,
 }
 
 impl Entry {
@@ -40,7 +41,7 @@ impl Entry {
     const EMPTY: Self = Self::new(ShadowKey::NONE);
 
     const fn new(key: ShadowKey) -> Self {
-        Self { key, position: 0, list: Self::NEW, epoch: 0 }
+        Self { key, position: 0, list: Self::NEW, since: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -215,11 +216,11 @@ mod tests {
     fn a_sweep_of_all_parts_keeps_what_is_to_be_kept() {
         let mut table = ShadowTable::new(1000);
         for n in 1..=1000 {
-            table.enter(key(n)).expect("a place").epoch = n as u16;
+            table.enter(key(n)).expect("a place").since = n as u16;
         }
-        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch % 2 == 0));
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.since % 2 == 0));
         // What moved behind the part that was swept is found in the next round.
-        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch % 2 == 0));
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.since % 2 == 0));
         assert_eq!(table.len(), 500);
         assert!((1..=1000).all(|n| table.get_mut(key(n)).is_some() == (n % 2 == 0)));
         table.clear();

@@ -9,24 +9,31 @@ impl ShadowCaches {
         self.counts.asked += keys.len() as u64;
         self.counts.hit += if how == Use::Hit { keys.len() as u64 } else { 0 };
         self.table.prefetch(keys);
-        let mut left = keys;
+        let (mut left, mut num_in_use, mut num_others) = (keys, 0, 0);
         while let [key, others @ ..] = left {
             let Some(entry) = self.table.enter(*key) else {
-                left = others;
+                (left, num_others) = (others, num_others + 1);
                 continue;
             };
             match entry.list {
                 Entry::NEW => left = others,
                 Entry::IN_USE => {
-                    self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
+                    num_in_use += 1;
                     left = others;
                 }
                 index => {
-                    left = self.remove_from_list(usize::from(index), left);
+                    let behind = self.remove_from_list(usize::from(index), left);
+                    num_others += left.len() - behind.len();
+                    left = behind;
                     continue;
                 }
             }
-            (entry.list, entry.epoch) = (Entry::IN_USE, self.epoch as u16);
+            (entry.list, entry.since) = (Entry::IN_USE, self.epoch as u16);
+        }
+        self.default_cache.computed(keys.len() - num_in_use - num_others);
+        if num_in_use > 0 {
+            self.counts.kept.iter_mut().for_each(|kept| *kept += num_in_use as u64);
+            self.counts.kept_by_default += num_in_use as u64;
         }
     }
 
@@ -36,15 +43,24 @@ impl ShadowCaches {
     fn remove_from_list<'a>(&mut self, index: usize, keys: &'a [ShadowKey]) -> &'a [ShadowKey] {
         let epoch = self.epoch as u16;
         let mut remove = self.ghost_lists[index].remove();
+        // Mostly they became free together.
+        let (mut tick, mut num_of_tick, mut kept_by_default) = (0, 0, 0);
         for &key in keys {
             match self.table.get_mut(key) {
                 Some(entry) if usize::from(entry.list) == index => {
-                    (entry.list, entry.epoch) = (Entry::IN_USE, epoch);
+                    if entry.since != tick {
+                        kept_by_default += self.default_cache.used(tick, num_of_tick);
+                        (tick, num_of_tick) = (entry.since, 0);
+                    }
+                    num_of_tick += 1;
+                    (entry.list, entry.since) = (Entry::IN_USE, epoch);
                     remove.at(entry.position);
                 }
                 _ => break,
             }
         }
+        kept_by_default += self.default_cache.used(tick, num_of_tick);
+        self.counts.kept_by_default += kept_by_default as u64;
         let (num, num_kept) = remove.finish();
         self.count_removed(index, num, num_kept);
         &keys[num..]
@@ -65,6 +81,16 @@ impl ShadowCaches {
         self.hazard.note_reuse(class, age, num as u32);
     }
 
+    /// States have become cached, as they would under vLLM's own policy.
+    pub(in super::super) fn cached_states(&mut self, num: usize) {
+        self.default_cache.cached_states(num, self.blocks_per_sample());
+    }
+
+    /// A request hits tails.
+    pub(in super::super) fn hit_tails(&mut self, num: usize) {
+        self.default_cache.hit_tails(num, self.blocks_per_sample());
+    }
+
     /// Blocks of a class become free. [`Self::fit`] evicts what the caches have no room for then.
     pub(super) fn freed(&mut self, keys: &[ShadowKey], class: usize) {
         self.table.prefetch(keys);
@@ -75,12 +101,14 @@ impl ShadowCaches {
             if let Some(entry) = self.table.get_mut(key)
                 && entry.list == Entry::IN_USE
             {
-                (entry.list, entry.position) = (index as u16, append.push(key));
+                (entry.list, entry.since) = (index as u16, self.default_cache.now());
+                entry.position = append.push(key);
             }
         }
         let num = append.finish();
         if num > 0 {
             self.num_free += num;
+            self.default_cache.freed(num);
             if class == 0 {
                 self.once_used.freed.this_epoch += num;
             }

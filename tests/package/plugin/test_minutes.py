@@ -1,0 +1,75 @@
+"""What the server logs of adaptive retention each minute, and of an hour in which it hit less."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from kvoxide.vllm.adapter import minutes
+
+
+@dataclass
+class Report:
+    """A report of an engine: what was asked and hit, and what the default would have hit."""
+
+    prompt_tokens: int
+    hit_tokens: int
+    default_hit_tokens: int
+    is_default_hit_a_limit: bool = False
+    hit_answer_tokens: int = 0
+    evicted_full_blocks: int = 0
+    evicted_tail_blocks: int = 0
+    ordering: str = "recency"
+    sampled_blocks: int = 0
+    sampled_kept: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("recency", "frequency", "hazard"), 0)
+    )
+
+
+class Engine:
+    """Hits a share of a million prompt tokens each minute, and the default another share."""
+
+    def __init__(self, hit: float, default: float, *, is_limit: bool = False) -> None:
+        self.hit, self.default, self.is_limit = hit, default, is_limit
+        self.minutes = 0
+
+    def retention_report(self) -> Report:
+        tokens = self.minutes * 1_000_000
+        hits, default = round(self.hit * tokens), round(self.default * tokens)
+        self.minutes += 1
+        return Report(tokens, hits, default, self.is_limit, sampled_blocks=self.minutes)
+
+
+def warnings(engine: Engine, num_minutes: int, caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = minutes._Minutes(cast("Any", engine))
+    began = told._told_at
+    with caplog.at_level(logging.INFO):
+        for minute in range(1, num_minutes + 1):
+            told.tell(began + 60.5 * minute)
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("num_minutes", [59, 60, 119, 120])
+def test_an_hour_in_which_the_default_would_have_hit_more_is_told_once(
+    num_minutes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = warnings(Engine(hit=0.2, default=0.3), num_minutes, caplog)
+    assert len(told) == num_minutes // 60
+    assert all("hit 20.0% of the prompt tokens" in line and "about 30.0%" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    "engine", [Engine(0.2, 0.22), Engine(0.3, 0.2), Engine(0.2, 0.3, is_limit=True)]
+)
+def test_what_is_within_the_error_or_a_limit_is_no_warning(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warnings(engine, 180, caplog) == []
+    assert len(caplog.records) == 180
+
+
+@pytest.mark.parametrize(("is_limit", "how"), [(False, "about"), (True, "at most")])
+def test_the_line_says_what_the_default_would_have_hit(is_limit: bool, how: str) -> None:
+    before, after = Report(0, 0, 0), Report(1000, 300, 412, is_limit, sampled_blocks=9)
+    line = minutes.describe(cast("Any", before), cast("Any", after), 60.0)
+    assert f"; vLLM's own policy would have hit {how} 41.2%; of 9 sampled blocks" in line

@@ -1,0 +1,68 @@
+"""``python -m tests.proof.retention.estimate [PRESET...]``: how far adaptive retention is off where
+it estimates what the default would have hit, in points of hit share, over cells of the judge."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kvoxide.replay.groups import preset_groups
+from kvoxide.replay.policies import DEFAULT_POLICY
+
+from .cells import PERCENTS, PRESETS, Half, chosen, has_room, pool_size
+from .judge import ADAPTIVE, play, unlimited_blocks
+
+SEED: Final = 1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Hit shares in %: the estimate, what the default hit, and what ``adaptive`` did."""
+
+    cell: str
+    estimated: float
+    default: float
+    adaptive: float
+
+    @property
+    def error(self) -> float:
+        return self.estimated - self.default
+
+
+def main() -> int:
+    for preset in sys.argv[1:] or PRESETS:
+        estimates = list(_estimates(preset))
+        print(_row(preset, estimates), flush=True)
+        furthest = max(estimates, key=lambda estimate: abs(estimate.error))
+        print(f"  furthest off: {furthest}", flush=True)
+    return 0
+
+
+def _estimates(preset: str) -> Iterator[Estimate]:
+    groups = preset_groups(preset)
+    for traffic in chosen(list(Half), seeds=[SEED]):
+        recorded = traffic.workload.recorded(traffic.seed)
+        trace = recorded.trace()
+        room = unlimited_blocks(groups, recorded.request_lengths())
+        unlimited = play(trace, groups, DEFAULT_POLICY, room)
+        for percent in PERCENTS:
+            blocks = pool_size(unlimited.cached_blocks, percent)
+            if has_room(blocks, unlimited.peak_used_blocks):
+                default = play(trace, groups, DEFAULT_POLICY, blocks)
+                adaptive = play(trace, groups, ADAPTIVE, blocks)
+                assert adaptive.default_hit_tokens is not None
+                tokens = (adaptive.default_hit_tokens, default.hit_tokens, adaptive.hit_tokens)
+                shares = [100 * each / adaptive.prompt_tokens for each in tokens]
+                yield Estimate(f"{traffic.workload.name}, {percent} %", *shares)
+
+
+def _row(preset: str, estimates: Sequence[Estimate]) -> str:
+    errors = [estimate.error for estimate in estimates]
+    within = [sum(abs(error) <= points for error in errors) / len(errors) for points in (1, 2, 3)]
+    shares = " | ".join(f"{share:.0%}" for share in within)
+    mean, lowest, highest = sum(errors) / len(errors), min(errors), max(errors)
+    return f"| {preset} | {len(errors)} | {shares} | {mean:+.1f} | {lowest:+.1f} | {highest:+.1f} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
