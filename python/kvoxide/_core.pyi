@@ -767,6 +767,9 @@ class HostTier:
     def num_free_chunks(self) -> int:
         """Chunks without a key."""
     @property
+    def num_allocated_chunks(self) -> int:
+        """Ids of chunks that were given out since the last reset, also those that are free again."""
+    @property
     def num_evictable_chunks(self) -> int:
         """Chunks that can be loaded and are not loaded now."""
     @property

@@ -49,6 +49,7 @@ def test_a_chunk_is_pending_then_ready_then_loaded() -> None:
     assert tier.get_chunks() == {key(1): (0, 1), key(2): (1, 1)}
     tier.complete_load(keys([1]))
     assert (tier.num_evictable_chunks, tier.num_free_chunks, tier.num_chunks) == (1, 2, 4)
+    assert tier.num_allocated_chunks == 2
 
 
 def test_only_absent_keys_are_stored_as_the_objects_that_were_offered() -> None:

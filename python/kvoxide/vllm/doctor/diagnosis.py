@@ -278,9 +278,10 @@ def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
         told = f"vLLM's own; {variables.HOST_VARIABLE}=auto gives it to kvoxide"
         yield Check(name, True, told, decides=False)
     elif found["vllm"] is not None and not found["error"]:
-        reasons = "; ".join(found["host"])
         remedy = f"see the checks above, or unset {variables.HOST_VARIABLE}"
-        yield Check(name, not reasons, reasons or "kvoxide's", remedy, decides=False)
+        for name, reasons in (("host tier", found["host"]), ("connector", found["connector"])):
+            told = "; ".join(reasons) or "kvoxide's"
+            yield Check(name, not reasons, told, remedy, decides=False)
 
 
 def _model(groups: Sequence[ModelGroup], verified: Mapping[str, Any] | None) -> Check:

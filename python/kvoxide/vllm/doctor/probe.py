@@ -20,6 +20,7 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "replaced": [],
     "scheduler": [],
     "host": [],
+    "connector": [],
 }
 """What is known before anything was found out."""
 

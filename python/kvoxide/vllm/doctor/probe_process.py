@@ -10,6 +10,7 @@ from typing import Any
 from kvoxide.vllm.doctor.probe import MARK, NOTHING_FOUND
 from kvoxide.vllm.environment import (
     accepted_certificate,
+    connector_reasons,
     environment_reasons,
     host_reasons,
     recognise,
@@ -41,6 +42,7 @@ def probe(found: dict[str, Any], scheduler: str | None) -> None:
     if is_readable:
         found["replaced"] = replacements()
     found["host"] = host_reasons()
+    found["connector"] = connector_reasons()
     if scheduler is not None:
         found["scheduler"] = _scheduler_reasons(scheduler)
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"

@@ -22,12 +22,18 @@ from kvoxide.vllm.environment.log import logger
 from kvoxide.vllm.environment.reasons import (
     accepted_certificate,
     compiled_module_problem,
+    connector_reasons,
     environment_reasons,
     host_reasons,
     shadow_reasons,
     takeover_reasons,
 )
-from kvoxide.vllm.environment.recognition import Recognition, recognise, recognise_host
+from kvoxide.vllm.environment.recognition import (
+    Recognition,
+    recognise,
+    recognise_connector,
+    recognise_host,
+)
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
@@ -43,11 +49,13 @@ __all__ = [
     "UnreadableSourcesError",
     "accepted_certificate",
     "compiled_module_problem",
+    "connector_reasons",
     "environment_reasons",
     "host_reasons",
     "logger",
     "native_kinds",
     "recognise",
+    "recognise_connector",
     "recognise_host",
     "releases",
     "settings",

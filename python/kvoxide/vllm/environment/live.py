@@ -124,8 +124,8 @@ def _functions(value: Any) -> list[Any]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Returns what kvoxide put a wrapper around, or ``value`` itself."""
-    while _is_ours(value) and hasattr(value, "__wrapped__"):
+    """Returns what kvoxide or a decorator of Python's put a wrapper around, or ``value`` itself."""
+    while hasattr(value, "__wrapped__") and (_is_ours(value) or _is_decorated(value)):
         value = value.__wrapped__
     return value
 
@@ -134,6 +134,10 @@ def _is_ours(value: Callable[..., Any]) -> bool:
     # functools.wraps() copies the name of the module, but not the globals.
     module = str(getattr(value, "__globals__", {}).get("__name__", ""))
     return module.partition(".")[0] == _OURS
+
+
+def _is_decorated(value: Any) -> bool:
+    return isinstance(value, FunctionType) and _is_pythons_own(value)
 
 
 def _is_pythons_own(function: Any) -> bool:

@@ -1,13 +1,18 @@
 """Why a manager of this environment cannot be kvoxide's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kvoxide.vllm.environment import certificates, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.live import replacements
-from kvoxide.vllm.environment.recognition import Recognition, recognise, recognise_host
+from kvoxide.vllm.environment.recognition import (
+    Recognition,
+    recognise,
+    recognise_connector,
+    recognise_host,
+)
 from kvoxide.vllm.environment.releases import RELEASES, installed_version
-from kvoxide.vllm.environment.relevance import HOST_RELEVANT
+from kvoxide.vllm.environment.relevance import CONNECTOR_RELEVANT, HOST_RELEVANT
 from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
 
@@ -24,12 +29,19 @@ def takeover_reasons() -> list[str]:
 def host_reasons() -> list[str]:
     """Returns why no host tier that is made now can be kvoxide's; empty if one can. No certificate
     covers it."""
-    if reasons := shadow_reasons():
-        return reasons
-    recognition = recognise_host()
+    return shadow_reasons() or _reasons(recognise_host(), HOST_RELEVANT)
+
+
+def connector_reasons() -> list[str]:
+    """Returns why no offloading connector that is made now can have kvoxide's methods; empty if one
+    can. No certificate covers it."""
+    return shadow_reasons() or _reasons(recognise_connector(), CONNECTOR_RELEVANT)
+
+
+def _reasons(recognition: Recognition, paths: Iterable[str]) -> list[str]:
     if not recognition.is_known:
         return [_unknown(recognition)]
-    replaced = replacements(HOST_RELEVANT)
+    replaced = replacements(paths)
     return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
 
 

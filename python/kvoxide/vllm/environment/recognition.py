@@ -14,7 +14,13 @@ from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL, Parts, parts_of
 from kvoxide.vllm.environment.fingerprints import FileCode
 from kvoxide.vllm.environment.releases import RELEASES, Release
-from kvoxide.vllm.environment.relevance import CODE, HOST_RELEVANT, RELEVANT, SCHEDULERS
+from kvoxide.vllm.environment.relevance import (
+    CODE,
+    CONNECTOR_RELEVANT,
+    HOST_RELEVANT,
+    RELEVANT,
+    SCHEDULERS,
+)
 from kvoxide.vllm.environment.sources import (
     UnreadableSourcesError,
     origin_of,
@@ -51,6 +57,11 @@ def recognise_host() -> Recognition:
     return installed_code(HOST_RELEVANT).recognition
 
 
+def recognise_connector() -> Recognition:
+    """Returns which release's offloading connector the installed vLLM has."""
+    return installed_code(CONNECTOR_RELEVANT).recognition
+
+
 def installed_code(paths: Iterable[str] = RELEVANT) -> "InstalledCode":
     """Returns the relevant code of the installed vLLM in these files, read again only if modules
     were imported from elsewhere since. Raises :class:`UnreadableSourcesError`."""
@@ -58,7 +69,7 @@ def installed_code(paths: Iterable[str] = RELEVANT) -> "InstalledCode":
     return _code_at(tuple((path, origin_of(path, folder)) for path in paths))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _code_at(origins: tuple[tuple[str, str], ...]) -> "InstalledCode":
     return InstalledCode(dict(origins))
 

@@ -28,6 +28,9 @@ class Release:
     ranks_running_requests: bool
     """The host tier's LRU orders what running requests saw by position, and failed stores are told
     of."""
+    has_sync_loads: bool
+    """The offloading connector may load within a step, for which it locks its manager, and notes
+    the blocks of allocations without a load too."""
 
 
 RELEASES: Final = {
@@ -43,6 +46,7 @@ RELEASES: Final = {
             limits_hit_length=True,
             recaches_known_tail=False,
             ranks_running_requests=True,
+            has_sync_loads=True,
         ),
         Release(
             version="0.32.0",
@@ -54,6 +58,7 @@ RELEASES: Final = {
             limits_hit_length=False,
             recaches_known_tail=True,
             ranks_running_requests=False,
+            has_sync_loads=False,
         ),
     )
 }

@@ -167,9 +167,11 @@ HOST_RELEVANT: Final = {
     "v1/kv_offload/base.py": Relevant(
         names=(
             "BlockIDsLoadStoreSpec",
+            "GPULoadStoreSpec",
             "LookupResult",
             "Medium",
             "OffloadingEvent",
+            "OffloadPolicy",
             "OffloadingManager",
             "PrepareStoreOutput",
             "ReqContext",
@@ -181,7 +183,21 @@ HOST_RELEVANT: Final = {
 }
 """The same for the host tier."""
 
-CODE: Final = RELEVANT | HOST_RELEVANT
+_CONNECTOR: Final = "distributed/kv_transfer/kv_connector/v1/offloading"
+
+CONNECTOR_RELEVANT: Final = {
+    f"{_CONNECTOR}/scheduler.py": Relevant(names=("OffloadingConnectorScheduler",)),
+    f"{_CONNECTOR}/common.py": Relevant(names=("TransferJob",)),
+    f"{_CONNECTOR}/events.py": Relevant(
+        names=("OffloadingEventsTracker",), methods=("__init__", "record_lookup")
+    ),
+    "distributed/kv_transfer/kv_connector/utils.py": Relevant(names=("yield_req_data",)),
+    "v1/metrics/cache_hit_source.py": Relevant(names=("CacheHitSource",)),
+    "v1/kv_offload/base.py": HOST_RELEVANT["v1/kv_offload/base.py"],
+}
+"""The same for the scheduler's side of the offloading connector."""
+
+CODE: Final = RELEVANT | HOST_RELEVANT | CONNECTOR_RELEVANT
 
 SCHEDULERS: Final = (
     "v1/core/sched/async_scheduler.py",

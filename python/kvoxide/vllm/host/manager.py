@@ -19,7 +19,7 @@ from kvoxide.vllm.environment import recognise_host
 from kvoxide.vllm.host.support import bound_arguments
 from kvoxide.vllm.host.views import ViewedState
 
-_ANSWERS: Final = {
+ANSWERS: Final = {
     "miss": LookupResult.MISS,
     "hit": LookupResult.HIT,
     "hit_pending": LookupResult.HIT_PENDING,
@@ -64,7 +64,7 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         return RequestOffloadingContext()
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
-        return _ANSWERS[self.tier.lookup(key)]
+        return ANSWERS[self.tier.lookup(key)]
 
     def prepare_load(self, keys: Collection[Any], req_context: Any) -> CPULoadStoreSpec:
         positions = req_context._offload_key_positions if self._reads_positions else None

@@ -51,6 +51,10 @@ class ViewedState:
         return self.tier.num_pending_chunks
 
     @property
+    def _num_allocated_chunks(self) -> int:
+        return self.tier.num_allocated_chunks
+
+    @property
     def _policy(self) -> CachePolicy:
         view = LruView if self.tier.policy == "lru" else ArcView
         return view(self.tier)

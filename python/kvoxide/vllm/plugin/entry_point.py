@@ -45,7 +45,8 @@ def register() -> None:
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
     if settings.parse_host_mode(os.environ) != "off":
-        when_imported(host.MODULE, host.take_over)
+        for stand_in in host.STAND_INS:
+            when_imported(stand_in.module, stand_in.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 

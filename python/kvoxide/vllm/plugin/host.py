@@ -1,88 +1,109 @@
-"""Whose host tier vLLM's offloading connector gets, and the one line that says so.
+"""Whose host tier and whose connector vLLM gets, and the one line for each that says so.
 
-As for the manager, vLLM's class stays the object that everybody has imported, and its ``__new__``
-decides for each construction. Classes that derive from it are left alone.
+As for the manager, vLLM's classes stay the objects that everybody has imported, and their
+``__new__`` decides for each construction. Classes that derive from them are left alone. One
+variable switches both, off by default: vLLM's connector is private and changes with each release.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 from kvoxide.vllm.environment import (
     SettingsError,
     compiled_module_problem,
+    connector_reasons,
     host_reasons,
     logger,
     settings,
 )
 from kvoxide.vllm.plugin.decision import UnsupportedError, constructed
 
-MODULE: Final = "vllm.v1.kv_offload.cpu.manager"
+
+class _NotOurs(Exception):
+    """Says why vLLM's own class is constructed; nothing where its constructor will."""
 
 
-def take_over(module: ModuleType) -> None:
-    """Decide from now on what ``CPUOffloadingManager(...)`` constructs."""
-    stock = getattr(module, "CPUOffloadingManager", None)
-    if stock is not None and stock.__module__ == MODULE and "__new__" not in vars(stock):
-        stock.__new__ = _DISPATCHER
+@dataclass(frozen=True)
+class StandIn:
+    """A class of vLLM's that kvoxide may stand in for.
 
+    ``construct`` makes kvoxide's with the arguments of vLLM's and returns it with the line about
+    it. Where ``reasons`` speak against that, a line has ``stays``, what serves then; the error
+    of ``KVOXIDE_HOST=require`` has ``aim``, what kvoxide cannot do.
+    """
 
-def _dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
-    if vars(cls).get("__new__") is not _DISPATCHER:
-        return object.__new__(cls)
-    return _choose(cls, args, kwargs)
+    module: str
+    name: str
+    aim: str
+    stays: str
+    reasons: Callable[[], list[str]]
+    construct: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, str]]
 
+    def take_over(self, module: ModuleType) -> None:
+        """Decide from now on what a call of the class constructs."""
+        stock = getattr(module, self.name, None)
+        if stock is not None and stock.__module__ == self.module and "__new__" not in vars(stock):
+            stock.__new__ = staticmethod(self._dispatcher(stock))
 
-_DISPATCHER: Final = staticmethod(_dispatch)
+    def _dispatcher(self, stock: type) -> Callable[..., Any]:
+        def dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
+            return self._choose(cls, args, kwargs) if cls is stock else object.__new__(cls)
 
+        return dispatch
 
-def _choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``stock(*args, **kwargs)`` is to construct. Raises :class:`UnsupportedError` where
-    ``KVOXIDE_HOST`` is ``require`` instead of giving vLLM's own."""
-    wanted = settings.current()
-    if wanted.host_mode == "off" or wanted.mode == "off":
-        return object.__new__(stock)
-    cause = None
-    try:
-        if reasons := _reasons(wanted.mode):
-            return _stand_aside(stock, reasons)
-        from kvoxide.vllm import host
-
+    def _choose(self, stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``stock(*args, **kwargs)`` is to construct. Raises :class:`UnsupportedError` where
+        ``KVOXIDE_HOST`` is ``require`` instead of giving vLLM's own."""
+        wanted = settings.current()
+        if wanted.host_mode == "off" or wanted.mode == "off":
+            return object.__new__(stock)
+        cause = None
         try:
-            arguments = host.bound_arguments(args, kwargs)
-        except TypeError:
-            return object.__new__(stock)  # not vLLM's arguments: its own constructor says so
-        reasons = host.reasons_against(arguments)
-        if not reasons:
-            made = constructed(host.native_class(), args, kwargs)
-            logger.info("%s", _describe(arguments))
-            return made
-    except (SettingsError, UnsupportedError):
-        raise
-    except Exception as error:
-        reasons, cause = [f"unexpected {type(error).__name__}: {error}"], error
-    return _stand_aside(stock, reasons, cause)
+            if not (reasons := self._reasons(wanted.mode)):
+                made, line = self.construct(args, kwargs)
+                logger.info("%s", line)
+                return made
+        except (SettingsError, UnsupportedError):
+            raise
+        except _NotOurs as error:
+            reasons = list(error.args)
+        except Exception as error:
+            reasons, cause = [f"unexpected {type(error).__name__}: {error}"], error
+        if reasons:
+            self._stand_aside(reasons, cause)
+        return object.__new__(stock)
+
+    def _reasons(self, mode: str) -> list[str]:
+        if problem := compiled_module_problem():
+            return [problem]
+        if mode == "shadow":
+            return ["with KVOXIDE=shadow, vLLM's own classes decide"]
+        return self.reasons()
+
+    def _stand_aside(self, reasons: Sequence[str], cause: Exception | None) -> None:
+        text = "; ".join(reasons)
+        if settings.current().host_mode == "require":
+            raise UnsupportedError(
+                f"{settings.HOST_VARIABLE}=require, but kvoxide cannot {self.aim}: {text}"
+            ) from cause
+        logger.warning("kvoxide stands aside, %s: %s", self.stays, text)
 
 
-def _reasons(mode: str) -> list[str]:
-    if problem := compiled_module_problem():
-        return [problem]
-    if mode == "shadow":
-        return ["with KVOXIDE=shadow, vLLM's own classes decide"]
-    return host_reasons()
+def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
+    from kvoxide.vllm import host
+
+    try:
+        arguments = host.bound_arguments(args, kwargs)
+    except TypeError:
+        raise _NotOurs from None  # not vLLM's arguments: its own constructor says so
+    if reasons := host.reasons_against(arguments):
+        raise _NotOurs(*reasons)
+    return constructed(host.native_class(), args, kwargs), _describe_tier(arguments)
 
 
-def _stand_aside(stock: type, reasons: Sequence[str], cause: Exception | None = None) -> Any:
-    text = "; ".join(reasons)
-    if settings.current().host_mode == "require":
-        raise UnsupportedError(
-            f"{settings.HOST_VARIABLE}=require, but kvoxide cannot manage the host tier: {text}"
-        ) from cause
-    logger.warning("kvoxide stands aside, vLLM's own manager manages the host tier: %s", text)
-    return object.__new__(stock)
-
-
-def _describe(arguments: Mapping[str, Any]) -> str:
+def _describe_tier(arguments: Mapping[str, Any]) -> str:
     from kvoxide import __version__
 
     line = (
@@ -92,3 +113,31 @@ def _describe(arguments: Mapping[str, Any]) -> str:
     if arguments["store_threshold"] >= 2:
         line += f", stores what was offered {arguments['store_threshold']} times"
     return line
+
+
+def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
+    from kvoxide import __version__
+    from kvoxide.vllm import host
+
+    line = f"kvoxide {__version__} speeds up the offloading connector: keys, look-ups, loads"
+    return object.__new__(host.connector_class()), line  # Python calls its constructor next
+
+
+STAND_INS: Final = (
+    StandIn(
+        module="vllm.v1.kv_offload.cpu.manager",
+        name="CPUOffloadingManager",
+        aim="manage the host tier",
+        stays="vLLM's own manager manages the host tier",
+        reasons=host_reasons,
+        construct=_construct_tier,
+    ),
+    StandIn(
+        module="vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler",
+        name="OffloadingConnectorScheduler",
+        aim="speed up the offloading connector",
+        stays="vLLM's own methods serve the offloading connector",
+        reasons=connector_reasons,
+        construct=_construct_connector,
+    ),
+)

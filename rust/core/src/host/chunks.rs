@@ -66,6 +66,11 @@ impl Chunks {
         self.freed.len() + self.capacity - self.records.len()
     }
 
+    /// Returns how many ids were given out since the last reset, free ones again among them.
+    pub(super) fn num_allocated(&self) -> usize {
+        self.records.len()
+    }
+
     pub(super) fn num_evictable(&self) -> usize {
         self.num_evictable
     }

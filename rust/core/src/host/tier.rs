@@ -208,6 +208,12 @@ impl HostTier {
         self.chunks.num_free()
     }
 
+    /// Returns how many ids of chunks were given out since the last reset, free ones again among
+    /// them.
+    pub fn num_allocated(&self) -> usize {
+        self.chunks.num_allocated()
+    }
+
     /// Returns the number of chunks that can be evicted.
     pub fn num_evictable(&self) -> usize {
         self.chunks.num_evictable()

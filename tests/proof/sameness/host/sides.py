@@ -35,6 +35,7 @@ class VllmSide(Side):
         policy = manager._policy
         seen: State = {
             "free": manager._get_num_free_chunks(),
+            "allocated": manager._num_allocated_chunks,
             "evictable": manager._num_evictable_cache_chunks,
             "pending": manager._num_write_pending_chunks,
             "tracked": list((manager.counts or {}).items()),
@@ -59,6 +60,7 @@ class KvoxideSide(Side):
         tier = self.manager.tier
         seen: State = {
             "free": tier.num_free_chunks,
+            "allocated": tier.num_allocated_chunks,
             "evictable": tier.num_evictable_chunks,
             "pending": tier.num_pending_chunks,
             "tracked": list(tier.get_tracked_offers().items()),

@@ -69,6 +69,11 @@ impl PyHostTier {
     }
 
     #[getter]
+    fn num_allocated_chunks(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_allocated)
+    }
+
+    #[getter]
     fn num_evictable_chunks(&self, py: Python<'_>) -> PyResult<usize> {
         self.ask(py, HostTier::num_evictable)
     }

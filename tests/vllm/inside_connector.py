@@ -1,0 +1,109 @@
+"""vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from kvoxide.vllm.host import connector_class
+from kvoxide.vllm.plugin import UnsupportedError
+from kvoxide.vllm.plugin import entry_point as plugin
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler as Stock,
+)
+from vllm.v1.kv_offload.base import LookupResult
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from tests.vllm.offloading_world import Scenario, Traffic, World
+
+NUM_STEPS = 250
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_HOST", "auto")
+    plugin.register()
+
+
+def made(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_jobs_and_state_are_vllms_after_every_step(seed: int, tmp_path: Path) -> None:
+    scenario = Scenario.draw(seed)
+    stock, ours = (World(scenario, tmp_path, is_ours) for is_ours in (False, True))
+    assert (type(stock.connector), type(ours.connector)) == (Stock, connector_class())
+    traffic = Traffic(scenario, stock, ours)
+    for _ in range(NUM_STEPS):
+        if not traffic.step():
+            break
+    assert traffic.counts["stores"]
+
+
+def test_look_ups_ask_and_answer_alike() -> None:
+    stock, ours = (made(cls) for cls in (type("Own", (Stock,), {}), connector_class()))
+    rng = random.Random(1)
+    for _ in range(3_000):
+        weights = [rng.random() ** 3 for _ in LookupResult]
+        answers = rng.choices(list(LookupResult), weights, k=rng.randrange(12))
+        sizes = rng.randrange(1, 5), rng.choice([None, *range(1, 6)])
+        told = []
+        for side in (stock, ours):
+            side.manager = mock.Mock(
+                lookup=mock.Mock(side_effect=lambda key, _, answers=answers: answers[key])
+            )
+            side._events_tracker = SimpleNamespace(
+                self_describing_enabled=False, record_lookup=lambda *_: None
+            )
+            keys = list(range(len(answers)))
+            told.append(
+                (
+                    side._maximal_prefix_lookup(keys, None, None, None, 0),
+                    side._sliding_window_lookup(keys, sizes[0], None, sizes[1]),
+                    side.manager.lookup.mock_calls,
+                )
+            )
+        assert told[0] == told[1]
+
+
+def test_derived_classes_and_off_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Derived(Stock):  # type: ignore[misc]
+        pass
+
+    assert type(made(Derived)) is Derived
+    monkeypatch.setenv("KVOXIDE_HOST", "off")
+    assert type(made(Stock)) is Stock
+
+
+def test_replaced_methods_are_named(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    monkeypatch.setattr(Stock, "_lookup", lambda *_: None)
+    assert type(made(Stock)) is Stock
+    assert "vLLM's own methods serve the offloading connector: other code runs" in lines[0]
+    assert "OffloadingConnectorScheduler._lookup is replaced" in lines[0]
+    monkeypatch.setenv("KVOXIDE_HOST", "require")
+    with pytest.raises(UnsupportedError, match="cannot speed up the offloading connector"):
+        made(Stock)
+
+
+def test_sources_are_asked_and_counted_alike() -> None:
+    stock, ours = (made(cls) for cls in (type("Own", (Stock,), {}), connector_class()))
+    rng = random.Random(2)
+    for _ in range(3_000):
+        ends = [rng.randrange(20) for _ in range(rng.randrange(8))]
+        ranges = [(end - rng.randrange(5), end, key) for key, end in enumerate(ends)]
+        sources = rng.choices(list(CacheHitSource), k=len(ranges))
+        state = SimpleNamespace(
+            num_locally_computed_tokens=rng.randrange(8), load_key_ranges=ranges, req_context=None
+        )
+        num_tokens, told = rng.randrange(16), []
+        for side in (stock, ours):
+            side.manager = mock.Mock()
+            side.manager.get_load_source.side_effect = lambda key, _, sources=sources: sources[key]
+            side._req_status = {"a": state}
+            request = SimpleNamespace(request_id="a")
+            found = side.get_external_cache_hit_sources(request, num_tokens)
+            told.append((list(found.items()), side.manager.get_load_source.mock_calls))
+        assert told[0] == told[1]
