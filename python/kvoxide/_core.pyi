@@ -768,7 +768,7 @@ class HostTier:
         """Chunks without a key."""
     @property
     def num_allocated_chunks(self) -> int:
-        """Ids of chunks that were given out since the last reset, also those that are free again."""
+        """Ids of chunks given out since the last reset, also those that are free again."""
     @property
     def num_evictable_chunks(self) -> int:
         """Chunks that can be loaded and are not loaded now."""

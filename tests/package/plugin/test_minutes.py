@@ -1,6 +1,5 @@
 """What the server logs of adaptive retention each minute, and of an hour in which it hit less."""
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -40,32 +39,50 @@ class Engine:
         return Report(tokens, hits, default, self.is_limit, sampled_blocks=self.minutes)
 
 
-def warnings(engine: Engine, num_minutes: int, caplog: pytest.LogCaptureFixture) -> list[str]:
+class Log:
+    """Stands where the logger stands, which vLLM, once imported, keeps to itself."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.warnings: list[str] = []
+
+    def info(self, form: str, *values: str) -> None:
+        self.lines.append(form % values)
+
+    def warning(self, form: str, *values: str) -> None:
+        self.warnings.append(form % values)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(minutes, "logger", log)
+    return log
+
+
+def tell(engine: Engine, num_minutes: int) -> None:
     told = minutes._Minutes(cast("Any", engine))
     began = told._told_at
-    with caplog.at_level(logging.INFO):
-        for minute in range(1, num_minutes + 1):
-            told.tell(began + 60.5 * minute)
-    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    for minute in range(1, num_minutes + 1):
+        told.tell(began + 60.5 * minute)
 
 
 @pytest.mark.parametrize("num_minutes", [59, 60, 119, 120])
 def test_an_hour_in_which_the_default_would_have_hit_more_is_told_once(
-    num_minutes: int, caplog: pytest.LogCaptureFixture
+    num_minutes: int, log: Log
 ) -> None:
-    told = warnings(Engine(hit=0.2, default=0.3), num_minutes, caplog)
-    assert len(told) == num_minutes // 60
-    assert all("hit 20.0% of the prompt tokens" in line and "about 30.0%" in line for line in told)
+    tell(Engine(hit=0.2, default=0.3), num_minutes)
+    assert (len(log.lines), len(log.warnings)) == (num_minutes, num_minutes // 60)
+    said = ("hit 20.0% of the prompt tokens", "about 30.0%")
+    assert all(part in line for line in log.warnings for part in said)
 
 
 @pytest.mark.parametrize(
     "engine", [Engine(0.2, 0.22), Engine(0.3, 0.2), Engine(0.2, 0.3, is_limit=True)]
 )
-def test_what_is_within_the_error_or_a_limit_is_no_warning(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert warnings(engine, 180, caplog) == []
-    assert len(caplog.records) == 180
+def test_what_is_within_the_error_or_a_limit_is_no_warning(engine: Engine, log: Log) -> None:
+    tell(engine, 180)
+    assert (len(log.lines), log.warnings) == (180, [])
 
 
 @pytest.mark.parametrize(("is_limit", "how"), [(False, "about"), (True, "at most")])
