@@ -105,6 +105,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "offers": lambda w: w.tier.get_tracked_offers(),
     "number": lambda w: w.tier.num_chunks,
     "free": lambda w: w.tier.num_free_chunks,
+    "allocated": lambda w: w.tier.num_allocated_chunks,
     "evictable": lambda w: w.tier.num_evictable_chunks,
     "pending": lambda w: w.tier.num_pending_chunks,
 }
