@@ -9,7 +9,7 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
-use super::value::doublings_to;
+use super::doublings::doublings_to;
 use crate::pool::{TUNING, ValueLevel};
 
 /// The end of a part of a sequence.

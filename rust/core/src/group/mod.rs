@@ -21,6 +21,8 @@ mod block_values;
 mod ends;
 mod resume_histogram;
 
+mod doublings;
+
 mod demand;
 mod worker_commands;
 

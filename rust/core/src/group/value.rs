@@ -11,6 +11,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::block_values::BlockValues;
+use super::doublings::doublings_to;
 use super::ends::EndWorths;
 use super::resume_histogram::{Bin, KeptBins};
 use crate::pool::{Nearness, TUNING, ValueLevel};
@@ -282,13 +283,6 @@ impl TailValue<'_> {
     }
 }
 
-/// Returns the exponent of the least power of two that is not below a positive number.
-pub(super) fn doublings_to(number: f64) -> i32 {
-    const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
-    const BIAS: i32 = f64::MAX_EXP - 1;
-    let bits = number.to_bits();
-    (bits >> FRACTION) as i32 - BIAS + i32::from(bits & ((1 << FRACTION) - 1) != 0)
-}
 #[cfg(test)]
 mod tests {
     use super::super::ends::EndWorth;

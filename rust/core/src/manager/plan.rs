@@ -164,34 +164,42 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     if config.policy.retention != Retention::Adaptive {
         return None;
     }
-    let cacheable = || groups.iter().filter(|group| group.is_cacheable);
-    let (tails, rest): (Vec<_>, Vec<_>) = cacheable().partition(|group| group.is_sparse);
-    let per_token: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
+    let (tails, others) = tails_and_others(groups);
+    let per_token = blocks_per_token(others.iter().copied());
     let blocks: usize =
         tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
     // Without other groups, tails compete with tails only: any common measure will do.
-    let per_token = if rest.is_empty() { 1.0 / 16.0 } else { per_token };
+    let per_token = if others.is_empty() { 1.0 / 16.0 } else { per_token };
     Some(ValueModel {
         tail_cost: blocks as f64 / per_token,
         kept_bins: KeptBins::ALL,
         ends: EndWorths::default(),
-        blocks_per_token: cacheable().map(|group| 1.0 / group.block_size as f64).sum(),
+        blocks_per_token: blocks_per_token(groups.iter().filter(|group| group.is_cacheable)),
     })
+}
+
+/// Returns the cacheable groups of which a hit needs a tail only, and the others.
+pub(super) fn tails_and_others(groups: &[Group]) -> (Vec<&Group>, Vec<&Group>) {
+    groups.iter().filter(|group| group.is_cacheable).partition(|group| group.is_sparse)
+}
+
+/// Returns how many blocks of some groups a token takes.
+pub(super) fn blocks_per_token<'a>(groups: impl Iterator<Item = &'a Group>) -> f64 {
+    groups.map(|group| 1.0 / group.block_size as f64).sum()
 }
 
 /// Returns how many window blocks vLLM's own policy caches with each block that is part of no tail, on
 /// average over a prompt: the tails at multiples of `alignment`, where hits may end, or every block
 /// where tails touch; 0 where there are no windows, or nothing else.
 pub(super) fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
-    let cacheable = groups.iter().filter(|group| group.is_cacheable);
-    let (tails, rest): (Vec<_>, Vec<_>) = cacheable.partition(|group| group.is_sparse);
+    let (tails, others) = tails_and_others(groups);
     let per_token = |group: &&Group| {
         let len = group.kind().tail_len(group.drops_eagle_block);
         (len as f64 / alignment as f64).min(1.0 / group.block_size as f64)
     };
     let tails: f64 = tails.iter().filter(|group| !group.is_state).map(per_token).sum();
-    let rest: f64 = rest.iter().map(|group| 1.0 / group.block_size as f64).sum();
-    if rest > 0.0 { tails / rest } else { 0.0 }
+    let others = blocks_per_token(others.into_iter());
+    if others > 0.0 { tails / others } else { 0.0 }
 }
 
 /// Returns the default class of a block of each group. Shadow caches sample the groups that need

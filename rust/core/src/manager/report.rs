@@ -3,6 +3,7 @@
 
 use super::Manager;
 use super::args::AllocateArgs;
+use super::plan::{blocks_per_token, tails_and_others};
 use crate::group::Group;
 use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
@@ -120,8 +121,7 @@ impl Manager {
     fn default_hits(&self) -> DefaultHits {
         let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
         let is_upper_limit = self.groups.iter().any(|group| group.is_state);
-        let full = self.groups.iter().filter(|group| group.is_cacheable && !group.is_sparse);
-        let blocks_per_token: f64 = full.map(|group| 1.0 / group.block_size as f64).sum();
+        let blocks_per_token = blocks_per_token(tails_and_others(&self.groups).1.into_iter());
         let Some(adaptive) = self.pool.adaptive().filter(|_| blocks_per_token > 0.0) else {
             return DefaultHits { tokens: hit_tokens, is_upper_limit };
         };

@@ -135,6 +135,16 @@ fn trace(lines: &[&str]) -> (Trace, Reader) {
     (trace, reader)
 }
 
+/// Reads lines to the end.
+pub(super) fn read_whole(lines: &[impl AsRef<str>]) -> Result<(Trace, Reader), LineError> {
+    let (mut trace, mut reader) = (Trace::default(), Reader::default());
+    for line in lines {
+        trace.push_line(&mut reader, line.as_ref().as_bytes())?;
+    }
+    trace.finish(&mut reader, false)?;
+    Ok((trace, reader))
+}
+
 fn error(lines: &[&str]) -> LineError {
     let (last, before) = lines.split_last().expect("a line");
     let (mut trace, mut reader) = trace(before);

@@ -93,7 +93,7 @@ fn after(dependency: &Fields, own: &Value, reading: &mut Reading) -> Result<Afte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Reader, Trace};
+    use crate::trace::tests_of_lines::read_whole as read;
 
     const HEAD: &str = r#"{"schema": "dynamo.agentic_mooncake", "version": 2, "block_size": 64,
         "hash_id_scope": "local", "source": {"format": "test", "digest": "none"}}"#;
@@ -111,15 +111,6 @@ mod tests {
             r#"{{"request_id": "{name}", "trigger": "{trigger}", "delay_ms": {delay},
                 "relation": "spawn"}}"#
         )
-    }
-
-    fn read(lines: &[&str]) -> Result<(Trace, Reader), LineError> {
-        let (mut trace, mut reader) = (Trace::default(), Reader::default());
-        for line in lines {
-            trace.push_line(&mut reader, line.as_bytes())?;
-        }
-        trace.finish(&mut reader, false)?;
-        Ok((trace, reader))
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub fn connect(requests: &mut [TraceRequest], spans: &HashMap<u32, Span>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Reader, Trace};
+    use crate::trace::tests_of_lines::read_whole as read;
 
     fn event(name: &str, start: u64, took: u64, context: &str, hashes: &str) -> String {
         format!(
@@ -137,15 +137,6 @@ mod tests {
             r#", "agent_context": {{"session_id": "{session}", "parent_session_id": {parent}}}"#
         );
         event(name, start, took, &context, r#""input_sequence_hashes": [7, 8]"#)
-    }
-
-    fn read(lines: &[String]) -> Result<(Trace, Reader), LineError> {
-        let (mut trace, mut reader) = (Trace::default(), Reader::default());
-        for line in lines {
-            trace.push_line(&mut reader, line.as_bytes())?;
-        }
-        trace.finish(&mut reader, false)?;
-        Ok((trace, reader))
     }
 
     #[test]
