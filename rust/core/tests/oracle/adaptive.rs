@@ -2,37 +2,52 @@
 //! [`kvoxide_core::BlockPool`] with the adaptive policy has to evict the same blocks in the same
 //! order.
 //!
-//! Free blocks are allocated in this order: uncached ones, worthless ones, which wait in the free
-//! queue too, those below the default retention priority, the *lists*, those above the default
-//! priority, *protected* tails.
+//! Free blocks are evicted in this order:
 //!
-//! The lists hold free cached blocks by how often their prefix was used, by how often
-//! their value is that of a full-attention block halved, and by the epoch in which they became free. A scoring function ranks
-//! the lists; the head of the list with the lowest score goes first. An epoch ends each time as
-//! many full blocks became cached as a 16th of the pool. A duel of shadow caches on a
-//! sample of the blocks decides which scoring function is in force. A hit gives the highest value
-//! and adds a use. A block whose key another block computed once more is worthless.
+//! 1. the queue: uncached blocks in front, worthless ones behind them;
+//! 2. blocks of a retention priority below the default, whatever their value;
+//! 3. the *lists*;
+//! 4. blocks of a priority above the default;
+//! 5. *protected* tails.
+//!
+//! The lists hold free cached blocks by the uses of their prefix, by their value, and by the epoch
+//! in which they became free. A value is 1 / 2^*halvings* of a full-attention block's; a hit gives
+//! the highest value and adds a use; a free block whose key another block computed once more is
+//! worthless. A scoring function ranks the lists; the first block of the list with the lowest score
+//! goes first. An epoch ends each time as many full blocks became cached as a 16th of the pool. A
+//! duel of shadow caches on a sample of the blocks decides which scoring function is in force.
 //!
 //! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all
 //! *full-attention blocks* of the prefix. A valuable tail that a running request has left behind is
 //! protected. A tail whose turn it is gets a *second chance* if the full-attention block that ends
 //! where it does was used later: it waits beside that block.
 //!
-//! This file has the order; the modules below have the rest. Not modelled, and never reached by the
-//! random traffic: sampled keys that are not used for 128 epochs are forgotten.
+//! This file has the order of eviction. The modules have the rest, in the order of reading.
 
+/// What the policy knows of a block.
 pub mod block;
+/// The calls of the pool.
 pub mod calls;
+/// What vLLM's own policy would have kept; decides nothing.
+mod default_queue;
+/// What tails at the ends of prompts and answers are worth.
 pub mod ends;
+/// Which list goes first.
 mod lists;
+/// Tiers of retention priorities.
 pub mod priority;
+/// A request's blocks, when it leaves them behind or ends.
 mod releases;
+/// A request's blocks, while it runs.
 pub mod requests;
+/// Scores by frequency class and age.
 mod scoring;
+/// Which scoring function is in force.
 mod shadow;
+/// What tails are worth by their position.
 pub mod value;
 
-use kvoxide_core::pool::{BlockClass, KeyLayout};
+use kvoxide_core::pool::{BlockClass, EffectivePriority, KeyLayout};
 use kvoxide_core::{BlockId, CacheKey, GroupId};
 
 use crate::pool::Pool;
@@ -51,9 +66,6 @@ pub struct Adaptive {
     lists: Lists,
     /// Protected tails; the first is evicted first.
     pub protected: Vec<BlockId>,
-    /// While blocks are released that a running request has left behind: those of them that are
-    /// protected.
-    pub newly_protected: Option<Vec<BlockId>>,
     pub epoch: usize,
     round_len: usize,
     num_cached_in_round: usize,
@@ -85,7 +97,6 @@ impl Adaptive {
             block_classes,
             blocks: vec![Block::default(); num_blocks],
             protected: Vec::new(),
-            newly_protected: None,
             epoch: 0,
             round_len: (num_blocks / Self::ROUNDS_PER_POOL).max(Self::MIN_ROUND_LEN),
             num_cached_in_round: 0,
@@ -141,22 +152,23 @@ impl Adaptive {
     }
 
     /// A cached block became free, or is protected no longer.
-    fn wait(&mut self, id: BlockId) {
+    fn wait(&mut self, id: BlockId, is_left_behind: bool) {
         let block = *self.block(id);
-        let is_protected = block.is_valuable_tail() && self.newly_protected.is_some();
-        if let Some(priority) = self.priorities.of(id) {
-            let is_high = priority.priority > DEFAULT;
-            let is_poor = block.is_worthless() || block.is_tail && !block.is_valuable_tail();
-            if self.priorities.is_over(priority) || is_high && is_poor {
-                self.priorities.set(id, None);
-            } else if !(is_high && is_protected) {
-                return self.wait_with_priority(id);
-            }
+        let is_protected = is_left_behind && block.is_valuable_tail();
+        let is_poor = block.is_worthless() || block.is_tail && !block.is_valuable_tail();
+        let is_ignored = |priority: EffectivePriority| {
+            self.priorities.is_over(priority) || priority.priority > DEFAULT && is_poor
+        };
+        if self.priorities.of(id).is_some_and(is_ignored) {
+            self.priorities.set(id, None);
         }
-        if is_protected {
+        let priority = self.priorities.of(id).map(|of_block| of_block.priority);
+        let is_low = priority.is_some_and(|priority| priority < DEFAULT);
+        if is_low || priority.is_some() && !is_protected {
+            self.wait_with_priority(id);
+        } else if is_protected {
             self.block(id).place = Place::Protected;
             self.protected.push(id);
-            self.newly_protected.as_mut().expect("blocks that are left behind").push(id);
         } else if block.is_worthless() {
             self.pool.queue.push(id);
         } else {
@@ -175,7 +187,7 @@ impl Adaptive {
         }
     }
 
-    /// A block in a tier waits as any other of its age from now on.
+    /// A block in a tier loses its priority and waits with the others of its age.
     fn lose_priority(&mut self, id: BlockId) {
         self.leave(id);
         if self.block(id).is_worthless() {
@@ -201,7 +213,7 @@ impl Adaptive {
         }
     }
 
-    /// A block leaves its place; its priority goes with it.
+    /// A block leaves its place and loses its priority.
     fn leave(&mut self, id: BlockId) -> bool {
         self.priorities.set(id, None);
         self.remove_from_place(id)
@@ -214,7 +226,7 @@ impl Adaptive {
         std::mem::take(&mut self.block(id).place) != Place::Elsewhere
     }
 
-    /// Enough blocks became cached for a round, or for some.
+    /// Ends a round of the duel for each `round_len` blocks that became cached.
     fn end_rounds(&mut self) {
         while self.num_cached_in_round >= self.round_len {
             self.num_cached_in_round -= self.round_len;

@@ -248,10 +248,9 @@ impl World {
         self.holdings[holding] = kept.map(|(_, &block)| block).collect();
         self.adaptive().0.start_protecting();
         self.engine.release(&left);
-        self.model.newly_protected = Some(Vec::new());
-        self.model.release(&left);
+        let expected = self.model.release_left_behind(&left);
         let protected = self.adaptive().0.stop_protecting();
-        assert_eq!(Some(protected), self.model.newly_protected.take());
+        assert_eq!(protected, expected);
     }
 
     fn unprotect(&mut self, part: Part) {

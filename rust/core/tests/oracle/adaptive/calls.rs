@@ -50,6 +50,16 @@ impl Adaptive {
     /// Removes a reference from each block in use and ends the protection of protected tails, in
     /// the order given. Free uncached blocks go to the front of the queue in that order.
     pub fn release(&mut self, blocks: &[BlockId]) {
+        self.release_blocks(blocks, false);
+    }
+
+    /// Releases blocks that a running request has left behind. Returns those that are protected.
+    pub fn release_left_behind(&mut self, blocks: &[BlockId]) -> Vec<BlockId> {
+        self.release_blocks(blocks, true);
+        blocks.iter().copied().filter(|&block| self.is_protected(block)).collect()
+    }
+
+    fn release_blocks(&mut self, blocks: &[BlockId], are_left_behind: bool) {
         self.raise(blocks);
         let mut uncached = Vec::new();
         for &id in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -60,7 +70,7 @@ impl Adaptive {
             }
             match (self.is_used(id), self.is_cached(id)) {
                 (true, _) => {}
-                (false, true) => self.wait(id),
+                (false, true) => self.wait(id, are_left_behind),
                 (false, false) => uncached.push(id),
             }
         }
@@ -87,7 +97,7 @@ impl Adaptive {
         self.fit_shadow_caches();
     }
 
-    /// Caches full blocks of a request. Free duplicates of them lose their value.
+    /// Caches full blocks of a request. A free block that served a key of theirs loses its value.
     pub fn cache(&mut self, cached: &Cached<'_>) {
         let group = cached.group;
         for (&block, &hash) in cached.blocks.iter().zip(cached.hashes) {
@@ -95,7 +105,7 @@ impl Adaptive {
                 self.pool.remove_keys(block);
                 let first = self.pool.find(&CacheKey { hash, group });
                 self.pool.add_key(block, CacheKey { hash, group });
-                first.into_iter().for_each(|first| self.replace(first, block));
+                first.into_iter().for_each(|first| self.note_duplicate(first, block));
             }
         }
         let ends = (cached.first_end..).step_by(cached.block_size);
@@ -169,8 +179,8 @@ impl Adaptive {
         self.pool.reset()
     }
 
-    /// Gives a tail, at which a sequence ends, the halvings of that end and the uses of a
-    /// full-attention block. In the prompt it keeps fewer halvings.
+    /// Gives a tail at which a sequence ends the uses of a full-attention block and the halvings of
+    /// that end; in the prompt, the smaller number of its own and those.
     pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, halvings: usize) {
         let tail_block = self.block(tail);
         tail_block.halvings = match tail_block.is_unused_answer() {
@@ -216,10 +226,10 @@ impl Adaptive {
         }
     }
 
-    /// Handles a duplicate of the block that serves a key. The priority goes to the new block, even
-    /// if the old one is in use.
-    fn replace(&mut self, first: BlockId, by: BlockId) {
-        self.priorities.inherit(first, by);
+    /// A request computed a duplicate of the block that serves a key. The duplicate inherits the
+    /// priority, even if the block is in use.
+    fn note_duplicate(&mut self, first: BlockId, duplicate: BlockId) {
+        self.priorities.inherit(first, duplicate);
         if self.leave(first) {
             self.block(first).halvings = WORTHLESS;
             self.pool.queue.push(first);

@@ -1,12 +1,12 @@
 //! What tails at the ends of prompts and of answers are worth, learnt from where requests resume.
 //!
-//! A tail at an end takes the room of c tokens of full-attention blocks. Keeping it pays as much as
-//! keeping those if it regains as many tokens: those of the first request that resumes there,
-//! against c tokens times the share of such blocks with one use that are used again while they are
-//! cached. First resumes regain a share of the tokens before all ends of a sort that were computed;
-//! an end is expected to bring that share of the tokens before it. Before anything is seen, ends
-//! have the value of full-attention blocks. Ends at which a request has resumed are a sort of their
-//! own, which later requests resume at.
+//! A tail takes the room of full-attention blocks of c tokens. Of those, kept after one use, a share
+//! r is used again: they regain c * r tokens. The tail of an end behind L tokens regains L tokens if
+//! a request resumes there. So far, requests resumed for the first time at ends behind a share s of
+//! all tokens before ends of that sort. Its worth is what it is expected to regain, against what the
+//! same room would regain: s * L / (c * r). Until ends are seen, their worth is 1.
+//!
+//! There are three sorts: ends of prompts, ends of answers, and ends at which a request has resumed.
 
 use super::block::WORTHLESS;
 
@@ -42,13 +42,17 @@ pub struct EndWorths {
 }
 
 impl EndWorths {
+    /// The most halvings of the end of an answer whose last tail is kept while its request runs.
+    const MAX_HALVINGS_OF_ANSWER: usize = 2;
+
     /// Whether the last tail of an answer is kept while its request runs.
     pub fn keep_answers(self, num_prompt_tokens: usize) -> bool {
-        self.answer.halvings(num_prompt_tokens) <= 2
+        self.answer.halvings(num_prompt_tokens) <= Self::MAX_HALVINGS_OF_ANSWER
     }
 }
 
-/// Ends of one sort, the tokens before them, and those of first resumes there. All fade.
+/// Ends of one sort: how many, the tokens before them, and the tokens before those at which a
+/// request resumed for the first time. All fade.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     num: f64,

@@ -1,5 +1,5 @@
 //! Retention priorities, as TensorRT-LLM's `KvCacheRetentionConfig` has them: a request may ask for
-//! a priority from 0 to 100, and for a time to live, in milliseconds. 50 is the default.
+//! a priority from 0 to 100, and for a time to live. 50 is the default, and no priority of a block.
 //!
 //! A free cached block of another priority waits in a tier of its own. Tiers below 50 are evicted
 //! before all other cached blocks, tiers above 50 after them, each from the longest free block on.
@@ -35,7 +35,7 @@ pub struct Priorities {
     of_blocks: HashMap<BlockId, EffectivePriority>,
     /// The free blocks of each priority; the first is evicted first.
     tiers: BTreeMap<u8, Vec<BlockId>>,
-    /// Duplicates, with the priorities of the blocks that they replace.
+    /// Duplicates, with the priorities of the blocks that serve their keys.
     inherited: Vec<(BlockId, EffectivePriority)>,
 }
 
@@ -66,8 +66,8 @@ impl Priorities {
         Some(EffectivePriority { priority, until })
     }
 
-    /// Gives computed blocks the priority of their request, or a higher one of blocks that they
-    /// replace.
+    /// Gives computed blocks the priority of their request, or the higher one of a block that
+    /// serves the same key.
     pub fn computed(&mut self, blocks: &[BlockId]) {
         if let Some(given) = self.given() {
             blocks.iter().for_each(|&block| self.set(block, Some(given)));
@@ -126,7 +126,7 @@ impl Priorities {
 
     /// Returns the free blocks above the default priority in the order of their eviction.
     pub fn high(&self) -> Vec<BlockId> {
-        self.tiers.range(DEFAULT..).flat_map(|(_, tier)| tier).copied().collect()
+        self.tiers.range(DEFAULT + 1..).flat_map(|(_, tier)| tier).copied().collect()
     }
 
     /// Returns the next free block beyond the share of the pool that is protected.

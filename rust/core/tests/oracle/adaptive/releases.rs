@@ -13,8 +13,7 @@ impl Manager {
     /// Releases the skipped blocks of a running request, and records the tails that are protected.
     pub fn leave_behind(&mut self, id: u64, num_computed: usize) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        self.policy.newly_protected = Some(Vec::new());
-        let mut ends = HashMap::new();
+        let (mut ends, mut protected) = (HashMap::new(), Vec::new());
         for (group, table) in self.groups.iter().zip(&mut request.tables) {
             let mut left = Vec::new();
             let num_left = group.num_left_behind(num_computed).min(table.len());
@@ -24,13 +23,12 @@ impl Manager {
                 ends.insert(table[position], (position + 1) * group.block_size);
                 left.push(std::mem::replace(&mut table[position], NULL_BLOCK));
             }
-            self.policy.release(&left);
+            protected.extend(self.policy.release_left_behind(&left));
         }
         let tail = |&block: &BlockId| {
             let hash = self.policy.pool.blocks[block as usize].keys[0].hash;
             Tail { end: ends[&block], block, hash }
         };
-        let protected = self.policy.newly_protected.take().expect("tails");
         let new: Vec<_> = protected.iter().map(tail).collect();
         request.tails.extend(&new);
         let passed = self.passed_by(id, &new);

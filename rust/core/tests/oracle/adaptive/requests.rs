@@ -83,12 +83,11 @@ pub struct Manager {
     hash_block_size: usize,
     pub alignment: usize,
     resumes: ResumeHistogram,
-    /// The ends of prompts and of answers.
     prompt_ends: Ends,
     answer_ends: Ends,
     resumed_ends: Ends,
-    /// The worth that follows from both, and the share of blocks with one use that are used
-    /// again, as they were when a request last resumed at an end or ended.
+    /// The worths of the three sorts of ends, as they were when a request last resumed at an end or
+    /// ended.
     pub(super) end_worths: EndWorths,
     pub requests: HashMap<u64, Request>,
 }

@@ -4,25 +4,24 @@
 //! cache that holds names alone, as many as the pool has free blocks of the sample and could have
 //! in its empty blocks, and evicts by its own scores. When a request asks for a name that is free,
 //! each function whose shadow cache still has it gets a hit. At the end of a round, a quarter of an
-//! epoch, the hits are compared. At the end of an epoch a function takes over that is ahead of the
-//! one in force by more than chance would bring; recency, the first in force, as soon as the other
-//! one hardly is ahead. Leads fade, so that the duel follows the traffic. The names also teach the hazards: a name stays known until it was free for all ages, even where every
-//! shadow cache has evicted it.
+//! epoch, the hits are compared. At the end of an epoch a function takes over that leads the one in
+//! force by more than 1.5 standard deviations. Recency, the first in force, takes over as soon as the
+//! one in force leads it by less than half a deviation. Leads fade, so that the duel follows the
+//! traffic. The names also teach the hazards: a name stays known for as many epochs as there are
+//! ages, even where every shadow cache has evicted it.
 //!
 //! The names of one frequency class that became free in one epoch are a *ghost list*, in the
 //! order in which they became free. A function evicts a ghost list from the front, so that a cursor tells
 //! what it still has.
 //!
-//! One queue more is that of vLLM's own policy, which caches a tail wherever a hit may end: it says
-//! what that policy would have kept, and decides nothing. Its tails are amounts that take room. The
-//! queue knows the order of what became free by *ticks*, each of a 32nd of the room.
-//!
-//! Not modelled: the engine forgets a name in use without events for 128 epochs.
+//! Not modelled, and never reached by the random traffic: the engine forgets a name of a block that
+//! stays in use for 128 epochs.
 
 use std::collections::{BTreeSet, HashMap};
 
 use kvoxide_core::pool::{SampleCounts, ScoringFunction};
 
+use super::default_queue::DefaultQueue;
 use super::lists::{List, Ranking};
 use super::scoring::{AGES, CLASSES, Reuse, Scores, first_scores};
 
@@ -37,64 +36,9 @@ enum Place {
         class: usize,
         epoch: usize,
         position: usize,
-        /// The tick of the default queue in which it became free.
+        /// The tick of the [`DefaultQueue`] in which it became free.
         tick: usize,
     },
-}
-
-/// What vLLM's own policy would have kept.
-pub struct DefaultQueue {
-    /// 1/256 of tails that it computes with each sampled block.
-    tails_per_block: u64,
-    /// What became free in each tick and is not evicted, in 1/256 of blocks; that of the first ticks
-    /// is evicted.
-    amounts: Vec<u64>,
-    num_evicted: usize,
-    /// The tick of the last name that was used while the queue had it.
-    last_hit: usize,
-}
-
-impl DefaultQueue {
-    fn now(&self) -> usize {
-        self.amounts.len() - 1
-    }
-
-    fn add(&mut self, amount: u64) {
-        *self.amounts.last_mut().expect("a tick") += amount;
-    }
-
-    fn is_used(&mut self, tick: usize) -> bool {
-        let is_kept = tick >= self.num_evicted;
-        if is_kept {
-            self.amounts[tick] = self.amounts[tick].saturating_sub(256);
-            self.last_hit = tick;
-        } else {
-            self.add(self.tails_per_block);
-        }
-        is_kept
-    }
-
-    fn evict(&mut self, num_blocks: usize) {
-        let room = 256 * num_blocks as u64;
-        loop {
-            let excess = self.amounts.iter().sum::<u64>().saturating_sub(room);
-            let oldest = &mut self.amounts[self.num_evicted];
-            *oldest = oldest.saturating_sub(excess);
-            if excess == 0 {
-                break;
-            }
-            self.num_evicted += usize::from(*oldest == 0 && self.num_evicted < self.now());
-        }
-        if 32 * self.amounts[self.now()] > room {
-            self.amounts.push(0);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.amounts.fill(0);
-        self.num_evicted = self.amounts.len();
-        self.amounts.push(0);
-    }
 }
 
 /// Names in the order in which they became free; `None` where one was used again.
@@ -142,7 +86,7 @@ pub struct Duel {
     ghost_lists: HashMap<(usize, usize), GhostList>,
     /// One for each of [`ScoringFunction::ALL`].
     caches: [ShadowCache; 3],
-    default: DefaultQueue,
+    default_queue: DefaultQueue,
     reuse: Reuse,
     /// Sampled blocks that became free after one use, and those of them that were used again while
     /// the shadow cache of the function in force had them: in this epoch, and in earlier ones, which
@@ -175,12 +119,7 @@ impl Duel {
             names: HashMap::new(),
             ghost_lists: HashMap::new(),
             caches: ScoringFunction::ALL.map(cache),
-            default: DefaultQueue {
-                tails_per_block: (256.0 * tails_per_block).round() as u64,
-                amounts: vec![0],
-                num_evicted: 0,
-                last_hit: 0,
-            },
+            default_queue: DefaultQueue::new(num_zero_bits, tails_per_block),
             reuse: Reuse::default(),
             once_freed: (0, 0.0),
             once_reused: (0, 0.0),
@@ -213,13 +152,13 @@ impl Duel {
             return;
         }
         match self.names.insert(name, Place::InUse) {
-            None => self.default.add(self.default.tails_per_block),
+            None => self.default_queue.computed(),
             Some(Place::InUse) => {
                 self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
                 self.counts.kept_by_default += 1;
             }
             Some(Place::Free { class, epoch, position, tick }) => {
-                self.counts.kept_by_default += u64::from(self.default.is_used(tick));
+                self.counts.kept_by_default += u64::from(self.default_queue.used(tick));
                 let list =
                     self.ghost_lists.get_mut(&(class, epoch)).expect("the list of a free name");
                 list.names[position] = None;
@@ -240,9 +179,9 @@ impl Duel {
     pub fn freed(&mut self, name: Name, class: usize) {
         if let Some(place @ Place::InUse) = self.names.get_mut(&name) {
             let list = self.ghost_lists.entry((class, self.epoch)).or_default();
-            let (epoch, position, tick) = (self.epoch, list.names.len(), self.default.now());
+            let (epoch, position, tick) = (self.epoch, list.names.len(), self.default_queue.now());
             *place = Place::Free { class, epoch, position, tick };
-            self.default.add(256);
+            self.default_queue.freed();
             list.names.push(Some(name));
             self.reuse.note_freed(class);
             self.once_freed.0 += usize::from(class == 0);
@@ -252,17 +191,12 @@ impl Duel {
 
     /// States became cached.
     pub fn cached_states(&mut self, num: usize) {
-        self.default.add((256 * num as u64) >> self.num_zero_bits);
+        self.default_queue.freed_states(num);
     }
 
     /// A request hits tails, which become free again with its full-attention blocks.
     pub fn hit_tails(&mut self, num: usize) {
-        let DefaultQueue { amounts, num_evicted, last_hit, .. } = &mut self.default;
-        if last_hit >= num_evicted {
-            let moved = ((256 * num as u64) >> self.num_zero_bits).min(amounts[*last_hit]);
-            amounts[*last_hit] -= moved;
-            self.default.add(moved);
-        }
+        self.default_queue.hit_tails(num);
     }
 
     /// Evicts names of each shadow cache, down to what a pool has room for that has so many free
@@ -288,7 +222,7 @@ impl Duel {
                 }
             }
         }
-        self.default.evict(num_free >> self.num_zero_bits);
+        self.default_queue.evict(num_free);
     }
 
     /// Returns how many free names the shadow cache of a function has.
@@ -353,7 +287,7 @@ impl Duel {
         self.ghost_lists.clear();
         self.just_freed.clear();
         self.reuse.forget_free();
-        self.default.clear();
+        self.default_queue.clear();
         self.caches.iter_mut().for_each(|cache| cache.ranking.clear());
     }
 }

@@ -1,14 +1,18 @@
 //! The value of tails, and where requests resume.
 //!
 //! A hit ends where all groups can continue, so that it needs a tail there: the window's blocks, or
-//! a state. A tail has the value of full-attention blocks, per block, where a prompt ends, at a
-//! shared-prefix boundary, and where follow-ups of prompts mostly resume. Elsewhere in a prompt of
-//! L tokens its value is s² / (4 · c · L) of that. It lies on a multiple of s tokens, a power of
-//! two times the alignment of hits, so that it saves s tokens of a request that diverges in the s
-//! tokens behind it; c is the cost of a tail in tokens of full-attention blocks. This is the
-//! checkpoint rule of Marconi (MLSys 2025). The *halvings* lead from 1 to that value. Blocks of a
-//! window with a value below 1/64 are cached only while the free queue is longer than what their
-//! prompt takes: they wait there, and would be recycled before their request ends.
+//! a state. At a shared-prefix boundary a tail has the value of full-attention blocks, per block; at
+//! the end of a prompt, and where follow-ups of prompts mostly resume, what `ends.rs` has learnt.
+//!
+//! Elsewhere its position gives it a value. Let s be the largest power of two times the alignment
+//! of hits that the position is a multiple of, L the length of the prompt, and c the length of a
+//! prefix whose full-attention blocks take the room of a tail, all in tokens. A request that
+//! diverges in the s tokens behind the tail saves s tokens, so that the value is s² / (4 · c · L):
+//! the checkpoint rule of Marconi (MLSys 2025). Values are rounded to 1 / 2^*halvings*.
+//!
+//! Blocks of a window with a value below 1/64, generated ones aside, are cached only while the free
+//! queue is longer than what their prompt takes: they wait there, and would be allocated before
+//! their request ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
