@@ -74,13 +74,8 @@ impl Manager {
                 .protected_share
                 .of(config.num_blocks.saturating_sub(1)),
         });
-        let mut pool = BlockPool::with_adaptive(
-            config.num_blocks,
-            groups.len(),
-            order,
-            config.enable_events,
-            adaptive,
-        )?;
+        let mut pool =
+            BlockPool::new(config.num_blocks, groups.len(), order, config.enable_events, adaptive)?;
         if config.observe {
             pool.observe();
         }

@@ -23,18 +23,9 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups.
+    /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups. It
+    /// evicts by the adaptive policy if its configuration is given.
     pub fn new(
-        num_blocks: usize,
-        num_groups: usize,
-        recycle_order: RecycleOrder,
-        with_events: bool,
-    ) -> Result<Self> {
-        Self::with_adaptive(num_blocks, num_groups, recycle_order, with_events, None)
-    }
-
-    /// A pool that evicts by the adaptive policy if its configuration is given.
-    pub fn with_adaptive(
         num_blocks: usize,
         num_groups: usize,
         recycle_order: RecycleOrder,
@@ -49,7 +40,7 @@ impl BlockPool {
         }
         let layout = KeyLayout::new(num_groups);
         let num_sentinels = adaptive.as_ref().map_or(0, |_| Adaptive::NUM_SENTINELS);
-        let mut blocks = Blocks::with_sentinels(num_blocks, layout, num_sentinels);
+        let mut blocks = Blocks::new(num_blocks, layout, num_sentinels);
         let eviction = Eviction::new(&mut blocks, recycle_order, adaptive);
         Ok(Self {
             blocks,
@@ -70,11 +61,6 @@ impl BlockPool {
     /// Returns the observations since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Whether observations are kept.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.observations.is_some()
     }
 
     pub(crate) fn note(&mut self, observation: impl FnOnce() -> Observation) {
@@ -109,12 +95,12 @@ impl BlockPool {
         &self.by_hand
     }
 
-    /// The adaptive policy, if it is in force.
+    /// Returns the adaptive policy, if it is in force.
     pub fn adaptive(&self) -> Option<&Adaptive> {
         self.eviction.adaptive()
     }
 
-    /// The adaptive policy, if it is in force, and the blocks that it orders.
+    /// Returns the adaptive policy, if it is in force, and the blocks that it orders.
     #[inline]
     pub fn adaptive_mut(&mut self) -> Option<(&mut Adaptive, &mut Blocks)> {
         Some((self.eviction.adaptive_mut()?, &mut self.blocks))
@@ -171,8 +157,8 @@ impl BlockPool {
         }
     }
 
-    /// Starts to count references to the null block too, as vLLM did before 0.33.0: from 0 on and below
-    /// it, since most of those that are dropped were never added.
+    /// Starts to count references to the null block too, as vLLM did before 0.33.0. The count starts at
+    /// 0 and may become negative, because vLLM drops references that it never added.
     pub fn count_null_references(&mut self) {
         self.null_references.get_or_insert_default();
     }
@@ -205,8 +191,8 @@ impl BlockPool {
         }
     }
 
-    /// Takes the `n` free blocks that go next to the end of `out`, and evicts their keys. The caller
-    /// has checked that so many are free.
+    /// Appends the next `n` free blocks to `out`, and evicts their keys. The caller has checked that so
+    /// many are free.
     pub fn allocate(&mut self, n: usize, out: &mut Vec<BlockId>) {
         let first = out.len();
         let Self { blocks, eviction, index, .. } = self;
@@ -220,7 +206,7 @@ impl BlockPool {
 
     /// Adds a reference to each block; a free one is not evictable any more.
     pub fn touch(&mut self, blocks: &[BlockId]) {
-        if self.counts_null_references() || self.is_observed() {
+        if self.counts_null_references() || self.observations.is_some() {
             self.note_touched(blocks);
         }
         self.eviction.hit(&mut self.blocks, blocks);
@@ -381,7 +367,7 @@ impl BlockPool {
     }
 
     /// Takes a block out of its queue. References that were counted by hand stay; without any the
-    /// block is loose. `false` for a block that is not queued.
+    /// block is loose. Returns `false` for a block that is not queued.
     pub fn unqueue(&mut self, block: BlockId) -> bool {
         let is_free = self.blocks.is_free(block);
         if is_free {
@@ -411,7 +397,7 @@ impl BlockPool {
         self.eviction.queue().pinned.len()
     }
 
-    /// The free cached blocks of the adaptive policy, in no particular order.
+    /// Returns the free cached blocks of the adaptive policy, in no particular order.
     pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.adaptive().into_iter().flat_map(|adaptive| adaptive.blocks(&self.blocks))
     }

@@ -1,13 +1,13 @@
 //! The pool without a manager, as a connector uses it.
 
 use kvoxide_core::pool::{
-    BlockPool, Blocks, EvictionHints, FullBlocks, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
+    BlockPool, EvictionHints, FullBlocks, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
     ValueLevel,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
 fn pool(num_blocks: usize) -> BlockPool {
-    BlockPool::new(num_blocks, 2, RecycleOrder::default(), true).expect("a pool of this size")
+    BlockPool::new(num_blocks, 2, RecycleOrder::default(), true, None).expect("a pool of this size")
 }
 
 fn taken(pool: &mut BlockPool, n: usize) -> Vec<BlockId> {
@@ -35,10 +35,9 @@ fn blocks_are_counted() {
     );
     assert!(pool.check_free(6).is_ok() && pool.check_free(7).is_err());
     assert!(pool.check_free(usize::MAX).is_err(), "a number beyond every isize");
-    assert!(!pool.blocks().is_empty() && Blocks::new(0, KeyLayout::new(1)).is_empty());
-    let least = BlockPool::new(1, 1, RecycleOrder::default(), false).expect("the null block");
+    let least = BlockPool::new(1, 1, RecycleOrder::default(), false, None).expect("the null block");
     assert_eq!(least.usage(), 0.0);
-    assert!(BlockPool::new(MAX_BLOCKS, 1, RecycleOrder::default(), false).is_err());
+    assert!(BlockPool::new(MAX_BLOCKS, 1, RecycleOrder::default(), false, None).is_err());
 }
 
 #[test]
@@ -289,7 +288,7 @@ fn a_reset_is_refused_while_a_block_is_in_use() {
 #[test]
 fn the_index_can_grow_while_a_batch_is_cached() {
     let mut pool =
-        BlockPool::new(8, 1, RecycleOrder::default(), false).expect("a pool of 8 blocks");
+        BlockPool::new(8, 1, RecycleOrder::default(), false, None).expect("a pool of 8 blocks");
     for n in 0..9 {
         pool.insert_key(1, key(n, 0), 4);
     }

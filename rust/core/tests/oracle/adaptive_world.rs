@@ -66,8 +66,7 @@ impl World {
             max_high_priority: MAX_PROTECTED,
             dense_tails_per_block: TAILS_PER_BLOCK,
         };
-        let engine =
-            BlockPool::with_adaptive(num_blocks, classes.len(), order, true, Some(adaptive));
+        let engine = BlockPool::new(num_blocks, classes.len(), order, true, Some(adaptive));
         let pool = Pool::new(num_blocks, order);
         let model = Adaptive::new(pool, classes, MAX_PROTECTED, TAILS_PER_BLOCK);
         Self { engine: engine.expect("a pool"), model, holdings: Vec::new(), past: Vec::new() }

@@ -117,7 +117,7 @@ struct World {
 
 impl World {
     fn new(order: RecycleOrder) -> Self {
-        let engine = BlockPool::new(NUM_BLOCKS, usize::from(NUM_GROUPS), order, true);
+        let engine = BlockPool::new(NUM_BLOCKS, usize::from(NUM_GROUPS), order, true, None);
         Self {
             engine: engine.expect("a pool"),
             model: pool::Pool::new(NUM_BLOCKS, order),

@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn the_search_finds_what_a_scan_of_every_block_finds(case in case()) {
-        let mut pool = BlockPool::new(100, 4, RecycleOrder::default(), false).expect("a small pool");
+        let mut pool = BlockPool::new(100, 4, RecycleOrder::default(), false, None).expect("a small pool");
         let mut ids = Vec::new();
         pool.allocate(case.cached.len(), &mut ids);
         let hashes: Vec<_> = (1..=ids.len() as u64).map(|n| BlockHash([n, 0, 0, 0])).collect();

@@ -119,21 +119,16 @@ impl Blocks {
         ends: &mut OpenEnds,
     ) -> usize {
         let uncached_first = uncached_first && ends.is_front_apart();
-        let records = self.records_mut();
         match ids {
-            Ids::Run(run) if records.release_run(IdRun::of(run), uncached_first, ends) => run.len(),
-            Ids::Run(ids) | Ids::Scattered(ids) => records.release_each(ids, uncached_first, ends),
+            Ids::Run(run) if self.release_run(IdRun::of(run), uncached_first, ends) => run.len(),
+            Ids::Run(ids) | Ids::Scattered(ids) => self.release_each(ids, uncached_first, ends),
         }
     }
 
     /// Drops a reference to uncached blocks, the last of them first, and adds them at the front.
     /// Stops at any other block. Returns how many are left, from the first on.
     pub(crate) fn release_uncached_to(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
-        if ends.is_front_apart() {
-            self.records_mut().release_uncached(ids, ends)
-        } else {
-            ids.len()
-        }
+        if ends.is_front_apart() { self.release_uncached(ids, ends) } else { ids.len() }
     }
 }
 
@@ -144,7 +139,7 @@ mod tests {
 
     /// A fresh pool of so many blocks and its free queue.
     fn fresh(num_blocks: usize) -> (Blocks, BlockList) {
-        let mut blocks = Blocks::new(num_blocks, KeyLayout::new(1));
+        let mut blocks = Blocks::new(num_blocks, KeyLayout::new(1), 0);
         let free = BlockList::of_all(&mut blocks);
         (blocks, free)
     }

@@ -6,17 +6,15 @@
 
 mod list;
 mod prefetch;
-mod ring;
-
 mod record_writer;
 mod records;
+mod ring;
 
 mod open_ends;
 
 mod list_span;
 
 mod links;
-
 mod run;
 
 mod fingerprint;
@@ -33,28 +31,14 @@ pub(crate) use list::BlockList;
 pub(crate) use list_span::ListSpan;
 pub(crate) use open_ends::OpenEnds;
 pub(crate) use prefetch::PrefetchedParts;
-pub(crate) use records::{Records, Taken};
+pub(crate) use records::Taken;
 pub(crate) use run::IdRun;
 pub use run::{Ids, Runs};
 
-use flags::{KINDS, flag};
+use flags::flag;
 use links::Links;
-use record_writer::RecordWriter;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-
-/// What a block is after one reference less.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Released {
-    /// Still in use.
-    InUse,
-    /// Free, and cached under its own hash alone.
-    Cached,
-    /// Free, and neither cached nor pinned.
-    Uncached,
-    /// Free, and anything else.
-    Other,
-}
 
 /// Number of a segment of the prefix trie: two bytes of every block.
 pub type SegmentId = u16;
@@ -66,7 +50,12 @@ pub const NO_SEGMENT: SegmentId = 0;
 #[derive(Clone, Debug)]
 pub struct Blocks {
     layout: KeyLayout,
-    records: Records,
+    /// References and flags.
+    usage: Vec<u32>,
+    /// Of each block, and of each sentinel but the null block.
+    links: Vec<Links>,
+    /// Of the key that the block has or had last: an eviction needs no more of it.
+    fingerprints: Vec<Fingerprint>,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
     /// Of blocks in the prefix trie.
@@ -74,55 +63,35 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks without hash or reference.
-    pub fn new(num_blocks: usize, layout: KeyLayout) -> Self {
-        Self::with_sentinels(num_blocks, layout, 0)
-    }
-
-    /// The same, with links of the sentinels of `num_lists` more lists than the queue and the pinned
-    /// tier.
-    pub(crate) fn with_sentinels(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
+    /// Blocks without hash or reference, and sentinels for `num_lists` lists besides the queue and
+    /// the pinned tier.
+    pub(crate) fn new(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
         Self {
             layout,
-            records: Records::new(num_blocks, 1 + num_lists),
+            usage: prefault::zeros(num_blocks),
+            links: prefault::zeros(num_blocks + 1 + num_lists),
+            fingerprints: prefault::zeros(num_blocks),
             hash: prefault::zeros_in_order(num_blocks),
             hash_num_tokens: prefault::zeros_in_order(num_blocks),
             segments: prefault::zeros_in_order(num_blocks),
         }
     }
 
-    pub(crate) fn records(&self) -> &Records {
-        &self.records
-    }
-
-    pub(crate) fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
-
     pub(crate) fn links(&self) -> &[Links] {
-        &self.records.links
-    }
-
-    pub(crate) fn links_mut(&mut self) -> &mut [Links] {
-        &mut self.records.links
+        &self.links
     }
 
     fn usage(&self, id: BlockId) -> u32 {
-        self.records.usage[id as usize]
+        self.usage[id as usize]
     }
 
     fn usage_mut(&mut self, id: BlockId) -> &mut u32 {
-        &mut self.records.usage[id as usize]
+        &mut self.usage[id as usize]
     }
 
     /// Number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.hash.len()
-    }
-
-    /// Whether there is no block.
-    pub fn is_empty(&self) -> bool {
-        self.hash.is_empty()
     }
 
     /// Number of references to a block.
@@ -147,21 +116,10 @@ impl Blocks {
         *usage = *usage & !MAX_REFERENCES | count;
     }
 
-    /// Removes the key of a free block that serves its only one, and gives it its only reference.
-    /// Returns whether it is such a block, and not pinned.
-    #[inline]
-    pub(crate) fn take_plain(&mut self, id: BlockId) -> bool {
-        let usage = self.usage_mut(id);
-        let is_plain = *usage & KINDS == flag::CACHED;
-        if is_plain {
-            *usage = 1;
-        }
-        is_plain
-    }
-
-    /// Does what [`Self::take_plain`] does with blocks that are known to be such.
-    pub(crate) fn take_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
-        let usage = &mut self.records.usage[..];
+    /// Gives free blocks, each of which serves its only key and is not pinned, their only reference in
+    /// place of the key.
+    pub(crate) fn allocate_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
+        let usage = &mut self.usage[..];
         blocks.for_each(|block| usage[block as usize] = 1);
     }
 
@@ -180,23 +138,14 @@ impl Blocks {
         *usage & MAX_REFERENCES
     }
 
-    /// Removes a reference to a block. A number that was set to 0 by hand stays 0.
+    /// Removes a reference to a block. Returns whether it was the last one. A number that was set to
+    /// 0 by hand stays 0.
     #[inline]
-    pub(crate) fn remove_reference(&mut self, id: BlockId) -> Released {
+    pub(crate) fn remove_reference(&mut self, id: BlockId) -> bool {
         let usage = self.usage_mut(id);
-        if *usage & !flag::IN_TRIE == flag::CACHED + 1 {
-            *usage &= !MAX_REFERENCES;
-            return Released::Cached;
-        }
-        if *usage & MAX_REFERENCES == 0 {
-            return Released::InUse;
-        }
-        *usage -= 1;
-        match *usage {
-            0 => Released::Uncached,
-            usage if usage & MAX_REFERENCES == 0 => Released::Other,
-            _ => Released::InUse,
-        }
+        let num_references = *usage & MAX_REFERENCES;
+        *usage -= u32::from(num_references > 0);
+        num_references == 1
     }
 
     /// Returns the own key of a cached block.
@@ -223,13 +172,13 @@ impl Blocks {
     /// Returns the fingerprint of the own key that a block has or had last.
     #[inline]
     pub(crate) fn fingerprint(&self, id: BlockId) -> Fingerprint {
-        self.records.fingerprints[id as usize]
+        self.fingerprints[id as usize]
     }
 
     /// Returns the fingerprints of all blocks.
     #[inline]
     pub(crate) fn fingerprints(&self) -> &[Fingerprint] {
-        &self.records.fingerprints
+        &self.fingerprints
     }
 
     /// Whether a block is cached under this key as its own.
@@ -251,7 +200,7 @@ impl Blocks {
         self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
     }
 
-    /// Returns the tokens that the hash covers which a block has or had last.
+    /// Returns the tokens that a block's own hash covers, or covered before the block lost it.
     pub(crate) fn last_hash_num_tokens(&self, id: BlockId) -> usize {
         self.hash_num_tokens[id as usize] as usize
     }
@@ -275,7 +224,7 @@ impl Blocks {
         self.set_flag(id, flag::IN_TRIE, segment != NO_SEGMENT);
     }
 
-    /// Gives a block its own hash, unless it has one. Returns whether it had none.
+    /// Gives a block that is not cached its own hash.
     #[inline]
     pub(crate) fn set_key(
         &mut self,
@@ -284,23 +233,13 @@ impl Blocks {
         fingerprint: Fingerprint,
         num_tokens: usize,
         segment: SegmentId,
-    ) -> bool {
-        let usage = self.usage_mut(id);
-        if *usage & flag::CACHED != 0 {
-            return false;
-        }
-        *usage |= key_flags(segment);
-        self.records.fingerprints[id as usize] = fingerprint;
+    ) {
+        debug_assert!(!self.is_cached(id));
+        *self.usage_mut(id) |= key_flags(segment);
+        self.fingerprints[id as usize] = fingerprint;
         self.hash[id as usize] = hash.0;
         self.hash_num_tokens[id as usize] = num_tokens as u32;
         self.segments[id as usize] = segment;
-        true
-    }
-
-    /// Flags blocks that are about to get their own hashes as cached, up to one that has a hash
-    /// already, or null. Returns how many.
-    pub(crate) fn mark_cached(&mut self, blocks: &[BlockId], segment: SegmentId) -> usize {
-        self.records.mark_cached(blocks, key_flags(segment))
     }
 
     /// Gives blocks that are flagged as cached the first hashes of a batch, and its segment.
@@ -326,7 +265,7 @@ impl Blocks {
     ) {
         // As long as each other, so that one check of an id is enough.
         let num_blocks = self.hash.len();
-        let fingerprints = &mut self.records.fingerprints[..num_blocks];
+        let fingerprints = &mut self.fingerprints[..num_blocks];
         let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
         let segments = &mut self.segments[..num_blocks];
         let mut num_tokens = batch.first_num_tokens as u32;
@@ -341,18 +280,12 @@ impl Blocks {
         }
     }
 
-    /// Whether the second of some blocks is a neighbour of the first in their list.
+    /// Whether the first two of some blocks are neighbours in a list.
     #[inline]
     pub(crate) fn starts_with_neighbours(&self, blocks: &[BlockId]) -> bool {
         let [first, second, ..] = *blocks else { return false };
-        let links = self.records.links[first as usize];
+        let links = self.links[first as usize];
         links.prev_of(first) == second || links.next_of(first) == second
-    }
-
-    /// Returns access to the records of the first `n` blocks.
-    #[inline]
-    pub(crate) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
-        RecordWriter::of_first(&mut self.records, n)
     }
 
     /// Removes the own hash of a block.
@@ -421,16 +354,13 @@ mod tests {
 
     #[test]
     fn what_a_block_is_when_a_holder_less_uses_it() {
-        let mut states = Blocks::new(3, KeyLayout::new(1));
+        let mut states = Blocks::new(3, KeyLayout::new(1), 0);
         states.set_ref_count(1, 2);
         states.set_pinned(1, true);
-        assert!(states.remove_reference(1) == Released::InUse);
-        assert!(states.remove_reference(1) == Released::Other);
-        assert!(states.remove_reference(1) == Released::InUse, "a count of 0 stays");
+        assert_eq!([1, 1, 1].map(|block| states.remove_reference(block)), [false, true, false]);
         assert_eq!((states.ref_count(1), states.is_pinned(1)), (0, true));
         states.set_ref_count(2, 1);
-        assert!(states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
-        assert!(!states.set_key(2, &BlockHash([9, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT));
-        assert!(states.remove_reference(2) == Released::Cached);
+        states.set_key(2, &BlockHash([7, 0, 0, 0]), Fingerprint(8), 4, NO_SEGMENT);
+        assert!(states.remove_reference(2) && states.is_cached(2));
     }
 }

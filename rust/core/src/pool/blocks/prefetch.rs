@@ -34,7 +34,7 @@ impl<'a, I: Iterator<Item = &'a [BlockId]> + Clone> PrefetchedParts<I> {
 fn prefetch(blocks: &Blocks, ids: &[BlockId]) {
     let (fours, _) = ids.as_chunks::<4>();
     for &[block, ..] in fours {
-        prefetch_index(&blocks.records().links, block as usize);
-        prefetch_index(&blocks.records().usage, block as usize);
+        prefetch_index(&blocks.links, block as usize);
+        prefetch_index(&blocks.usage, block as usize);
     }
 }

@@ -1,27 +1,30 @@
 //! Changes to the references and neighbours of many blocks, one after another.
 
+use super::Blocks;
 use super::fingerprint::Fingerprint;
 use super::flags::flag;
 use super::links::{Links, unlink};
-use super::records::Records;
 use crate::block::BlockId;
 
-/// Access to the records of the first blocks, so many, and to the links of all.
+/// Access to the references, flags and fingerprints of the first `n` blocks, and to all links.
 pub(crate) struct RecordWriter<'a> {
     usage: &'a mut [u32],
     links: &'a mut [Links],
     fingerprints: &'a [Fingerprint],
 }
 
-impl<'a> RecordWriter<'a> {
+impl Blocks {
+    /// Returns access to the first `n` blocks.
     #[inline]
-    pub(crate) fn of_first(records: &'a mut Records, n: usize) -> Self {
-        let Records { usage, links, fingerprints } = records;
+    pub(crate) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
+        let Self { usage, links, fingerprints, .. } = self;
         // Shows the compiler that an id below `n` needs no check of its own.
         assert!(n <= links.len());
-        Self { usage: &mut usage[..n], links, fingerprints: &fingerprints[..n] }
+        RecordWriter { usage: &mut usage[..n], links, fingerprints: &fingerprints[..n] }
     }
+}
 
+impl RecordWriter<'_> {
     /// Adds a reference to a free block and removes it from its list.
     #[inline]
     pub(crate) fn hit(&mut self, id: BlockId) {
@@ -29,8 +32,9 @@ impl<'a> RecordWriter<'a> {
         unlink(self.links, id);
     }
 
-    /// Removes the last reference to a block that is cached under its own hash alone, and lets it name
-    /// its neighbours in a list, which do not name it yet. Returns whether it is such a block.
+    /// Removes the last reference to a block that is cached under its own hash alone, and writes its
+    /// own links; the neighbours' links stay as they are. Returns `false`, and changes nothing, for any
+    /// other block.
     #[inline]
     pub(crate) fn release_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
         let usage = &mut self.usage[id as usize];

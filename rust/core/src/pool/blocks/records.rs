@@ -1,7 +1,7 @@
-//! What changes of many blocks at once when they are allocated, hit or released, in an array for each
-//! item, and the loops that change it.
+//! The loops that change references, links and flags of many blocks at once, when those are allocated,
+//! hit or released.
 //!
-//! A loop goes on as long as blocks are what most are, and leaves the others to its caller, so that it
+//! A loop handles the usual kind of block and stops at any other, which its caller handles, so that it
 //! stays short. Loops over a run of ids change it as a whole or not at all: the compiler turns them
 //! into vector instructions. The tests compare each with what happens to one block after another.
 
@@ -12,31 +12,11 @@ use super::flags::{KINDS, MAX_REFERENCES, flag};
 use super::links::{Links, join};
 use super::list_span::ListSpan;
 use super::open_ends::OpenEnds;
-use super::prefault;
 use super::run::IdRun;
+use super::{Blocks, SegmentId, key_flags};
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// What changes most often of every block, item by item.
-#[derive(Clone, Debug)]
-pub(crate) struct Records {
-    /// References and flags.
-    pub usage: Vec<u32>,
-    /// Of each block, and of each sentinel but the null block.
-    pub(crate) links: Vec<Links>,
-    /// The key that the block has or had last: an eviction needs no more of it.
-    pub(crate) fingerprints: Vec<Fingerprint>,
-}
-
-impl Records {
-    /// Records of blocks without references.
-    pub(crate) fn new(num_blocks: usize, num_sentinels: usize) -> Self {
-        Self {
-            usage: prefault::zeros(num_blocks),
-            links: prefault::zeros(num_blocks + num_sentinels),
-            fingerprints: prefault::zeros(num_blocks),
-        }
-    }
-
+impl Blocks {
     /// Adds a reference to each block. Free blocks have to lie next to `span` in their list, and
     /// become part of it. Stops at any other free block, or null. Returns how many come before it.
     pub(crate) fn hit_each(&mut self, ids: &[BlockId], span: &mut ListSpan) -> usize {
@@ -180,17 +160,17 @@ impl Records {
         num_left
     }
 
-    /// Gives free blocks that are neither cached nor pinned their only reference. Lists the others,
-    /// each with what `place` makes of its fingerprint, in `cached`, which is as long as `ids`.
+    /// Gives free blocks that are neither cached nor pinned their only reference. Writes every other
+    /// block, with `home` of its fingerprint, to `cached`, which has room for all `ids`.
     pub(crate) fn take_uncached<T>(
         &mut self,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
-        place: impl Fn(Fingerprint) -> T,
+        home: impl Fn(Fingerprint) -> T,
     ) -> Taken {
         let run = IdRun::detect(ids);
-        let taken = run.and_then(|run| self.take_uncached_run(run, ids, cached, &place));
-        taken.unwrap_or_else(|| self.take_each_uncached(ids, cached, &place))
+        let taken = run.and_then(|run| self.take_uncached_run(run, ids, cached, &home));
+        taken.unwrap_or_else(|| self.take_each_uncached(ids, cached, &home))
     }
 
     /// Does what [`Self::take_uncached`] does with the blocks of a run, if all are plain or none is
@@ -200,7 +180,7 @@ impl Records {
         run: IdRun,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
-        place: &impl Fn(Fingerprint) -> T,
+        home: &impl Fn(Fingerprint) -> T,
     ) -> Option<Taken> {
         let usages = run.slice_mut(&mut self.usage)?;
         let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
@@ -211,7 +191,7 @@ impl Records {
             return None;
         }
         for (&block, cached) in ids.iter().zip(cached) {
-            *cached = (block, place(self.fingerprints[block as usize]));
+            *cached = (block, home(self.fingerprints[block as usize]));
         }
         Some(Taken {
             num_cached: ids.len(),
@@ -224,7 +204,7 @@ impl Records {
         &mut self,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
-        place: &impl Fn(Fingerprint) -> T,
+        home: &impl Fn(Fingerprint) -> T,
     ) -> Taken {
         let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
         for &block in ids {
@@ -233,7 +213,7 @@ impl Records {
             if kind == 0 {
                 self.usage[block as usize] = 1;
             } else if let Some(cached) = cached.get_mut(num_cached) {
-                *cached = (block, place(self.fingerprints[block as usize]));
+                *cached = (block, home(self.fingerprints[block as usize]));
                 plain |= u64::from(kind == flag::CACHED) << num_cached;
                 flags |= usage;
                 num_cached += 1;
@@ -242,9 +222,10 @@ impl Records {
         Taken { num_cached, plain, is_any_in_trie: flags & flag::IN_TRIE != 0 }
     }
 
-    /// Gives blocks flags, [`flag::CACHED`] among them, up to one that is cached already, or null.
-    /// Returns how many.
-    pub(crate) fn mark_cached(&mut self, ids: &[BlockId], flags: u32) -> usize {
+    /// Flags blocks as cached that are about to get their own hashes. Stops at the null block, and at
+    /// a block that is cached already. Returns how many blocks it flagged.
+    pub(crate) fn mark_cached(&mut self, ids: &[BlockId], segment: SegmentId) -> usize {
+        let flags = key_flags(segment);
         if let Some(run) = IdRun::detect(ids)
             && let Some(usages) = run.slice_mut(&mut self.usage)
             && usages.iter().fold(0, |any, usage| any | usage) & flag::CACHED == 0
@@ -279,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pool::blocks::{BlockList, Blocks, Ids, KeyLayout};
+    use crate::pool::blocks::{BlockList, Ids, KeyLayout, NO_SEGMENT};
 
     const NUM_BLOCKS: usize = 60;
     const USAGES: [u32; 8] = [
@@ -303,8 +284,8 @@ mod tests {
     fn worlds() -> impl Strategy<Value = World> {
         let usages = (0..8_usize, prop::collection::vec((1..NUM_BLOCKS, 0..8_usize), 0..3));
         (usages, 0..3_usize).prop_map(|((all, others), order)| {
-            let mut blocks = Blocks::new(NUM_BLOCKS, KeyLayout::new(1));
-            let usage = &mut blocks.records_mut().usage;
+            let mut blocks = Blocks::new(NUM_BLOCKS, KeyLayout::new(1), 0);
+            let usage = &mut blocks.usage;
             usage[1..].fill(USAGES[all]);
             others.into_iter().for_each(|(block, kind)| usage[block] = USAGES[kind]);
             let mut list = BlockList::new(&mut blocks, 0);
@@ -330,7 +311,7 @@ mod tests {
 
     impl World {
         fn usage(&self) -> Vec<u32> {
-            self.blocks.records().usage.clone()
+            self.blocks.usage.clone()
         }
 
         fn free(&self) -> Vec<BlockId> {
@@ -368,7 +349,7 @@ mod tests {
         #[test]
         fn a_run_is_hit_as_its_blocks_are_or_not_at_all(mut world in worlds(), run in runs()) {
             let (mut usage, mut free) = (world.usage(), world.free());
-            let Some(span) = world.blocks.records_mut().hit_run(IdRun::of(&run)) else {
+            let Some(span) = world.blocks.hit_run(IdRun::of(&run)) else {
                 prop_assert_eq!((world.usage(), world.free()), (usage, free));
                 return Ok(());
             };
@@ -380,14 +361,13 @@ mod tests {
 
         #[test]
         fn a_run_is_taken_as_its_blocks_are(mut world in worlds(), run in runs()) {
-            let mut expected = world.blocks.records().clone();
-            let records = world.blocks.records_mut();
+            let mut expected = world.blocks.clone();
             let mut cached = [[(NULL_BLOCK, 0); 64]; 2];
             let [own, others] = &mut cached;
-            let place = |Fingerprint(bits)| bits + 1;
-            let taken = records.take_uncached(&run, own, place);
-            prop_assert_eq!(taken, expected.take_each_uncached(&run, others, &place));
-            prop_assert_eq!(&records.usage, &expected.usage);
+            let home = |Fingerprint(bits)| bits + 1;
+            let taken = world.blocks.take_uncached(&run, own, home);
+            prop_assert_eq!(taken, expected.take_each_uncached(&run, others, &home));
+            prop_assert_eq!(&world.blocks.usage, &expected.usage);
             prop_assert_eq!(cached[0], cached[1]);
         }
 
@@ -397,7 +377,7 @@ mod tests {
             let is_new = |block: &&BlockId| usage[**block as usize] & flag::CACHED == 0;
             let num = run.iter().take_while(is_new).count();
             run[..num].iter().for_each(|&block| usage[block as usize] |= flag::CACHED);
-            prop_assert_eq!(world.blocks.records_mut().mark_cached(&run, flag::CACHED), num);
+            prop_assert_eq!(world.blocks.mark_cached(&run, NO_SEGMENT), num);
             prop_assert_eq!(world.usage(), usage);
         }
     }

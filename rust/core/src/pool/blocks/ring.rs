@@ -16,7 +16,7 @@ impl Blocks {
     }
 
     pub(super) fn join(&mut self, left: u32, right: u32) {
-        join(self.links_mut(), left, right);
+        join(&mut self.links, left, right);
     }
 
     /// Makes a sentinel a ring without blocks.
@@ -45,12 +45,12 @@ impl Blocks {
 
     /// Removes blocks from their ring.
     pub(crate) fn unlink_span(&mut self, span: &ListSpan) {
-        span.unlink(self.links_mut());
+        span.unlink(&mut self.links);
     }
 
     /// Removes a block from its ring.
     pub(crate) fn unlink(&mut self, block: BlockId) {
-        unlink(self.links_mut(), block);
+        unlink(&mut self.links, block);
     }
 
     /// Moves all blocks of a ring before those of another.
@@ -77,12 +77,13 @@ impl Blocks {
 impl Blocks {
     /// Returns the first free block.
     pub fn first_free(&self) -> Option<BlockId> {
-        self.first_from(NULL_BLOCK)
+        self.sentinels().find_map(|sentinel| self.first_of_ring(sentinel))
     }
 
     /// Returns the last free block.
     pub fn last_free(&self) -> Option<BlockId> {
-        self.last_before(None)
+        let mut last = self.sentinels().rev().map(|sentinel| self.prev(sentinel));
+        last.find(|&id| self.is_block(id))
     }
 
     /// Returns the free blocks from one on.
@@ -93,48 +94,29 @@ impl Blocks {
     /// Returns the free block behind another.
     pub fn free_after(&self, id: BlockId) -> Option<BlockId> {
         let next = self.next(id);
-        match self.is_block(next) {
-            true => Some(next),
-            false => self.first_from(self.sentinel_after(next)?),
+        if self.is_block(next) {
+            return Some(next);
         }
+        let mut later = self.sentinels().filter(|&sentinel| sentinel > next);
+        later.find_map(|sentinel| self.first_of_ring(sentinel))
     }
 
     /// Returns the free block before another.
     pub fn free_before(&self, id: BlockId) -> Option<BlockId> {
         let prev = self.prev(id);
-        if self.is_block(prev) { Some(prev) } else { self.last_before(Some(prev)) }
-    }
-
-    /// Returns the first block of the ring of a sentinel, or of the next that has a block.
-    fn first_from(&self, sentinel: u32) -> Option<BlockId> {
-        let sentinels =
-            std::iter::successors(Some(sentinel), |&sentinel| self.sentinel_after(sentinel));
-        sentinels.map(|sentinel| self.next(sentinel)).find(|&first| self.is_block(first))
-    }
-
-    /// Returns the last block of the rings before the one of this sentinel, or of all.
-    fn last_before(&self, end: Option<u32>) -> Option<BlockId> {
-        let behind_last = self.links().len() as u32;
-        let before = |&sentinel: &u32| self.sentinel_before(sentinel);
-        let sentinels =
-            std::iter::successors(self.sentinel_before(end.unwrap_or(behind_last)), before);
-        sentinels.map(|sentinel| self.prev(sentinel)).find(|&last| self.is_block(last))
+        if self.is_block(prev) {
+            return Some(prev);
+        }
+        let earlier = self.sentinels().rev().filter(|&sentinel| sentinel < prev);
+        earlier.map(|sentinel| self.prev(sentinel)).find(|&last| self.is_block(last))
     }
 
     fn is_block(&self, id: u32) -> bool {
         id != NULL_BLOCK && (id as usize) < self.len()
     }
 
-    fn sentinel_after(&self, sentinel: u32) -> Option<u32> {
-        let next = if sentinel == NULL_BLOCK { self.len() as u32 } else { sentinel + 1 };
-        ((next as usize) < self.links().len()).then_some(next)
-    }
-
-    fn sentinel_before(&self, sentinel: u32) -> Option<u32> {
-        match sentinel {
-            NULL_BLOCK => None,
-            first if first as usize == self.len() => Some(NULL_BLOCK),
-            _ => Some(sentinel - 1),
-        }
+    /// Returns the sentinels, which ascend.
+    fn sentinels(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        std::iter::once(NULL_BLOCK).chain(self.len() as u32..self.links.len() as u32)
     }
 }

@@ -10,14 +10,11 @@ pub(crate) mod adaptive;
 pub(crate) mod priority;
 pub(crate) mod queue;
 
-use adaptive::ValueLevel;
-use adaptive::{Adaptive, AdaptiveConfig};
+use adaptive::{Adaptive, AdaptiveConfig, ValueLevel};
 use queue::{Queue, RecycleOrder};
 
 use crate::block::{BlockId, CacheKey};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::FullBlocks;
-use crate::pool::blocks::ListSpan;
+use crate::pool::blocks::{Blocks, FullBlocks, ListSpan};
 
 /// The policy by which a pool evicts, and the free blocks in its order.
 #[derive(Debug)]
@@ -49,7 +46,7 @@ impl Eviction {
         let queue = Queue::new(blocks, order);
         match adaptive {
             None => Self::Queue(queue),
-            Some(order) => Self::Adaptive(Box::new(Adaptive::new(blocks, queue, order))),
+            Some(config) => Self::Adaptive(Box::new(Adaptive::new(blocks, queue, config))),
         }
     }
 
@@ -162,8 +159,7 @@ impl Eviction {
         }
     }
 
-    /// Takes the `n` free blocks that are allocated next to the end of `out`. The caller has checked
-    /// that there are so many.
+    /// Appends the next `n` free blocks to `out`. The caller has checked that there are so many.
     #[inline]
     pub(crate) fn evict(
         &mut self,

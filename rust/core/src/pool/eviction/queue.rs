@@ -1,11 +1,9 @@
 //! The free queue and the pinned tier, in the order of vLLM.
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::ListSpan;
-use crate::pool::blocks::PrefetchedParts;
-use crate::pool::blocks::{BlockList, OpenEnds};
-use crate::pool::blocks::{Blocks, Released};
-use crate::pool::blocks::{IdRun, Ids, Runs};
+use crate::pool::blocks::{
+    BlockList, Blocks, IdRun, Ids, ListSpan, OpenEnds, PrefetchedParts, Runs,
+};
 
 /// Where released blocks go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +89,7 @@ impl Queue {
 
     /// `run` are blocks that were hit, stand side by side in their list and still have to leave it.
     fn hit_row(&mut self, blocks: &mut Blocks, row: &[BlockId], mut run: ListSpan) -> ListSpan {
-        match blocks.records_mut().hit_run(IdRun::of(row)) {
+        match blocks.hit_run(IdRun::of(row)) {
             None => self.hit_each(blocks, row, run),
             Some(free) => {
                 if !free.is_empty() && !run.join(blocks.links(), &free) {
@@ -109,7 +107,7 @@ impl Queue {
         mut run: ListSpan,
     ) -> ListSpan {
         loop {
-            let num_hit = blocks.records_mut().hit_each(ids, &mut run);
+            let num_hit = blocks.hit_each(ids, &mut run);
             let Some((&block, rest)) = ids[num_hit..].split_first() else { return run };
             if block != NULL_BLOCK {
                 blocks.add_reference(block);
@@ -164,7 +162,7 @@ impl Queue {
         loop {
             let num = blocks.release_to(part, self.order != RecycleOrder::Fifo, ends);
             let Some((&block, rest)) = ids[num..].split_first() else { break };
-            if block != NULL_BLOCK && blocks.remove_reference(block) != Released::InUse {
+            if block != NULL_BLOCK && blocks.remove_reference(block) {
                 self.push(blocks, block, ends);
             }
             (ids, part) = (rest, Ids::Scattered(rest));
@@ -189,7 +187,7 @@ impl Queue {
         ids: impl IntoIterator<Item = BlockId>,
     ) {
         for block in ids {
-            if blocks.remove_reference(block) != Released::InUse {
+            if blocks.remove_reference(block) {
                 blocks.set_pinned(block, false);
                 self.free.push_back(blocks, block);
             }

@@ -3,10 +3,9 @@
 use super::aliases::AliasKeys;
 use super::removals::RemovedKey;
 use super::search::entry_has;
-use super::{Entry, HashTable, Place, PrefixIndex};
+use super::{Entry, HashTable, Home, PrefixIndex};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::Taken;
+use crate::pool::blocks::{Blocks, Taken};
 use crate::pool::event::Event;
 
 /// How many cached blocks lost their keys because they were allocated.
@@ -20,10 +19,10 @@ impl PrefixIndex {
     /// Removes the keys of free blocks, up to [`HashTable::BATCH`] of them, and gives each block its
     /// only reference.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
-        let mut cached = [(NULL_BLOCK, Place::default()); HashTable::BATCH];
-        let place = |fingerprint| self.table.place(fingerprint);
+        let mut cached = [(NULL_BLOCK, Home::default()); HashTable::BATCH];
+        let home = |fingerprint| self.table.home(fingerprint);
         let Taken { num_cached, plain, is_any_in_trie } =
-            blocks.records_mut().take_uncached(batch, &mut cached, place);
+            blocks.take_uncached(batch, &mut cached, home);
         let cached = &cached[..num_cached];
         if self.evictions.by_group.is_some() {
             self.count_by_group(cached);
@@ -46,15 +45,15 @@ impl PrefixIndex {
     fn evict_plain(
         &mut self,
         blocks: &mut Blocks,
-        plain: &[(BlockId, Place)],
+        plain: &[(BlockId, Home)],
         are_in_trie: bool,
     ) -> usize {
-        let num_evicted = self.table.line_changes().remove_each(plain);
+        let num_evicted = self.table.remove_each(plain);
         let evicted = &plain[..num_evicted];
         if are_in_trie {
             self.cut_each(blocks, evicted);
         }
-        blocks.take_each(evicted.iter().map(|&(block, _)| block));
+        blocks.allocate_each(evicted.iter().map(|&(block, _)| block));
         self.evictions.total += num_evicted as u64;
         self.version += num_evicted as u64;
         self.num_cached -= num_evicted;
@@ -62,13 +61,8 @@ impl PrefixIndex {
     }
 
     fn evict_one(&mut self, blocks: &mut Blocks, block: BlockId) {
-        self.cut_at(blocks, block);
-        if blocks.take_plain(block) {
-            self.remove_plain_key(blocks, block);
-        } else {
-            blocks.set_ref_count(block, 1);
-            self.remove_keys(blocks, block);
-        }
+        blocks.set_ref_count(block, 1);
+        self.remove_keys(blocks, block);
         self.evictions.total += 1;
     }
 
@@ -90,7 +84,7 @@ impl PrefixIndex {
 
     #[cold]
     #[inline(never)]
-    fn count_by_group(&mut self, evicted: &[(BlockId, Place)]) {
+    fn count_by_group(&mut self, evicted: &[(BlockId, Home)]) {
         let Some(counts) = &mut self.evictions.by_group else { return };
         if let [all] = &mut counts[..] {
             *all += evicted.len() as u64;
@@ -125,8 +119,8 @@ impl PrefixIndex {
     /// Removes from the table the only key of a block, which served it.
     #[inline]
     fn remove_plain_key(&mut self, blocks: &mut Blocks, block: BlockId) {
-        let place = self.table.place(blocks.fingerprint(block));
-        let next_duplicate = self.table.remove_first(place, block);
+        let home = self.table.home(blocks.fingerprint(block));
+        let next_duplicate = self.table.remove_first(home, block);
         self.num_cached -= 1;
         if next_duplicate.is_some() || self.reports_removals() {
             self.report_removal(blocks, block, &blocks.last_key(block), next_duplicate);

@@ -1,8 +1,7 @@
-//! A cache of the hashes' bits that fingerprints in several groups have in common: groups of one block
-//! size cache the same hashes of a request one after the other.
+//! A cache of what the fingerprints of a request's hashes have in common in all groups, because groups
+//! of one block size cache the same hashes one group after another.
 
-use crate::pool::blocks::FullBlocks;
-use crate::pool::blocks::KeyLayout;
+use crate::pool::blocks::{FullBlocks, KeyLayout};
 
 /// The bits of consecutive blocks of one request.
 #[derive(Debug, Default)]

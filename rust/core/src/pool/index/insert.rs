@@ -3,11 +3,9 @@
 use std::ops::Range;
 
 use super::search::{entry_has, entry_key};
-use super::{Entry, HashTable, Place, PrefixIndex};
+use super::{Entry, HashTable, Home, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::Fingerprint;
-use crate::pool::blocks::FullBlocks;
-use crate::pool::blocks::{Blocks, NO_SEGMENT};
+use crate::pool::blocks::{Blocks, Fingerprint, FullBlocks, NO_SEGMENT};
 
 impl PrefixIndex {
     /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them, in place
@@ -19,9 +17,9 @@ impl PrefixIndex {
         batch: &FullBlocks<'_>,
         mut on_duplicate: impl FnMut(&mut Blocks, BlockId, BlockId),
     ) -> bool {
-        let mut places = [Place::default(); HashTable::BATCH];
-        let places = &mut places[..batch.blocks.len()];
-        self.find_places(batch, places);
+        let mut homes = [Home::default(); HashTable::BATCH];
+        let homes = &mut homes[..batch.blocks.len()];
+        self.find_homes(batch, homes);
         // Blocks before `marked` that are not cached yet are marked as if they were.
         let (mut next, mut marked) = (0, 0);
         let mut all_serve = true;
@@ -29,13 +27,13 @@ impl PrefixIndex {
             if next >= marked {
                 marked = next + blocks.mark_cached(&batch.blocks[next..], batch.segment);
             }
-            next += self.cache_marked(blocks, batch, places, next..marked);
+            next += self.cache_marked(blocks, batch, homes, next..marked);
             let Some(&block) = batch.blocks.get(next) else { return all_serve };
             if next < marked {
                 blocks.clear_key(block);
             }
             if block != NULL_BLOCK
-                && let Some(first) = self.cache_one(blocks, batch, next, places)
+                && let Some(first) = self.cache_one(blocks, batch, next, homes)
             {
                 on_duplicate(blocks, first, block);
                 all_serve = false;
@@ -45,30 +43,30 @@ impl PrefixIndex {
     }
 
     /// Finds where the keys of a batch go, and prefetches what is there.
-    fn find_places(&mut self, batch: &FullBlocks<'_>, places: &mut [Place]) {
+    fn find_homes(&mut self, batch: &FullBlocks<'_>, homes: &mut [Home]) {
         let Self { hash_cache, table, layout, .. } = self;
         if let Some(bits) = hash_cache.of(batch) {
-            for (place, &bits) in places.iter_mut().zip(bits) {
-                *place = table.place(layout.fingerprint_of_bits(bits, batch.group));
+            for (home, &bits) in homes.iter_mut().zip(bits) {
+                *home = table.home(layout.fingerprint_of_bits(bits, batch.group));
             }
         } else {
             match batch.per_block {
-                1 => self.find_each_place(batch.group, batch.hashes.iter(), places),
-                n => self.find_each_place(batch.group, batch.hashes.iter().step_by(n), places),
+                1 => self.find_each_home(batch.group, batch.hashes.iter(), homes),
+                n => self.find_each_home(batch.group, batch.hashes.iter().step_by(n), homes),
             }
         }
-        self.table.prefetch(places.iter().copied());
+        self.table.prefetch(homes.iter().copied());
     }
 
     #[inline(always)]
-    fn find_each_place<'a>(
+    fn find_each_home<'a>(
         &self,
         group: GroupId,
         hashes: impl Iterator<Item = &'a BlockHash>,
-        places: &mut [Place],
+        homes: &mut [Home],
     ) {
-        for (place, hash) in places.iter_mut().zip(hashes) {
-            *place = self.table.place(self.layout.fingerprint(hash, group));
+        for (home, hash) in homes.iter_mut().zip(hashes) {
+            *home = self.table.home(self.layout.fingerprint(hash, group));
         }
     }
 
@@ -79,12 +77,12 @@ impl PrefixIndex {
         &mut self,
         blocks: &mut Blocks,
         batch: &FullBlocks<'_>,
-        places: &[Place],
+        homes: &[Home],
         marked: Range<usize>,
     ) -> usize {
-        let (ids, places) = (&batch.blocks[marked.clone()], &places[marked.clone()]);
-        let num_done = self.table.line_changes().insert_each(places, ids);
-        let fingerprints = places.iter().map(|place| place.fingerprint);
+        let (ids, homes) = (&batch.blocks[marked.clone()], &homes[marked.clone()]);
+        let num_done = self.table.insert_each(homes, ids);
+        let fingerprints = homes.iter().map(|home| home.fingerprint);
         blocks.write_keys(&batch.since(marked.start), &ids[..num_done], fingerprints);
         self.num_cached += num_done;
         self.version += num_done as u64;
@@ -97,18 +95,18 @@ impl PrefixIndex {
         blocks: &mut Blocks,
         batch: &FullBlocks<'_>,
         i: usize,
-        places: &mut [Place],
+        homes: &mut [Home],
     ) -> Option<BlockId> {
         let num_lines = self.table.num_lines();
         let block = batch.blocks[i];
         if blocks.is_cached(block) {
             self.remove_keys(blocks, block);
         }
-        let fingerprint = places[i].fingerprint;
+        let fingerprint = homes[i].fingerprint;
         blocks.set_key(block, batch.hash(i), fingerprint, batch.num_tokens(i), batch.segment);
         let first = self.insert_own_key(blocks, block);
         if self.table.num_lines() != num_lines {
-            self.find_places(batch, places);
+            self.find_homes(batch, homes);
         }
         first
     }
@@ -132,7 +130,7 @@ impl PrefixIndex {
     ) -> Option<Entry> {
         let Self { table, alias_keys, layout, .. } = self;
         table.insert(
-            table.place(fingerprint),
+            table.home(fingerprint),
             entry,
             |other| entry_has(blocks, alias_keys, other, key),
             |other| layout.fingerprint_of(&entry_key(blocks, alias_keys, other)),

@@ -24,16 +24,18 @@ pub(super) struct Line {
 impl Line {
     /// Whether a slot has, or had last, an entry with this fingerprint.
     #[inline]
-    pub(super) fn may_have(&self, fp: Fingerprint) -> bool {
+    fn may_have(&self, fp: Fingerprint) -> bool {
         self.fingerprints.iter().fold(false, |any, &other| any | (other == fp.0))
     }
 
+    /// Returns the first entry with this fingerprint for which `is_match` holds.
+    #[inline]
+    pub(super) fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
+        if self.may_have(fp) { self.entry_with(fp, is_match) } else { None }
+    }
+
     #[inline(never)]
-    pub(super) fn entry_with(
-        &self,
-        fp: Fingerprint,
-        is_match: impl Fn(Entry) -> bool,
-    ) -> Option<Entry> {
+    fn entry_with(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let slots = self.fingerprints.iter().zip(self.entries);
         let mut candidates = slots.filter(|(other, entry)| **other == fp.0 && *entry != NONE);
         candidates.find(|&(_, entry)| is_match(entry)).map(|(_, entry)| entry)
@@ -59,6 +61,17 @@ impl Line {
         let Some(slot) = self.empty_slot(fp) else { return false };
         self.put(slot, fp, entry);
         true
+    }
+
+    /// Removes an entry. Returns whether it was on the line.
+    #[inline]
+    pub(super) fn leave(&mut self, fp: Fingerprint, entry: Entry) -> bool {
+        let is_home = self.entries[home_slot(fp)] == entry;
+        let slot = if is_home { Some(home_slot(fp)) } else { self.slot_of(entry) };
+        if let Some(slot) = slot {
+            self.entries[slot] = NONE;
+        }
+        slot.is_some()
     }
 
     /// Returns the last slot with this entry.

@@ -8,9 +8,16 @@ use crate::pool::blocks::{Fingerprint, KeyLayout};
 /// Slots on a line.
 pub(super) const LINE_LEN: usize = 8;
 
-/// Keys of one hash that share a line, as a power of two, where lines are rarely full: few, so that
-/// several hashes can share it.
+/// log2 of how many groups' keys of one hash share a line, where lines are rarely full. Few, so that
+/// several hashes fit on a line.
 const SHIFT: u32 = 1;
+
+/// The line where the table looks for a key first, until it grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Home {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) line: u32,
+}
 
 /// The lines of a hash table.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +32,8 @@ pub(super) struct LineLayout {
 impl LineLayout {
     /// The layout for up to `capacity` distinct keys.
     pub(super) fn new(keys: KeyLayout, capacity: usize) -> Self {
-        // Eight slots a key: hardly a line is full, not even where the keys of one hash fill two of
-        // its slots. Two a key in a large table: with 7 for 5 keys, most of the time went into full
-        // lines.
+        // Small tables have eight slots a key, so that hardly any line is full. Large ones have two:
+        // with 1.4, most of the time went into full lines.
         let (num_slots, shift) = match capacity {
             0..Self::LARGE => ((capacity + 1) * LINE_LEN, SHIFT),
             _ => (capacity * 2 + LINE_LEN, 0),

@@ -25,30 +25,17 @@ impl Lines {
     /// Empty lines.
     pub(super) fn zeroed(len: usize) -> Self {
         let size = len * size_of::<Line>();
-        let mapped = (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)?.prefaulted());
-        match mapped {
-            Some(Ok(map)) => Self::Mapped(map),
+        match (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)) {
+            Some(Ok(map)) => {
+                // A system that refuses either maps the pages when they are used.
+                #[cfg(target_os = "linux")]
+                for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
+                    let _ = map.advise(advice);
+                }
+                Self::Mapped(map)
+            }
             Some(Err(_)) | None => Self::Heap(vec![Line::default(); len]),
         }
-    }
-}
-
-trait Prefault: Sized {
-    fn prefaulted(self) -> std::io::Result<Self>;
-}
-
-impl Prefault for MmapMut {
-    #[cfg(target_os = "linux")]
-    fn prefaulted(self) -> std::io::Result<Self> {
-        // An old kernel that refuses either maps the pages when they are used.
-        let _ = self.advise(memmap2::Advice::HugePage);
-        let _ = self.advise(memmap2::Advice::PopulateWrite);
-        Ok(self)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn prefaulted(self) -> std::io::Result<Self> {
-        Ok(self)
     }
 }
 

@@ -12,7 +12,6 @@ mod hash_cache;
 mod table;
 
 mod duplicates;
-mod line_changes;
 
 mod line;
 mod line_layout;
@@ -31,7 +30,7 @@ pub(crate) use trie::TriePath;
 use evict::Evictions;
 use hash_cache::HashCache;
 use line::Entry;
-use line_changes::Place;
+use line_layout::Home;
 use table::HashTable;
 use trie::PrefixTrie;
 

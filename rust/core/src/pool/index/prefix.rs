@@ -2,10 +2,9 @@
 //! the table.
 
 use super::trie::{PrefixTrie, TrieBlock, TriePath};
-use super::{Place, PrefixIndex};
+use super::{Home, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
-use crate::pool::blocks::FullBlocks;
-use crate::pool::blocks::{Blocks, NO_SEGMENT, SegmentId};
+use crate::pool::blocks::{Blocks, FullBlocks, NO_SEGMENT, SegmentId};
 
 impl PrefixIndex {
     /// The length, in hashes, from which prefixes enter the trie at all.
@@ -120,7 +119,7 @@ impl PrefixIndex {
 
     /// Blocks that served their own keys, some of them in the trie, do so no longer.
     #[inline(never)]
-    pub(super) fn cut_each(&mut self, blocks: &Blocks, mut evicted: &[(BlockId, Place)]) {
+    pub(super) fn cut_each(&mut self, blocks: &Blocks, mut evicted: &[(BlockId, Home)]) {
         while let Some(&(block, _)) = evicted.first() {
             let segment = blocks.last_segment(block);
             let num_popped = self.trie.pop(segment, evicted.iter().map(|&(block, _)| block));

@@ -13,12 +13,8 @@ pub(crate) struct RemovedKey {
     pub num_tokens: usize,
 }
 
-/// A place in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogPosition {
-    generation: u64,
-    index: usize,
-}
+/// A place in the log, by the number of removals before it. 0 is before every log.
+pub(crate) type LogPosition = u64;
 
 /// The last removals. The log is kept only while look-ups read it, and restarts when it gets long.
 #[derive(Debug)]
@@ -26,14 +22,14 @@ pub struct RemovalLog {
     is_kept: bool,
     /// Whether blocks have keys at unknown positions.
     is_given_up: bool,
-    generation: u64,
+    /// The position of the first removal. A gap before it divides the log from earlier ones.
+    start: LogPosition,
     removed: Vec<RemovedKey>,
 }
 
 impl Default for RemovalLog {
     fn default() -> Self {
-        // The position of a reader that has read nothing is in generation 0.
-        Self { is_kept: false, is_given_up: false, generation: 1, removed: Vec::new() }
+        Self { is_kept: false, is_given_up: false, start: 1, removed: Vec::new() }
     }
 }
 
@@ -72,19 +68,19 @@ impl RemovalLog {
 
     /// Empties the log. Every reader has to start anew.
     pub(super) fn restart(&mut self) {
-        self.generation += 1;
+        self.start = self.end() + 1;
         self.removed.clear();
     }
 
     /// Returns the end of the log.
     pub(crate) fn end(&self) -> LogPosition {
-        LogPosition { generation: self.generation, index: self.removed.len() }
+        self.start + self.removed.len() as u64
     }
 
     /// Returns the removals since a position; `None` if the log does not reach back so far.
     pub(crate) fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
-        let is_reached = self.is_kept && position.generation == self.generation;
-        is_reached.then(|| &self.removed[position.index..])
+        let num_read = position.checked_sub(self.start).filter(|_| self.is_kept)?;
+        Some(&self.removed[num_read as usize..])
     }
 }
 

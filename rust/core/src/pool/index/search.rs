@@ -1,7 +1,7 @@
 //! The search for the blocks of a key and for the keys of a block.
 
 use super::aliases::AliasKeys;
-use super::{Entry, HashTable, Place, PrefixIndex};
+use super::{Entry, HashTable, Home, PrefixIndex};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::pool::blocks::Blocks;
 
@@ -53,14 +53,14 @@ impl PrefixIndex {
     /// Reads what a look-up of these hashes in a group will read, so that the waits for memory
     /// overlap.
     pub(crate) fn prefetch(&self, blocks: &Blocks, group: GroupId, hashes: &[BlockHash]) {
-        let mut places = [Place::default(); HashTable::BATCH];
+        let mut homes = [Home::default(); HashTable::BATCH];
         for batch in hashes.chunks(HashTable::BATCH) {
-            let places = &mut places[..batch.len()];
-            for (place, hash) in places.iter_mut().zip(batch) {
-                *place = self.table.place(self.layout.fingerprint(hash, group));
+            let homes = &mut homes[..batch.len()];
+            for (home, hash) in homes.iter_mut().zip(batch) {
+                *home = self.table.home(self.layout.fingerprint(hash, group));
             }
-            self.table.prefetch(places.iter().copied());
-            blocks.prefetch_keys(places.iter().map(|&place| self.table.likely(place)));
+            self.table.prefetch(homes.iter().copied());
+            blocks.prefetch_keys(homes.iter().map(|&home| self.table.likely(home)));
         }
     }
 }

@@ -1,14 +1,13 @@
 //! A path-compressed trie of cached prefixes, so that a look-up of a prefix need not read each of its
 //! hashes.
 //!
-//! A *segment* lists the blocks that serve the hashes of consecutive positions. A *node* is a place
-//! behind a block of a segment. The blocks before a segment are those up to a node of its parent, so
-//! a prefix that diverges from another begins a child segment at that node.
+//! A *segment* lists the blocks that serve the hashes of consecutive positions. A *node* is a block
+//! of a segment, with all before it. The blocks before a segment are those of a node of its parent: a
+//! prefix that diverges from another begins a child segment at that node.
 //!
 //! Between calls: each block in a segment serves its own key at its position and names that segment.
-//! If a segment has a child behind its end, it has lost blocks there and is not extended any more,
-//! since that would revive the child. All of this holds only for hashes that determine all before
-//! them.
+//! A segment that lost blocks on which a child builds is not extended: the child would seem to
+//! continue the new blocks. All of this holds only for hashes that determine all before them.
 
 use crate::block::BlockId;
 use crate::pool::blocks::{NO_SEGMENT, SegmentId};

@@ -7,7 +7,6 @@ use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::Records;
 use crate::pool::blocks::{IdRun, Ids, Runs};
 
 impl Adaptive {
@@ -42,8 +41,8 @@ impl Adaptive {
         let Some(mut metas) = self.metas.run_without_priority(run, are_ranked) else {
             return false;
         };
-        let touch = if are_ranked { Records::hit_free_run } else { Records::hit_run };
-        let Some(span) = touch(blocks.records_mut(), run) else { return false };
+        let touch = if are_ranked { Blocks::hit_free_run } else { Blocks::hit_run };
+        let Some(span) = touch(blocks, run) else { return false };
         self.num_answer_block_hits += metas.hit() as u64;
         let num_sampled = self.log_run(blocks, run, Access::Used(Use::Hit));
         if are_ranked {

@@ -115,7 +115,7 @@ mod tests {
 
     impl World {
         fn new(function: ScoringFunction) -> Self {
-            let mut blocks = Blocks::with_sentinels(400, KeyLayout::new(1), RankedLists::NUM_LISTS);
+            let mut blocks = Blocks::new(400, KeyLayout::new(1), RankedLists::NUM_LISTS);
             let scores = function.scores(&HazardEstimate::new());
             let lists = RankedLists::new(&mut blocks, 401, &scores);
             Self { blocks, lists, scores }

@@ -234,7 +234,7 @@ mod tests {
     /// A cached block that is sampled and has no holder.
     fn world(capacity: usize) -> (Blocks, Adaptive) {
         let (layout, num_sentinels) = (KeyLayout::new(1), Adaptive::NUM_SENTINELS);
-        let mut blocks = Blocks::with_sentinels(400, layout, num_sentinels);
+        let mut blocks = Blocks::new(400, layout, num_sentinels);
         let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
         let order = AdaptiveConfig {

@@ -5,8 +5,8 @@ use super::block_meta::{BlockMeta, ListKey, TargetList};
 use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
+use crate::pool::blocks::Blocks;
 use crate::pool::blocks::OpenEnds;
-use crate::pool::blocks::{Blocks, Released};
 use crate::pool::blocks::{IdRun, Ids, Runs};
 use crate::pool::eviction::adaptive::value::ValueLevel;
 
@@ -84,12 +84,10 @@ impl Release<'_> {
         if block == NULL_BLOCK {
             return None;
         }
-        let is_cached = match self.blocks.remove_reference(block) {
-            Released::InUse => return None,
-            Released::Cached => true,
-            Released::Uncached => false,
-            Released::Other => self.blocks.is_cached(block),
-        };
+        if !self.blocks.remove_reference(block) {
+            return None;
+        }
+        let is_cached = self.blocks.is_cached(block);
         match is_cached {
             true => self.enqueue(block),
             false => self.queue_ends.push_front(self.blocks, block),
@@ -143,7 +141,7 @@ impl Release<'_> {
         let target = self.open.target;
         let Some(mut metas) = self.adaptive.metas.run_accepted(run, target) else { return false };
         let mut ends = OpenEnds::back_of(self.open.last);
-        if !self.blocks.records_mut().release_run(run, false, &mut ends) {
+        if !self.blocks.release_run(run, false, &mut ends) {
             return false;
         }
         if ends.num_added > 0 {
@@ -171,7 +169,7 @@ impl Release<'_> {
             let mut num = 0;
             if self.queue_ends.is_front_apart() {
                 let worthless = &ids[..self.adaptive.metas.num_worthless(ids)];
-                num = self.blocks.records_mut().release_each(worthless, true, &mut self.queue_ends);
+                num = self.blocks.release_each(worthless, true, &mut self.queue_ends);
             }
             let Some((&block, rest)) = ids[num..].split_first() else { return };
             self.release(block);
@@ -187,7 +185,7 @@ impl Release<'_> {
             return false;
         }
         let uncached_first = self.queue_ends.is_front_apart();
-        self.blocks.records_mut().release_run(run, uncached_first, &mut self.queue_ends)
+        self.blocks.release_run(run, uncached_first, &mut self.queue_ends)
     }
 
     /// Drops a reference to each block, the last of them first, up to one that does not become free

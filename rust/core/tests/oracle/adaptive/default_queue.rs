@@ -1,0 +1,104 @@
+//! What vLLM's own policy would have kept of the sampled blocks. It decides nothing.
+//!
+//! That policy caches a tail wherever a hit may end, and evicts what has been free longest. Sampled
+//! full-attention blocks are known by their names; tails, and states, are amounts that take room.
+//! All amounts are in 1/256 of blocks. The queue is divided into *ticks*, each of a 32nd of its
+//! room: it knows in which tick something became free, and no finer order.
+
+/// One block, as an amount.
+const BLOCK: u64 = 256;
+
+pub struct DefaultQueue {
+    /// One block in 2^`num_zero_bits` is sampled.
+    num_zero_bits: u32,
+    /// The amount of tails that the policy computes with each sampled block.
+    tails_per_block: u64,
+    /// What became free in each tick and is not evicted; the first `num_evicted` ticks are evicted.
+    amounts: Vec<u64>,
+    num_evicted: usize,
+    /// The tick of the last block that was hit.
+    last_hit: usize,
+}
+
+impl DefaultQueue {
+    const TICKS: u64 = 32;
+
+    pub fn new(num_zero_bits: u32, tails_per_block: f64) -> Self {
+        let tails_per_block = (BLOCK as f64 * tails_per_block).round() as u64;
+        Self { num_zero_bits, tails_per_block, amounts: vec![0], num_evicted: 0, last_hit: 0 }
+    }
+
+    /// Returns the current tick.
+    pub fn now(&self) -> usize {
+        self.amounts.len() - 1
+    }
+
+    /// A sampled block is computed, with tails that become free.
+    pub fn computed(&mut self) {
+        self.free(self.tails_per_block);
+    }
+
+    /// A sampled block becomes free.
+    pub fn freed(&mut self) {
+        self.free(BLOCK);
+    }
+
+    /// So many states become free, sampled or not.
+    pub fn freed_states(&mut self, num: usize) {
+        self.free(self.sampled_amount(num));
+    }
+
+    /// A request uses a block that became free in a tick. Returns whether it is a hit; else the
+    /// request computes the block.
+    pub fn used(&mut self, tick: usize) -> bool {
+        let is_hit = tick >= self.num_evicted;
+        if is_hit {
+            self.amounts[tick] = self.amounts[tick].saturating_sub(BLOCK);
+            self.last_hit = tick;
+        } else {
+            self.computed();
+        }
+        is_hit
+    }
+
+    /// A request hits so many blocks of tails, sampled or not. They become free now instead of in
+    /// the tick of the last block that was hit.
+    pub fn hit_tails(&mut self, num: usize) {
+        if self.last_hit >= self.num_evicted {
+            let moved = self.sampled_amount(num).min(self.amounts[self.last_hit]);
+            self.amounts[self.last_hit] -= moved;
+            self.free(moved);
+        }
+    }
+
+    /// Evicts what exceeds the sampled part of so many blocks.
+    pub fn evict(&mut self, num_blocks: usize) {
+        let room = BLOCK * (num_blocks >> self.num_zero_bits) as u64;
+        loop {
+            let excess = self.amounts.iter().sum::<u64>().saturating_sub(room);
+            let oldest = &mut self.amounts[self.num_evicted];
+            *oldest = oldest.saturating_sub(excess);
+            if excess == 0 {
+                break;
+            }
+            self.num_evicted += usize::from(*oldest == 0 && self.num_evicted < self.now());
+        }
+        if Self::TICKS * self.amounts[self.now()] > room {
+            self.amounts.push(0);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.amounts.fill(0);
+        self.num_evicted = self.amounts.len();
+        self.amounts.push(0);
+    }
+
+    fn sampled_amount(&self, num_blocks: usize) -> u64 {
+        (BLOCK * num_blocks as u64) >> self.num_zero_bits
+    }
+
+    fn free(&mut self, amount: u64) {
+        *self.amounts.last_mut().expect("a tick") += amount;
+    }
+}
