@@ -47,6 +47,6 @@ pub use manager::{
     RetentionReport,
 };
 pub use pool::{
-    BlockPool, Event, Ids, Observation, RecycleOrder, RetentionPriority, Runs, StoredEvent,
+    BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,
 };
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};

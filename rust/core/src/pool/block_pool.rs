@@ -266,9 +266,9 @@ impl BlockPool {
     pub fn cache_batch(&mut self, batch: &FullBlocks<'_>, hints: EvictionHints) -> bool {
         let Self { blocks, index, eviction, .. } = self;
         let all_serve = index.cache_batch(blocks, batch, |blocks, first, duplicate| {
-            eviction.replaced(blocks, first, duplicate);
+            eviction.note_replaced(blocks, first, duplicate);
         });
-        eviction.cached(blocks, batch, hints);
+        eviction.note_cached(blocks, batch, hints);
         all_serve
     }
 
@@ -288,7 +288,7 @@ impl BlockPool {
     /// the length of the prefix that the key stands for.
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
         if self.index.insert(&mut self.blocks, block, key, num_tokens) {
-            self.eviction.cached_alone(&mut self.blocks, block, &key);
+            self.eviction.note_cached_alone(&mut self.blocks, block, &key);
         }
     }
 
@@ -315,9 +315,9 @@ impl BlockPool {
         let is_pinned = self.blocks.is_pinned(from);
         self.index.move_keys(&mut self.blocks, from, to);
         if let Some(key) = self.blocks.key(to) {
-            self.eviction.cached_alone(&mut self.blocks, to, &key);
+            self.eviction.note_cached_alone(&mut self.blocks, to, &key);
         }
-        self.eviction.moved(&mut self.blocks, from, to);
+        self.eviction.note_moved(&mut self.blocks, from, to);
         // Only cached blocks go to the pinned tier.
         self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }
@@ -337,7 +337,7 @@ impl BlockPool {
         for block in blocks {
             self.note(|| Observation::Evicted(block));
             self.remove_keys(block);
-            self.eviction.uncached(&mut self.blocks, block);
+            self.eviction.note_uncached(&mut self.blocks, block);
         }
     }
 

@@ -19,7 +19,9 @@ mod blocks;
 mod event;
 
 pub use block_pool::BlockPool;
-pub use blocks::{Blocks, FullBlocks, Ids, KeyLayout, MAX_REFERENCES, NO_SEGMENT, Runs, SegmentId};
+pub use blocks::{
+    Blocks, FullBlocks, KeyLayout, MAX_REFERENCES, NO_SEGMENT, Part, Parts, SegmentId,
+};
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
 pub(crate) use eviction::adaptive::tuning::TUNING;

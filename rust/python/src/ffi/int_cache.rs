@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyListMethods, PySequenceMethods, PySlice};
 
-use kvoxide_core::{Ids, Runs};
+use kvoxide_core::{Part, Parts};
 
 /// Length of the first range of kept ints; each further range is twice as long.
 const FIRST_RANGE: usize = 1 << 12;
@@ -35,7 +35,7 @@ pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'
     if numbers.len() < FEW {
         return PyList::new(py, numbers);
     }
-    let pieces: Vec<_> = Runs::of(numbers, LONG_ROW).collect();
+    let pieces: Vec<_> = Parts::of(numbers, LONG_ROW).collect();
     let largest = pieces.iter().map(largest_of).max().unwrap_or(0) as usize;
     let range = (largest / FIRST_RANGE + 1).next_power_of_two().ilog2() as usize;
     if range >= NUM_RANGES {
@@ -47,10 +47,10 @@ pub(super) fn list_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'
     parts.try_fold(first?, |list, part| append(list, &part?))
 }
 
-fn largest_of(piece: &Ids<'_>) -> u32 {
+fn largest_of(piece: &Part<'_>) -> u32 {
     match *piece {
-        Ids::Run(run) => run[0].max(run[run.len() - 1]),
-        Ids::Scattered(some) => some.iter().copied().max().unwrap_or(0),
+        Part::Run(run) => run[0].max(run[run.len() - 1]),
+        Part::Scattered(some) => some.iter().copied().max().unwrap_or(0),
     }
 }
 
@@ -73,10 +73,10 @@ impl Range {
         Ok(Self { list: list.unbind(), ints })
     }
 
-    fn part<'py>(&self, py: Python<'py>, piece: Ids<'_>) -> PyResult<Bound<'py, PyList>> {
+    fn part<'py>(&self, py: Python<'py>, piece: Part<'_>) -> PyResult<Bound<'py, PyList>> {
         match piece {
-            Ids::Run(run) => self.run(py, run),
-            Ids::Scattered(some) => {
+            Part::Run(run) => self.run(py, run),
+            Part::Scattered(some) => {
                 PyList::new(py, some.iter().map(|&n| self.ints[n as usize].bind(py)))
             }
         }

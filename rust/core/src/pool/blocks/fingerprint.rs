@@ -59,8 +59,8 @@ impl KeyLayout {
         Fingerprint(bits & !self.group_mask | u32::from(group))
     }
 
-    /// Returns what the fingerprints of a hash have in common. Mixes all bits, since a caller of the
-    /// Python package may count 1, 2, 3 for hashes.
+    /// Returns the bits that the fingerprints of a hash have in common in all groups. Mixes all bits,
+    /// since a caller of the Python package may count 1, 2, 3 for hashes.
     #[inline]
     pub fn bits(&BlockHash([a, b, c, d]): &BlockHash) -> u32 {
         let left = a ^ c.rotate_left(23) ^ 0x243f_6a88_85a3_08d3;

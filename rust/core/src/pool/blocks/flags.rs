@@ -18,4 +18,4 @@ pub(super) mod flag {
 pub const MAX_REFERENCES: u32 = flag::IN_TRIE - 1;
 
 /// All flags but the one that makes no difference to a block that is allocated or released.
-pub(super) const KINDS: u32 = !MAX_REFERENCES & !flag::IN_TRIE;
+pub(super) const FLAGS_BUT_IN_TRIE: u32 = !MAX_REFERENCES & !flag::IN_TRIE;

@@ -40,7 +40,7 @@ impl Links {
         self.prev.wrapping_add(id).wrapping_sub(1)
     }
 
-    /// Whether both have the same next block, as links of the same block.
+    /// Whether both lead to the next block by the same difference of ids.
     #[inline]
     pub(crate) fn has_next_of(self, other: Self) -> bool {
         self.next == other.next

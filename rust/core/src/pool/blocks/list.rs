@@ -7,7 +7,7 @@ use super::Blocks;
 use super::links::follow;
 use super::list_span::ListSpan;
 use super::open_ends::OpenEnds;
-use super::run::{IdRun, Ids};
+use super::run::{IdRun, Part};
 use crate::block::{BlockId, NULL_BLOCK};
 
 /// A ring of blocks whose number is known.
@@ -114,14 +114,14 @@ impl Blocks {
     /// holds. Stops at any other block that would be free, or null. Returns how many come before it.
     pub(crate) fn release_to(
         &mut self,
-        ids: Ids<'_>,
+        ids: Part<'_>,
         uncached_first: bool,
         ends: &mut OpenEnds,
     ) -> usize {
         let uncached_first = uncached_first && ends.is_front_apart();
         match ids {
-            Ids::Run(run) if self.release_run(IdRun::of(run), uncached_first, ends) => run.len(),
-            Ids::Run(ids) | Ids::Scattered(ids) => self.release_each(ids, uncached_first, ends),
+            Part::Run(run) if self.release_run(IdRun::of(run), uncached_first, ends) => run.len(),
+            Part::Run(ids) | Part::Scattered(ids) => self.release_each(ids, uncached_first, ends),
         }
     }
 

@@ -31,9 +31,9 @@ pub(crate) use list::BlockList;
 pub(crate) use list_span::ListSpan;
 pub(crate) use open_ends::OpenEnds;
 pub(crate) use prefetch::PrefetchedParts;
-pub(crate) use records::Taken;
+pub(crate) use records::CachedLeft;
 pub(crate) use run::IdRun;
-pub use run::{Ids, Runs};
+pub use run::{Part, Parts};
 
 use flags::flag;
 use links::Links;

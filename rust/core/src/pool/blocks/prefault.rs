@@ -1,5 +1,5 @@
-//! Prefaulted memory: what the operating system maps only when it is written to would delay serving,
-//! by a millisecond for some 1,000 pages.
+//! Prefaulted memory. The system maps a page at its first write; for 1,000 pages that takes a
+//! millisecond, so it is done before the first request.
 
 use std::thread;
 

@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use super::fingerprint::Fingerprint;
-use super::flags::{KINDS, MAX_REFERENCES, flag};
+use super::flags::{FLAGS_BUT_IN_TRIE, MAX_REFERENCES, flag};
 use super::links::{Links, join};
 use super::list_span::ListSpan;
 use super::open_ends::OpenEnds;
@@ -162,54 +162,55 @@ impl Blocks {
 
     /// Gives free blocks that are neither cached nor pinned their only reference. Writes every other
     /// block, with `home` of its fingerprint, to `cached`, which has room for all `ids`.
-    pub(crate) fn take_uncached<T>(
+    pub(crate) fn allocate_uncached<T>(
         &mut self,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         home: impl Fn(Fingerprint) -> T,
-    ) -> Taken {
+    ) -> CachedLeft {
         let run = IdRun::detect(ids);
-        let taken = run.and_then(|run| self.take_uncached_run(run, ids, cached, &home));
-        taken.unwrap_or_else(|| self.take_each_uncached(ids, cached, &home))
+        let left = run.and_then(|run| self.allocate_uncached_run(run, ids, cached, &home));
+        left.unwrap_or_else(|| self.allocate_each_uncached(ids, cached, &home))
     }
 
-    /// Does what [`Self::take_uncached`] does with the blocks of a run, if all are plain or none is
+    /// Does what [`Self::allocate_uncached`] does with the blocks of a run, if all are plain or none is
     /// cached.
-    fn take_uncached_run<T>(
+    fn allocate_uncached_run<T>(
         &mut self,
         run: IdRun,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         home: &impl Fn(Fingerprint) -> T,
-    ) -> Option<Taken> {
+    ) -> Option<CachedLeft> {
         let usages = run.slice_mut(&mut self.usage)?;
         let (any, all) = usages.iter().fold((0, !0), |(any, all), &u| (any | u, all & u));
-        if any & KINDS == 0 {
+        if any & FLAGS_BUT_IN_TRIE == 0 {
             usages.fill(1);
-            return Some(Taken { num_cached: 0, plain: 0, is_any_in_trie: false });
-        } else if any & KINDS != flag::CACHED || all & KINDS != flag::CACHED {
+            return Some(CachedLeft { num_cached: 0, plain: 0, is_any_in_trie: false });
+        } else if any & FLAGS_BUT_IN_TRIE != flag::CACHED || all & FLAGS_BUT_IN_TRIE != flag::CACHED
+        {
             return None;
         }
         for (&block, cached) in ids.iter().zip(cached) {
             *cached = (block, home(self.fingerprints[block as usize]));
         }
-        Some(Taken {
+        Some(CachedLeft {
             num_cached: ids.len(),
             plain: !0 >> (u64::BITS as usize - ids.len()),
             is_any_in_trie: any & flag::IN_TRIE != 0,
         })
     }
 
-    fn take_each_uncached<T>(
+    fn allocate_each_uncached<T>(
         &mut self,
         ids: &[BlockId],
         cached: &mut [(BlockId, T)],
         home: &impl Fn(Fingerprint) -> T,
-    ) -> Taken {
+    ) -> CachedLeft {
         let (mut num_cached, mut plain, mut flags) = (0, 0, 0);
         for &block in ids {
             let usage = self.usage[block as usize];
-            let kind = usage & KINDS;
+            let kind = usage & FLAGS_BUT_IN_TRIE;
             if kind == 0 {
                 self.usage[block as usize] = 1;
             } else if let Some(cached) = cached.get_mut(num_cached) {
@@ -219,7 +220,7 @@ impl Blocks {
                 num_cached += 1;
             }
         }
-        Taken { num_cached, plain, is_any_in_trie: flags & flag::IN_TRIE != 0 }
+        CachedLeft { num_cached, plain, is_any_in_trie: flags & flag::IN_TRIE != 0 }
     }
 
     /// Flags blocks as cached that are about to get their own hashes. Stops at the null block, and at
@@ -245,9 +246,9 @@ impl Blocks {
     }
 }
 
-/// Which of some free blocks are cached and still to be taken.
+/// The cached ones of some free blocks, which are still to be allocated.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct CachedLeft {
     pub num_cached: usize,
     /// A bit for each of them: whether it serves its own hash, has no other and is not pinned.
     pub plain: u64,
@@ -260,7 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pool::blocks::{BlockList, Ids, KeyLayout, NO_SEGMENT};
+    use crate::pool::blocks::{BlockList, KeyLayout, NO_SEGMENT, Part};
 
     const NUM_BLOCKS: usize = 60;
     const USAGES: [u32; 8] = [
@@ -340,7 +341,7 @@ mod tests {
             let free = [front, world.free(), back].concat();
 
             let mut ends = world.list.open(&world.blocks);
-            let num = world.blocks.release_to(Ids::Run(&run), uncached_first, &mut ends);
+            let num = world.blocks.release_to(Part::Run(&run), uncached_first, &mut ends);
             world.list.close(&mut world.blocks, &ends);
             prop_assert_eq!(num, stop.unwrap_or(run.len()));
             prop_assert_eq!((world.usage(), world.free()), (usage, free));
@@ -360,13 +361,13 @@ mod tests {
         }
 
         #[test]
-        fn a_run_is_taken_as_its_blocks_are(mut world in worlds(), run in runs()) {
+        fn a_run_is_allocated_as_its_blocks_are(mut world in worlds(), run in runs()) {
             let mut expected = world.blocks.clone();
             let mut cached = [[(NULL_BLOCK, 0); 64]; 2];
             let [own, others] = &mut cached;
             let home = |Fingerprint(bits)| bits + 1;
-            let taken = world.blocks.take_uncached(&run, own, home);
-            prop_assert_eq!(taken, expected.take_each_uncached(&run, others, &home));
+            let left = world.blocks.allocate_uncached(&run, own, home);
+            prop_assert_eq!(left, expected.allocate_each_uncached(&run, others, &home));
             prop_assert_eq!(&world.blocks.usage, &expected.usage);
             prop_assert_eq!(cached[0], cached[1]);
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// A part of a list of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ids<'a> {
+pub enum Part<'a> {
     /// A run.
     Run(&'a [u32]),
     /// Any ids.
@@ -26,7 +26,7 @@ impl IdRun {
     /// Length from which a run is handled as one.
     pub(crate) const MIN_LEN: usize = 32;
 
-    /// The run of the ids of an [`Ids::Run`].
+    /// The run of the ids of a [`Part::Run`].
     #[inline]
     pub(crate) fn of(ids: &[u32]) -> Self {
         Self { first: ids[0], last: ids[ids.len() - 1] }
@@ -83,25 +83,25 @@ impl IdRun {
 /// The parts of a list in their order: runs of at least `least` ids, and what is between them. Some
 /// runs of fewer than 63 ids are overlooked.
 #[derive(Clone, Copy, Debug)]
-pub struct Runs<'a> {
+pub struct Parts<'a> {
     rest: &'a [u32],
     least: usize,
     /// The length of the run that `rest` begins with; 0 where it is unknown.
     run: usize,
 }
 
-impl<'a> Runs<'a> {
+impl<'a> Parts<'a> {
     /// The parts of `ids`.
     pub fn of(ids: &'a [u32], least: usize) -> Self {
         Self { rest: ids, least: least.max(2), run: 0 }
     }
 }
 
-impl<'a> Iterator for Runs<'a> {
-    type Item = Ids<'a>;
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Ids<'a>> {
+    fn next(&mut self) -> Option<Part<'a>> {
         let ids = self.rest;
         let run = match std::mem::take(&mut self.run) {
             0 => first_run(ids, self.least),
@@ -111,17 +111,17 @@ impl<'a> Iterator for Runs<'a> {
         self.rest = rest;
         match (part.is_empty(), run.start) {
             (true, _) => None,
-            (_, 0) => Some(Ids::Run(part)),
+            (_, 0) => Some(Part::Run(part)),
             _ => {
                 self.run = run.len();
-                Some(Ids::Scattered(part))
+                Some(Part::Scattered(part))
             }
         }
     }
 }
 
-/// Returns where the first run of at least `least` ids is that has 32 from some multiple of 32 on, as
-/// every run of 63 has; an empty range behind the last id if there is none.
+/// Returns the first run of at least `least` ids that fills one of the list's windows of 32, as every
+/// run of 63 does; an empty range behind the last id if there is none.
 #[inline]
 fn first_run(ids: &[u32], least: usize) -> Range<usize> {
     let end = ids.len();
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    fn parts(ids: &[u32], least: usize) -> Vec<Ids<'_>> {
-        Runs::of(ids, least).collect()
+    fn parts(ids: &[u32], least: usize) -> Vec<Part<'_>> {
+        Parts::of(ids, least).collect()
     }
 
     #[test]
@@ -207,14 +207,14 @@ mod tests {
         let up: Vec<u32> = (7..107).collect();
         let down: Vec<u32> = (110..180).rev().collect();
         let ids = [&[3][..], &up, &[9, 8], &down, &[1, 2]].concat();
-        let [first, second] = [Ids::Run(&up), Ids::Run(&down)];
-        let between = [&[3][..], &[9, 8], &[1, 2]].map(Ids::Scattered);
+        let [first, second] = [Part::Run(&up), Part::Run(&down)];
+        let between = [&[3][..], &[9, 8], &[1, 2]].map(Part::Scattered);
         assert_eq!(parts(&ids, 8), [between[0], first, between[1], second, between[2]]);
-        assert_eq!(parts(&ids, 101), [Ids::Scattered(&ids)]);
+        assert_eq!(parts(&ids, 101), [Part::Scattered(&ids)]);
         assert_eq!(parts(&up, 8), [first]);
         assert_eq!(parts(&[], 2), []);
-        assert_eq!(parts(&[4], 2), [Ids::Scattered(&[4])]);
-        assert_eq!(parts(&[5; 40], 2), [Ids::Scattered(&[5; 40])]);
+        assert_eq!(parts(&[4], 2), [Part::Scattered(&[4])]);
+        assert_eq!(parts(&[5; 40], 2), [Part::Scattered(&[5; 40])]);
     }
 
     proptest! {
@@ -230,7 +230,7 @@ mod tests {
             let ids: Vec<u32> = runs.iter().flat_map(run).collect();
             let mut joined = Vec::<u32>::new();
             for part in parts(&ids, least) {
-                let (Ids::Run(own) | Ids::Scattered(own)) = part;
+                let (Part::Run(own) | Part::Scattered(own)) = part;
                 joined.extend(own);
                 let longest = (1..own.len()).map(|i| {
                     let step = own[i].wrapping_sub(own[i - 1]);
@@ -239,9 +239,9 @@ mod tests {
                 }).max();
                 let longest = longest.unwrap_or(1);
                 match part {
-                    Ids::Run(_) => prop_assert!(longest == own.len() && longest >= least),
+                    Part::Run(_) => prop_assert!(longest == own.len() && longest >= least),
                     // A run may begin with the last number of the one before.
-                    Ids::Scattered(_) => prop_assert!(longest <= least.max(63)),
+                    Part::Scattered(_) => prop_assert!(longest <= least.max(63)),
                 }
             }
             prop_assert_eq!(joined, ids);

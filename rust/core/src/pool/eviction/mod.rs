@@ -89,7 +89,7 @@ impl Eviction {
 
     /// Full blocks have become cached.
     #[inline]
-    pub(crate) fn cached(
+    pub(crate) fn note_cached(
         &mut self,
         blocks: &mut Blocks,
         batch: &FullBlocks<'_>,
@@ -101,7 +101,12 @@ impl Eviction {
     }
 
     /// A block has become cached by itself, under a key of whose prompt nothing is known.
-    pub(crate) fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, key: &CacheKey) {
+    pub(crate) fn note_cached_alone(
+        &mut self,
+        blocks: &mut Blocks,
+        block: BlockId,
+        key: &CacheKey,
+    ) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.cached_alone(blocks, block, key.group);
         }
@@ -136,7 +141,7 @@ impl Eviction {
     }
 
     /// A block lost its keys. A free one goes to the free queue.
-    pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
+    pub(crate) fn note_uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         match self {
             Self::Queue(queue) => queue.uncached(blocks, block),
             Self::Adaptive(adaptive) => adaptive.uncached(blocks, block),
@@ -144,16 +149,16 @@ impl Eviction {
     }
 
     /// The keys of a block have gone to another.
-    pub(crate) fn moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
+    pub(crate) fn note_moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.moved(blocks, from, to);
         }
-        self.uncached(blocks, from);
+        self.note_uncached(blocks, from);
     }
 
     /// The content of a cached block was computed again, in a block that is in use.
     #[inline]
-    pub(crate) fn replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
+    pub(crate) fn note_replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.replaced(blocks, old, new);
         }

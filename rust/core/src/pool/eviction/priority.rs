@@ -1,7 +1,7 @@
 //! Retention priorities and times to live: what a request asks for, what a block has, and the lists
 //! of free blocks by priority. Blocks below the default priority are evicted before all others,
-//! those above it after all others, as long as they do not exceed the protected share. Both are those
-//! of TensorRT-LLM's `KvCacheRetentionConfig`.
+//! those above it after all others, as long as they do not exceed the protected share. Priorities and
+//! times to live are those of TensorRT-LLM's `KvCacheRetentionConfig`.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ impl RetentionPriority {
         let is_priority = |&priority: &u8| priority <= Self::MAX_PRIORITY;
         let Some(priority) = u8::try_from(priority).ok().filter(is_priority) else {
             return Err(Error::Request(format!(
-                "a retention priority is {priority}; it can be 0 to {}, and {} is that of who asks \
-                 for none",
+                "a retention priority is {priority}; it can be 0 to {}, and requests that set none \
+                 have {}",
                 Self::MAX_PRIORITY,
                 Self::DEFAULT_PRIORITY
             )));

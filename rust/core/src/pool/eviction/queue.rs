@@ -2,7 +2,7 @@
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::{
-    BlockList, Blocks, IdRun, Ids, ListSpan, OpenEnds, PrefetchedParts, Runs,
+    BlockList, Blocks, IdRun, ListSpan, OpenEnds, Part, Parts, PrefetchedParts,
 };
 
 /// Where released blocks go.
@@ -70,32 +70,32 @@ impl Queue {
     /// Adds a reference to each block; a free one leaves the queue. Null blocks are passed over.
     #[inline(never)]
     pub(crate) fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        let mut run = ListSpan::default();
+        let mut span = ListSpan::default();
         if ids.len() < IdRun::MIN_LEN {
-            run = self.hit_each(blocks, ids, run);
-            return self.unlink(blocks, run);
+            span = self.hit_each(blocks, ids, span);
+            return self.unlink(blocks, span);
         }
         let mut parts = PrefetchedParts::new(blocks, ids.chunks(READ_AT_ONCE));
         while let Some(part) = parts.next(blocks) {
-            for piece in Runs::of(part, IdRun::MIN_LEN) {
-                run = match piece {
-                    Ids::Run(row) => self.hit_row(blocks, row, run),
-                    Ids::Scattered(ids) => self.hit_each(blocks, ids, run),
+            for piece in Parts::of(part, IdRun::MIN_LEN) {
+                span = match piece {
+                    Part::Run(run) => self.hit_run(blocks, run, span),
+                    Part::Scattered(ids) => self.hit_each(blocks, ids, span),
                 };
             }
         }
-        self.unlink(blocks, run);
+        self.unlink(blocks, span);
     }
 
-    /// `run` are blocks that were hit, stand side by side in their list and still have to leave it.
-    fn hit_row(&mut self, blocks: &mut Blocks, row: &[BlockId], mut run: ListSpan) -> ListSpan {
-        match blocks.hit_run(IdRun::of(row)) {
-            None => self.hit_each(blocks, row, run),
+    /// `span` holds neighbours in a list that were hit and are still linked.
+    fn hit_run(&mut self, blocks: &mut Blocks, run: &[BlockId], mut span: ListSpan) -> ListSpan {
+        match blocks.hit_run(IdRun::of(run)) {
+            None => self.hit_each(blocks, run, span),
             Some(free) => {
-                if !free.is_empty() && !run.join(blocks.links(), &free) {
-                    self.unlink(blocks, std::mem::replace(&mut run, free));
+                if !free.is_empty() && !span.join(blocks.links(), &free) {
+                    self.unlink(blocks, std::mem::replace(&mut span, free));
                 }
-                run
+                span
             }
         }
     }
@@ -104,26 +104,26 @@ impl Queue {
         &mut self,
         blocks: &mut Blocks,
         mut ids: &[BlockId],
-        mut run: ListSpan,
+        mut span: ListSpan,
     ) -> ListSpan {
         loop {
-            let num_hit = blocks.hit_each(ids, &mut run);
-            let Some((&block, rest)) = ids[num_hit..].split_first() else { return run };
+            let num_hit = blocks.hit_each(ids, &mut span);
+            let Some((&block, rest)) = ids[num_hit..].split_first() else { return span };
             if block != NULL_BLOCK {
                 blocks.add_reference(block);
-                self.unlink(blocks, std::mem::replace(&mut run, ListSpan::of(block)));
+                self.unlink(blocks, std::mem::replace(&mut span, ListSpan::of(block)));
             }
             ids = rest;
         }
     }
 
-    /// Takes blocks that stand side by side out of the list that they are in.
-    pub(crate) fn unlink(&mut self, blocks: &mut Blocks, run: ListSpan) {
-        let list = match run.first().is_some_and(|block| blocks.is_pinned(block)) {
+    /// Takes neighbours out of the list that they are in.
+    pub(crate) fn unlink(&mut self, blocks: &mut Blocks, span: ListSpan) {
+        let list = match span.first().is_some_and(|block| blocks.is_pinned(block)) {
             true => &mut self.pinned,
             false => &mut self.free,
         };
-        list.remove_span(blocks, &run);
+        list.remove_span(blocks, &span);
     }
 
     /// Drops a reference to each block. Those that lose their last one become free, in the order
@@ -149,23 +149,23 @@ impl Queue {
 
     fn release_to(&mut self, blocks: &mut Blocks, ids: &[BlockId], ends: &mut OpenEnds) {
         if ids.len() < IdRun::MIN_LEN {
-            return self.release_part(blocks, Ids::Scattered(ids), ends);
+            return self.release_part(blocks, Part::Scattered(ids), ends);
         }
-        for part in Runs::of(ids, IdRun::MIN_LEN) {
+        for part in Parts::of(ids, IdRun::MIN_LEN) {
             self.release_part(blocks, part, ends);
         }
     }
 
     #[inline]
-    fn release_part(&mut self, blocks: &mut Blocks, mut part: Ids<'_>, ends: &mut OpenEnds) {
-        let (Ids::Run(mut ids) | Ids::Scattered(mut ids)) = part;
+    fn release_part(&mut self, blocks: &mut Blocks, mut part: Part<'_>, ends: &mut OpenEnds) {
+        let (Part::Run(mut ids) | Part::Scattered(mut ids)) = part;
         loop {
             let num = blocks.release_to(part, self.order != RecycleOrder::Fifo, ends);
             let Some((&block, rest)) = ids[num..].split_first() else { break };
             if block != NULL_BLOCK && blocks.remove_reference(block) {
                 self.push(blocks, block, ends);
             }
-            (ids, part) = (rest, Ids::Scattered(rest));
+            (ids, part) = (rest, Part::Scattered(rest));
         }
     }
 

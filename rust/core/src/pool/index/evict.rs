@@ -5,7 +5,7 @@ use super::removals::RemovedKey;
 use super::search::entry_has;
 use super::{Entry, HashTable, Home, PrefixIndex};
 use crate::block::{BlockId, CacheKey, NULL_BLOCK};
-use crate::pool::blocks::{Blocks, Taken};
+use crate::pool::blocks::{Blocks, CachedLeft};
 use crate::pool::event::Event;
 
 /// How many cached blocks lost their keys because they were allocated.
@@ -21,8 +21,8 @@ impl PrefixIndex {
     pub(crate) fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
         let mut cached = [(NULL_BLOCK, Home::default()); HashTable::BATCH];
         let home = |fingerprint| self.table.home(fingerprint);
-        let Taken { num_cached, plain, is_any_in_trie } =
-            blocks.take_uncached(batch, &mut cached, home);
+        let CachedLeft { num_cached, plain, is_any_in_trie } =
+            blocks.allocate_uncached(batch, &mut cached, home);
         let cached = &cached[..num_cached];
         if self.evictions.by_group.is_some() {
             self.count_by_group(cached);

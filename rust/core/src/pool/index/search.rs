@@ -60,7 +60,7 @@ impl PrefixIndex {
                 *home = self.table.home(self.layout.fingerprint(hash, group));
             }
             self.table.prefetch(homes.iter().copied());
-            blocks.prefetch_keys(homes.iter().map(|&home| self.table.likely(home)));
+            blocks.prefetch_keys(homes.iter().map(|&home| self.table.home_entry(home)));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! block from the start, so that no call pays for a rehash.
 //!
 //! Between calls: each entry is either in exactly one slot or among the duplicates of the entry that
-//! is; each line counts the entries that passed it because it was full.
+//! is; each line counts the entries that went to a later line because it was full.
 
 use prefetch_index::prefetch_index;
 
@@ -24,7 +24,7 @@ pub(super) struct HashTable {
     lines: Lines,
     /// For each line, how many entries went to a later line because this one was full. A count that
     /// reaches [`CROWDED`] stays there.
-    passed: Vec<u8>,
+    num_overflowed: Vec<u8>,
     len: usize,
     max_len: usize,
     duplicates: Duplicates,
@@ -38,7 +38,7 @@ impl HashTable {
             keys,
             layout,
             lines: Lines::zeroed(layout.num_lines()),
-            passed: vec![0; layout.num_lines()],
+            num_overflowed: vec![0; layout.num_lines()],
             len: 0,
             max_len: capacity + 1,
             duplicates: Duplicates::default(),
@@ -47,7 +47,7 @@ impl HashTable {
 
     /// Number of lines. Another number makes every [`Home`] void.
     pub(super) fn num_lines(&self) -> usize {
-        self.passed.len()
+        self.num_overflowed.len()
     }
 
     /// Number of distinct keys.
@@ -64,7 +64,7 @@ impl HashTable {
         let lines = &*self.lines;
         keys.clone().for_each(|key| prefetch_index(lines, key.line as usize));
         if self.layout.is_dense() {
-            let passed = keys.filter(|key| self.passed[key.line as usize] > 0);
+            let passed = keys.filter(|key| self.num_overflowed[key.line as usize] > 0);
             let second = |key: Home| self.layout.second(key.fingerprint);
             passed.for_each(|key| prefetch_index(lines, second(key)));
         }
@@ -72,7 +72,7 @@ impl HashTable {
 
     /// Returns the entry in the home slot of a key, which nearly always is that of the key.
     #[inline]
-    pub(super) fn likely(&self, key: Home) -> Entry {
+    pub(super) fn home_entry(&self, key: Home) -> Entry {
         self.lines[key.line as usize].entries[home_slot(key.fingerprint)]
     }
 
@@ -94,7 +94,7 @@ impl HashTable {
         if let Some(entry) = lines[line].find(fp, &is_match) {
             return Some(entry);
         }
-        match self.passed[line] {
+        match self.num_overflowed[line] {
             0 => None,
             _ => self.find_behind(fp, is_match),
         }
@@ -115,7 +115,7 @@ impl HashTable {
             if let Some(entry) = self.lines[line].find(fp, &is_match) {
                 return Some(entry);
             }
-            if self.passed[line] == 0 {
+            if self.num_overflowed[line] == 0 {
                 return None;
             }
         }
@@ -156,10 +156,10 @@ impl HashTable {
         let (entries, homes) = (&entries[..n], &homes[..n]);
         let lines = &mut *self.lines;
         // As long as each other, so that one check of a line is enough.
-        let passed = &self.passed[..lines.len()];
+        let num_overflowed = &self.num_overflowed[..lines.len()];
         let other = homes.iter().zip(entries).position(|(home, &entry)| {
             let line = &mut lines[home.line as usize];
-            passed[home.line as usize] > 0 || !line.enter(home.fingerprint, entry)
+            num_overflowed[home.line as usize] > 0 || !line.enter(home.fingerprint, entry)
         });
         let num_added = other.unwrap_or(n);
         self.len += num_added;
@@ -193,8 +193,8 @@ impl HashTable {
                 self.lines[line].put(slot, fp, entry);
                 return;
             }
-            if self.passed[line] != CROWDED {
-                self.passed[line] += 1;
+            if self.num_overflowed[line] != CROWDED {
+                self.num_overflowed[line] += 1;
             }
         }
     }
@@ -245,9 +245,9 @@ impl HashTable {
         self.lines[line].entries[slot] = next_duplicate.unwrap_or(NONE);
         if next_duplicate.is_none() {
             self.len -= 1;
-            for passed in self.path(fp).take_while(|&before| before != line) {
-                if self.passed[passed] != CROWDED {
-                    self.passed[passed] -= 1;
+            for before in self.path(fp).take_while(|&before| before != line) {
+                if self.num_overflowed[before] != CROWDED {
+                    self.num_overflowed[before] -= 1;
                 }
             }
         }
@@ -260,7 +260,7 @@ impl HashTable {
             if let Some(slot) = self.lines[line].slot_of(entry) {
                 return Some((line, slot));
             }
-            if self.passed[line] == 0 {
+            if self.num_overflowed[line] == 0 {
                 return None;
             }
         }
@@ -270,7 +270,7 @@ impl HashTable {
     /// Removes every entry.
     pub(super) fn clear(&mut self) {
         self.lines.fill(Line::default());
-        self.passed.fill(0);
+        self.num_overflowed.fill(0);
         self.duplicates.clear();
         self.len = 0;
     }
@@ -282,14 +282,14 @@ impl HashTable {
         self.max_len = self.len * 2 + 8;
         self.layout = LineLayout::new(self.keys, self.max_len);
         self.lines = Lines::zeroed(self.layout.num_lines());
-        self.passed = vec![0; self.layout.num_lines()];
+        self.num_overflowed = vec![0; self.layout.num_lines()];
         for entry in entries {
             self.put(fingerprint_of(entry), entry);
         }
     }
 }
 
-/// A line that so many entries have passed counts as passed for good.
+/// Where as many entries overflowed, the count stays.
 const CROWDED: u8 = u8::MAX;
 
 #[cfg(test)]
@@ -322,7 +322,7 @@ mod tests {
             let home = index.home(fingerprint(entry));
             assert_eq!(index.insert(home, entry, |other| other == entry, fingerprint), None);
         }
-        let num_passed = index.passed.iter().filter(|&&passed| passed > 0).count();
+        let num_passed = index.num_overflowed.iter().filter(|&&passed| passed > 0).count();
         assert!(num_passed > capacity / 1000, "{num_passed}");
         let (stays, goes) = (all.clone().step_by(2), all.clone().skip(1).step_by(2));
         for entry in goes.clone() {
@@ -335,7 +335,7 @@ mod tests {
             index.remove_first(index.home(fingerprint(entry)), entry);
         }
         assert!(index.len() == 0 && index.first_entries().next().is_none());
-        assert!(index.passed.iter().all(|&passed| passed == 0 || passed == CROWDED));
+        assert!(index.num_overflowed.iter().all(|&passed| passed == 0 || passed == CROWDED));
     }
 
     /// An index over keys that are small numbers; entry `e` has key `keys[e]`.
@@ -416,7 +416,7 @@ mod tests {
         for entry in (3..=60).step_by(3) {
             index.remove_first(index.home(fp), entry);
         }
-        assert!(index.len() == 0 && index.passed.iter().all(|&passed| passed == 0));
+        assert!(index.len() == 0 && index.num_overflowed.iter().all(|&passed| passed == 0));
     }
 
     #[test]

@@ -26,15 +26,15 @@ struct Segment {
     generation: u32,
     parent: SegmentId,
     parent_generation: u32,
-    /// Blocks of the parent that come before.
-    num_of_parent: usize,
+    /// How many blocks of the parent come before.
+    num_parent_blocks: usize,
     /// Position of the first block in its prefix.
     start: usize,
     /// Tokens per block.
     block_size: usize,
     blocks: Vec<BlockId>,
-    /// The most blocks that a child continued.
-    num_continued: usize,
+    /// How many blocks come before the child that branches off last.
+    longest_continued: usize,
 }
 
 /// A block and the segment that it names.
@@ -92,9 +92,9 @@ impl PrefixTrie {
         block_size: usize,
     ) -> SegmentId {
         let Some(parent) = self.node_before(before, first) else { return NO_SEGMENT };
-        let Segment { blocks, num_continued, .. } = &self.segments[parent.segment as usize];
+        let Segment { blocks, longest_continued, .. } = &self.segments[parent.segment as usize];
         let is_end = parent.segment != NO_SEGMENT && blocks.len() == parent.len;
-        match is_end && *num_continued <= parent.len {
+        match is_end && *longest_continued <= parent.len {
             true => parent.segment,
             false => self.begin(parent, first, block_size),
         }
@@ -112,14 +112,14 @@ impl PrefixTrie {
     fn begin(&mut self, parent: Node, start: usize, block_size: usize) -> SegmentId {
         let Some(id) = self.vacant_id() else { return NO_SEGMENT };
         let above = &mut self.segments[parent.segment as usize];
-        above.num_continued = above.num_continued.max(parent.len);
+        above.longest_continued = above.longest_continued.max(parent.len);
         let parent_generation = above.generation;
         let Segment { generation, .. } = self.segments[id as usize];
         self.segments[id as usize] = Segment {
             generation,
             parent: parent.segment,
             parent_generation,
-            num_of_parent: parent.len,
+            num_parent_blocks: parent.len,
             start,
             block_size,
             ..Segment::default()
@@ -200,7 +200,7 @@ impl PrefixTrie {
                 return None;
             }
             nodes.push(node);
-            node = Node { segment: segment.parent, len: segment.num_of_parent };
+            node = Node { segment: segment.parent, len: segment.num_parent_blocks };
         }
         Some(TriePath { nodes })
     }
@@ -237,7 +237,7 @@ impl PrefixTrie {
         let forgets = |segment: &&Segment| {
             let above = &self.segments[segment.parent as usize];
             let is_child = above.generation == segment.parent_generation && segment.block_size > 0;
-            is_child && above.num_continued < segment.num_of_parent
+            is_child && above.longest_continued < segment.num_parent_blocks
         };
         self.segments.iter().find(forgets).map(|segment| segment.parent)
     }

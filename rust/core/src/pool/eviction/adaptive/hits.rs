@@ -7,7 +7,7 @@ use super::shadow::access_log::Access;
 use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
-use crate::pool::blocks::{IdRun, Ids, Runs};
+use crate::pool::blocks::{IdRun, Part, Parts};
 
 impl Adaptive {
     /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
@@ -20,10 +20,10 @@ impl Adaptive {
         if ids.len() < IdRun::MIN_LEN || are_scattered_tails(blocks, ids) {
             self.hit_scattered(blocks, ids);
         } else {
-            for part in Runs::of(ids, IdRun::MIN_LEN) {
+            for part in Parts::of(ids, IdRun::MIN_LEN) {
                 match part {
-                    Ids::Run(ids) if self.hit_run(blocks, IdRun::of(ids)) => {}
-                    Ids::Run(ids) | Ids::Scattered(ids) => self.hit_scattered(blocks, ids),
+                    Part::Run(ids) if self.hit_run(blocks, IdRun::of(ids)) => {}
+                    Part::Run(ids) | Part::Scattered(ids) => self.hit_scattered(blocks, ids),
                 }
             }
         }

@@ -7,7 +7,7 @@ use super::shadow::table::ShadowKey;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::blocks::OpenEnds;
-use crate::pool::blocks::{IdRun, Ids, Runs};
+use crate::pool::blocks::{IdRun, Part, Parts};
 use crate::pool::eviction::adaptive::value::ValueLevel;
 
 /// Blocks that are being released, one after the other.
@@ -47,10 +47,10 @@ impl Adaptive {
             if ids.len() < IdRun::MIN_LEN {
                 return ids.iter().for_each(|&block| _ = release.release(block));
             }
-            for part in Runs::of(ids, IdRun::MIN_LEN) {
+            for part in Parts::of(ids, IdRun::MIN_LEN) {
                 match part {
-                    Ids::Run(run) => release.release_mixed_run(run),
-                    Ids::Scattered(ids) => release.release_mixed(ids),
+                    Part::Run(run) => release.release_mixed_run(run),
+                    Part::Scattered(ids) => release.release_mixed(ids),
                 }
             }
         });
@@ -101,11 +101,11 @@ impl Release<'_> {
             return self.release_each(ids);
         }
         let mut parts = Vec::with_capacity(2 * ids.len() / IdRun::MIN_LEN + 1);
-        parts.extend(Runs::of(ids, IdRun::MIN_LEN));
+        parts.extend(Parts::of(ids, IdRun::MIN_LEN));
         for part in parts.into_iter().rev() {
             match part {
-                Ids::Run(run) => self.release_run(run),
-                Ids::Scattered(ids) => self.release_each(ids),
+                Part::Run(run) => self.release_run(run),
+                Part::Scattered(ids) => self.release_each(ids),
             }
         }
     }
