@@ -89,4 +89,4 @@ def test_what_is_within_the_error_or_a_limit_is_no_warning(engine: Engine, log: 
 def test_the_line_says_what_the_default_would_have_hit(is_limit: bool, how: str) -> None:
     before, after = Report(0, 0, 0), Report(1000, 300, 412, is_limit, sampled_blocks=9)
     line = minutes.describe(cast("Any", before), cast("Any", after), 60.0)
-    assert f"; vLLM's own policy would have hit {how} 41.2%; of 9 sampled blocks" in line
+    assert f"; vLLM's order with every tail kept would have hit {how} 41.2%; of 9 " in line

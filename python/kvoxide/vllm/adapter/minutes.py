@@ -1,5 +1,5 @@
 """One line a minute in the server's log, what adaptive retention came to, and one of an hour in
-which vLLM's own policy would have hit more."""
+which vLLM's order, with every tail kept, would have hit more."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +14,8 @@ SECONDS: Final = 60.0
 HOUR: Final = 3600.0
 # Shares of prompt tokens that are nearer to each other than the estimate's error.
 MARGIN: Final = 0.03
+# vLLM's own interval, 0 unless it is set, keeps fewer tails.
+_DEFAULT: Final = "vLLM's order with every tail kept"
 
 
 def telling_each_minute(
@@ -85,7 +87,7 @@ def describe(before: RetentionReport, after: RetentionReport, seconds: float) ->
         }
         about = "at most" if after.is_default_hit_a_limit else "about"
         default = _share(_default_hits(before, after), prompt_tokens)
-        parts.append(f"vLLM's own policy would have hit {about} {default}")
+        parts.append(f"{_DEFAULT} would have hit {about} {default}")
         parts.append(
             f"of {sampled} sampled blocks asked for, recency order (vLLM's) would have kept "
             f"{kept['recency']}, frequency {kept['frequency']}, hazard {kept['hazard']}"
@@ -103,7 +105,7 @@ def regret(before: RetentionReport, after: RetentionReport) -> str | None:
         return None
     return (
         f"adaptive retention hit {_share(hits, prompt_tokens)} of the prompt tokens of the last "
-        f"hour, vLLM's own policy would have hit about {_share(default, prompt_tokens)}: compare "
+        f"hour, {_DEFAULT} would have hit about {_share(default, prompt_tokens)}: compare "
         "with a server without KVOXIDE_POLICY=adaptive, or replay a recording (KVOXIDE_RECORD)"
     )
 
