@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ STOP_TIMEOUT = 60
 LEFT_TIMEOUT = 10
 SILENCE = 1
 FORKING = "tests.engine.serve_forking"
-# What runs the model is part of the engine's process, which the scheduler is in all the same.
-ONE_PROCESS_PER_ENGINE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @dataclass
@@ -77,7 +76,15 @@ class Server:
 
     def heard(self) -> list[list[Any]]:
         """The events that each rank has published, with no batch lost."""
-        return [hear(events) for events in self.events]
+        zmq = import_module("zmq")
+        poller = zmq.Poller()
+        batches: dict[Any, list[list[Any]]] = {events: [] for events in self.events}
+        for events in batches:
+            poller.register(events, zmq.POLLIN)
+        while ready := poller.poll(SILENCE * 1000):
+            for events, _ in ready:
+                batches[events].append(receive(events, expected=len(batches[events])))
+        return [list(chain.from_iterable(each)) for each in batches.values()]
 
 
 @contextmanager
@@ -141,25 +148,18 @@ def subscriber(port: int) -> Iterator[Any]:
     zmq = import_module("zmq")
     with zmq.Context() as context, context.socket(zmq.SUB) as events:
         events.setsockopt(zmq.RCVHWM, 0)
-        events.setsockopt(zmq.RCVTIMEO, SILENCE * 1000)
         events.setsockopt(zmq.LINGER, 0)
         events.subscribe(b"")
         events.connect(f"tcp://{HOST}:{port}")
         yield events
 
 
-def hear(events: Any) -> list[Any]:
-    zmq, msgpack = import_module("zmq"), import_module("msgspec.msgpack")
-    heard: list[Any] = []
-    for expected in range(1 << 32):
-        try:
-            _, sequence, payload = events.recv_multipart()
-        except zmq.Again:
-            break
-        assert int.from_bytes(sequence, "big") == expected
-        _, batch, *_ = msgpack.decode(payload)
-        heard += batch
-    return heard
+def receive(events: Any, expected: int) -> list[Any]:
+    """The events of the next batch, which has to be the one of the ``expected`` number."""
+    _, sequence, payload = events.recv_multipart()
+    assert int.from_bytes(sequence, "big") == expected
+    _, batch, *_ = import_module("msgspec.msgpack").decode(payload)
+    return list(batch)
 
 
 def free_ports(num: int) -> int:

@@ -1,4 +1,5 @@
-"""A server with adaptive retention: what clients ask for over HTTP, and what its log tells."""
+"""A server with adaptive retention, as its users start it: what clients ask for over HTTP, and what
+its log tells."""
 
 import random
 import re
@@ -15,7 +16,7 @@ from tests.testing.vllm_environments import write_plugins
 
 from .jobs import BLOCK_SIZE, MAX_MODEL_LEN
 from .processes import engine_environment
-from .server import ONE_PROCESS_PER_ENGINE, Server, serving
+from .server import Server, serving
 from .test_http import Client, Service
 from .workload import random_tokens
 
@@ -132,10 +133,8 @@ def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
     (plugins / "hurry_of_test.py").write_text(PLUGIN)
     paths = engine_environment("adaptive", models, plugins)["PYTHONPATH"]
     options = {**POOL, "data_parallel_size": 1}
-    variables = {"PYTHONPATH": paths, **ONE_PROCESS_PER_ENGINE}
-    with serving(
-        "llama", "adaptive", models, folder / "log", options, variables, is_new=False
-    ) as server:
+    variables = {"PYTHONPATH": paths}
+    with serving("llama", "adaptive", models, folder / "log", options, variables) as server:
         server.wait_until_it_serves()
         return converse(server)
 
@@ -237,6 +236,10 @@ def test_the_lines_tell_evictions_and_what_vllms_order_would_have_kept(served: S
     kept = [float(found[1]) for line in lines if (found := re.search(orders, line))]
     assert kept[0] == 0, "each was asked for again after more than the pool holds"
     assert max(kept) > 0, "two were asked for again at once"
+
+
+def test_the_log_says_once_who_manages_the_cache(served: Served) -> None:
+    assert len(served.lines("manages the KV cache")) == 1
 
 
 def test_sigterm_ends_the_server(served: Served) -> None:

@@ -1,4 +1,5 @@
-"""``vllm serve`` answers, counts and publishes the same with kvoxide as without, and stops."""
+"""``vllm serve`` answers, counts and publishes the same with kvoxide as without, records what it
+served, and stops."""
 
 import random
 import time
@@ -11,20 +12,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvoxide.replay.reader import read_deployment, read_trace
+
+from tests.testing.traces import replay_json
 
 from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
-from .replaying import replayed
-from .server import ONE_PROCESS_PER_ENGINE, REQUEST_TIMEOUT, Server, serving
+from .server import REQUEST_TIMEOUT, Server, serving
 from .workload import Workload, plan, random_tokens
 
 MODES = ("off", "require")
 ONE_BY_ONE = Workload(seed=3, num_requests=30, num_aborts=0)
 AT_ONCE = 16
 SHARED_BLOCKS = 5
+CONVERSATIONS = 24
+CONVERSATIONS_AT_ONCE = 8
+TURNS = 4
 CLEARED = {"type": "AllBlocksCleared"}
 METRICS_TIMEOUT = 10
+# The engine runs the model in its own process, without new ones. The platform of CPUs heeds the
+# option only beside the variable.
+ONE_PROCESS = {"distributed_executor_backend": "uni"}
+ONE_PROCESS_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+# Without it vLLM kills the engine as soon as it has told it to stop.
+TIME_TO_STOP = {"shutdown_timeout": 30}
+# A pool that not all of the conversations fit.
+NUM_BLOCKS = 70
 # Steps of a replay that are over when the next request comes, as those of the server were.
 AT_ONCE_DONE = ("--step-time", "base=1us,prefill=0us,context=0us,running=0us")
 
@@ -40,7 +54,9 @@ class Service:
     block_size: int = BLOCK_SIZE
 
 
-TWO_RANKS = Service("llama", {"api_server_count": 1}, num_ranks=2)
+TWO_RANKS = Service(
+    "llama", {"api_server_count": 1, "num_gpu_blocks_override": NUM_BLOCKS}, num_ranks=2
+)
 GEMMA = Service("gemma")
 QWEN3_NEXT = Service(
     "qwen3-next",
@@ -52,7 +68,8 @@ QWEN3_NEXT = Service(
 
 @dataclass
 class Served:
-    """What a server did: answers in the order of the questions, and the events of each rank.
+    """What a server did: answers in the order of the questions, the prefix-cache counters after
+    them and after the conversations that came next, and the events of each rank.
 
     ``left`` are the processes that were still there after it had ended.
     """
@@ -60,11 +77,17 @@ class Served:
     one_by_one: list[Any]
     at_once: list[Any]
     metrics: dict[str, float]
+    all_metrics: dict[str, float]
     events: list[list[Any]]
     exit_code: int
     left: list[int]
     log: str
     recording: Path
+
+    @property
+    def num_first(self) -> int:
+        """The requests before the conversations."""
+        return len(self.one_by_one) + len(self.at_once)
 
 
 @dataclass
@@ -115,10 +138,15 @@ def converse(server: Server, client: Client, recording: Path) -> Served:
     one_by_one = ask_one_by_one(client)
     server.reset_prefix_cache()
     at_once = ask_at_once(client)
+    num_first = len(one_by_one) + len(at_once)
+    metrics = final_metrics(server, num_first)
+    server.reset_prefix_cache()
+    converse_at_once(client)
     return Served(
         one_by_one=one_by_one,
         at_once=at_once,
-        metrics=final_metrics(server, len(one_by_one) + len(at_once)),
+        metrics=metrics,
+        all_metrics=final_metrics(server, num_first + CONVERSATIONS * TURNS),
         exit_code=server.stop(),
         left=server.running.members(),
         events=server.heard(),
@@ -150,6 +178,20 @@ def ask_at_once(client: Client) -> list[Any]:
         return first + list(pool.map(client.ask, range(AT_ONCE), prompts, [10] * AT_ONCE))
 
 
+def converse_at_once(client: Client) -> None:
+    """Conversations side by side, of which one begins as another ends."""
+
+    def converse(number: int) -> None:
+        rng = random.Random(number)
+        said = [FIRST_ORDINARY_TOKEN] * 64 + random_tokens(rng, 40)
+        for turn in range(TURNS):
+            answer = client.ask(2 * (number + turn), said, max_tokens=20)
+            said += answer["tokens"] + random_tokens(rng, 10)
+
+    with ThreadPoolExecutor(CONVERSATIONS_AT_ONCE) as pool:
+        list(pool.map(converse, range(CONVERSATIONS)))
+
+
 def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
     """The prefix-cache counters once all requests are counted, which may be after the answer."""
     deadline = time.monotonic() + METRICS_TIMEOUT
@@ -160,10 +202,13 @@ def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
 
 
 def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[Served, Served]:
-    """kvoxide's server is as its users start it; vLLM's own does with fewer new processes."""
-    options = service.options | {"data_parallel_size": service.num_ranks}
+    options = {
+        **service.options,
+        **ONE_PROCESS,
+        **TIME_TO_STOP,
+        "data_parallel_size": service.num_ranks,
+    }
     recordings = [folder / f"recorded-{mode}" for mode in MODES]
-    fewer: dict[str, dict[str, str]] = {"off": ONE_PROCESS_PER_ENGINE, "require": {}}
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
@@ -173,8 +218,8 @@ def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[S
                     models,
                     folder / f"{mode}.log",
                     options,
-                    {"KVOXIDE_RECORD": str(recording), **fewer[mode]},
-                    is_new=mode == "require",
+                    {"KVOXIDE_RECORD": str(recording), **ONE_PROCESS_VARIABLES},
+                    is_new=False,
                 )
             )
             for mode, recording in zip(MODES, recordings, strict=True)
@@ -216,19 +261,64 @@ def test_the_log_says_who_manages_the_cache(served: tuple[Served, Served]) -> No
     assert [each.log.count("manages the KV cache") for each in (off, require)] == [0, 2]
 
 
-@pytest.mark.parametrize("which", range(len(MODES)), ids=MODES)
+each_recording = pytest.mark.parametrize("which", range(len(MODES)), ids=MODES)
+
+
+@each_recording
+def test_it_says_what_it_records_and_where(which: int, served: tuple[Served, Served]) -> None:
+    recorded = served[which]
+    folder = recorded.recording
+    said = f"records the requests and steps of this server to {folder}"
+    assert recorded.log.count(said) == TWO_RANKS.num_ranks
+    assert len(read_trace(str(folder)).trace) == recorded.num_first + CONVERSATIONS * TURNS
+    deployment = read_deployment(str(folder))
+    assert deployment is not None
+    assert deployment.groups is not None
+    assert (deployment.groups.text, deployment.num_blocks) == ("full:32", NUM_BLOCKS)
+
+
+@each_recording
 def test_a_replay_hits_on_each_rank_what_it_counted(
     which: int, served: tuple[Served, Served], tmp_path: Path
 ) -> None:
     recorded = served[which]
-    result = replayed(
-        recorded.recording, tmp_path / "replay.json", "--arrivals", "trace", *AT_ONCE_DONE
-    )
-    counted = [hits_of_rank(recorded.metrics, rank) for rank in range(2)]
+    first = ("--requests", str(recorded.num_first), "--arrivals", "trace", *AT_ONCE_DONE)
+    result = replayed(recorded, tmp_path, *first)
+    counted = by_rank(recorded.metrics, "hits")
     assert min(counted) > 0
     instances = result["serving"]["instances"]
     assert [instance["hit_tokens"] for instance in instances] == counted
     assert result["hit_tokens"] == sum(counted)
+    assert result["prompt_tokens"] == sum(by_rank(recorded.metrics, "queries"))
+
+
+@each_recording
+def test_requests_one_by_one_hit_in_a_replay_what_clients_were_told(
+    which: int, served: tuple[Served, Served], tmp_path: Path
+) -> None:
+    answers = served[which].one_by_one
+    one_by_one = ("--requests", str(len(answers)), "--concurrency", "1", "--arrivals", "full")
+    result = replayed(served[which], tmp_path, *one_by_one)
+    assert result["hit_tokens"] == sum(answer["cached"] for answer in answers) > 0
+
+
+@each_recording
+def test_conversations_at_once_hit_in_a_replay_what_the_server_counted(
+    which: int, served: tuple[Served, Served], tmp_path: Path
+) -> None:
+    recorded = served[which]
+    for events in recorded.events:
+        assert "BlockRemoved" in str(between_resets(events)[-1])
+    result = replayed(recorded, tmp_path)
+    assert result["prompt_tokens"] == sum(by_rank(recorded.all_metrics, "queries"))
+    hits = by_rank(recorded.all_metrics, "hits")
+    assert result["hit_tokens"] == pytest.approx(sum(hits), rel=0.01)
+    for first, in_all in zip(by_rank(recorded.metrics, "hits"), hits, strict=True):
+        assert in_all > 2 * first
+
+
+def replayed(recorded: Served, tmp_path: Path, *options: str) -> dict[str, Any]:
+    return dict(replay_json(tmp_path, recorded.recording, "--quiet", *options)["results"][0])
 
 
 @pytest.mark.long
@@ -257,11 +347,15 @@ def assert_events_are_the_same(off: Served, require: Served) -> None:
     assert first_difference(heard_at_once(off), heard_at_once(require)) is None
 
 
-def hits_of_rank(metrics: dict[str, float], rank: int) -> int:
-    """Prompt tokens that a data-parallel rank counted as hit."""
-    start = f'vllm:prefix_cache_hits_total{{engine="{rank}"'
-    (value,) = (value for name, value in metrics.items() if name.startswith(start))
-    return int(value)
+def by_rank(metrics: dict[str, float], unit: str, num_ranks: int = 2) -> list[int]:
+    """Prompt tokens that each data-parallel rank counted as ``queries`` or as ``hits``."""
+    start = f"vllm:prefix_cache_{unit}_total"
+    return [
+        int(value)
+        for rank in range(num_ranks)
+        for name, value in metrics.items()
+        if name.startswith(f'{start}{{engine="{rank}"')
+    ]
 
 
 def counts(served: Served) -> dict[str, float]:
@@ -271,13 +365,19 @@ def counts(served: Served) -> dict[str, float]:
 
 def heard_in_order(served: Served) -> list[list[Any]]:
     """Each rank's events while it had one request at a time."""
-    return [events[: reset_at(events)] for events in served.events]
+    return [one_by_one for one_by_one, _, _ in map(between_resets, served.events)]
 
 
 def heard_at_once(served: Served) -> list[list[str]]:
     """Each rank's events while it had many requests, whose order is up to chance."""
-    return [sorted(map(repr, events[reset_at(events) :])) for events in served.events]
+    return [sorted(map(repr, at_once)) for _, at_once, _ in map(between_resets, served.events)]
 
 
-def reset_at(events: list[Any]) -> int:
-    return len(events) - events[::-1].index(CLEARED)
+def between_resets(events: list[Any]) -> list[list[Any]]:
+    """The events before each reset, it included, and those after the last."""
+    parts: list[list[Any]] = [[]]
+    for event in events:
+        parts[-1].append(event)
+        if event == CLEARED:
+            parts.append([])
+    return parts

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing.traces import replay_json
+
 from .load import Chats, chat
 from .models import MAX_POSITIONS, write_slow_llama
-from .replaying import replayed
 from .server import serving
-from .test_http import final_metrics, hits_of_rank
+from .test_http import by_rank, final_metrics
 
 CHATS = Chats(seed=1, num=120, per_second=3.0, message=300)
 RANKS = {
@@ -38,8 +39,8 @@ def test_chats_on_two_ranks_hit_and_wait_as_predicted(
         waits = server.metrics("vllm:time_to_first_token_seconds")
         assert server.stop() == 0
     assert len(answers) > 200
-    result = replayed(folder, tmp_path / "out.json")
-    counted = [hits_of_rank(metrics, rank) for rank in range(2)]
+    result = replay_json(tmp_path, folder, "--quiet")["results"][0]
+    counted = by_rank(metrics, "hits")
     assert sum(counted) == sum(answer.num_cached_tokens for answer in answers) > 0
     assert result["hit_tokens"] == pytest.approx(sum(counted), rel=0.01)
     instances = result["serving"]["instances"]

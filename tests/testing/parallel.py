@@ -12,7 +12,6 @@ TOGETHER: Final = (
     "tests/package/",
     "tests/vllm/test_bad_input.py",
     "tests/engine/test_http.py",
-    "tests/engine/test_recording.py",
     "tests/engine/test_adaptive_server.py",
 )
 
