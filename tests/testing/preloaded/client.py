@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -79,15 +80,16 @@ def start(
 
 
 def run(
-    arguments: Sequence[str | Path], environment: dict[str, str]
+    arguments: Sequence[str | Path], environment: dict[str, str], given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """``python ARGUMENT...`` until it ends, with its output as text."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with open(os.devnull, "rb") as nothing:
-            files = (nothing.fileno(), out.fileno(), err.fileno())
-            code = start(arguments, environment, files=files).wait()
+    """``python ARGUMENT...`` until it ends, with what it reads and its output as text."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        files[0].write(given.encode())
+        files[0].seek(0)
+        code = start(arguments, environment, files=[file.fileno() for file in files]).wait()
         texts = []
-        for file in (out, err):
+        for file in files[1:]:
             file.seek(0)
             texts.append(file.read().decode())
         return subprocess.CompletedProcess(list(map(str, arguments)), code, *texts)

@@ -1,12 +1,13 @@
 """vLLM answers by the package's own way of asking as it answered when it was recorded."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
 from .cases import Case, recorded
@@ -17,11 +18,13 @@ REFUSED = Case("llama-3.1-8b-with-cache-in-nvfp4")
 SECONDS = 120
 
 
-def asked(release: str, folder: Path, *cases: Case) -> list[dict[str, Any]]:
+def asked(release: str, folder: Path, *cases: Case, num_new: int = 0) -> list[dict[str, Any]]:
+    """The answers to questions, of which the first ``num_new`` are asked in a new Python each."""
     environment = environment_of(release, folder)
     environment |= {"KVOXIDE": "off", "XDG_CACHE_HOME": str(folder / "cache")}
-    arguments = ["-m", "tests.vllm.models.inside_asked", *(str(case.config) for case in cases)]
-    done = preloaded.run(arguments, environment)
+    command = [sys.executable, "-m", "tests.vllm.models.inside_asked", str(num_new)]
+    command += [str(case.config) for case in cases]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [row["config"] for row in rows] == [case.config.name for case in cases], done.stderr
     return rows
@@ -29,7 +32,7 @@ def asked(release: str, folder: Path, *cases: Case) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_it_answers_as_recorded_and_once(tmp_path: Path) -> None:
-    first, refused, again = asked("0.33.0", tmp_path, STATES, REFUSED, STATES)
+    first, refused, again = asked("0.33.0", tmp_path, STATES, REFUSED, STATES, num_new=1)
     theirs = dict(recorded())[STATES]
     for name in ("block_bytes", "request_bytes", "max_model_len", "hash_tokens", "hit_tokens"):
         assert first["answer"][name] == theirs[name]
