@@ -16,8 +16,8 @@ from .faults import FAULTS
 SEED = 1
 SECONDS = 60.0
 FEW_OPERATIONS = 40
+SHRUNK = ("hits_one_block_less", "taken_in_reverse", "parent_not_hashed")
 SOON_SEEN = (
-    "hits_one_block_less",
     "zeroes_in_reverse",
     "groups_hit_a_block_less",
     "evictable_hits_cost_nothing",
@@ -29,10 +29,8 @@ SOON_SEEN = (
     "cross_attention_needs_a_block_more",
     "hits_in_the_same_step",
     "usage_of_one_block_more",
-    "taken_in_reverse",
     "newest_of_equal_blocks",
     "removals_not_told",
-    "parent_not_hashed",
 )
 
 
@@ -45,7 +43,7 @@ def seen(name: str) -> tuple[FirstDifference, Verification]:
 
 
 def test_every_area_is_among_those_soon_seen() -> None:
-    areas = {FAULTS[name].area for name in SOON_SEEN}
+    areas = {FAULTS[name].area for name in (*SHRUNK, *SOON_SEEN)}
     assert {fault.area for fault in FAULTS.values()} == areas, vllm_required.RELEASE
 
 
@@ -60,7 +58,7 @@ def test_every_fault_is_seen(name: str) -> None:
     seen(name)
 
 
-@pytest.mark.parametrize("name", ["hits_one_block_less", "taken_in_reverse", "parent_not_hashed"])
+@pytest.mark.parametrize("name", SHRUNK)
 def test_a_difference_is_shrunk_and_played_again(name: str) -> None:
     with FAULTS[name].planted():
         found = Verification(SEED).run(SECONDS)
@@ -96,5 +94,4 @@ def first_difference(part: Schedulers) -> FirstDifference:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_vllm_is_the_same_as_itself(family: str) -> None:
     sides = Sides(VllmDriver, VllmDriver)
-    for seed in range(10):
-        assert play_random(seed, sides, 600, families=(family,)).num_calls >= 600
+    assert play_random(0, sides, 600, families=(family,)).num_calls >= 600

@@ -1,15 +1,17 @@
 """What a client with a bad habit costs the others under ``adaptive``."""
 
 import json
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Self
 
 import pytest
+from kvoxide._core import Trace
 from kvoxide.replay.groups import preset_groups
 
 from .cells import PRESETS
 from .clients import CLIENT, HABITS, Beside, Habit, growing
 from .judge import ADAPTIVE, play
-from .traffic import Recorded
 
 BLOCKS = {
     "llama": 6_000,
@@ -29,20 +31,30 @@ KNOWN: dict[tuple[Habit, str], float] = {(growing, "gemma-3"): 4.0}
 @pytest.mark.parametrize("habit", HABITS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_bad_client_costs_the_others_no_more_than_a_polite_one(habit: Habit, seed: int) -> None:
-    bad, polite = (Beside(habit, seed, is_bad).recorded() for is_bad in (True, False))
+    bad, polite = (Others.of(Beside(habit, seed, is_bad)) for is_bad in (True, False))
     for preset in PRESETS:
-        costs = [
-            others_share(polite, preset, size) - others_share(bad, preset, size) for size in SIZES
-        ]
+        costs = [polite.share(preset, size) - bad.share(preset, size) for size in SIZES]
         assert fmean(costs) <= KNOWN.get((habit, preset), MOST), (preset, costs)
 
 
-def others_share(recorded: Recorded, preset: str, size: float) -> float:
-    """Hit share, in %, of all requests but the client's."""
-    blocks = int(BLOCKS[preset] * size)
-    result = play(recorded.trace(), preset_groups(preset), ADAPTIVE, blocks)
-    assert result.evictions > 0 or size > 1
-    assert result.rejected_requests == 0
-    is_others = [json.loads(line)["session_id"] != CLIENT for line in recorded.lines]
-    prompts, _, hits, _ = result.per_request[is_others].T
-    return 100 * int(hits.sum()) / int(prompts.sum())
+@dataclass(frozen=True)
+class Others:
+    """The traffic, and which of its requests are not the client's."""
+
+    trace: Trace
+    are_theirs: list[bool]
+
+    @classmethod
+    def of(cls, traffic: Beside) -> Self:
+        recorded = traffic.recorded()
+        sessions = (json.loads(line)["session_id"] for line in recorded.lines)
+        return cls(recorded.trace(), [session != CLIENT for session in sessions])
+
+    def share(self, preset: str, size: float) -> float:
+        """Hit share, in %, of all requests but the client's."""
+        blocks = int(BLOCKS[preset] * size)
+        result = play(self.trace, preset_groups(preset), ADAPTIVE, blocks)
+        assert result.evictions > 0 or size > 1
+        assert result.rejected_requests == 0
+        prompts, _, hits, _ = result.per_request[self.are_theirs].T
+        return 100 * int(hits.sum()) / int(prompts.sum())

@@ -1,0 +1,58 @@
+"""The adapter, the host tier and the decisions of the scheduler beside vLLM 0.32.0, by the programs
+of the long run."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.proof.sameness.__main__ import main as sameness
+from tests.proof.scheduler.__main__ import main as scheduler
+
+RELEASE = "0.32.0"
+# tests/run.sh long sameness has millions.
+NUM_CALLS = 100_000
+NUM_HOST_CALLS = 60_000
+NUM_STEPS = 3_000
+FOUND_BEFORE = sorted((Path(__file__).parent / "sameness" / "differences").glob("*.json"))
+assert FOUND_BEFORE
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """What a program with these arguments prints; fails where it found a difference."""
+
+    def run(main: Callable[[], int], *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["", *arguments])
+        code, output = main(), capsys.readouterr().out
+        assert code == 0, output
+        return output
+
+    return run
+
+
+def test_same_under_random_traffic(run: Run) -> None:
+    output = run(sameness, "--against", "adapter", "--calls", str(NUM_CALLS))
+    assert f"vLLM {RELEASE} and adapter: " in output
+    assert "\n0 differences" in output
+
+
+@pytest.mark.parametrize("path", FOUND_BEFORE, ids=lambda path: path.stem)
+def test_difference_found_before(path: Path, run: Run) -> None:
+    output = run(sameness, "--against", "adapter", "--replay", str(path))
+    assert output.count(f"no difference with vLLM {RELEASE}") == 1
+
+
+def test_same_host_tier(run: Run) -> None:
+    output = run(sameness, "--against", "host", "--calls", str(NUM_HOST_CALLS))
+    assert f"vLLM {RELEASE} and its host tier: " in output
+    assert "\n0 differences" in output
+
+
+def test_every_step_of_the_scheduler_is_the_same(run: Run) -> None:
+    output = run(scheduler, "--steps", str(NUM_STEPS))
+    assert f"vLLM {RELEASE}'s scheduler" in output
+    assert " 0 differences" in output
