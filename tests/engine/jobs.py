@@ -12,6 +12,8 @@ assert longest_request(scale=1) <= MAX_MODEL_LEN
 
 PLAIN = Workload(seed=1, num_requests=100)
 WITH_RESETS = Workload(seed=2, num_requests=50, reset_every=15)
+FEWER = (replace(PLAIN, num_requests=60), replace(WITH_RESETS, num_requests=40))
+AGAIN = (Workload(seed=1, num_requests=20, num_aborts=2),) * 2
 TINY_POOL = {"num_gpu_blocks_override": MAX_MODEL_LEN // BLOCK_SIZE + 8}
 CHUNKED = {"max_num_batched_tokens": 64}
 DENSE = {"prefix_cache_retention_interval": None}
@@ -69,14 +71,19 @@ ONE_DRAFT = speculating(
 PREEMPTED = ("prefix_cache_hits", "num_preemptions")
 SPECULATED = ("prefix_cache_hits", "spec_decode_num_accepted_tokens")
 
+# The job that is served with adaptive retention too.
+ADAPTED = "gemma"
+
 JOBS = {
     "llama": Job("llama"),
-    "gemma": Job("gemma"),
+    # A pool in which prompts are forgotten while they are still asked for.
+    ADAPTED: Job("gemma", {"num_gpu_blocks_override": 150}, (PLAIN, WITH_RESETS, *AGAIN)),
     "llama-chunked": Job("llama", CHUNKED),
     "llama-preempted": Job("llama", TINY_POOL, counters=PREEMPTED),
     "gemma-preempted": Job(
         "gemma",
         {**CHUNKED, **DENSE, "num_gpu_blocks_override": 60, "scheduling_policy": "priority"},
+        FEWER,
         counters=PREEMPTED,
     ),
     "llama-ngram": Job("llama", NGRAM, counters=SPECULATED),
@@ -92,9 +99,6 @@ LONG_JOBS = {
     f"{name}, twice as long": replace(job, workloads=tuple(map(twice_as_long, job.workloads)))
     for name, job in JOBS.items()
 }
-
-# A pool in which prompts are forgotten while they are still asked for.
-ADAPTED = Job("gemma", {**CHUNKED, "num_gpu_blocks_override": 150})
 
 # What a recurrent state takes sets vLLM's smallest block, on a CPU to no less than this.
 STATE_BLOCK_SIZE = 256

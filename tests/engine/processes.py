@@ -6,8 +6,8 @@ here that folder is taken out of it.
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -108,10 +108,10 @@ class RunningJob:
         return Outcome.from_json(json.loads(self.path.read_text()))
 
 
-def run_twice(job: Job, modes: tuple[str, str], models: Path, folder: Path) -> list[Outcome]:
-    """Both at the same time, in processes of one thread each."""
-    with (
-        running_job(job, modes[0], models, folder / "one") as one,
-        running_job(job, modes[1], models, folder / "other") as other,
-    ):
-        return [one.outcome(), other.outcome()]
+def run_together(job: Job, modes: Sequence[str], models: Path, folder: Path) -> list[Outcome]:
+    """The outcome in each mode: all at the same time, in processes of one thread each."""
+    with ExitStack() as stack:
+        jobs = [
+            stack.enter_context(running_job(job, mode, models, folder / mode)) for mode in modes
+        ]
+        return [each.outcome() for each in jobs]
