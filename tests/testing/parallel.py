@@ -11,6 +11,7 @@ FOLDERS_IN_ORDER: Final = ("tests/engine/", "tests/proof/", "tests/vllm/", "test
 TOGETHER: Final = (
     "tests/package/",
     "tests/vllm/test_bad_input.py",
+    "tests/vllm/test_recognition.py",
     "tests/engine/test_http.py",
     "tests/engine/test_adaptive_server.py",
 )

@@ -3,6 +3,7 @@ without the network, by light and dark, on wide and narrow screens, and runs no 
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ RUNS: Final[dict[str, tuple[str, ...]]] = {
 # A name that would be elements and scripts, were it not escaped.
 NAME: Final = "<img src=x onerror=document.body.remove()><script>document.body.remove()<"
 MINUTE: Final = 60_000
-# After what changes all plots, in milliseconds.
-SETTLED: Final = 700
+# Milliseconds between two looks at a page that is about to change.
+SOON: Final = 20
 WIDE: Final = 1280
 NARROW: Final = 375
 
@@ -48,6 +49,10 @@ MARKS: Final = """boxes => boxes.map(box => {
         wide: box.getBoundingClientRect().width,
     };
 })"""
+# Whether each plot has been drawn anew for the width that its box has now.
+FITTING: Final = """() => [...document.querySelectorAll(".drawing")].every(box =>
+    Math.abs(box.querySelector(".main-svg").getBoundingClientRect().width
+        - box.getBoundingClientRect().width) < 1)"""
 # What reaches beyond the screen and is not in a box that scrolls by itself.
 BEYOND: Final = """() => [...document.body.querySelectorAll("*")].filter(element =>
     element.getBoundingClientRect().right > innerWidth + 0.5
@@ -147,7 +152,7 @@ def test_every_plot_is_drawn_without_a_complaint(
             table = watched.page.locator(".scroll").last
             assert table.evaluate("box => box.scrollWidth > box.clientWidth")
         watched.page.set_viewport_size({"width": WIDE, "height": 900})
-        watched.page.wait_for_timeout(SETTLED)
+        watched.page.wait_for_function(FITTING)
         check_plots(watched.page, has_marks=name != "nothing served")
         check_that_only_tables_scroll(watched.page, WIDE)
         assert watched.complaints == []
@@ -182,21 +187,23 @@ def test_light_and_dark(browser: Browser, pages: dict[str, Path]) -> None:
             )
         ]
 
-    with opened(browser, pages["one size"]) as watched:
-        light = looks(watched)
+    def assert_soon_looks(watched: Watched, wanted: list[str]) -> None:
+        deadline = time.monotonic() + MINUTE / 1000
+        while looks(watched) != wanted and time.monotonic() < deadline:
+            watched.page.wait_for_timeout(SOON)
+        assert looks(watched) == wanted
+
+    with (
+        opened(browser, pages["one size"]) as watched,
+        opened(browser, pages["one size"], scheme="dark") as opened_dark,
+    ):
+        light, dark = looks(watched), looks(opened_dark)
+        assert all(a != b for a, b in zip(light, dark, strict=True))
         watched.page.emulate_media(color_scheme="dark")
-        watched.page.wait_for_timeout(SETTLED)
-        changed = looks(watched)
-    with opened(browser, pages["one size"], scheme="dark") as watched:
-        dark = looks(watched)
-        watched.page.emulate_media(media="print")
-        watched.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        watched.page.wait_for_timeout(SETTLED)
-        printed = looks(watched)
-    assert changed == dark
-    assert all(a != b for a, b in zip(light, dark, strict=True))
-    assert printed[1:] == light[1:]
-    assert printed[0] == "rgb(255, 255, 255)"
+        assert_soon_looks(watched, dark)
+        opened_dark.page.emulate_media(media="print")
+        opened_dark.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert_soon_looks(opened_dark, ["rgb(255, 255, 255)", *light[1:]])
 
 
 def test_the_legend_hides_and_shows(browser: Browser, pages: dict[str, Path]) -> None:
@@ -208,8 +215,7 @@ def test_the_legend_hides_and_shows(browser: Browser, pages: dict[str, Path]) ->
         for count, is_pressed in ((1, "false"), (2, "true")):
             button.click()
             assert button.get_attribute("aria-pressed") == is_pressed
-            watched.page.wait_for_timeout(SETTLED)
-            assert lines.count() == count
+            expect(lines).to_have_count(count)
         assert watched.complaints == []
 
 
