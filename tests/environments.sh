@@ -77,7 +77,7 @@ fill_vllm() {
     tests/vllm_env.sh "$1"
 }
 
-# What shows pages in tests, for tests/package/page.
+# What shows pages in tests, for tests/package/test_page_in_browser.py.
 find_browser() {
     step browser
     local folder

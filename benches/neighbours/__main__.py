@@ -9,8 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from benches.neighbours.measured import Measured
-from benches.neighbours.printed import print_rows
+from benches.neighbours.rows import Measured, print_rows
 
 MODULES: Final = ("queue", "views", "tables", "events")
 

@@ -6,8 +6,7 @@ from typing import Final
 from kvoxide.bench.vllm_release import find_vllm
 
 from benches.neighbours import queue, tables, views
-from benches.neighbours.measured import Measured
-from benches.neighbours.printed import print_rows
+from benches.neighbours.rows import Measured, print_rows
 
 POOLS: Final = (1_000, 100_000)
 PROMPTS: Final = (10_000,)

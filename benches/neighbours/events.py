@@ -10,7 +10,7 @@ from kvoxide.bench.prompts import Prompt
 from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
 from kvoxide.bench.traffic import Effort, Traffic
 
-from benches.neighbours.measured import Measured
+from benches.neighbours.rows import Measured
 
 NAMES = ("full", "gemma", "dsv4")
 PROMPTS = (100_000, MILLION)

@@ -8,7 +8,7 @@ from kvoxide.bench.layouts import LAYOUTS
 from kvoxide.bench.prompts import make_prompt
 from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
 
-from benches.neighbours.measured import Measured
+from benches.neighbours.rows import Measured
 
 BLOCK_SIZE: Final = 16
 POOLS: Final = (1_000, 10_000, 100_000, 1_000_000)

@@ -4,8 +4,8 @@ offload queue, which looks which blocks are about to be recycled."""
 from collections.abc import Iterator
 from typing import Any, Final
 
-from benches.neighbours.measured import Measured
 from benches.neighbours.pairs import POOLS, Act, Pair
+from benches.neighbours.rows import Measured
 
 STEPS: Final = 64
 LISTED: Final = 1_024

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from benches.neighbours.measured import Measured
 from benches.neighbours.pairs import BLOCK_SIZE, PROMPTS, Act, Pair
+from benches.neighbours.rows import Measured
 
 
 def measure(prompts: tuple[int, ...] = PROMPTS) -> Iterator[Measured]:

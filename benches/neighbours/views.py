@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from benches.neighbours.measured import Measured
 from benches.neighbours.pairs import POOLS, Act, Pair
+from benches.neighbours.rows import Measured
 
 RANGE: Final = 512
 MOST_KEYS: Final = 4_096

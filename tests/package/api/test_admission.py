@@ -42,13 +42,6 @@ def test_a_running_request_that_does_not_fit_keeps_what_it_has() -> None:
     assert manager.get_block_ids("a") == ([1, 2, 3],)
 
 
-def test_the_watermark_is_kept_free() -> None:
-    manager = make_manager(full(4), num_blocks=11, watermark=0.2)
-    assert manager.watermark_blocks == 2
-    assert not fits(manager, 36)
-    assert fits(manager, 32)
-
-
 def test_the_watermark_is_not_for_the_only_request() -> None:
     manager = make_manager(full(4), num_blocks=11, watermark=0.2)
     assert fits(manager, 40, has_scheduled_reqs=False)
@@ -82,16 +75,6 @@ def test_lookahead_tokens_get_slots_and_are_not_cached() -> None:
     assert cached_positions(manager, request) == [0, 1]
     request.append_output_token_ids(9)
     assert allocate(manager, request, 1, num_lookahead_tokens=5).get_block_ids() == ([],)
-
-
-def test_external_tokens_get_blocks() -> None:
-    manager = make_manager(full(4))
-    request = make_request(manager, "a", range(10))
-    new = manager.allocate_slots(request, 2, num_external_computed_tokens=8)
-    assert new is not None
-    assert new.get_block_ids() == ([3],)  # besides those for the external tokens
-    assert manager.get_block_ids("a") == ([1, 2, 3],)
-    assert cached_positions(manager, request) == [0, 1]
 
 
 def test_external_tokens_continue_a_local_hit() -> None:

@@ -1,10 +1,12 @@
-"""What the documents say of options, kinds and errors is so, and their links lead somewhere."""
+"""What the documents say of options, kinds and errors is so, their links lead somewhere, and the
+README's example runs."""
 
 import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import kvoxide
@@ -195,3 +197,13 @@ def test_the_version_in_examples(document: str) -> None:
     named = re.findall(r'kvoxide"?:? "?(\d+\.\d+\.\d+)', text)
     assert named
     assert set(named) == {kvoxide.__version__}
+
+
+def test_the_example_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["num_hit"] == 0
+    assert len(names["full_ids"]) == len(names["window_ids"]) == 313
+    assert names["manager"].usage == 0.0

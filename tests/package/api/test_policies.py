@@ -1,18 +1,22 @@
-"""Which blocks are kept: recycle order, reachable-block mask, retention interval."""
+"""Which blocks are kept: recycle order, reachable-block mask, retention interval, and the pinned
+tier, from which anchors of later hits are recycled last (vLLM PR 40676)."""
 
 from typing import Any, Literal
 
 import pytest
-from kvoxide import Policy
+from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE, BlockRemoved, KVCacheManager, Policy
 
 from tests.testing.small import (
     admit,
+    allocate,
     cached_positions,
+    decode,
     free_ids,
     full,
     make_manager,
     make_request,
     num_hit_tokens,
+    pinned_ids,
     serve,
     window,
 )
@@ -24,19 +28,6 @@ def cached_in_window(num_tokens: int, *groups: Any, **options: Any) -> list[int]
     request = make_request(manager, "a", range(num_tokens))
     admit(manager, request)
     return cached_positions(manager, request, group=1)
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ("uncached-first", [3, 4, 5, 6, 7, 2, 1]),
-        ("fifo", [4, 5, 6, 7, 3, 2, 1]),
-    ],
-)
-def test_recycle_order(order: Literal["uncached-first", "fifo"], expected: list[int]) -> None:
-    manager = make_manager(full(4), num_blocks=8, policy=Policy(recycle_order=order))
-    serve(manager, "a", range(10))
-    assert free_ids(manager) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,11 +53,6 @@ def test_without_caching_every_block_is_uncached() -> None:
     assert free_ids(manager) == [4, 5, 3, 2, 1]
 
 
-def test_mask_keeps_blocks_0_to_5_of_seven() -> None:
-    # Each of them can be in a window that ends at 32, 64 or 96; block 6 ends at 112.
-    assert cached_in_window(112, full(32), window(16, 32)) == [0, 1, 2, 3, 4, 5]
-
-
 def test_masked_blocks_do_not_shorten_a_hit() -> None:
     manager = make_manager(full(32), window(8, 8))
     serve(manager, "a", range(64))
@@ -84,13 +70,8 @@ def test_mask_can_be_switched_off() -> None:
     [
         # The last token is recomputed: of 150 tokens, 144 can be hit, whose last block is 8.
         (None, 150, [0, 1, 2, 3, 4, 5, 6, 7, 8]),
-        (0, 150, [8]),
         (64, 150, [3, 7, 8]),
-        (48, 150, [2, 5, 8]),
         ("auto", 150, [8]),
-        # The same for a prompt that ends at a block: asked again, it hits 144.
-        (0, 160, [8]),
-        (64, 160, [3, 7, 8]),
         (0, 16, []),
     ],
 )
@@ -136,6 +117,105 @@ def test_eagle_keeps_its_extra_block_at_the_replay_boundary() -> None:
 def test_an_interval_spans_several_blocks_of_a_finer_group() -> None:
     groups = full(16), window(8, 16)
     assert cached_in_window(80, *groups, policy=Policy(retention_interval=32)) == [2, 3, 6, 7]
+
+
+def pinned_positions(manager: KVCacheManager) -> list[int]:
+    blocks = manager.get_blocks("a").blocks[0]
+    return [i for i, block in enumerate(blocks) if block.is_pinned]
+
+
+def test_the_tier_is_off_by_default() -> None:
+    manager = make_manager(window(4, 8), num_blocks=100)
+    request = make_request(manager, "a", range(256))
+    admit(manager, request, chunk=128)
+    manager.free(request)
+    assert manager.block_pool.get_num_pinned_blocks() == 0
+
+
+def test_drops_while_decoding_flag_nothing() -> None:
+    manager = make_manager(window(4, 8), policy=Policy(pin_min_drop_size=7))
+    request = make_request(manager, "a", range(64))
+    admit(manager, request, chunk=32)  # drops blocks 0 to 5
+    assert manager.get_block_ids("a") == ([0] * 6 + list(range(7, 17)),)
+    decode(manager, request, [100])  # drops eight blocks, positions 6 to 13
+    assert pinned_positions(manager) == [14, 15]
+    decode(manager, request, range(101, 113))  # drops one block at a time
+    assert cached_positions(manager, request) == [17, 18]
+    assert pinned_positions(manager) == []
+    assert pinned_ids(manager) == [15, 16]
+
+
+def test_the_source_default_is_sixteen_blocks() -> None:
+    for num_tokens, flagged in [(4 * 17, []), (4 * 18, [16, 17])]:
+        policy = Policy(pin_min_drop_size=DEFAULT_PIN_MIN_DROP_SIZE)
+        manager = make_manager(window(4, 8), policy=policy)
+        request = make_request(manager, "a", range(num_tokens + 4))
+        allocate(manager, request, num_tokens)
+        allocate(manager, request, 4)
+        assert pinned_positions(manager) == flagged
+
+
+def test_full_attention_is_flagged_at_the_end() -> None:
+    manager = make_manager(full(4), num_blocks=11, policy=Policy(pin_min_drop_size=16))
+    request = make_request(manager, "a", range(10))
+    admit(manager, request)
+    assert pinned_positions(manager) == []
+    manager.free(request)
+    assert pinned_ids(manager) == [2, 1]
+    assert (manager.block_pool.get_num_pinned_blocks(), manager.usage) == (2, 0.0)
+    assert free_ids(manager) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_popped_blocks_are_flagged_too() -> None:
+    manager = make_manager(full(4), num_blocks=11, policy=Policy(pin_min_drop_size=16))
+    request = make_request(manager, "a", range(10))
+    admit(manager, request)
+    manager.block_pool.free_blocks(reversed(manager.pop_blocks_for_free(request)))
+    assert pinned_ids(manager) == [2, 1]
+
+
+def test_the_recycle_order_holds_for_the_rest() -> None:
+    policy = Policy(pin_min_drop_size=16, recycle_order="fifo")
+    manager = make_manager(full(4), num_blocks=7, policy=policy)
+    serve(manager, "a", range(10))
+    assert pinned_ids(manager) == [2, 1]
+    assert free_ids(manager) == [4, 5, 6, 3]
+
+
+def test_a_demoted_block_leaves_the_cache_when_it_is_reused() -> None:
+    manager = make_manager(
+        full(4), num_blocks=7, policy=Policy(pin_min_drop_size=16), enable_kv_cache_events=True
+    )
+    prefix = serve(manager, "a", range(12))
+    manager.take_events()
+    manager.block_pool.get_new_blocks(4)  # three are free
+    (removed,) = manager.take_events()
+    assert isinstance(removed, BlockRemoved)
+    assert removed.block_hashes == prefix.block_hashes[2:]
+    assert pinned_ids(manager) == [2, 1]
+
+
+def test_reset_empties_the_tier() -> None:
+    manager = make_manager(full(4), num_blocks=11, policy=Policy(pin_min_drop_size=16))
+    serve(manager, "a", range(8))
+    assert manager.reset_prefix_cache()
+    assert pinned_ids(manager) == []
+    assert sorted(free_ids(manager)) == list(range(1, 11))
+    manager.check_invariants()
+
+
+def test_a_pinned_prefix_survives_traffic_that_fifo_forgets() -> None:
+    hits = {}
+    for name, min_drop_size in [("fifo", None), ("pinned", 4)]:
+        policy = Policy(recycle_order="fifo", pin_min_drop_size=min_drop_size)
+        manager = make_manager(window(4, 8), num_blocks=41, policy=policy)
+        request = make_request(manager, "a", range(100))
+        admit(manager, request, chunk=64)
+        manager.free(request)
+        for i in range(100):
+            serve(manager, f"short {i}", [1000 + i])
+        hits[name] = num_hit_tokens(manager, [*range(64), 9999])
+    assert hits == {"fifo": 0, "pinned": 64}
 
 
 @pytest.mark.parametrize("order", ["uncached-first", "fifo"])

@@ -1,6 +1,8 @@
-"""What the numbers of ``kvoxide bench`` mean."""
+"""What the numbers of ``kvoxide bench`` mean; the rows of ``python -m benches.memory``."""
 
 import gc
+import importlib.util
+import sys
 
 import pytest
 from kvoxide.bench.clock import Samples, collector_paused, timed
@@ -10,6 +12,8 @@ from kvoxide.bench.prompts import make_prompt
 from kvoxide.bench.rows import ROWS
 from kvoxide.bench.sides import BenchError, StandaloneSide
 from kvoxide.bench.traffic import Effort, Traffic
+
+from benches import memory
 
 
 def measurement(vllm_us: float | None, kvoxide_us: float) -> Measurement:
@@ -80,3 +84,17 @@ def test_a_hit_that_is_not_there_is_no_measurement() -> None:
     side = StandaloneSide(layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
     with pytest.raises(BenchError, match="kvoxide hits 0 of 8192 tokens"):
         Traffic(layout, [side], effort).hit()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+def test_every_row_of_memory_is_measured_with_and_without_caches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["memory", "--layout", "full", "dsv4", "--tokens", "20000"])
+    memory.main()
+    lines = [line.rsplit(maxsplit=2) for line in capsys.readouterr().out.splitlines()[1:]]
+    expected = [
+        (layout, row) for layout in ("full", "dsv4") for row in (*memory.ROWS, memory.HASHES)
+    ]
+    assert [tuple(label.split(maxsplit=1)) for label, _, _ in lines] == expected
+    assert all(float(left) > 0 and float(overwritten) > 0 for _, left, overwritten in lines)

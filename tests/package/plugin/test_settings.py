@@ -3,6 +3,7 @@
 import pytest
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE
 from kvoxide.vllm.environment import Settings, SettingsError, settings
+from kvoxide.vllm.shadow.recorder import DEFAULT_MAX_CALLS, max_calls
 
 
 def parse(**environ: str) -> Settings:
@@ -119,3 +120,22 @@ def test_settings_can_be_given_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     with settings.using(wanted):
         assert settings.current() == wanted
     assert settings.current().mode == "require"
+
+
+@pytest.mark.parametrize(
+    ("value", "calls"),
+    [
+        ("2000", 2000),
+        ("", DEFAULT_MAX_CALLS),
+        ("0", DEFAULT_MAX_CALLS),
+        ("-1", DEFAULT_MAX_CALLS),
+        ("many", DEFAULT_MAX_CALLS),
+        ("²", DEFAULT_MAX_CALLS),
+        ("9" * 5000, DEFAULT_MAX_CALLS),
+    ],
+)
+def test_what_is_no_number_of_calls_is_the_default(
+    value: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVOXIDE_SHADOW_CALLS", value)
+    assert max_calls() == calls

@@ -1,7 +1,11 @@
-"""kvoxide's standalone KVCacheManager behind the harness's interface."""
+"""What only the project's own proof compares: kvoxide's standalone manager behind the harness's
+interface, and adaptive retention, which vLLM does not have, so that the standalone manager and the
+adapter are the two sides: they decide the same, and no invariant breaks."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from kvoxide import _core
@@ -14,7 +18,7 @@ from kvoxide.vllm.verify.managers.driver import (
     PoolState,
 )
 from kvoxide.vllm.verify.managers.scenarios import Group, Scenario
-from kvoxide.vllm.verify.managers.sides import CommonDriver
+from kvoxide.vllm.verify.managers.sides import AdapterDriver, CommonDriver
 
 
 class KvoxideDriver(CommonDriver):
@@ -116,6 +120,20 @@ class KvoxideDriver(CommonDriver):
     def _free_queue(self) -> list[int]:
         block_ids: list[int] = self._pool.get_free_block_ids().tolist()
         return block_ids
+
+
+class AdaptiveAdapterDriver(AdapterDriver):
+    """As the environment asks for it. Every call is checked where ``KVOXIDE_CHECK`` is not set."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        check = os.environ.get("KVOXIDE_CHECK", "1")
+        with mock.patch.dict(os.environ, KVOXIDE_POLICY="adaptive", KVOXIDE_CHECK=check):
+            super().__init__(scenario)
+
+
+class AdaptiveKvoxideDriver(KvoxideDriver):
+    def policy_of(self, scenario: Scenario) -> _core.Policy:
+        return _core.Policy(retention="adaptive")
 
 
 def make_manager(scenario: Scenario, policy: _core.Policy) -> _core.KVCacheManager:
