@@ -200,11 +200,12 @@ run_pytest() { # PYTEST ARGUMENT...
 }
 
 # Two processes at a time where there are two cores: the engines that are compared run two as well.
+# tests/testing/parallel.py says which of them runs what.
 run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     leave_target_folder
     step pytest
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
-        --numprocesses "$(processes)" --dist load "$@"
+        --numprocesses "$(processes)" "$@"
 }
 
 # In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and

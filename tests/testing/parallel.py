@@ -5,7 +5,13 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 
 # What takes long comes first, so that the processes end at about the same time.
-FOLDERS_IN_ORDER: Final = ("tests/engine/", "tests/proof/", "tests/vllm/", "tests/package/")
+IN_ORDER: Final = (
+    "tests/engine/",
+    "tests/proof/",
+    "tests/package/test_page_in_browser.py",
+    "tests/vllm/",
+    "tests/package/",
+)
 # Tests of a file that one process runs, one after the other: they are short, share what is made
 # once for all of them, or listen on ports.
 TOGETHER: Final = (
@@ -26,4 +32,4 @@ class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
 
 def place(nodeid: str) -> int:
     """Where in the order a test comes."""
-    return next(at for at, folder in enumerate(FOLDERS_IN_ORDER) if nodeid.startswith(folder))
+    return next(at for at, start in enumerate(IN_ORDER) if nodeid.startswith(start))

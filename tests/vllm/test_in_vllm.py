@@ -12,10 +12,11 @@ HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))
 # One reads vLLM's class as it is without the plugin, one sets a variable before it is loaded.
 ALONE = ("inside_releases.py", "inside_recording.py")
-SHARING = [name for name in FILES if name not in ALONE]
-NUM_SHARED = 3
+# One for each of the processes that the others share.
+LONGEST = ("inside_connector.py", "inside_hashing.py", "inside_shadow.py")
+SHARING = [*LONGEST, *(name for name in FILES if name not in ALONE + LONGEST)]
 # Importing vLLM takes longer than what most of the files do with it.
-PROCESSES = [[name] for name in ALONE] + [SHARING[at::NUM_SHARED] for at in range(NUM_SHARED)]
+PROCESSES = [[name] for name in ALONE] + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
 
 
 @pytest.mark.parametrize("files", PROCESSES, ids=" ".join)
