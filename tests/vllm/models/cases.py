@@ -15,11 +15,24 @@ def name_of(config: Path) -> str:
     return config.name.removesuffix(".json")
 
 
+def _lines(file: str) -> Iterator[tuple[str, Any]]:
+    """What stands under the name in each line."""
+    for line in (HERE / file).read_text().splitlines():
+        yield from json.loads(line).items()
+
+
 def _unpacked(into: Path) -> list[Path]:
-    """The configurations of ``configs.jsonl``, a name and a ``config.json`` in each line."""
-    for line in (HERE / "configs.jsonl").read_text().splitlines():
-        ((name, config),) = json.loads(line).items()
-        (into / f"{name}.json").write_text(json.dumps(config))
+    """The configurations of ``configs.jsonl``, a ``config.json`` in each line, and those of
+    ``published.jsonl``, the files of a published model in each line."""
+    models = {name: {"config.json": config} for name, config in _lines("configs.jsonl")}
+    models |= _lines("published.jsonl")
+    for name, files in models.items():
+        if files.keys() == {"config.json"}:
+            (into / f"{name}.json").write_text(json.dumps(files["config.json"]))
+            continue
+        (into / name).mkdir()
+        for file, content in files.items():
+            (into / name / file).write_text(json.dumps(content))
     return list(into.iterdir())
 
 
