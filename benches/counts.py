@@ -1,12 +1,10 @@
 """Instructions that the core's hot paths execute, counted by callgrind: the same in every run."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -41,11 +39,9 @@ def count() -> Values:
     """Instructions by layout and operation."""
     program = _build()
     names = [tuple(line.split()) for line in _output([str(program)]).splitlines()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda name: _count(program, *name), names))
     counts: Values = {}
-    for (layout, operation), value in zip(names, found, strict=True):
-        counts.setdefault(layout, {})[operation] = value
+    for layout, operation in names:
+        counts.setdefault(layout, {})[operation] = _count(program, layout, operation)
     return counts
 
 

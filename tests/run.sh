@@ -56,9 +56,7 @@ proof() {
 
 speed() {
     build vllm
-    count_instructions
-    compare_speed
-    end_step
+    measure_speed
 }
 
 quick() {
@@ -78,15 +76,13 @@ whole() {
     start_beside rust_tests --workspace
     build vllm
     check_types
-    # Instructions are the same whatever runs beside.
-    [[ $# -gt 0 ]] || count_instructions
     end_beside
     find_browser
     if [[ $# -gt 0 ]]; then
         run_pytest_beside_vllm "$@"
         return
     fi
-    compare_speed
+    measure_speed
     leave_target_folder
     # Ray waits for most of its time.
     start_beside ray_cluster
@@ -180,15 +176,23 @@ check_types() {
         --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
 }
 
+# Instructions are the same whatever runs beside. Counting them keeps one core busy, timing another.
+measure_speed() {
+    start_beside count_instructions
+    compare_speed
+    end_beside
+    end_step
+}
+
 count_instructions() {
     step 'instructions of hot paths'
     "$venv/bin/python" -m benches.gate counts
 }
 
-# While nothing else runs here.
 compare_speed() {
     step 'speed beside vLLM'
-    # Loose bounds; the tight ones are python -m benches.gate, on a machine with a baseline of its own.
+    # Loose bounds, which hold beside another process; the tight ones are python -m benches.gate, on a
+    # machine with a baseline of its own.
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
 }
 
