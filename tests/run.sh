@@ -187,6 +187,7 @@ measure_speed() {
 count_instructions() {
     step 'instructions of hot paths'
     "$venv/bin/python" -m benches.gate counts
+    end_step
 }
 
 compare_speed() {
