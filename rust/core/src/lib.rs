@@ -40,8 +40,8 @@ mod error;
 pub use block::{BlockHash, BlockId, CacheKey, GroupId, MAX_BLOCKS, NULL_BLOCK};
 pub use check::{check, check_direct_writes, digest};
 pub use error::{Error, Result};
-pub use group::{BlockDemand, GroupSpec, Offload, Size};
-pub use lookup::{DeepestHit, PrefixHit, SearchResult};
+pub use group::{GroupSpec, Offload, Size, SlotDemand};
+pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
     Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, ProtectedShare, Retention,
     RetentionReport,

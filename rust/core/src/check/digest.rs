@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::block::BlockId;
+use crate::group::Group;
 use crate::manager::Manager;
 
 /// Returns the SHA-256 digest of queues, reference counts, flags, keys, block tables, worker
@@ -38,18 +39,19 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
             group.blocks.iter().for_each(|block| put(u64::from(block)));
         }
     }
-    manager.commands.to_zero().for_each(|block| put(u64::from(block)));
+    manager.commands.to_zero.iter().for_each(|&block| put(u64::from(block)));
     put(u64::MAX);
-    for (from, to) in manager.commands.copies() {
+    for &(from, to) in manager.commands.copies.iter() {
         put(u64::from(from) << 32 | u64::from(to));
     }
     put(u64::MAX);
-    for offload in manager.commands.offloads() {
+    for offload in manager.commands.offloads.iter() {
         put(offload.request);
         put(u64::from(offload.group) << 32 | u64::from(offload.block));
         put(offload.num_tokens as u64);
     }
-    manager.groups.iter().for_each(|group| group.digest(&mut put));
+    let states = manager.groups.iter().filter_map(Group::states);
+    states.for_each(|states| states.digest(&mut put));
     put(pool.index().events().count() as u64);
     state.finalize().into()
 }

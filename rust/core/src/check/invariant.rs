@@ -6,7 +6,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::Group;
 use crate::manager::Manager;
 use crate::pool::BlockPool;
-use crate::request::{GroupState, RequestBlocks, RequestId};
+use crate::request::{HeldBlocks, RequestBlocks, RequestId};
 
 type Holders = HashMap<BlockId, u32>;
 
@@ -134,10 +134,10 @@ fn check_request(
     ensure(held.groups.len() == num_groups, || {
         format!("request {id} has {} tables for {num_groups} groups", held.groups.len())
     })?;
-    for (group, state) in manager.groups.iter().zip(&held.groups) {
-        numbered("9", group.check(id, state))?;
-        check_num_cached(manager, id, group, state)?;
-        check_writable(manager, id, group, state, holders)?;
+    for (group, in_group) in manager.groups.iter().zip(&held.groups) {
+        numbered("9", group.check(id, in_group))?;
+        check_num_cached(manager, id, group, in_group)?;
+        check_writable(manager, id, group, in_group, holders)?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn check_num_cached(
     manager: &Manager,
     id: RequestId,
     group: &Group,
-    GroupState { blocks, num_cached_blocks }: &GroupState,
+    HeldBlocks { blocks, num_cached_blocks }: &HeldBlocks,
 ) -> Result<(), String> {
     let cached = num_cached_blocks.unwrap_or(0);
     ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
@@ -162,13 +162,13 @@ fn check_writable(
     manager: &Manager,
     id: RequestId,
     group: &Group,
-    state: &GroupState,
+    held: &HeldBlocks,
     holders: &Holders,
 ) -> Result<(), String> {
     if group.is_state {
         return Ok(());
     }
-    let (first, own) = state.blocks.tail_from(state.num_cached_blocks.unwrap_or(0));
+    let (first, own) = held.blocks.ids_from(held.num_cached_blocks.unwrap_or(0));
     for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
         let covered = manager.pool().blocks().hash_num_tokens(*block).unwrap_or(0);
         ensure(covered < (i + 1) * group.block_size && holders[block] == 1, || {
@@ -181,10 +181,10 @@ fn check_writable(
 /// Invariant 8: blocks to zero are in the pool, and both ends of a copy are in use.
 fn check_worker_commands(manager: &Manager) -> Result<(), String> {
     let is_outside = |block: BlockId| block as usize >= manager.pool().num_blocks();
-    if let Some(block) = manager.commands.to_zero().find(|&block| is_outside(block)) {
+    if let Some(block) = manager.commands.to_zero.iter().find(|&&block| is_outside(block)) {
         return Err(format!("block {block} is listed for zeroing, outside the pool"));
     }
-    let mut copied = manager.commands.copies().flat_map(|(from, to)| [from, to]);
+    let mut copied = manager.commands.copies.iter().flat_map(|&(from, to)| [from, to]);
     match copied.find(|&block| is_outside(block) || manager.pool().blocks().ref_count(block) == 0) {
         None => Ok(()),
         Some(block) => Err(format!("block {block} is listed for copying, but nobody holds it")),
@@ -272,8 +272,10 @@ mod tests {
             ("has 4 of 3 blocks cached", "6 or 7", |m, _| {
                 held(m).groups[0].num_cached_blocks = Some(4);
             }),
-            ("block 11 is listed for zeroing", "8", |m, _| m.commands.zero(0, &[11])),
-            ("block 9 is listed for copying", "8", |m, _| m.commands.copy(0, CACHED, FREE)),
+            ("block 11 is listed for zeroing", "8", |m, _| m.commands.to_zero.of(0).push(11)),
+            ("block 9 is listed for copying", "8", |m, _| {
+                m.commands.copies.of(0).push((CACHED, FREE))
+            }),
         ];
         for (what, number, plant) in plants {
             let mut manager = manager();
@@ -284,21 +286,21 @@ mod tests {
         }
     }
 
-    type Break = fn(&mut GroupState);
+    type Break = fn(&mut HeldBlocks);
 
     #[test]
     fn tables_are_checked_for_what_their_kinds_promise() {
         let states = GroupSpec::new("mamba", 4).with(crate::Size::NumSpeculativeBlocks, 2);
         let buffer = GroupSpec::new("circular_buffer", 4);
         let plants: [(GroupSpec, &str, Break); 3] = [
-            (states, "a row of 1 blocks lacks those for drafts", |state| {
-                state.blocks.ids_mut().truncate(1);
+            (states, "a table of 1 blocks lacks those for drafts", |held| {
+                held.blocks.ids_mut().truncate(1);
             }),
-            (buffer.clone(), "the circular buffer of group 0 is 2 blocks", |state| {
-                state.blocks.push_nulls(1);
+            (buffer.clone(), "the circular buffer of group 0 is 2 blocks", |held| {
+                held.blocks.push_nulls(1);
             }),
-            (buffer, "the circular buffer of group 0 is 1 blocks", |state| {
-                state.num_cached_blocks = Some(0);
+            (buffer, "the circular buffer of group 0 is 1 blocks", |held| {
+                held.num_cached_blocks = Some(0);
             }),
         ];
         for (group, what, plant) in plants {

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use super::context::StepContext;
 use super::data::GroupData;
-use super::mask::{CacheRules, MaskQuery, RetentionMask};
-use super::value::ValueModel;
+use super::mask::{CacheRules, RetentionMask};
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
@@ -23,13 +22,12 @@ pub(super) fn cache(
     rules: &CacheRules,
     request: &RequestView<'_>,
     num_tokens: usize,
-    mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
 ) {
-    let start = context.state.num_cached_blocks.unwrap_or(0);
+    let start = context.held.num_cached_blocks.unwrap_or(0);
     let end = rules.num_full_blocks(data, request, num_tokens);
     if start < end {
-        cache_filled(data, context, rules, request, (start, end), mask);
-        context.state.num_cached_blocks = Some(end);
+        cache_filled(data, context, rules, request, (start, end));
+        context.held.num_cached_blocks = Some(end);
     }
     if data.block_size != rules.hash_block_size && data.is_prefix_closed {
         cache_partial_tail(data, context, rules, request, num_tokens);
@@ -45,14 +43,12 @@ fn cache_filled(
     rules: &CacheRules,
     request: &RequestView<'_>,
     range: (usize, usize),
-    mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
 ) {
-    let num_queued = || context.pool.num_queued_blocks();
-    let mask = rules.retention_mask(data, request, range, |query| {
-        let has_room = |model: &ValueModel| model.has_room(query.num_prompt_tokens, num_queued());
-        mask(&MaskQuery { has_room: query.value_model.is_some_and(has_room), ..*query })
-    });
-    let target = CacheTarget::new(data, rules.hash_block_size, request, &context.state.blocks);
+    let num_queued = context.pool.num_queued_blocks();
+    let model = rules.value_model.as_ref();
+    let has_room = model.is_some_and(|model| model.has_room(request.num_prompt_tokens, num_queued));
+    let mask = rules.retention_mask(data, request, range, has_room);
+    let target = CacheTarget::new(data, rules.hash_block_size, request, &context.held.blocks);
     target.cache_full_blocks(context.pool, range.0, range.1, mask);
 }
 
@@ -72,7 +68,7 @@ fn cache_partial_tail(
     if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
         return;
     }
-    let table = &context.state.blocks;
+    let table = &context.held.blocks;
     match table.get(boundary / data.block_size) {
         None | Some(NULL_BLOCK) => {}
         Some(block) => {
@@ -189,7 +185,7 @@ impl CacheTarget<'_> {
 
     /// Returns those blocks of a run that the request has, and the position of the first.
     fn owned(&self, run: Range<usize>) -> (usize, &[BlockId]) {
-        let (first, tail) = self.blocks.tail_from(run.start);
+        let (first, tail) = self.blocks.ids_from(run.start);
         (first, &tail[..run.end.saturating_sub(first).min(tail.len())])
     }
 
@@ -244,46 +240,25 @@ impl CacheTarget<'_> {
         if pool.blocks().hash_num_tokens(block).is_some_and(|covered| covered < num_tokens) {
             pool.remove_keys(block);
         }
-        self.insert_partial_key(pool, block, key, num_tokens);
+        pool.insert_key(block, key, num_tokens);
+        pool.index_mut().events_mut().push(|| Event::Stored(self.partial_event(num_tokens)));
         key.hash
     }
 
-    /// Caches a block that now has the state of the first `num_tokens`, a multiple of the hash
-    /// block size, in place of what it had.
-    pub(crate) fn cache_replaced_block(
-        &self,
-        pool: &mut BlockPool,
-        block: BlockId,
-        num_tokens: usize,
-    ) -> BlockHash {
-        pool.remove_keys(block);
-        self.cache_partial_block(pool, block, num_tokens)
-    }
-
-    fn insert_partial_key(
-        &self,
-        pool: &mut BlockPool,
-        block: BlockId,
-        key: CacheKey,
-        num_tokens: usize,
-    ) {
-        pool.insert_key(block, key, num_tokens);
-        let boundary = num_tokens / self.hash_block_size;
+    fn partial_event(&self, num_tokens: usize) -> StoredEvent {
+        let last = num_tokens / self.hash_block_size - 1;
         let start = num_tokens - self.hash_block_size;
-        pool.index_mut().events_mut().push(|| {
-            let parent = (boundary > 1).then(|| self.request.hashes.at(boundary - 2));
-            Event::Stored(StoredEvent {
-                request: self.request.id,
-                group: self.group,
-                block_hashes: vec![key.hash],
-                block_starts: vec![start],
-                parent,
-                start_token: start,
-                end_token: num_tokens,
-                block_size: self.hash_block_size,
-                is_partial: true,
-            })
-        });
+        StoredEvent {
+            request: self.request.id,
+            group: self.group,
+            block_hashes: vec![self.request.hashes.at(last)],
+            block_starts: vec![start],
+            parent: last.checked_sub(1).map(|before| self.request.hashes.at(before)),
+            start_token: start,
+            end_token: num_tokens,
+            block_size: self.hash_block_size,
+            is_partial: true,
+        }
     }
 
     /// Checks that the first `num_blocks` blocks have hashes.

@@ -16,7 +16,7 @@ pub struct GroupData {
     /// Tokens per block.
     pub block_size: usize,
     /// Which leading tokens need no block.
-    pub head: Head,
+    pub skips: Skipped,
     /// Whether the group's blocks take part in prefix caching.
     pub is_cacheable: bool,
     /// Whether hits can end inside a block, at any multiple of the hash block size.
@@ -25,6 +25,8 @@ pub struct GroupData {
     pub(crate) is_zeroed: bool,
     /// Whether hits drop their last block.
     pub drops_eagle_block: bool,
+    /// Blocks in the tail of a hit, without the one that EAGLE drops.
+    pub(crate) tail_len: usize,
     /// The most blocks that a request holds at once; `None` for as many as it has tokens for.
     pub(crate) max_admission_blocks: Option<usize>,
 }
@@ -38,30 +40,30 @@ impl std::ops::Deref for GroupData {
     }
 }
 
-/// Which leading tokens the next token after a number of computed ones does not attend to.
+/// The leading tokens that no further token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head {
-    /// None of them.
-    Kept,
-    /// All but the window of so many tokens that ends with it.
-    Window(usize),
-    /// All before its chunk of so many tokens.
-    Chunk(usize),
+pub enum Skipped {
+    /// None.
+    Nothing,
+    /// All before the last `n` tokens, the next one included.
+    BeforeWindow(usize),
+    /// All before the chunk of `n` tokens that the next token lies in.
+    BeforeChunk(usize),
 }
 
-impl Head {
+impl Skipped {
     /// Returns the number of leading tokens that are skipped.
     #[inline]
     pub fn num_skipped_tokens(self, num_computed_tokens: usize) -> usize {
         match self {
-            Self::Kept => 0,
-            Self::Window(size) => num_computed_tokens.saturating_add(1).saturating_sub(size),
-            Self::Chunk(size) => num_computed_tokens / size * size,
+            Self::Nothing => 0,
+            Self::BeforeWindow(size) => num_computed_tokens.saturating_add(1).saturating_sub(size),
+            Self::BeforeChunk(size) => num_computed_tokens / size * size,
         }
     }
 
-    /// Returns the most blocks that a request of `max_num_tokens` holds at once of which so many
-    /// tokens are computed in flight; `None` if it holds all of its blocks.
+    /// Returns the most blocks that a request of `max_num_tokens` holds at once, with up to
+    /// `max_in_flight_tokens` in steps not processed yet; `None` if it releases none.
     pub(crate) fn max_blocks(
         self,
         block_size: usize,
@@ -72,22 +74,27 @@ impl Head {
             size.saturating_add(max_in_flight_tokens).min(max_num_tokens).div_ceil(block_size)
         };
         match self {
-            Self::Kept => None,
+            Self::Nothing => None,
             // One more, since the window may start inside a block.
-            Self::Window(size) => Some(num_blocks(size - 1) + 1),
-            Self::Chunk(size) => Some(num_blocks(size)),
+            Self::BeforeWindow(size) => Some(num_blocks(size - 1) + 1),
+            Self::BeforeChunk(size) => Some(num_blocks(size)),
         }
     }
 }
 
 impl GroupData {
+    /// Returns the number of blocks in the tail of a hit; 0 for kinds whose hits need more.
+    pub fn tail_len(&self) -> usize {
+        self.tail_len + usize::from(self.drops_eagle_block && self.is_sparse && !self.is_state)
+    }
+
     /// Returns the number of leading blocks of a table that no token after `num_computed_tokens`
     /// attends to.
     #[inline]
     pub(crate) fn num_skipped_blocks(&self, num_computed_tokens: usize) -> usize {
-        match self.head {
-            Head::Kept => 0,
-            head => head.num_skipped_tokens(num_computed_tokens) / self.block_size,
+        match self.skips {
+            Skipped::Nothing => 0,
+            skips => skips.num_skipped_tokens(num_computed_tokens) / self.block_size,
         }
     }
 }

@@ -85,7 +85,7 @@ pub enum PartialHits {
     Never,
     /// Yes, in a model in which a group of another kind wants it.
     Possible,
-    /// Yes, and a model gains from it whose blocks are larger than hash blocks.
+    /// Yes; one such group with blocks larger than hash blocks switches them on.
     Wanted,
 }
 

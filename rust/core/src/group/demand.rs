@@ -1,11 +1,11 @@
-//! Block demand: how many blocks a request needs.
+//! What a request needs slots for, and the blocks that it needs for them.
 
-use crate::block::BlockId;
+use crate::block::{BlockId, GroupId};
 use crate::request::GroupBlocks;
 
-/// What a request needs blocks for, in tokens.
+/// What a request needs slots for, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BlockDemand<'a> {
+pub struct SlotDemand<'a> {
     /// Tokens that need a slot, including those that have one.
     pub num_tokens: usize,
     /// The blocks of a hit to attach, per group; empty for none.
@@ -24,13 +24,18 @@ pub struct BlockDemand<'a> {
     /// Whether the demand is about the whole request, for which kinds that release blocks need only
     /// what they hold at once.
     pub apply_admission_cap: bool,
-    /// Whether no group remembers anything of the demand.
-    pub is_dry_run: bool,
+}
+
+impl<'a> SlotDemand<'a> {
+    /// Returns a group's blocks of the hit, if there is any hit.
+    pub(crate) fn hit(&self, group: GroupId) -> Option<&'a GroupBlocks> {
+        self.new_computed_blocks.get(usize::from(group))
+    }
 }
 
 /// What a request needs in one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GroupDemand<'a> {
+pub(crate) struct NeededBlocks<'a> {
     /// New blocks; negative if the group is of states and its table longer than the request needs.
     pub new: isize,
     /// The blocks of the hit that are attached. Those that are free are taken from the free blocks.

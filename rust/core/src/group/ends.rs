@@ -1,8 +1,8 @@
 //! What the ends of prompts and of answers are worth to later requests, learnt from traffic.
 //!
-//! A tail at an end takes the room of `c` tokens of full-attention blocks. It is worth as much as
-//! they are if it regains as many tokens: those of the request that resumes there first, against `c`
-//! times the share of full-attention blocks with one use that are used again while they are cached.
+//! A tail at an end takes the room of full-attention blocks for `c` tokens. Those blocks regain `c`
+//! times the share of once-used blocks that are used again; the tail regains the tokens of the first
+//! request that resumes there. Its value is the ratio.
 //! The longer a sequence, the more there is to regain: first resumes regain a share of the tokens
 //! before all ends, and an end is expected to bring that share of the tokens before it. An end at
 //! which a request has resumed is worth what later requests regain there.
@@ -14,7 +14,7 @@ use crate::pool::{TUNING, ValueLevel};
 
 /// The end of a part of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The end of the prompt.
     Prompt,
     /// The end of the answer.
@@ -23,42 +23,42 @@ pub enum End {
     Resumed,
 }
 
-/// The worth of a tail at an end, in full-attention blocks.
+/// The value of a tail at an end, in full-attention blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EndWorth {
+pub struct EndValue {
     /// The part that is assumed, the less the more ends were seen.
     pub assumed: f64,
     /// What each token before the end adds.
     pub per_token: f64,
 }
 
-impl Default for EndWorth {
+impl Default for EndValue {
     fn default() -> Self {
         Self { assumed: 1.0, per_token: 0.0 }
     }
 }
 
-impl EndWorth {
+impl EndValue {
     /// Returns the value of a tail at an end behind so many tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
-        let worth = self.assumed + self.per_token * num_tokens as f64;
+        let value = self.assumed + self.per_token * num_tokens as f64;
         // Rounded to the nearest halving.
-        ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / worth).max(0) as usize)
+        ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / value).max(0) as usize)
     }
 }
 
-/// The worth of tails at ends of each sort.
+/// The values of tails at ends of each sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EndWorths {
-    /// The worth at the end of a prompt.
-    pub prompt: EndWorth,
-    /// The worth at the end of an answer.
-    pub answer: EndWorth,
-    /// The worth of an end at which a request has resumed.
-    pub resumed: EndWorth,
+pub struct EndValues {
+    /// The value at the end of a prompt.
+    pub prompt: EndValue,
+    /// The value at the end of an answer.
+    pub answer: EndValue,
+    /// The value of an end at which a request has resumed.
+    pub resumed: EndValue,
 }
 
-impl EndWorths {
+impl EndValues {
     /// Whether the last tails of answers behind so many tokens are kept while their requests run.
     pub(crate) fn keep_answers(self, num_tokens: usize) -> bool {
         self.answer.behind(num_tokens).halvings() <= TUNING.lowest_answer_value
@@ -74,36 +74,28 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the worth of ends. Full blocks that take a tail's room regain `regained_by_full` tokens.
-    fn worth(self, regained_by_full: f64) -> EndWorth {
+    /// Returns the value of ends. Full blocks that take a tail's room regain `regained_by_full` tokens.
+    fn value(self, regained_by_full: f64) -> EndValue {
         let share = if self.num_tokens > 0.0 { self.num_regained / self.num_tokens } else { 0.0 };
         let num_known = self.num_ends + TUNING.prior_ends;
-        EndWorth {
+        EndValue {
             assumed: TUNING.prior_ends / num_known,
             per_token: self.num_ends / num_known * share / regained_by_full,
         }
     }
 }
 
-/// What became of ends.
+/// What became of ends, by [`End`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct EndStatistics {
-    prompt: Outcome,
-    answer: Outcome,
-    resumed: Outcome,
-}
+pub(crate) struct EndStatistics([Outcome; 3]);
 
 impl EndStatistics {
     fn of(&mut self, end: End) -> &mut Outcome {
-        match end {
-            End::Prompt => &mut self.prompt,
-            End::Answer => &mut self.answer,
-            End::Resumed => &mut self.resumed,
-        }
+        &mut self.0[end as usize]
     }
 
     /// Counts an end behind so many tokens.
-    pub fn note_end(&mut self, end: End, num_tokens: usize) {
+    pub(crate) fn note_end(&mut self, end: End, num_tokens: usize) {
         let outcome = self.of(end);
         outcome.num_ends = outcome.num_ends * TUNING.end_fade + 1.0;
         outcome.num_tokens = outcome.num_tokens * TUNING.end_fade + num_tokens as f64;
@@ -112,20 +104,19 @@ impl EndStatistics {
 
     /// Counts a request that resumes at an end, behind so many tokens. The first to do so makes it
     /// one of [`End::Resumed`].
-    pub fn note_resume(&mut self, end: End, num_tokens: usize) {
+    pub(crate) fn note_resume(&mut self, end: End, num_tokens: usize) {
         self.of(end).num_regained += num_tokens as f64;
         if end != End::Resumed {
             self.note_end(End::Resumed, num_tokens);
         }
     }
 
-    /// Returns the worth of ends. `tail_cost` is that of
+    /// Returns the values of ends. `tail_cost` is that of
     /// [`ValueModel`](super::ValueModel::tail_cost), `reuse` the share of full-attention blocks with
     /// one use that are used again.
-    pub fn worths(&self, tail_cost: f64, reuse: f64) -> EndWorths {
-        let [prompt, answer, resumed] = [self.prompt, self.answer, self.resumed]
-            .map(|outcome| outcome.worth(tail_cost * reuse));
-        EndWorths { prompt, answer, resumed }
+    pub(crate) fn values(&self, tail_cost: f64, reuse: f64) -> EndValues {
+        let [prompt, answer, resumed] = self.0.map(|outcome| outcome.value(tail_cost * reuse));
+        EndValues { prompt, answer, resumed }
     }
 }
 
@@ -134,28 +125,28 @@ mod tests {
     use super::*;
 
     /// Answers behind 400 tokens, at each of which a request regains so many.
-    fn after(num_ends: usize, num_tokens: usize) -> EndWorths {
+    fn after(num_ends: usize, num_tokens: usize) -> EndValues {
         let mut ends = EndStatistics::default();
         for _ in 0..num_ends {
             ends.note_end(End::Answer, 400);
             ends.note_resume(End::Answer, num_tokens);
         }
-        ends.worths(100.0, 0.5)
+        ends.values(100.0, 0.5)
     }
 
     #[test]
     fn ends_have_the_value_of_full_blocks_until_something_is_learnt() {
-        let worths = EndStatistics::default().worths(100.0, 0.5);
-        assert_eq!(worths, EndWorths::default());
-        assert_eq!(worths.prompt.behind(9), ValueLevel::BEST);
+        let values = EndStatistics::default().values(100.0, 0.5);
+        assert_eq!(values, EndValues::default());
+        assert_eq!(values.prompt.behind(9), ValueLevel::BEST);
     }
 
     #[test]
     fn an_end_that_regains_as_much_as_full_blocks_has_their_value() {
         for (num_tokens, halvings) in [(400, 0), (50, 0), (25, 1), (12, 2), (0, 5)] {
-            let worths = after(1000, num_tokens);
-            assert_eq!(worths.answer.behind(400), ValueLevel::new(halvings), "{num_tokens} tokens");
-            assert_eq!(worths.prompt.behind(400), ValueLevel::BEST);
+            let values = after(1000, num_tokens);
+            assert_eq!(values.answer.behind(400), ValueLevel::new(halvings), "{num_tokens} tokens");
+            assert_eq!(values.prompt.behind(400), ValueLevel::BEST);
         }
     }
 

@@ -16,8 +16,8 @@ use crate::request::RequestView;
 pub(crate) struct CacheRules {
     /// Tokens per block hash.
     pub hash_block_size: usize,
-    /// Hits are multiples of this many tokens.
-    pub alignment: usize,
+    /// The ends of tails that are cached are multiples of this many tokens.
+    pub tail_alignment: usize,
     /// Replays of a prompt end at multiples of this many tokens.
     pub scheduler_block_size: usize,
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
@@ -38,24 +38,31 @@ pub(crate) struct CacheRules {
     /// What gives window blocks and states their values, with adaptive retention only.
     pub value_model: Option<ValueModel>,
     /// Whether the hits of any group drop their last block.
-    pub(crate) any_group_drops: bool,
+    pub(crate) any_drops_eagle_block: bool,
     /// Whether the tail one block below a shared-prefix boundary is cached too.
     pub keep_tail_below_boundary: bool,
 }
 
 impl CacheRules {
-    /// Returns the mask of a range of blocks. `mask` is that of the group's kind.
+    /// Returns the mask of a range of a group's blocks. `has_room` says whether those without a
+    /// value are cached too.
+    #[inline(never)]
     pub(crate) fn retention_mask(
         &self,
         data: &GroupData,
         request: &RequestView<'_>,
         range: (usize, usize),
-        mask: impl FnOnce(&MaskQuery<'_>) -> RetentionMask,
+        has_room: bool,
     ) -> RetentionMask {
-        if !self.masks_unreachable {
+        if !self.masks_unreachable || !data.is_sparse {
             return RetentionMask::All;
         }
-        mask(&self.query(data, request, range, &self.resume_boundaries(data, request)))
+        let boundaries = self.resume_boundaries(data, request);
+        let query = MaskQuery { has_room, ..self.query(data, request, range, &boundaries) };
+        match data.is_state {
+            true => query.states(data.block_size),
+            false => query.tails(data.block_size, data.tail_len()),
+        }
     }
 
     pub(super) fn query<'a>(
@@ -67,8 +74,8 @@ impl CacheRules {
     ) -> MaskQuery<'a> {
         MaskQuery {
             range,
-            alignment: self.alignment,
-            use_eagle: data.drops_eagle_block,
+            alignment: self.tail_alignment,
+            drops_eagle_block: data.drops_eagle_block,
             retention_interval: self.retention_interval,
             replays: &boundaries.replays,
             shared: &boundaries.shared,
@@ -87,7 +94,7 @@ impl CacheRules {
         boundaries.replays = replay_boundaries(
             request.num_prompt_tokens,
             self.scheduler_block_size,
-            self.any_group_drops,
+            self.any_drops_eagle_block,
         );
         let shared = request.shared_prefix_boundary;
         if shared > 0 {
@@ -129,8 +136,9 @@ pub struct MaskQuery<'a> {
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
     /// Whether hits match one block past their end and drop it.
-    pub use_eagle: bool,
-    /// Tokens between kept tails; `None` for every aligned boundary, 0 for `boundaries` alone.
+    pub drops_eagle_block: bool,
+    /// Tokens between kept tails; `None` for every aligned boundary, 0 for the tails at `replays` and
+    /// `shared` alone.
     pub retention_interval: Option<usize>,
     /// Token positions at which a request resumes that repeats or extends the prompt.
     pub replays: &'a [usize],
@@ -180,18 +188,32 @@ impl RetentionMask {
 
 impl MaskQuery<'_> {
     /// Returns the token positions at which a later request is expected to resume.
-    pub(super) fn boundaries(&self) -> impl Iterator<Item = usize> {
+    fn boundaries(&self) -> impl Iterator<Item = usize> {
         self.replays.iter().chain(self.shared).copied()
     }
 
-    /// Returns the tails of `need` blocks before each boundary at which a hit can end.
-    pub fn tails(&self, block_size: usize, need: usize) -> RetentionMask {
+    /// Returns the mask of states: those at the ends of segments and at the boundaries are cached. One
+    /// block is enough for a hit, also with EAGLE, whose drafts have no state.
+    pub fn states(&self, block_size: usize) -> RetentionMask {
+        if let Some(value) = self.tail_value(block_size, 1, 0) {
+            let boundaries = [self.replays, self.shared];
+            let range = self.range.0..self.range.1;
+            return RetentionMask::Valued(value.values_of_states(range, boundaries));
+        }
+        match self.retention_interval {
+            None => RetentionMask::All,
+            Some(_) => self.reachable_tails(block_size, 1, 0),
+        }
+    }
+
+    /// Returns the tails of `tail_len` blocks before each boundary at which a hit can end.
+    pub fn tails(&self, block_size: usize, tail_len: usize) -> RetentionMask {
         if !self.alignment.is_multiple_of(block_size) {
             return RetentionMask::All;
         }
         // EAGLE matches one block past the boundary.
-        let shift = usize::from(self.use_eagle);
-        if let Some(value) = self.tail_value(block_size, need, shift) {
+        let num_dropped = usize::from(self.drops_eagle_block);
+        if let Some(value) = self.tail_value(block_size, tail_len, num_dropped) {
             let range = self.range.0..self.range.1;
             let boundaries = [self.replays, self.shared];
             let values = match value.values_of_prompt_end(&range, self.shared) {
@@ -203,78 +225,83 @@ impl MaskQuery<'_> {
             if !self.has_room || is_whole {
                 return RetentionMask::Valued(values);
             }
-            let reachable = self.reachable_tails(block_size, need, shift);
+            let reachable = self.reachable_tails(block_size, tail_len, num_dropped);
             let cached = reachable.runs(range.start, range.end);
             return RetentionMask::PartlyValued(Box::new(PartlyValued { cached, values }));
         }
-        self.reachable_tails(block_size, need, shift)
+        self.reachable_tails(block_size, tail_len, num_dropped)
     }
 
-    /// Returns the tails of `need` blocks, which end `shift` blocks behind a hit, that are cached
+    /// Returns the tails of `tail_len` blocks, which end `num_dropped` blocks behind a hit, that are cached
     /// whatever they are worth.
-    fn reachable_tails(&self, block_size: usize, need: usize, shift: usize) -> RetentionMask {
+    fn reachable_tails(
+        &self,
+        block_size: usize,
+        tail_len: usize,
+        num_dropped: usize,
+    ) -> RetentionMask {
         let segment = match self.retention_interval {
             None => Some(self.alignment / block_size),
             Some(0) => None,
             Some(interval) => Some(interval / block_size),
         };
-        if segment.is_some_and(|segment| need >= segment) {
+        if segment.is_some_and(|segment| tail_len >= segment) {
             return RetentionMask::All;
         }
         let mut runs = Vec::new();
-        if let Some(segment) = segment.filter(|_| need > 0) {
-            runs.extend(self.segment_tails(segment, need, shift));
+        if let Some(segment) = segment.filter(|_| tail_len > 0) {
+            runs.extend(self.segment_tails(segment, tail_len, num_dropped));
         }
         if self.retention_interval.is_some() {
-            runs.extend(self.boundary_tails(block_size, need, shift));
+            runs.extend(self.boundary_tails(block_size, tail_len, num_dropped));
         }
         RetentionMask::Runs(merge(runs))
     }
 
-    /// Returns what gives values to tails of `need` blocks that end `shift` blocks behind a hit.
-    pub(crate) fn tail_value(
+    /// Returns what gives values to tails of `tail_len` blocks that end `num_dropped` blocks behind a hit.
+    fn tail_value(
         &self,
         block_size: usize,
-        need: usize,
-        shift: usize,
+        tail_len: usize,
+        num_dropped: usize,
     ) -> Option<TailValue<'_>> {
         Some(TailValue {
             model: self.value_model?,
             num_prompt_tokens: self.num_prompt_tokens,
             block_size,
             alignment: self.alignment,
-            need,
-            shift,
+            tail_len,
+            num_dropped,
         })
     }
 
-    /// The last `need` blocks of every segment, moved by `shift`.
+    /// The last `tail_len` blocks of every segment, moved by `num_dropped`.
     fn segment_tails(
         &self,
         segment: usize,
-        need: usize,
-        shift: usize,
+        tail_len: usize,
+        num_dropped: usize,
     ) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = self.range;
-        let first = start.saturating_sub(shift) / segment;
-        let last = end.saturating_sub(shift).div_ceil(segment);
+        let first = start.saturating_sub(num_dropped) / segment;
+        let last = end.saturating_sub(num_dropped).div_ceil(segment);
         (first..last).map(move |i| {
-            let tail_end = (i + 1) * segment + shift;
-            (tail_end - need).max(start)..tail_end.min(end)
+            let tail_end = (i + 1) * segment + num_dropped;
+            (tail_end - tail_len).max(start)..tail_end.min(end)
         })
     }
 
     fn boundary_tails(
         &self,
         block_size: usize,
-        need: usize,
-        shift: usize,
+        tail_len: usize,
+        num_dropped: usize,
     ) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = self.range;
         self.boundaries().map(move |boundary| {
             let aligned = boundary / self.alignment * self.alignment;
-            let tail_end = (aligned / block_size).saturating_add(shift);
-            tail_end.saturating_sub(need).max(start)..tail_end.min(end)
+            let tail_end = (aligned / block_size).saturating_add(num_dropped);
+            tail_end.saturating_sub(tail_len).max(start)..tail_end.min(end)
         })
     }
 }
@@ -293,15 +320,11 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 /// Returns the token positions at which a later request that repeats or extends a prompt can
-/// resume: the end of the prompt less the token that is always recomputed, and with EAGLE, which
-/// drops a block, the aligned boundaries one block below.
-pub(super) fn replay_boundaries(
-    num_prompt_tokens: usize,
-    alignment: usize,
-    use_eagle: bool,
-) -> Vec<usize> {
+/// resume. Without EAGLE: the prompt less its last token, which is always recomputed. With EAGLE,
+/// which drops a block: one aligned boundary lower, for the repeated and for the extended prompt.
+fn replay_boundaries(num_prompt_tokens: usize, alignment: usize, drops_block: bool) -> Vec<usize> {
     let last = num_prompt_tokens.saturating_sub(1);
-    if !use_eagle {
+    if !drops_block {
         return vec![last];
     }
     let below = |tokens: usize| (tokens / alignment * alignment).saturating_sub(alignment);
@@ -317,7 +340,7 @@ mod tests {
         MaskQuery {
             range,
             alignment,
-            use_eagle: false,
+            drops_eagle_block: false,
             retention_interval: None,
             replays: &[],
             shared: &[],
@@ -364,7 +387,7 @@ mod tests {
 
     #[test]
     fn eagle_shifts_each_tail_by_the_block_it_drops() {
-        let query = MaskQuery { use_eagle: true, ..query((0, 18), 32) };
+        let query = MaskQuery { drops_eagle_block: true, ..query((0, 18), 32) };
         assert_eq!(blocks(query.tails(4, 3), (0, 18)), [6, 7, 8, 14, 15, 16]);
     }
 

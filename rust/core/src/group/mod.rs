@@ -34,10 +34,10 @@ mod declaration;
 mod spec;
 
 pub use caching::CacheTarget;
-pub use data::{GroupData, Head};
+pub use data::{GroupData, Skipped};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
-pub use demand::BlockDemand;
-pub use ends::{End, EndStatistics, EndWorth, EndWorths};
+pub use demand::SlotDemand;
+pub use ends::{EndValue, EndValues};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
 pub use mask::{MaskQuery, PartlyValued, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};
@@ -46,17 +46,17 @@ pub use spec::{GroupSpec, Size, Sizes};
 pub use value::ValueModel;
 pub use worker_commands::Offload;
 
-pub(crate) use context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
-pub(crate) use demand::GroupDemand;
+pub(crate) use context::{PlannedStep, ReadContext, StepContext};
+pub(crate) use demand::NeededBlocks;
+pub(crate) use ends::{End, EndStatistics};
 pub(crate) use mask::CacheRules;
 pub(crate) use partial_hits::SharedTail;
 pub(crate) use worker_commands::WorkerCommands;
 
-use kinds::{AlignedStates, Rswa, circular_buffer, cross_attention};
+use kinds::{AlignedStates, Rswa, circular_buffer};
 
 use crate::block::BlockId;
-use crate::error::Result;
-use crate::request::{GroupState, RequestId, RequestView};
+use crate::request::{HeldBlocks, RequestId, RequestView};
 
 /// A KV cache group of a manager. Its kind is asked where it differs from the usual table.
 #[derive(Debug)]
@@ -95,52 +95,54 @@ impl Group {
         &self.kind
     }
 
-    /// Returns the blocks that a request needs.
+    /// Returns for how many tokens the group's table has slots once a demand is met.
     #[inline]
-    pub(crate) fn demand<'a>(
-        &mut self,
-        context: &ReadContext<'_>,
-        demand: &BlockDemand<'a>,
-    ) -> GroupDemand<'a> {
-        let num_tokens = match &mut self.kind {
-            Kind::CircularBuffer => return circular_buffer::demand(context.state),
-            Kind::Mamba(states) => return states.demand(&self.data, context, demand),
+    fn num_tokens(&self, demand: &SlotDemand<'_>) -> usize {
+        match &self.kind {
+            Kind::CircularBuffer => 1,
             Kind::MambaNone(state) => state.with_drafts(&self.data, demand.num_tokens),
-            Kind::CrossAttention => {
-                return cross_attention::demand(
-                    &self.data,
-                    context.state,
-                    demand.num_encoder_tokens,
-                );
-            }
+            Kind::CrossAttention => demand.num_encoder_tokens,
             _ => demand.num_tokens,
-        };
-        table::demand(&self.data, context.state, num_tokens, demand)
-    }
-
-    /// Begins a request's table with the blocks of its hit.
-    pub(crate) fn attach_hit(
-        &mut self,
-        context: &mut StepContext<'_>,
-        attachment: &Attachment<'_>,
-    ) {
-        match &mut self.kind {
-            Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) => {
-                full.attach_hit(&self.data, context, attachment);
-            }
-            Kind::Mamba(states) => states.attach_hit(&self.data, context, attachment),
-            Kind::CircularBuffer | Kind::CrossAttention => {}
-            _ => table::attach_hit(&self.data, context, attachment),
         }
     }
 
-    /// Allocates blocks for external tokens.
-    pub(crate) fn allocate_external(&mut self, context: &mut StepContext<'_>, external: &External) {
+    /// Returns the blocks that a request needs.
+    #[inline]
+    pub(crate) fn demand<'a>(
+        &self,
+        context: &ReadContext<'_>,
+        demand: &SlotDemand<'a>,
+    ) -> NeededBlocks<'a> {
+        match &self.kind {
+            Kind::Mamba(states) => states.demand(&self.data, context, demand),
+            _ => table::demand(&self.data, context.held, self.num_tokens(demand), demand),
+        }
+    }
+
+    /// Begins a request's table with the blocks of its hit.
+    pub(crate) fn attach_hit(&mut self, context: &mut StepContext<'_>, step: &SlotDemand<'_>) {
         match &mut self.kind {
-            Kind::CircularBuffer => _ = circular_buffer::allocate(context),
-            Kind::Mamba(states) => states.allocate_external(&self.data, context, external),
+            Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) => {
+                full.attach_hit(&self.data, context, step);
+            }
+            Kind::Mamba(states) => states.attach_hit(&self.data, context, step),
+            Kind::CircularBuffer | Kind::CrossAttention => {}
+            _ => table::attach_hit(&self.data, context, step),
+        }
+    }
+
+    /// Allocates blocks for computed tokens, the last of which are external.
+    pub(crate) fn allocate_external(
+        &mut self,
+        context: &mut StepContext<'_>,
+        num_computed_tokens: usize,
+        is_zeroed: bool,
+    ) {
+        match &self.kind {
+            Kind::CircularBuffer => _ = table::grow(&self.data, context, 1, false),
+            Kind::Mamba(_) => _ = table::grow(&self.data, context, num_computed_tokens, false),
             Kind::CrossAttention => {}
-            _ => table::allocate_external(&self.data, context, external),
+            _ => table::allocate_external(&self.data, context, num_computed_tokens, is_zeroed),
         }
     }
 
@@ -149,19 +151,15 @@ impl Group {
     pub(crate) fn allocate(
         &mut self,
         context: &mut StepContext<'_>,
-        slots: &Slots,
+        step: &SlotDemand<'_>,
     ) -> Vec<BlockId> {
-        let num_tokens = match &mut self.kind {
+        match &mut self.kind {
             Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) if full.has_shared_tail() => {
-                return full.copy_and_allocate(&self.data, context, slots);
+                full.copy_and_allocate(&self.data, context, step.num_tokens)
             }
-            Kind::CircularBuffer => return circular_buffer::allocate(context),
-            Kind::Mamba(states) => return states.allocate(&self.data, context, slots),
-            Kind::MambaNone(state) => state.with_drafts(&self.data, slots.num_tokens),
-            Kind::CrossAttention => slots.num_encoder_tokens,
-            _ => slots.num_tokens,
-        };
-        table::allocate(&self.data, context, num_tokens)
+            Kind::Mamba(states) => states.allocate(&self.data, context, step.num_tokens_main_model),
+            _ => table::allocate(&self.data, context, self.num_tokens(step)),
+        }
     }
 
     /// Releases the blocks that no token after `num_computed_tokens` attends to, and returns how
@@ -214,90 +212,49 @@ impl Group {
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let Self { data, kind } = self;
-        match kind {
-            Kind::Mamba(states) => states.cache(data, context, rules, request, num_tokens),
-            _ => caching::cache(data, context, rules, request, num_tokens, |query| {
-                kind.retention_mask(query)
-            }),
+        match &mut self.kind {
+            Kind::Mamba(states) => states.cache(&self.data, context, rules, request, num_tokens),
+            _ => caching::cache(&self.data, context, rules, request, num_tokens),
         }
     }
 
     /// Checks the invariants of a request's table; the error says which one is broken.
-    pub(crate) fn check(
-        &self,
-        request: RequestId,
-        state: &GroupState,
-    ) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self, request: RequestId, held: &HeldBlocks) -> Result<(), String> {
         match &self.kind {
-            Kind::CircularBuffer => circular_buffer::check(&self.data, state),
-            Kind::Mamba(states) => states.check(request, state),
+            Kind::CircularBuffer => circular_buffer::check(&self.data, held),
+            Kind::Mamba(states) => states.check(request, held),
             _ => Ok(()),
         }
     }
 }
 
-/// Methods that do nothing in groups other than of states.
 impl Group {
-    fn states(&self) -> Option<&AlignedStates> {
+    /// Returns what a group of states remembers; `None` for other kinds.
+    pub(crate) fn states(&self) -> Option<&AlignedStates> {
         match &self.kind {
             Kind::Mamba(states) => Some(states),
             _ => None,
         }
     }
 
-    fn states_mut(&mut self) -> Option<&mut AlignedStates> {
+    /// Returns what a group of states remembers, to change it.
+    pub(crate) fn states_mut(&mut self) -> Option<&mut AlignedStates> {
         match &mut self.kind {
             Kind::Mamba(states) => Some(states),
             _ => None,
         }
     }
 
-    /// Checks that a step breaks nothing, apart from the number of free blocks. Returns whether the
-    /// table is longer than the request needs, so that the demand is negative.
-    pub(crate) fn check_step(
-        &self,
-        context: &ReadContext<'_>,
-        demand: &BlockDemand<'_>,
-        step: &PlannedStep<'_>,
-    ) -> Result<bool> {
-        let check = |states: &AlignedStates| states.check_step(&self.data, context, demand, step);
-        self.states().map_or(Ok(false), check)
-    }
-
-    /// Returns how many blocks external tokens need beyond the demand; negative if they need fewer.
-    pub(crate) fn num_blocks_beyond_demand(
-        &self,
-        context: &ReadContext<'_>,
-        demand: &BlockDemand<'_>,
-    ) -> isize {
-        self.states()
-            .map_or(0, |states| states.num_blocks_beyond_demand(&self.data, context, demand))
-    }
-
-    /// Checks that the states of a request that are computed up to `num_tokens` can be cached.
-    pub(crate) fn check_cache(
-        &self,
-        context: &ReadContext<'_>,
-        request: &RequestView<'_>,
-        num_tokens: usize,
-    ) -> Result<()> {
-        self.states()
-            .map_or(Ok(()), |states| states.check_cache(&self.data, context, request, num_tokens))
-    }
-
-    /// Takes the block with the state of all computed tokens of a request that ends. Returns the
-    /// block and the number of tokens.
-    pub(crate) fn finalize_partial_tail(
-        &mut self,
-        request: &RequestView<'_>,
-    ) -> Option<(BlockId, usize)> {
-        self.states_mut()?.finalize_partial_tail(request)
-    }
-
     /// Returns the state inside the chunk of a running request, if one is kept.
     pub fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
         self.states()?.checkpoint(request)
+    }
+
+    /// Notes which state inside the chunk of a demand is to be kept.
+    pub(crate) fn note_checkpoint(&mut self, context: &ReadContext<'_>, demand: &SlotDemand<'_>) {
+        if let Kind::Mamba(states) = &mut self.kind {
+            states.note_checkpoint(&self.data, context, demand);
+        }
     }
 
     /// Forgets a request. The caller releases the blocks.
@@ -306,21 +263,7 @@ impl Group {
         let id = self.data.id;
         if let Some(states) = self.states_mut() {
             states.end(request);
-            commands.withdraw(id, request);
-        }
-    }
-
-    /// Begins a scheduling step.
-    pub(crate) fn step_starts(&mut self) {
-        if let Some(states) = self.states_mut() {
-            states.step_starts();
-        }
-    }
-
-    /// Puts everything that the kind remembers of requests into a digest.
-    pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
-        if let Some(states) = self.states() {
-            states.digest(put);
+            commands.offloads.of(id).retain(|offload| offload.request != request);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Hits that end inside a block. The request would write to the rest of a block that other requests
 //! share, so it gets a copy first (copy on write).
 
-use super::context::{Attachment, StepContext};
+use super::context::StepContext;
 use super::data::GroupData;
+use super::demand::SlotDemand;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::request::GroupBlocks;
@@ -22,24 +23,24 @@ impl SharedTail {
     pub(crate) fn of_attached(
         data: &GroupData,
         context: &mut StepContext<'_>,
-        attachment: &Attachment<'_>,
+        step: &SlotDemand<'_>,
         num_skipped_blocks: usize,
     ) -> Option<Self> {
-        let hit = attachment.hit.filter(|hit| hit.len() > num_skipped_blocks)?;
-        let num_tokens = attachment.num_local_computed_tokens;
+        let hit = step.hit(data.id).filter(|hit| hit.len() > num_skipped_blocks)?;
+        let num_tokens = step.num_local_computed_tokens;
         if num_tokens.is_multiple_of(data.block_size) {
             return None;
         }
         let position = num_tokens / data.block_size;
-        context.state.num_cached_blocks = Some(position);
-        Some(Self { position, block: *hit.tail().last()? })
+        context.held.num_cached_blocks = Some(position);
+        Some(Self { position, block: *hit.ids().last()? })
     }
 
     /// Replaces the block by a copy. Both have a reference until the worker has copied.
     pub(crate) fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
-        let replaced = context.state.blocks.replace(self.position, copy);
+        let replaced = context.held.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
-        context.commands.copy(data.id, self.block, copy);
+        context.commands.copies.of(data.id).push((self.block, copy));
         context.pool.blocks.add_reference(copy);
     }
 
@@ -51,7 +52,7 @@ impl SharedTail {
     ) -> Result<()> {
         let is_inside = !num_local_tokens.is_multiple_of(data.block_size);
         let has_block = hit.len() == num_local_tokens / data.block_size + 1
-            && hit.tail().last().is_some_and(|&block| block != NULL_BLOCK);
+            && hit.ids().last().is_some_and(|&block| block != NULL_BLOCK);
         if !is_inside || has_block {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! A look-up in groups of one spec.
 
 use std::cell::RefCell;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId};
 use crate::error::Result;
@@ -22,13 +22,13 @@ pub struct HitQuery<'a> {
     /// The request's hashes at the granularity of these groups.
     pub hashes: GroupHashes<'a>,
     /// The request's hashes at their own granularity, for hits that end inside a block.
-    pub unit_hashes: GroupHashes<'a>,
+    pub hash_block_hashes: GroupHashes<'a>,
     /// Tokens per block.
     pub block_size: usize,
     /// The most tokens of the hit.
     pub max_length: usize,
     /// Whether the last matched block is dropped, so that its hidden states are recomputed.
-    pub drop_eagle_block: bool,
+    pub drops_eagle_block: bool,
     /// The hit is a multiple of this many tokens.
     pub alignment: usize,
     /// The blocks of the cached prefix, if it is known already.
@@ -47,6 +47,13 @@ pub struct GroupHit {
     pub blocks: Vec<GroupBlocks>,
 }
 
+impl GroupHit {
+    /// Returns a hit without blocks.
+    pub(crate) fn none(num_groups: usize) -> Self {
+        Self { length: 0, blocks: vec![GroupBlocks::default(); num_groups] }
+    }
+}
+
 impl HitQuery<'_> {
     /// Returns the most blocks that the hit can have.
     pub fn max_blocks(&self) -> usize {
@@ -59,10 +66,19 @@ impl HitQuery<'_> {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
-    /// Returns the blocks of the first `num_units` hash blocks, one per group, if all groups have
-    /// one.
-    pub(crate) fn find_unit(&self, num_units: usize) -> Result<Option<Vec<BlockId>>> {
-        self.find_all(self.unit_hashes.get(num_units - 1)?)
+    /// Returns the longest prefix of whole hash blocks, as many as in a range, that is cached in all
+    /// groups: its tokens, and its last block, one per group.
+    pub(crate) fn last_hash_block(
+        &self,
+        num_hash_blocks: RangeInclusive<usize>,
+    ) -> Result<Option<(usize, Vec<BlockId>)>> {
+        let (first, last) = num_hash_blocks.into_inner();
+        for n in (first..=last.min(self.hash_block_hashes.len())).rev() {
+            if let Some(blocks) = self.find_all(self.hash_block_hashes.get(n - 1)?)? {
+                return Ok(Some((n * self.alignment, blocks)));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the blocks at a position, one per group, if all groups have one.
@@ -78,6 +94,11 @@ impl HitQuery<'_> {
     /// Whether a hit of `num_blocks` is aligned.
     pub fn is_aligned(&self, num_blocks: usize) -> bool {
         (num_blocks * self.block_size).is_multiple_of(self.alignment)
+    }
+
+    /// Returns the most blocks, at most `len`, of which a hit is aligned.
+    pub(crate) fn aligned_len(&self, len: usize) -> usize {
+        (0..=len).rev().find(|&len| self.is_aligned(len)).unwrap_or(0)
     }
 
     /// Returns a cursor per group, to look one block after the other up.

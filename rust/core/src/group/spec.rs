@@ -22,33 +22,25 @@ pub enum Size {
 }
 
 impl Size {
-    /// All sizes, in the order of declaration.
-    pub const ALL: [Self; 7] = [
-        Self::SlidingWindow,
-        Self::AttentionChunkSize,
-        Self::ExtraRetainedTokens,
-        Self::RswaWindow,
-        Self::NumSpeculativeBlocks,
-        Self::NumPrefillCheckpointBlocks,
-        Self::PrefillCheckpointAlignment,
+    /// All sizes, in the order of declaration, with the names of the arguments that give them.
+    pub const ALL: [(Self, &str); 7] = [
+        (Self::SlidingWindow, "sliding_window"),
+        (Self::AttentionChunkSize, "attention_chunk_size"),
+        (Self::ExtraRetainedTokens, "extra_retained_tokens"),
+        (Self::RswaWindow, "rswa_window"),
+        (Self::NumSpeculativeBlocks, "num_speculative_blocks"),
+        (Self::NumPrefillCheckpointBlocks, "num_prefill_checkpoint_blocks"),
+        (Self::PrefillCheckpointAlignment, "prefill_checkpoint_alignment"),
     ];
 
     /// Returns the name of the argument with the size.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::SlidingWindow => "sliding_window",
-            Self::AttentionChunkSize => "attention_chunk_size",
-            Self::ExtraRetainedTokens => "extra_retained_tokens",
-            Self::RswaWindow => "rswa_window",
-            Self::NumSpeculativeBlocks => "num_speculative_blocks",
-            Self::NumPrefillCheckpointBlocks => "num_prefill_checkpoint_blocks",
-            Self::PrefillCheckpointAlignment => "prefill_checkpoint_alignment",
-        }
+        Self::ALL[self as usize].1
     }
 
     /// Returns the size with this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|size| size.name() == name)
+        Self::ALL.into_iter().find(|&(_, known)| known == name).map(|(size, _)| size)
     }
 
     /// Returns the size of groups that do not give it; `None` if they have none.
@@ -132,7 +124,7 @@ impl GroupSpec {
 
     /// Returns the sizes that were given.
     pub fn sizes(&self) -> impl Iterator<Item = (Size, usize)> + '_ {
-        Size::ALL.into_iter().filter_map(|size| Some((size, self.sizes.0[size as usize]?)))
+        Size::ALL.into_iter().filter_map(|(size, _)| Some((size, self.sizes.0[size as usize]?)))
     }
 
     /// Whether groups of the two specs are looked up together.

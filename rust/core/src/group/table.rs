@@ -3,50 +3,46 @@
 
 use std::ops::Range;
 
-use super::context::{Attachment, External, StepContext};
+use super::context::StepContext;
 use super::data::GroupData;
-use super::demand::{BlockDemand, GroupDemand};
+use super::demand::{NeededBlocks, SlotDemand};
 use crate::block::BlockId;
-use crate::request::{GroupBlocks, GroupState};
+use crate::request::{GroupBlocks, HeldBlocks};
 
 /// Returns how many new blocks a request needs for `num_tokens`, and which blocks of the hit it
 /// attaches.
 #[inline]
 pub(super) fn demand<'a>(
     data: &GroupData,
-    state: Option<&GroupState>,
+    held: Option<&HeldBlocks>,
     num_tokens: usize,
-    demand: &BlockDemand<'a>,
-) -> GroupDemand<'a> {
+    demand: &SlotDemand<'a>,
+) -> NeededBlocks<'a> {
     let mut required = num_tokens.div_ceil(data.block_size);
     if let (true, Some(cap)) = (demand.apply_admission_cap, data.max_admission_blocks) {
         required = required.min(cap);
     }
-    let num_held = state.map_or(0, |state| state.blocks.len());
-    if state.is_some_and(|state| state.num_cached_blocks.is_some()) {
-        return GroupDemand { new: required.saturating_sub(num_held) as isize, attached: &[] };
+    let num_held = held.map_or(0, |held| held.blocks.len());
+    if held.is_some_and(|held| held.num_cached_blocks.is_some()) {
+        return NeededBlocks { new: required.saturating_sub(num_held) as isize, attached: &[] };
     }
     let skipped = data.num_skipped_blocks(demand.total_computed_tokens);
     let new = |num_local: usize| required.saturating_sub(skipped.max(num_local)) as isize;
-    let hit = demand.new_computed_blocks.get(usize::from(data.id));
-    let Some(hit) = hit.filter(|hit| !hit.is_empty()) else {
-        return GroupDemand { new: new(num_held), attached: &[] };
+    let Some(hit) = demand.hit(data.id).filter(|hit| data.starts_with_hit && !hit.is_empty())
+    else {
+        return NeededBlocks { new: new(num_held), attached: &[] };
     };
     let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
-    GroupDemand {
+    NeededBlocks {
         new: new(num_held + hit.len()) + isize::from(ends_inside),
-        attached: hit.tail_from(skipped.saturating_sub(num_held)).1,
+        attached: hit.ids_from(skipped.saturating_sub(num_held)).1,
     }
 }
 
 /// Attaches the blocks of a hit, with null blocks in place of those that are skipped.
-pub(super) fn attach_hit(
-    data: &GroupData,
-    context: &mut StepContext<'_>,
-    attachment: &Attachment<'_>,
-) {
-    let num_skipped = data.num_skipped_blocks(attachment.total_computed_tokens);
-    attach_hit_after(context, attachment.hit, num_skipped);
+pub(super) fn attach_hit(data: &GroupData, context: &mut StepContext<'_>, step: &SlotDemand<'_>) {
+    let num_skipped = data.num_skipped_blocks(step.total_computed_tokens);
+    attach_hit_after(context, step.hit(data.id), num_skipped);
 }
 
 /// Attaches the blocks of a hit behind the first `num_skipped`, with null blocks before them.
@@ -55,26 +51,25 @@ pub(super) fn attach_hit_after(
     hit: Option<&GroupBlocks>,
     num_skipped: usize,
 ) {
-    let StepContext { state, pool, .. } = context;
-    state.blocks.push_nulls(num_skipped);
+    let StepContext { held, pool, .. } = context;
+    held.blocks.push_nulls(num_skipped);
     if let Some(hit) = hit {
         pool.touch_null(hit.null_head().saturating_sub(num_skipped));
-        pool.touch(hit.tail_from(num_skipped).1);
-        state.blocks.extend_from(hit, num_skipped);
+        pool.touch(hit.ids_from(num_skipped).1);
+        held.blocks.extend_from(hit, num_skipped);
     }
-    state.num_cached_blocks = Some(state.blocks.len());
+    held.num_cached_blocks = Some(held.blocks.len());
 }
 
-/// Allocates blocks for external tokens, unless all of them are skipped.
+/// Allocates blocks for external tokens, unless all computed tokens are skipped.
 pub(super) fn allocate_external(
     data: &GroupData,
     context: &mut StepContext<'_>,
-    external: &External,
+    num_computed_tokens: usize,
+    is_zeroed: bool,
 ) {
-    let total = external.total_computed_tokens;
-    let skipped = data.head.num_skipped_tokens(total);
-    if external.num_tokens.min(total.saturating_sub(skipped)) > 0 {
-        grow(data, context, total, external.is_zeroed);
+    if data.skips.num_skipped_tokens(num_computed_tokens) < num_computed_tokens {
+        grow(data, context, num_computed_tokens, is_zeroed);
     }
 }
 
@@ -86,7 +81,7 @@ pub(super) fn allocate(
     num_tokens: usize,
 ) -> Vec<BlockId> {
     let before = grow(data, context, num_tokens, true);
-    context.state.blocks.tail()[before..].to_vec()
+    context.held.blocks.ids()[before..].to_vec()
 }
 
 /// Lengthens a table until it has slots for `num_tokens`, and returns how many blocks its tail had.
@@ -97,23 +92,23 @@ pub(super) fn grow(
     num_tokens: usize,
     is_zeroed: bool,
 ) -> usize {
-    let table = &mut context.state.blocks;
-    let before = table.tail().len();
+    let table = &mut context.held.blocks;
+    let before = table.ids().len();
     let required = num_tokens.div_ceil(data.block_size);
     if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
         context.pool.allocate(missing, table.ids_mut());
         if data.is_zeroed && is_zeroed {
-            context.commands.zero(data.id, &table.tail()[before..]);
+            context.commands.to_zero.of(data.id).extend(&table.ids()[before..]);
         }
     }
     before
 }
 
-/// Releases the blocks at positions of a table, the last one first, until one was released before.
-/// Returns how many blocks are released.
+/// Walking back from the end of a range of positions, releases the blocks there and stops at the first
+/// null block. Returns how many blocks are released.
 #[inline]
 pub(super) fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
-    let released = context.state.blocks.release_range(positions.start, positions.end);
+    let released = context.held.blocks.release_range(positions.start, positions.end);
     let num_released = released.len();
     if num_released > 0 {
         context.pool.release(&released);

@@ -15,16 +15,11 @@ pub struct PrefixHit {
     pub shared_prefix_boundary: usize,
 }
 
-/// The hit on which all groups agree.
-#[derive(Clone, Debug)]
-pub struct SearchResult {
-    /// The blocks of each group.
-    pub blocks: Vec<GroupBlocks>,
-    /// Tokens of the hit.
-    pub length: usize,
-    /// Tokens beyond the hit that some group has cached: a shared prefix that a sparse group has
-    /// not cached.
-    pub num_uncached_common_prefix_tokens: usize,
+impl PrefixHit {
+    /// A hit without a shared prefix beyond it.
+    pub(crate) fn new(length: usize, blocks: Vec<GroupBlocks>) -> Self {
+        Self { blocks: Arc::new(blocks), length, shared_prefix_boundary: 0 }
+    }
 }
 
 /// The prefix from which full attention alone can continue.
@@ -36,14 +31,4 @@ pub struct DeepestHit {
     pub length: usize,
     /// Whether another group has less of the prefix, so that a connector has to bring the rest.
     pub is_diverged: bool,
-}
-
-impl From<SearchResult> for PrefixHit {
-    fn from(found: SearchResult) -> Self {
-        let shared_prefix_boundary = match found.num_uncached_common_prefix_tokens {
-            0 => 0,
-            uncached => found.length + uncached,
-        };
-        Self { blocks: Arc::new(found.blocks), length: found.length, shared_prefix_boundary }
-    }
 }

@@ -1,9 +1,9 @@
 //! Memos of what the last look-up of each request found. A waiting request is looked up at every
 //! step, and with a memo the cost is that of the changes since.
 //!
-//! If nothing entered or left the index, the hit is the same. Otherwise the groups of which every
-//! prefix of a hit is a hit, which read the whole prompt, keep the blocks that they found: blocks
-//! that left the index since are looked up again, and the search continues where it ended.
+//! If nothing entered or left the index, the hit is the same. Otherwise groups of which every prefix
+//! of a hit is a hit keep the blocks they found; those evicted since are looked up again, and the
+//! search goes on from the end.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
@@ -17,7 +17,6 @@ type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedSt
 #[derive(Debug, Default)]
 pub(crate) struct LookupMemos {
     by_request: MemoMap,
-    clock: u64,
     num_ids: usize,
     /// Memos with prefixes.
     num_with_prefixes: usize,
@@ -26,7 +25,7 @@ pub(crate) struct LookupMemos {
 impl LookupMemos {
     /// Hashes from which on a memo costs less than another look-up.
     pub(crate) const MIN_HASHES: usize = 64;
-    /// The most block ids of all memos, 64 MB. Beyond, the memo least recently used is dropped.
+    /// The most block ids of all memos, 64 MB. Beyond, all memos are dropped.
     const MAX_IDS: usize = 1 << 24;
 
     /// Whether there is no memo.
@@ -50,14 +49,12 @@ impl LookupMemos {
     }
 
     /// Stores a request's memo.
-    pub(crate) fn put(&mut self, id: RequestId, mut memo: LookupMemo) {
-        self.clock += 1;
-        memo.last_used = self.clock;
+    pub(crate) fn put(&mut self, id: RequestId, memo: LookupMemo) {
         self.num_ids += memo.num_ids();
         self.num_with_prefixes += usize::from(!memo.prefixes.is_empty());
         self.by_request.insert(id, memo);
-        while self.num_ids > Self::MAX_IDS {
-            self.forget_oldest();
+        if self.num_ids > Self::MAX_IDS {
+            *self = Self::default();
         }
     }
 
@@ -72,14 +69,6 @@ impl LookupMemos {
         self.num_with_prefixes -= usize::from(!memo.prefixes.is_empty());
         Some(memo)
     }
-
-    fn forget_oldest(&mut self) {
-        let oldest = self.by_request.iter().min_by_key(|(_, memo)| memo.last_used);
-        match oldest.map(|(&id, _)| id) {
-            Some(id) => self.forget(id),
-            None => self.num_ids = 0,
-        }
-    }
 }
 
 /// What a look-up found.
@@ -92,7 +81,6 @@ pub(crate) struct LookupMemo {
     pub hit: PrefixHit,
     /// Cached prefixes, one for each `SpecGroup`.
     pub prefixes: Vec<CachedPrefix>,
-    last_used: u64,
 }
 
 impl LookupMemo {
@@ -104,7 +92,7 @@ impl LookupMemo {
         hit: PrefixHit,
         prefixes: Vec<CachedPrefix>,
     ) -> Self {
-        Self { chain, max_length, version, hit, prefixes, last_used: 0 }
+        Self { chain, max_length, version, hit, prefixes }
     }
 
     /// Whether a look-up would find the same hit.
@@ -113,7 +101,7 @@ impl LookupMemo {
     }
 
     fn num_ids(&self) -> usize {
-        let in_hit: usize = self.hit.blocks.iter().map(|group| group.tail().len()).sum();
+        let in_hit: usize = self.hit.blocks.iter().map(|group| group.ids().len()).sum();
         in_hit + self.prefixes.iter().map(CachedPrefix::num_ids).sum::<usize>()
     }
 }
@@ -175,17 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn the_memo_least_recently_used_is_dropped_first() {
+    fn all_memos_are_dropped_when_they_hold_too_many_ids() {
         let hashes = chain(3);
         let mut memos = LookupMemos::default();
         memos.put(1, memo(&hashes, 3));
-        memos.put(2, memo(&hashes, 3));
-        let used = memos.take(1, &HashWindow::from(&hashes[..])).expect("a chain").expect("a memo");
-        memos.put(1, used);
-        memos.put(3, memo(&hashes, LookupMemos::MAX_IDS - 7));
-        let mut left: Vec<_> = memos.by_request.keys().copied().collect();
-        left.sort_unstable();
-        assert_eq!((left, memos.num_ids), (vec![1, 3], LookupMemos::MAX_IDS));
+        memos.put(2, memo(&hashes, LookupMemos::MAX_IDS - 7));
+        assert_eq!((memos.by_request.len(), memos.num_ids), (2, LookupMemos::MAX_IDS));
+        memos.put(3, memo(&hashes, 0));
+        assert!(memos.is_empty() && !memos.has_prefixes());
+        assert_eq!(memos.num_ids, 0);
     }
 
     #[test]

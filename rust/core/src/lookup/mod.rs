@@ -7,7 +7,7 @@ mod prefix;
 mod search;
 mod spec_group;
 
-pub use hit::{DeepestHit, PrefixHit, SearchResult};
+pub use hit::{DeepestHit, PrefixHit};
 pub(crate) use memo::{ChainEnd, LookupMemo, LookupMemos};
 pub(crate) use prefix::CachedPrefix;
 pub(crate) use search::HitSearch;

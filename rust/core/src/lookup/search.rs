@@ -4,7 +4,7 @@
 //! searched again, until none does (the fixed point of vLLM PR 31707). Lengths only fall, so the
 //! search ends.
 
-use super::hit::SearchResult;
+use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
 use super::spec_group::SpecGroup;
 use crate::error::Result;
@@ -26,25 +26,20 @@ pub(crate) struct HitSearch<'a> {
     /// Tokens per hash.
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
-    pub alignment: usize,
+    pub hit_alignment: usize,
     /// The cached prefixes that are known already, in the order of `spec_groups`.
     pub(crate) known_prefixes: Option<&'a [KnownPrefix]>,
 }
 
 impl HitSearch<'_> {
     /// Returns the hit of a model with one group.
-    pub(crate) fn unitary(&self, max_length: usize) -> Result<SearchResult> {
-        let group = &self.spec_groups[0];
-        let hit = self.search(group, max_length, group.use_eagle)?;
-        Ok(SearchResult {
-            length: hit.length,
-            blocks: hit.blocks,
-            num_uncached_common_prefix_tokens: 0,
-        })
+    pub(crate) fn unitary(&self, max_length: usize) -> Result<PrefixHit> {
+        let hit = self.search(0, max_length, self.spec_groups[0].drops_eagle_block)?;
+        Ok(PrefixHit::new(hit.length, hit.blocks))
     }
 
     /// Returns the hit on which all groups of a hybrid model agree.
-    pub(crate) fn fixed_point(&self, max_length: usize) -> Result<SearchResult> {
+    pub(crate) fn fixed_point(&self, max_length: usize) -> Result<PrefixHit> {
         let mut state = FixedPoint::new(self.spec_groups.len());
         let mut length = max_length;
         loop {
@@ -55,11 +50,11 @@ impl HitSearch<'_> {
                 break;
             }
         }
-        Ok(state.into_result(self, length))
+        Ok(state.into_hit(self, length))
     }
 
-    /// Whether there are two groups, and every prefix of a hit of the first is a hit: the second
-    /// then only shortens a hit that the first has.
+    /// Whether there are two specs, and every prefix of a hit of the first is a hit: the second then
+    /// only shortens what the first has.
     fn is_settled_in_one_round(&self) -> bool {
         self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }
@@ -68,8 +63,9 @@ impl HitSearch<'_> {
     pub(crate) fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
         let mut blocks = vec![GroupBlocks::default(); self.groups.len()];
         let mut lengths = vec![0; self.groups.len()];
-        for group in self.spec_groups {
-            let hit = self.search(group, self.search_length(group, max_length), group.use_eagle)?;
+        for (i, group) in self.spec_groups.iter().enumerate() {
+            let max_length = self.search_length(group, max_length);
+            let hit = self.search(i, max_length, group.drops_eagle_block)?;
             for (&id, found) in group.groups.iter().zip(hit.blocks) {
                 blocks[usize::from(id)] = found;
                 lengths[usize::from(id)] = hit.length;
@@ -81,32 +77,25 @@ impl HitSearch<'_> {
     /// Returns the length to search for. With EAGLE it is one block more than that of the hit, because
     /// the last block that matches is dropped.
     fn search_length(&self, group: &SpecGroup, max_length: usize) -> usize {
-        if !group.use_eagle || group.eagle_margin == 0 {
+        if !group.drops_eagle_block || group.eagle_margin == 0 {
             return max_length;
         }
         max_length.saturating_add(group.eagle_margin).min(self.hashes.len() * self.hash_block_size)
     }
 
-    fn search(
-        &self,
-        group: &SpecGroup,
-        max_length: usize,
-        drop_eagle_block: bool,
-    ) -> Result<GroupHit> {
+    /// Searches the groups of `spec_groups[i]`.
+    fn search(&self, i: usize, max_length: usize, drops_eagle_block: bool) -> Result<GroupHit> {
+        let group = &self.spec_groups[i];
         let known = self.known_prefixes.filter(|_| group.is_prefix_closed);
-        let known_prefix = known.and_then(|known| known.get(self.position_of(group)));
-        let query = self.query(group, max_length, drop_eagle_block);
+        let known_prefix = known.and_then(|known| known.get(i));
+        let query = self.query(group, max_length, drops_eagle_block);
         self.groups[usize::from(group.groups[0])]
             .kind()
             .longest_hit(&HitQuery { known_prefix, ..query })
     }
 
-    fn position_of(&self, group: &SpecGroup) -> usize {
-        self.spec_groups.iter().take_while(|other| !std::ptr::eq(*other, group)).count()
-    }
-
-    /// Updates the cached prefixes of groups of which every prefix of a hit is a hit, as far as a
-    /// search for `max_length` can read.
+    /// Updates the cached prefixes, as far as a search for `max_length` can read. Only groups of which
+    /// every prefix of a hit is a hit have one.
     pub(crate) fn update_prefixes(
         &self,
         prefixes: &mut [CachedPrefix],
@@ -125,17 +114,21 @@ impl HitSearch<'_> {
         &'a self,
         group: &'a SpecGroup,
         max_length: usize,
-        drop_eagle_block: bool,
+        drops_eagle_block: bool,
     ) -> HitQuery<'a> {
         HitQuery {
             pool: self.pool,
             groups: &group.groups,
             hashes: GroupHashes::new(self.hashes, self.hash_block_size, group.block_size),
-            unit_hashes: GroupHashes::new(self.hashes, self.hash_block_size, self.hash_block_size),
+            hash_block_hashes: GroupHashes::new(
+                self.hashes,
+                self.hash_block_size,
+                self.hash_block_size,
+            ),
             block_size: group.block_size,
             max_length,
-            drop_eagle_block,
-            alignment: self.alignment,
+            drops_eagle_block,
+            alignment: self.hit_alignment,
             known_prefix: None,
         }
     }
@@ -162,24 +155,19 @@ impl FixedPoint {
                 length = length.min(hit.length);
                 continue;
             }
-            length = self.search_group(search, i, group, length)?;
+            length = self.search_group(search, i, length)?;
             self.longest = self.longest.max(length);
         }
         Ok(length)
     }
 
-    fn search_group(
-        &mut self,
-        search: &HitSearch<'_>,
-        i: usize,
-        group: &SpecGroup,
-        length: usize,
-    ) -> Result<usize> {
-        let drop_eagle_block = group.use_eagle && !self.is_drop_verified[i];
+    fn search_group(&mut self, search: &HitSearch<'_>, i: usize, length: usize) -> Result<usize> {
+        let group = &search.spec_groups[i];
+        let drops_eagle_block = group.drops_eagle_block && !self.is_drop_verified[i];
         let max_length =
-            if drop_eagle_block { search.search_length(group, length) } else { length };
-        let hit = search.search(group, max_length, drop_eagle_block)?;
-        if drop_eagle_block {
+            if drops_eagle_block { search.search_length(group, length) } else { length };
+        let hit = search.search(i, max_length, drops_eagle_block)?;
+        if drops_eagle_block {
             self.is_drop_verified[i] = true;
         } else if hit.length < length {
             self.is_drop_verified.fill(false);
@@ -189,8 +177,8 @@ impl FixedPoint {
         Ok(found)
     }
 
-    /// Returns the blocks of every group, cut to the final length where a prefix of a hit is a hit.
-    fn into_result(self, search: &HitSearch<'_>, length: usize) -> SearchResult {
+    /// Returns the hit with the blocks of every group, cut to the final length where a prefix of a hit is a hit.
+    fn into_hit(self, search: &HitSearch<'_>, length: usize) -> PrefixHit {
         let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
         for (group, hit) in search.spec_groups.iter().zip(self.hits) {
             for (&id, mut found) in group.groups.iter().zip(hit.unwrap_or_default().blocks) {
@@ -200,10 +188,7 @@ impl FixedPoint {
                 blocks[usize::from(id)] = found;
             }
         }
-        SearchResult {
-            blocks,
-            length,
-            num_uncached_common_prefix_tokens: self.longest.saturating_sub(length),
-        }
+        let shared_prefix_boundary = if self.longest > length { self.longest } else { 0 };
+        PrefixHit { shared_prefix_boundary, ..PrefixHit::new(length, blocks) }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct SpecGroup {
     /// Tokens per block.
     pub block_size: usize,
     /// Whether hits drop their last block.
-    pub use_eagle: bool,
+    pub drops_eagle_block: bool,
     /// Tokens that such hits match beyond their end; 0 for states, which drop nothing.
     pub(crate) eagle_margin: usize,
     /// Whether every prefix of a hit is a hit.
@@ -19,9 +19,9 @@ pub(crate) struct SpecGroup {
 }
 
 impl SpecGroup {
-    /// Gathers the groups that take part in prefix caching. Those of which every prefix of a hit is
-    /// a hit come first, because they bound the search in the others. An only group is gathered
-    /// even if it takes no part, because vLLM refuses look-ups past the hashes there too.
+    /// Gathers the groups that take part in prefix caching, the prefix-closed ones first, because
+    /// they bound the search in the others. A model's only group is gathered even if it takes no
+    /// part, because vLLM refuses look-ups past the hashes there too.
     pub(crate) fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {
@@ -31,12 +31,12 @@ impl SpecGroup {
             match gathered.iter_mut().find(is_same) {
                 Some(same) => {
                     same.groups.push(group.id);
-                    same.use_eagle |= group.drops_eagle_block;
+                    same.drops_eagle_block |= group.drops_eagle_block;
                 }
                 None => gathered.push(Self {
                     groups: vec![group.id],
                     block_size: group.block_size,
-                    use_eagle: group.drops_eagle_block,
+                    drops_eagle_block: group.drops_eagle_block,
                     eagle_margin: match (group.is_state, group.has_partial_hits) {
                         (true, _) => 0,
                         (false, true) => rules.hash_block_size.min(group.block_size),

@@ -6,12 +6,9 @@ use super::args::{AllocateArgs, Allocation};
 use super::context::RequestContext;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::group::{
-    Attachment, BlockDemand, External, Group, Head, PlannedStep, ReadContext, SharedTail,
-};
-
+use crate::group::{Group, PlannedStep, SharedTail, Skipped, SlotDemand};
 use crate::pool::BlockPool;
-use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId, RequestView};
+use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks, RequestId, RequestView};
 
 impl Manager {
     /// Allocates slots for a step of a request. Returns the new blocks of each group, or `None` if
@@ -71,8 +68,8 @@ impl Manager {
             let num_answer_blocks = num_answer_block_hits(context.pool) - before;
             admitted.count(request, args, context.groups, num_answer_blocks);
         }
-        let slots = allocation.slots();
-        let new_blocks = context.each(|group, context| group.allocate(context, &slots)).collect();
+        let step = &allocation.step;
+        let new_blocks = context.each(|group, context| group.allocate(context, step)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
             context.cache(plan, request, num_tokens);
         }
@@ -110,7 +107,7 @@ impl Manager {
         }
         let num_blocks = self.config.num_blocks as BlockId;
         let is_outside = |any, &block: &BlockId| any | (block >= num_blocks);
-        if hit.iter().any(|blocks| blocks.tail().iter().fold(false, is_outside)) {
+        if hit.iter().any(|blocks| blocks.ids().iter().fold(false, is_outside)) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
         }
         let num_tokens =
@@ -132,15 +129,15 @@ impl Manager {
         }
         let Some(held) = self.requests.get(&request) else { return Ok(()) };
         let mut groups = self.groups.iter().zip(&held.groups).zip(hit);
-        let refuses = |((group, state), hit): ((&Group, &GroupState), &GroupBlocks)| {
-            let is_running = state.num_cached_blocks.is_some();
+        let refuses = |((group, in_group), hit): ((&Group, &HeldBlocks), &GroupBlocks)| {
+            let is_running = in_group.num_cached_blocks.is_some();
             is_running && !hit.is_empty() && group.refuses_hit_first
         };
         if groups.any(refuses) { Err(takes_no_hit()) } else { Ok(()) }
     }
 
     /// Checks what would break tables, or make vLLM's manager fail half-way.
-    fn check_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+    fn check_step(&self, allocation: &Allocation<'_>) -> Result<()> {
         let mut has_negative = allocation.args.reserved_blocks < 0;
         if self.plan.has_unusual_tables {
             has_negative |= self.check_groups(allocation)?;
@@ -156,34 +153,29 @@ impl Manager {
     /// number of blocks, which hides as many that others take.
     fn check_groups(&self, allocation: &Allocation<'_>) -> Result<bool> {
         let &Allocation { request, args, step: ref demand, num_tokens_to_cache, .. } = allocation;
-        let held = self.requests.get(&request.id);
-        let is_hybrid = self.groups.len() > 1;
-        self.groups.iter().enumerate().try_fold(false, |has_negative, (i, group)| {
-            let state = held.map(|held| &held.groups[i]);
-            let read = ReadContext {
-                request: request.id,
-                state,
-                pool: &self.pool,
-                rules: &self.plan.rules,
-            };
+        self.reads(request.id).try_fold(false, |has_negative, (group, read)| {
+            let Some(states) = group.states() else { return Ok(has_negative) };
             let step = PlannedStep {
                 request,
                 num_processed_tokens: allocation.num_processed(),
                 attaches: args.attaches(),
                 num_tokens_to_cache: num_tokens_to_cache
                     .filter(|_| group.is_cacheable)
-                    .map(|tokens| self.plan.num_cacheable_tokens(group, is_hybrid, tokens)),
+                    .map(|tokens| self.plan.num_cacheable_tokens(group, tokens)),
             };
-            Ok(group.check_step(&read, demand, &step)? || has_negative)
+            Ok(states.check_step(group, &read, demand, &step)? || has_negative)
         })
     }
 
     /// Checks that the hit and external tokens go with what the request holds.
-    fn check_attachment(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+    fn check_attachment(&self, allocation: &Allocation<'_>) -> Result<()> {
         let Allocation { request, args, step, .. } = allocation;
         let computed = step.total_computed_tokens;
         let hit = args.new_computed_blocks;
-        if !self.config.enable_caching && self.attaches_blocks(hit, computed) {
+        let mut hits = self.groups.iter().zip(hit);
+        if !self.config.enable_caching
+            && hits.any(|(group, blocks)| attaches_blocks(group, blocks, computed))
+        {
             return Err(Error::Precondition(
                 "new_computed_blocks has blocks, but prefix caching is off".into(),
             ));
@@ -213,7 +205,7 @@ impl Manager {
     /// Checks that no table would begin with null blocks far beyond the longest request.
     fn check_null_blocks(&self, computed: usize) -> Result<()> {
         let max_model_len = self.config.max_model_len;
-        let has_nulls = |group: &Group| group.is_state || group.head != Head::Kept;
+        let has_nulls = |group: &Group| group.is_state || group.skips != Skipped::Nothing;
         if computed <= 2 * max_model_len || !self.groups.iter().any(has_nulls) {
             return Ok(());
         }
@@ -224,7 +216,7 @@ impl Manager {
 
     /// Checks that the hit ends at a block boundary, or where a partial hit can, in each group that
     /// attaches blocks of it.
-    fn check_ends_of_hit(&self, step: &BlockDemand<'_>, hit: &[GroupBlocks]) -> Result<()> {
+    fn check_ends_of_hit(&self, step: &SlotDemand<'_>, hit: &[GroupBlocks]) -> Result<()> {
         let num_local = step.num_local_computed_tokens;
         let computed = step.total_computed_tokens;
         for (group, blocks) in self.groups.iter().zip(hit) {
@@ -244,40 +236,25 @@ impl Manager {
         Ok(())
     }
 
-    fn attaches_blocks(&self, hit: &[GroupBlocks], computed: usize) -> bool {
-        let mut hits = self.groups.iter().zip(hit);
-        hits.any(|(group, blocks)| attaches_blocks(group, blocks, computed))
-    }
-
     /// Whether the request has a block in some group whose tables start with those of a hit.
     fn holds_attachable(&self, held: &RequestBlocks) -> bool {
         let mut groups = self.groups.iter().zip(&held.groups);
-        groups.any(|(group, state)| group.starts_with_hit && !state.blocks.is_empty())
+        groups.any(|(group, in_group)| group.starts_with_hit && !in_group.blocks.is_empty())
     }
 }
 
 impl RequestContext<'_> {
     /// Attaches the hit, then allocates blocks for external tokens. All groups attach their hits
     /// first, so that no allocation evicts the hit of another group.
-    fn attach(&mut self, args: &AllocateArgs<'_>, step: &BlockDemand<'_>) {
-        let &BlockDemand { num_local_computed_tokens, total_computed_tokens, .. } = step;
+    fn attach(&mut self, args: &AllocateArgs<'_>, step: &SlotDemand<'_>) {
         if self.held.is_running() {
             return;
         }
-        self.each(|group, context| {
-            let hit = args.new_computed_blocks.get(usize::from(group.id));
-            let attachment = Attachment { hit, num_local_computed_tokens, total_computed_tokens };
-            group.attach_hit(context, &attachment);
-        })
-        .for_each(drop);
+        self.each(|group, context| group.attach_hit(context, step)).for_each(drop);
         if args.num_external_computed_tokens > 0 {
             self.each(|group, context| {
-                let external = External {
-                    num_tokens: args.num_external_computed_tokens,
-                    total_computed_tokens,
-                    is_zeroed: !args.skip_zeroing_group_ids.contains(&usize::from(group.id)),
-                };
-                group.allocate_external(context, &external);
+                let is_zeroed = !args.skip_zeroing_group_ids.contains(&usize::from(group.id));
+                group.allocate_external(context, step.total_computed_tokens, is_zeroed);
             })
             .for_each(drop);
         }

@@ -1,8 +1,11 @@
 //! The arguments of an allocation, and what follows from them.
 
 use super::config::ManagerConfig;
-use crate::group::{BlockDemand, Slots};
+use crate::group::SlotDemand;
 use crate::request::{GroupBlocks, RequestView};
+
+/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
+pub(super) const MAX_TOKENS: usize = usize::MAX / 4;
 
 /// Arguments of [`crate::Manager::allocate_slots`]. Counts are in tokens unless called blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,17 +41,17 @@ impl AllocateArgs<'_> {
         !self.new_computed_blocks.is_empty() || self.num_external_computed_tokens > 0
     }
 
-    /// Computed tokens whose blocks this manager has.
+    /// Returns the computed tokens whose blocks this manager has.
     pub(super) fn num_local(&self, request: &RequestView<'_>) -> usize {
         request.num_computed_tokens.saturating_add(self.num_new_computed_tokens)
     }
 
-    /// Computed tokens, external ones included.
+    /// Returns the computed tokens, external ones included.
     pub(super) fn total_computed(&self, request: &RequestView<'_>) -> usize {
         self.num_local(request).saturating_add(self.num_external_computed_tokens)
     }
 
-    /// Computed tokens after the step.
+    /// Returns the computed tokens after the step.
     pub fn num_final(&self, request: &RequestView<'_>) -> usize {
         self.total_computed(request).saturating_add(self.num_new_tokens)
     }
@@ -61,7 +64,7 @@ pub(super) struct Allocation<'a> {
     /// Computed tokens, external ones included, at most `max_model_len`.
     pub(crate) total_computed: usize,
     /// What the step needs slots for.
-    pub step: BlockDemand<'a>,
+    pub step: SlotDemand<'a>,
     /// Tokens to cache at the end of the step, if the step caches any.
     pub(crate) num_tokens_to_cache: Option<usize>,
 }
@@ -76,15 +79,15 @@ impl<'a> Allocation<'a> {
         let computed = args.total_computed(request);
         let total_computed = computed.min(max_model_len);
         let num_final = args.num_final(request);
-        let step = BlockDemand {
+        let step = SlotDemand {
             num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
             new_computed_blocks: args.new_computed_blocks,
             total_computed_tokens: computed,
             num_local_computed_tokens: args.num_local(request),
             num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),
-            num_encoder_tokens: args.num_encoder_tokens,
+            num_encoder_tokens: args.num_encoder_tokens.min(MAX_TOKENS),
             prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
-            ..BlockDemand::default()
+            ..SlotDemand::default()
         };
         // Draft tokens may be rejected: only final ones are cached.
         let num_tokens_to_cache = (config.enable_caching && !args.delay_cache_blocks)
@@ -92,12 +95,7 @@ impl<'a> Allocation<'a> {
         Self { request, args, total_computed, step, num_tokens_to_cache }
     }
 
-    pub(super) fn slots(&self) -> Slots {
-        let BlockDemand { num_tokens, num_tokens_main_model, num_encoder_tokens, .. } = self.step;
-        Slots { num_tokens, num_tokens_main_model, num_encoder_tokens }
-    }
-
-    /// Computed tokens without those of steps in flight, which may still read blocks before them.
+    /// Returns the computed tokens without those of steps in flight, which may still read blocks before them.
     pub(super) fn num_processed(&self) -> usize {
         self.total_computed.saturating_sub(self.request.num_in_flight_tokens)
     }

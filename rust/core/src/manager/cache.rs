@@ -4,8 +4,8 @@ use super::Manager;
 use super::context::RequestContext;
 use super::plan::Plan;
 use crate::error::{Error, Result};
-use crate::group::{Group, MaskQuery, ReadContext, RetentionMask};
-use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+use crate::group::{Group, ReadContext, RetentionMask};
+use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
 
 impl Manager {
     /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
@@ -19,21 +19,17 @@ impl Manager {
         if !config.enable_caching {
             return Ok(());
         }
-        let is_hybrid = groups.len() > 1;
         let held = requests.get_mut(&request.id);
-        let state = |group: &Group| held.as_ref().map(|held| &held.groups[usize::from(group.id)]);
+        let in_group =
+            |group: &Group| held.as_ref().map(|held| &held.groups[usize::from(group.id)]);
         for group in groups.iter().filter(|group| group.is_cacheable) {
-            plan.check_blocks_to_cache(
-                group,
-                state(group),
-                request,
-                is_hybrid,
-                num_computed_tokens,
-            )?;
-            let read =
-                ReadContext { request: request.id, state: state(group), pool, rules: &plan.rules };
-            let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
-            group.check_cache(&read, request, num_tokens)?;
+            let num_tokens = plan.num_cacheable_tokens(group, num_computed_tokens);
+            let held = in_group(group);
+            plan.check_blocks_to_cache(group, held, request, num_computed_tokens, num_tokens)?;
+            if let Some(states) = group.states() {
+                let read = ReadContext { request: request.id, held, pool, rules: &plan.rules };
+                states.check_cache(group, &read, request, num_tokens)?;
+            }
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };
@@ -45,9 +41,9 @@ impl Manager {
     /// Returns the prefix tokens of a request that every cacheable group has cached.
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;
-        let states = self.pool.blocks();
-        let cached = |blocks: &GroupBlocks| {
-            let lengths = blocks.iter_owned_rev().filter_map(|block| states.hash_num_tokens(block));
+        let blocks = self.pool.blocks();
+        let cached = |table: &GroupBlocks| {
+            let lengths = table.iter_owned_rev().filter_map(|block| blocks.hash_num_tokens(block));
             lengths.max().unwrap_or(0)
         };
         let groups = self.groups.iter().zip(&held.groups);
@@ -68,9 +64,10 @@ impl Manager {
         let held = self.requests.get(&request);
         let cached_tokens = |group: &Group| {
             let id = usize::from(group.id);
-            let state = held.map(|held| &held.groups[id]);
+            let in_group = held.map(|held| &held.groups[id]);
             let attached = hit.get(id).map_or(0, GroupBlocks::len);
-            let cached = state.and_then(|state| state.num_cached_blocks).unwrap_or(attached);
+            let cached =
+                in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(attached);
             // The block in which a hit ends is cached again when it is full, and a state may be hit
             // at another boundary than the one where it was cached.
             match (group.is_state, group.has_partial_hits) {
@@ -84,18 +81,18 @@ impl Manager {
         // The end of the prompt is cached separately, and events name the hash before the stored
         // ones: that is at most three hashes before the prompt's last one, and more if a hash
         // covers tokens behind its block.
-        let size = self.plan.hash_block_size;
+        let size = self.plan.rules.hash_block_size;
         let below = 3 + self.plan.rules.num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
 
-    /// Returns how many hashes of a request an allocation may read after which `num_tokens` are
-    /// computed.
+    /// Returns how many leading hashes an allocation may read that ends with `num_tokens` computed
+    /// tokens.
     pub fn num_hashes_needed(&self, num_tokens: usize) -> usize {
         // A state may be cached at the end of an earlier step.
         match self.groups.iter().any(|group| group.is_state) {
             true => usize::MAX,
-            false => num_tokens.div_ceil(self.plan.hash_block_size),
+            false => num_tokens.div_ceil(self.plan.rules.hash_block_size),
         }
     }
 }
@@ -108,11 +105,10 @@ impl RequestContext<'_> {
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) {
-        let is_hybrid = self.groups.len() > 1;
         self.pool.index_mut().hash_cache_mut().keep(plan.shares_hashes);
         self.each(|group, context| {
             if group.is_cacheable {
-                let num_tokens = plan.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
+                let num_tokens = plan.num_cacheable_tokens(group, num_computed_tokens);
                 group.cache(context, &plan.rules, request, num_tokens);
             }
         })
@@ -122,18 +118,19 @@ impl RequestContext<'_> {
 }
 
 impl Plan {
+    /// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that
+    /// are to be cached.
     fn check_blocks_to_cache(
         &self,
         group: &Group,
-        state: Option<&GroupState>,
+        in_group: Option<&HeldBlocks>,
         request: &RequestView<'_>,
-        is_hybrid: bool,
         num_computed_tokens: usize,
+        num_tokens: usize,
     ) -> Result<()> {
-        let num_tokens = self.num_cacheable_tokens(group, is_hybrid, num_computed_tokens);
         let end = self.rules.num_full_blocks(group, request, num_tokens);
-        let start = state.and_then(|state| state.num_cached_blocks).unwrap_or(0);
-        let allocated = state.map_or(0, |state| state.blocks.len());
+        let start = in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(0);
+        let allocated = in_group.map_or(0, |in_group| in_group.blocks.len());
         if end <= start.max(allocated) {
             return Ok(());
         }
@@ -142,9 +139,7 @@ impl Plan {
              blocks instead of {end} in group {}; allocate slots first",
             group.id
         );
-        let range = (start, end);
-        let reachable = |reach: &MaskQuery<'_>| group.kind().retention_mask(reach);
-        Err(match self.rules.retention_mask(group, request, range, reachable) {
+        Err(match self.rules.retention_mask(group, request, (start, end), false) {
             RetentionMask::All => Error::OutOfRange(message),
             _ => Error::Precondition(message),
         })
@@ -152,19 +147,14 @@ impl Plan {
 
     /// Returns how many computed tokens a later hit can match: those up to the last aligned
     /// boundary, and with EAGLE one block more, but never tokens that may be computed again.
-    pub(super) fn num_cacheable_tokens(
-        &self,
-        group: &Group,
-        is_hybrid: bool,
-        num_computed_tokens: usize,
-    ) -> usize {
+    pub(super) fn num_cacheable_tokens(&self, group: &Group, num_computed_tokens: usize) -> usize {
         let settled = num_computed_tokens.saturating_sub(self.num_reprefillable_tokens);
-        if !is_hybrid {
+        if !self.is_hybrid {
             return settled;
         }
         let align = |tokens: usize| match self.rules.has_partial_hits {
             true => tokens,
-            false => tokens - tokens % self.scheduler_block_size,
+            false => tokens - tokens % self.rules.scheduler_block_size,
         };
         let aligned = align(num_computed_tokens);
         match group.drops_eagle_block && aligned > 0 {

@@ -1,15 +1,12 @@
 //! Capacity checks: whether enough blocks are free for what a request needs.
 
 use super::Manager;
-use super::args::Allocation;
+use super::args::{Allocation, MAX_TOKENS};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::{BlockDemand, Group, GroupDemand, ReadContext};
+use crate::group::{Group, NeededBlocks, ReadContext, SlotDemand};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
-
-/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
-const MAX_TOKENS: usize = usize::MAX / 4;
 
 impl Manager {
     /// Returns how many blocks leave the free ones when a request gets what it demands: new blocks,
@@ -18,11 +15,14 @@ impl Manager {
     pub fn get_num_blocks_to_allocate(
         &mut self,
         request: RequestId,
-        demand: &BlockDemand<'_>,
+        demand: &SlotDemand<'_>,
     ) -> Result<isize> {
         check_counts(demand)?;
         self.check_takes_hit(request, demand.new_computed_blocks)?;
         let needed = self.num_needed(request, demand);
+        if !demand.apply_admission_cap {
+            self.note_checkpoints(request, demand);
+        }
         self.forget_unless_known(request);
         Ok(needed)
     }
@@ -36,28 +36,28 @@ impl Manager {
         let request = allocation.request;
         let num_prompt_tokens = Some(request.num_prompt_tokens);
         self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
+        self.note_checkpoints(request.id, &allocation.step);
         self.fits(request.id, &allocation.step, self.num_reserved(allocation))
     }
 
     /// Returns what [`Self::has_capacity`] would. Nothing changes.
     #[cold]
-    pub(super) fn would_have_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
+    pub(super) fn would_have_capacity(&self, allocation: &Allocation<'_>) -> bool {
         if !self.has_capacity_for_whole(allocation) {
             return false;
         }
-        let step = BlockDemand { is_dry_run: true, ..allocation.step };
-        let needed = self.num_needed(allocation.request.id, &step);
+        let needed = self.num_needed(allocation.request.id, &allocation.step);
         let needed = needed.saturating_sub(self.num_to_release(allocation));
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
     }
 
-    fn has_capacity_for_whole(&mut self, allocation: &Allocation<'_>) -> bool {
+    fn has_capacity_for_whole(&self, allocation: &Allocation<'_>) -> bool {
         let &Allocation { request, args, total_computed, .. } = allocation;
         if !args.full_sequence_must_fit {
             return true;
         }
         let num_tokens = request.num_tokens.min(self.config.max_model_len);
-        let whole = BlockDemand {
+        let whole = SlotDemand {
             num_tokens,
             num_tokens_main_model: num_tokens,
             total_computed_tokens: total_computed,
@@ -67,9 +67,9 @@ impl Manager {
         self.fits(request.id, &whole, self.num_watermark(allocation))
     }
 
-    /// Whether a demand leaves `num_reserved` blocks free. Counting the free blocks of a hit reads
-    /// each of them, so all of them are assumed free first.
-    fn fits(&mut self, request: RequestId, demand: &BlockDemand<'_>, num_reserved: isize) -> bool {
+    /// Whether a demand leaves `num_reserved` blocks free. Counts every block of the hit as free
+    /// first: only if that does not fit is each block looked at.
+    fn fits(&self, request: RequestId, demand: &SlotDemand<'_>, num_reserved: isize) -> bool {
         let num_free_blocks = self.pool.num_free_blocks();
         let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
         fits(
@@ -80,33 +80,56 @@ impl Manager {
     }
 
     /// Returns how many blocks leave the free ones when a demand is met.
-    fn num_needed(&mut self, request: RequestId, demand: &BlockDemand<'_>) -> isize {
+    fn num_needed(&self, request: RequestId, demand: &SlotDemand<'_>) -> isize {
         self.sum_demands(request, demand, |pool, needed| {
             needed.new + num_free(needed.attached, pool)
         })
     }
 
     fn sum_demands(
-        &mut self,
+        &self,
         request: RequestId,
-        demand: &BlockDemand<'_>,
-        mut count: impl FnMut(&BlockPool, GroupDemand<'_>) -> isize,
+        demand: &SlotDemand<'_>,
+        mut count: impl FnMut(&BlockPool, NeededBlocks<'_>) -> isize,
     ) -> isize {
+        let reads = self.reads(request);
+        let counts = reads.map(|(group, read)| count(&self.pool, group.demand(&read, demand)));
+        counts.fold(0, isize::saturating_add)
+    }
+
+    /// Returns the groups, each with what it reads of a request.
+    #[inline]
+    pub(super) fn reads(
+        &self,
+        request: RequestId,
+    ) -> impl Iterator<Item = (&Group, ReadContext<'_>)> {
         let held = self.requests.get(&request);
         let (pool, rules) = (&self.pool, &self.plan.rules);
-        let counts = self.groups.iter_mut().enumerate().map(|(i, group)| {
-            let state = held.map(|held| &held.groups[i]);
-            count(pool, group.demand(&ReadContext { request, state, pool, rules }, demand))
-        });
-        counts.fold(0, isize::saturating_add)
+        self.groups.iter().enumerate().map(move |(i, group)| {
+            (group, ReadContext { request, held: held.map(|held| &held.groups[i]), pool, rules })
+        })
+    }
+
+    /// Notes which states inside the chunk of a demand are to be kept.
+    #[inline]
+    fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
+        let Self { groups, requests, pool, plan, .. } = self;
+        if !plan.has_unusual_tables {
+            return;
+        }
+        let held = requests.get(&request);
+        for (i, group) in groups.iter_mut().enumerate() {
+            let held = held.map(|held| &held.groups[i]);
+            group.note_checkpoint(&ReadContext { request, held, pool, rules: &plan.rules }, demand);
+        }
     }
 
     /// Checks that the blocks that the step takes are there, where a negative reserve, or a group
     /// that needs a negative number, hides that they are not.
     #[cold]
-    pub(super) fn check_free_for_step(&mut self, allocation: &Allocation<'_>) -> Result<()> {
-        let step = BlockDemand { is_dry_run: true, ..allocation.step };
-        let taken = self.sum_demands(allocation.request.id, &step, |pool, needed| {
+    pub(super) fn check_free_for_step(&self, allocation: &Allocation<'_>) -> Result<()> {
+        let &Allocation { request, ref step, .. } = allocation;
+        let taken = self.sum_demands(request.id, step, |pool, needed| {
             needed.new.max(0).saturating_add(num_free(needed.attached, pool))
         });
         match taken <= self.pool.num_free_blocks() {
@@ -116,10 +139,10 @@ impl Manager {
     }
 
     /// Checks that blocks are free for a request that counts tokens as computed without holding
-    /// their blocks. The step's demand leaves out what a window skips, but its table is filled from
-    /// the beginning.
+    /// their blocks. The demand leaves out skipped blocks, but the table of a request that holds none
+    /// is filled from position 0.
     #[cold]
-    pub(super) fn check_free_for_skipped(&mut self, allocation: &Allocation<'_>) -> Result<()> {
+    pub(super) fn check_free_for_skipped(&self, allocation: &Allocation<'_>) -> Result<()> {
         let Allocation { request, step, .. } = allocation;
         let held = self.requests.get(&request.id);
         let holds_skipped = |(i, group): (usize, &Group)| {
@@ -129,12 +152,11 @@ impl Manager {
         if self.groups.iter().enumerate().all(holds_skipped) {
             return Ok(());
         }
-        let unskipped = BlockDemand {
+        let unskipped = SlotDemand {
             num_tokens: step.num_tokens,
             num_tokens_main_model: step.num_tokens_main_model,
             num_encoder_tokens: step.num_encoder_tokens,
-            is_dry_run: true,
-            ..BlockDemand::default()
+            ..SlotDemand::default()
         };
         let needed = self.num_needed(request.id, &unskipped);
         self.check_free_after_release(needed, allocation)
@@ -143,20 +165,18 @@ impl Manager {
     /// Checks that blocks are free for what external tokens need beyond the demand, which counts
     /// one state for the end of the step only.
     pub(super) fn check_free_for_external(
-        &mut self,
+        &self,
         request: RequestId,
-        demand: &BlockDemand<'_>,
+        demand: &SlotDemand<'_>,
     ) -> Result<()> {
-        let held = self.requests.get(&request);
-        if !self.plan.has_unusual_tables || held.is_some_and(RequestBlocks::is_running) {
+        let is_running = self.requests.get(&request).is_some_and(RequestBlocks::is_running);
+        if !self.plan.has_unusual_tables || is_running {
             return Ok(());
         }
-        let beyond = |(i, group): (usize, &Group)| {
-            let state = held.map(|held| &held.groups[i]);
-            let read = ReadContext { request, state, pool: &self.pool, rules: &self.plan.rules };
-            group.num_blocks_beyond_demand(&read, demand)
-        };
-        let beyond: isize = self.groups.iter().enumerate().map(beyond).sum();
+        let beyond = self.reads(request).filter_map(|(group, read)| {
+            Some(group.states()?.num_blocks_beyond_demand(group, &read, demand))
+        });
+        let beyond: isize = beyond.sum();
         if beyond <= 0 {
             return Ok(());
         }
@@ -169,14 +189,14 @@ impl Manager {
         self.pool.check_free(beyond.max(0) as usize)
     }
 
-    /// Blocks that become free when those that left a window are released.
+    /// Returns how many blocks become free when those that left a window are released.
     fn num_to_release(&self, allocation: &Allocation<'_>) -> isize {
         let id = allocation.request.id;
         let Some(held) = self.requests.get(&id) else { return 0 };
         let num_processed = allocation.num_processed();
         let num_prompt_tokens = Some(allocation.request.num_prompt_tokens);
-        let released = self.groups.iter().zip(&held.groups).flat_map(|(group, state)| {
-            let blocks = state.blocks.iter().enumerate();
+        let released = self.groups.iter().zip(&held.groups).flat_map(|(group, in_group)| {
+            let blocks = in_group.blocks.iter().enumerate();
             blocks.filter(move |&(position, block)| {
                 block != NULL_BLOCK
                     && group.is_skipped(id, position, num_processed, num_prompt_tokens)
@@ -186,7 +206,7 @@ impl Manager {
         released.count() as isize
     }
 
-    /// Free blocks that the step leaves to others.
+    /// Returns how many free blocks the step leaves to others.
     fn num_reserved(&self, allocation: &Allocation<'_>) -> isize {
         self.num_watermark(allocation).saturating_add(allocation.args.reserved_blocks)
     }
@@ -205,7 +225,7 @@ fn num_free(hit: &[BlockId], pool: &BlockPool) -> isize {
 }
 
 /// Checks that the blocks for a demand's tokens can be counted.
-fn check_counts(demand: &BlockDemand<'_>) -> Result<()> {
+fn check_counts(demand: &SlotDemand<'_>) -> Result<()> {
     let counts = [demand.num_tokens, demand.num_tokens_main_model, demand.num_encoder_tokens];
     match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {
         None => Ok(()),

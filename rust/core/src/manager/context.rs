@@ -20,8 +20,8 @@ impl RequestContext<'_> {
         mut call: impl FnMut(&mut Group, &mut StepContext<'_>) -> T,
     ) -> impl Iterator<Item = T> {
         let Self { id: request, groups, held, pool, commands } = self;
-        groups.iter_mut().zip(&mut held.groups).map(move |(group, state)| {
-            call(group, &mut StepContext { request: *request, state, pool, commands })
+        groups.iter_mut().zip(&mut held.groups).map(move |(group, in_group)| {
+            call(group, &mut StepContext { request: *request, held: in_group, pool, commands })
         })
     }
 }

@@ -8,7 +8,7 @@ use super::Manager;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::QueueEnd;
-use crate::request::{GroupBlocks, GroupState, RequestBlocks, RequestId};
+use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks, RequestId};
 
 /// Requests whose tables were written directly.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Manager {
         self.check_group(group)?;
         self.check_ids(&blocks)?;
         self.check_references(request, group, &blocks)?;
-        self.state_to_write(request, group).blocks = GroupBlocks::new(0, blocks);
+        self.held_to_write(request, group).blocks = GroupBlocks::new(0, blocks);
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Manager {
                 self.config.num_blocks
             )));
         }
-        self.state_to_write(request, group).num_cached_blocks = num_cached;
+        self.held_to_write(request, group).num_cached_blocks = num_cached;
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl Manager {
     /// whether it did.
     pub fn forget_if_empty(&mut self, request: RequestId) -> bool {
         let is_empty =
-            |group: &GroupState| group.blocks.is_empty() && group.num_cached_blocks.is_none();
+            |group: &HeldBlocks| group.blocks.is_empty() && group.num_cached_blocks.is_none();
         let is_empty = self.blocks_of(request).is_ok_and(|held| held.groups.iter().all(is_empty));
         is_empty && self.remove_request(request).is_ok()
     }
@@ -108,7 +108,7 @@ impl Manager {
         Err(Error::OutOfRange(format!("group {group} is unknown; there are {}", self.groups.len())))
     }
 
-    fn state_to_write(&mut self, request: RequestId, group: usize) -> &mut GroupState {
+    fn held_to_write(&mut self, request: RequestId, group: usize) -> &mut HeldBlocks {
         let num_groups = self.groups.len();
         self.forget_lookup(request);
         self.direct_writes.is_unchecked.insert(request, true);

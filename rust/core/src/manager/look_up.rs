@@ -4,7 +4,7 @@ use super::Manager;
 use crate::error::{Error, Result};
 use crate::group::{CacheTarget, Group};
 use crate::lookup::{
-    CachedPrefix, ChainEnd, DeepestHit, HitSearch, LookupMemo, LookupMemos, PrefixHit, SearchResult,
+    CachedPrefix, ChainEnd, DeepestHit, HitSearch, LookupMemo, LookupMemos, PrefixHit,
 };
 use crate::request::{GroupBlocks, HashSource, RequestId, RequestView};
 
@@ -18,7 +18,7 @@ impl Manager {
         max_length: usize,
     ) -> Result<PrefixHit> {
         if hashes.len() < LookupMemos::MIN_HASHES {
-            return Ok(self.find_longest_hit(hashes, max_length)?.into());
+            return self.find_longest_hit(hashes, max_length);
         }
         let version = self.pool.index().version();
         let chain = ChainEnd::of(hashes)?;
@@ -44,15 +44,15 @@ impl Manager {
     ) -> Result<PrefixHit> {
         self.pool.index_mut().removals_mut().keep(true);
         self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
-        let known: Vec<_> = match hashes.is_chain() && self.link(&mut prefixes) {
-            // The links serve the next look-up as well.
+        let known: Vec<_> = match hashes.is_chain() && self.add_to_trie(&mut prefixes) {
+            // The trie serves the next look-up as well.
             true => {
                 std::mem::take(&mut prefixes).into_iter().map(CachedPrefix::into_known).collect()
             }
             false => prefixes.iter().map(CachedPrefix::known).collect(),
         };
         let search = HitSearch { known_prefixes: Some(&known), ..self.hit_search(hashes) };
-        let hit = PrefixHit::from(self.search(&search, max_length)?);
+        let hit = self.search(&search, max_length)?;
         let version = self.pool.index().version();
         let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
         self.memos.put(request, memo);
@@ -60,12 +60,12 @@ impl Manager {
         Ok(hit)
     }
 
-    fn link(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
+    /// Adds cached prefixes to the prefix trie, and returns whether all are in it then.
+    fn add_to_trie(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
         let Self { plan, pool, .. } = self;
         let closed = plan.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
-        closed
-            .map(|(group, prefix)| prefix.add_to_trie(pool, group.block_size))
-            .fold(true, |a, b| a & b)
+        let added = closed.map(|(group, prefix)| prefix.add_to_trie(pool, group.block_size));
+        added.fold(true, |all, added| all & added)
     }
 
     /// Forgets the look-up of a request that ends while it waits. Admission and release do so for
@@ -84,17 +84,13 @@ impl Manager {
         &self,
         hashes: &dyn HashSource,
         max_length: usize,
-    ) -> Result<SearchResult> {
+    ) -> Result<PrefixHit> {
         self.search(&self.hit_search(hashes), max_length)
     }
 
-    fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<SearchResult> {
+    fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<PrefixHit> {
         match self.plan.spec_groups.is_empty() {
-            true => Ok(SearchResult {
-                blocks: self.no_blocks(),
-                length: 0,
-                num_uncached_common_prefix_tokens: 0,
-            }),
+            true => Ok(PrefixHit::new(0, self.no_blocks())),
             false if self.is_hybrid() => search.fixed_point(max_length),
             false => search.unitary(max_length),
         }
@@ -136,8 +132,8 @@ impl Manager {
             groups: &self.groups,
             spec_groups: &self.plan.spec_groups,
             hashes,
-            hash_block_size: self.plan.hash_block_size,
-            alignment: self.plan.hit_alignment,
+            hash_block_size: self.plan.rules.hash_block_size,
+            hit_alignment: self.plan.hit_alignment,
             known_prefixes: None,
         }
     }
@@ -192,7 +188,7 @@ impl Manager {
         if hit.length == 0 || !self.pool.index().events().is_kept() {
             return Ok(());
         }
-        let size = self.plan.hash_block_size;
+        let size = self.plan.rules.hash_block_size;
         let reported = || self.groups.iter().zip(&*hit.blocks).filter(|(_, b)| !b.is_empty());
         // As in vLLM, blocks count as long as one rank's share of them.
         let target = |group: &Group, blocks| CacheTarget {

@@ -68,7 +68,7 @@ impl Manager {
         let is_adaptive = config.policy.retention == Retention::Adaptive;
         let adaptive = is_adaptive.then(|| AdaptiveConfig {
             classes: plan::block_classes(&groups),
-            dense_tails_per_block: plan::dense_tails_per_block(&groups, plan.rules.alignment),
+            dense_tails_per_block: plan::dense_tails_per_block(&groups, plan.rules.tail_alignment),
             max_high_priority: config
                 .policy
                 .protected_share
@@ -89,7 +89,7 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
-            resumes: is_adaptive.then(|| Resumes::new(plan.rules.alignment)),
+            resumes: is_adaptive.then(|| Resumes::new(plan.rules.tail_alignment)),
             plan,
             groups,
             config,
@@ -106,7 +106,7 @@ impl Manager {
         self.requests.contains_key(&request)
     }
 
-    /// Number of requests that the manager knows.
+    /// Returns the number of requests that the manager knows.
     pub fn num_requests(&self) -> usize {
         self.requests.len()
     }
@@ -116,42 +116,44 @@ impl Manager {
         self.pool.index_mut().events_mut().take()
     }
 
-    /// The block pool.
+    /// Returns the block pool.
     pub fn pool(&self) -> &BlockPool {
         &self.pool
     }
 
-    /// The block pool, for blocks that no request holds.
+    /// Returns the block pool, for blocks that no request holds.
     pub fn pool_mut(&mut self) -> &mut BlockPool {
         &mut self.pool
     }
 
-    /// The groups.
+    /// Returns the groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
     /// Begins a scheduling step.
     pub fn new_step_starts(&mut self) {
-        self.groups.iter_mut().for_each(Group::step_starts);
+        let states = self.groups.iter_mut().filter_map(Group::states_mut);
+        states.for_each(|states| states.step_starts());
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &ManagerConfig {
         &self.config
     }
 
-    /// Tokens of which replays of a prompt end at a multiple; a multiple of every block size.
+    /// Returns the scheduler block size: repeated prompts resume at its multiples; every block size
+    /// divides it.
     pub fn scheduler_block_size(&self) -> usize {
-        self.plan.scheduler_block_size
+        self.plan.rules.scheduler_block_size
     }
 
-    /// Tokens per block hash.
+    /// Returns the tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
-        self.plan.hash_block_size
+        self.plan.rules.hash_block_size
     }
 
-    /// Tokens of which the length of a hit is a multiple.
+    /// Returns the tokens of which the length of a hit is a multiple.
     pub fn hit_alignment(&self) -> usize {
         self.plan.hit_alignment
     }
@@ -166,13 +168,13 @@ impl Manager {
         self.plan.rules.keeps_boundary_state
     }
 
-    /// Blocks that stay free when a waiting request is admitted beside running ones.
+    /// Returns how many blocks stay free when a waiting request is admitted beside running ones.
     pub fn watermark_blocks(&self) -> usize {
         self.plan.watermark_blocks
     }
 
     fn is_hybrid(&self) -> bool {
-        self.config.enable_caching && self.groups.len() > 1
+        self.config.enable_caching && self.plan.is_hybrid
     }
 }
 

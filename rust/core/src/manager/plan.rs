@@ -5,7 +5,7 @@ use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
 use crate::group::{
-    CacheRules, EndWorths, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel,
+    CacheRules, EndValues, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel,
     declaration,
 };
 use crate::lookup::SpecGroup;
@@ -15,8 +15,8 @@ use crate::pool::BlockClass;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) spec_groups: Vec<SpecGroup>,
-    pub scheduler_block_size: usize,
-    pub hash_block_size: usize,
+    /// Whether there are several groups.
+    pub(crate) is_hybrid: bool,
     /// Tokens of which the length of a hit is a multiple.
     pub hit_alignment: usize,
     pub rules: CacheRules,
@@ -43,11 +43,10 @@ impl Plan {
 
         let has_partial_hits = has_partial_hits(config, &groups, hash_block_size);
         groups.iter_mut().for_each(|group| group.set_has_partial_hits(has_partial_hits));
-        let is_unitary = groups.len() == 1;
-        let is_fine_grained = is_unitary || has_partial_hits;
+        let is_fine_grained = groups.len() == 1 || has_partial_hits;
         let rules = CacheRules {
             hash_block_size,
-            alignment: if has_partial_hits { hash_block_size } else { scheduler_block_size },
+            tail_alignment: if has_partial_hits { hash_block_size } else { scheduler_block_size },
             scheduler_block_size,
             has_partial_hits,
             drops_checkpoint_block: config.use_eagle,
@@ -60,7 +59,7 @@ impl Plan {
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
             value_model: value_model(config, &groups),
-            any_group_drops: groups.iter().any(|group| group.drops_eagle_block),
+            any_drops_eagle_block: groups.iter().any(|group| group.drops_eagle_block),
             keep_tail_below_boundary: config.keep_tail_below_boundary,
         };
         let spec_groups = match config.enable_caching {
@@ -70,8 +69,7 @@ impl Plan {
         drop_together(&mut groups, &spec_groups);
         let plan = Self {
             spec_groups,
-            scheduler_block_size,
-            hash_block_size,
+            is_hybrid: groups.len() > 1,
             hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },
             rules,
             num_reprefillable_tokens,
@@ -93,13 +91,10 @@ impl Plan {
         if !config.enable_caching {
             return Ok(());
         }
-        let uses_eagle = |group: &Group| {
-            let mut with = self.spec_groups.iter().filter(|with| with.groups.contains(&group.id));
-            with.next().is_some_and(|with| with.use_eagle)
-        };
-        let check =
-            |group: &Group| group.kind().check_lookup(self.hit_alignment, uses_eagle(group));
-        groups.iter().try_for_each(check)
+        groups.iter().try_for_each(|group| {
+            let (size, drops_block) = (group.block_size, group.drops_eagle_block);
+            group.kind().check_lookup(size, self.hit_alignment, drops_block)
+        })
     }
 }
 
@@ -115,18 +110,19 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
         // A state is there whole from the first step on.
         let max_admission_blocks = match declaration.is_state {
             true => None,
-            false => kind.head().max_blocks(spec.block_size, max_in_flight, config.max_model_len),
+            false => kind.skips().max_blocks(spec.block_size, max_in_flight, config.max_model_len),
         };
         let data = GroupData {
             id: id as GroupId,
             spec: spec.clone(),
             declaration,
             block_size: declaration.block_size(spec, config.dcp_world_size)?,
-            head: kind.head(),
+            skips: kind.skips(),
             is_cacheable: declaration.is_cacheable(spec),
             has_partial_hits: false,
             is_zeroed: config.needs_zeroing && declaration.needs_zeroing,
             drops_eagle_block: drops && (none_marked || spec.is_eagle_group),
+            tail_len: kind.tail_len(),
             max_admission_blocks,
         };
         Ok(Group::new(data, kind))
@@ -166,14 +162,13 @@ fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
     }
     let (tails, others) = tails_and_others(groups);
     let per_token = blocks_per_token(others.iter().copied());
-    let blocks: usize =
-        tails.iter().map(|group| group.kind().tail_len(group.drops_eagle_block)).sum();
+    let blocks: usize = tails.iter().map(|group| group.tail_len()).sum();
     // Without other groups, tails compete with tails only: any common measure will do.
     let per_token = if others.is_empty() { 1.0 / 16.0 } else { per_token };
     Some(ValueModel {
         tail_cost: blocks as f64 / per_token,
         kept_bins: KeptBins::ALL,
-        ends: EndWorths::default(),
+        ends: EndValues::default(),
         blocks_per_token: blocks_per_token(groups.iter().filter(|group| group.is_cacheable)),
     })
 }
@@ -188,14 +183,13 @@ pub(super) fn blocks_per_token<'a>(groups: impl Iterator<Item = &'a Group>) -> f
     groups.map(|group| 1.0 / group.block_size as f64).sum()
 }
 
-/// Returns how many window blocks vLLM's own policy caches with each block that is part of no tail, on
-/// average over a prompt: the tails at multiples of `alignment`, where hits may end, or every block
-/// where tails touch; 0 where there are no windows, or nothing else.
+/// Returns, for vLLM's own policy, cached window blocks per cached full-attention block, averaged over
+/// a prompt: one tail per `alignment` tokens, or every block where tails touch. 0 without windows or
+/// without full attention.
 pub(super) fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
     let (tails, others) = tails_and_others(groups);
     let per_token = |group: &&Group| {
-        let len = group.kind().tail_len(group.drops_eagle_block);
-        (len as f64 / alignment as f64).min(1.0 / group.block_size as f64)
+        (group.tail_len() as f64 / alignment as f64).min(1.0 / group.block_size as f64)
     };
     let tails: f64 = tails.iter().filter(|group| !group.is_state).map(per_token).sum();
     let others = blocks_per_token(others.into_iter());
@@ -221,7 +215,7 @@ fn drop_together(groups: &mut [Group], spec_groups: &[SpecGroup]) {
     groups.iter_mut().for_each(|group| group.set_drops_eagle_block(false));
     for spec_group in spec_groups {
         for &id in &spec_group.groups {
-            groups[usize::from(id)].set_drops_eagle_block(spec_group.use_eagle);
+            groups[usize::from(id)].set_drops_eagle_block(spec_group.drops_eagle_block);
         }
     }
 }

@@ -42,7 +42,7 @@ impl ProtectedShare {
         )))
     }
 
-    /// The share, from 0 to 1.
+    /// Returns the share, from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
@@ -95,9 +95,9 @@ impl Policy {
     /// PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at
-    /// its boundaries are cached, seldom the window that a request is in. Pinned blocks of full
-    /// attention cannot be hit without those tails. None of them is a decode tail without value.
+    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at its
+    /// boundaries are cached, and without them pinned full-attention blocks cannot be hit. So those
+    /// tails are pinned however few leave at once.
     pub(super) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
@@ -164,7 +164,7 @@ impl Manager {
         let Self { config, plan, groups, .. } = self;
         let policy = Policy { retention_interval: interval, ..config.policy.clone() };
         let is_sparse = groups.iter().any(|group| group.is_sparse);
-        policy.validate(is_sparse, plan.scheduler_block_size)?;
+        policy.validate(is_sparse, plan.rules.scheduler_block_size)?;
         config.policy = policy;
         plan.rules.retention_interval = interval;
         Ok(())

@@ -3,7 +3,7 @@
 use super::{Manager, release_order, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::{Group, StepContext};
+use crate::group::StepContext;
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
@@ -28,27 +28,24 @@ impl Manager {
         num_prompt_tokens: Option<usize>,
     ) {
         let Self { config, plan, groups, requests, pool, commands, .. } = self;
-        let alignment = plan.rules.alignment;
+        let alignment = plan.rules.tail_alignment;
         let Some(held) = requests.get_mut(&request) else { return };
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             adaptive.start_protecting();
         }
-        let min_drop = match config.policy.pin_min_drop_size {
-            None => usize::MAX,
-            Some(least) => {
-                if config.policy.pins_skipped_tails() {
-                    let skipped = Skipped { request, num_computed_tokens, num_prompt_tokens };
-                    skipped.pin(groups, held, pool);
-                }
-                least
+        let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
+        let pins_skipped_tails = config.policy.pins_skipped_tails();
+        for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
+            if pins_skipped_tails {
+                pin_skipped(pool, &in_group.blocks, |position| {
+                    group.is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
+                });
             }
-        };
-        for (group, state) in groups.iter_mut().zip(&mut held.groups) {
-            let mut context = StepContext { request, state, pool, commands };
+            let mut context = StepContext { request, held: in_group, pool, commands };
             let num_released =
                 group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
             if num_released >= min_drop {
-                context.pool.pin(context.state.blocks.iter_owned_rev());
+                context.pool.pin(context.held.blocks.iter_owned_rev());
             }
         }
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
@@ -67,12 +64,12 @@ impl Manager {
         let Self { plan, groups, pool, resumes, .. } = self;
         if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
             let values = resumes.note_end(&mut plan.rules, adaptive, blocks, &held);
-            let alignment = plan.rules.alignment;
+            let alignment = plan.rules.tail_alignment;
             release_order::release_all(groups, adaptive, blocks, &held, values, alignment);
             return Ok(());
         }
         for group in &held.groups {
-            self.pool.release_table(group.blocks.tail());
+            self.pool.release_table(group.blocks.ids());
         }
         Ok(())
     }
@@ -84,7 +81,7 @@ impl Manager {
         if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
             release_order::unprotect_tails(adaptive, blocks, &held);
         }
-        Ok(held.groups.iter().flat_map(|group| group.blocks.tail()).copied().collect())
+        Ok(held.groups.iter().flat_map(|group| group.blocks.ids()).copied().collect())
     }
 
     /// Forgets a request and pins its cached blocks, if the policy has a pinned tier. Returns what
@@ -178,30 +175,12 @@ impl Manager {
     }
 }
 
-/// The blocks of a request that no token after `num_computed_tokens` attends to.
-struct Skipped {
-    request: RequestId,
-    num_computed_tokens: usize,
-    num_prompt_tokens: Option<usize>,
-}
-
-impl Skipped {
-    /// Pins those of them that are cached.
-    #[cold]
-    #[inline(never)]
-    fn pin(&self, groups: &[Group], held: &RequestBlocks, pool: &mut BlockPool) {
-        for (group, state) in groups.iter().zip(&held.groups) {
-            pool.pin(self.blocks_in(group, &state.blocks));
-        }
-    }
-
-    fn blocks_in(&self, group: &Group, table: &GroupBlocks) -> Vec<BlockId> {
-        let &Self { request, num_computed_tokens, num_prompt_tokens } = self;
-        let is_skipped = |&(i, _): &(usize, &BlockId)| {
-            let position = table.null_head() + i;
-            group.is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
-        };
-        let skipped = table.tail().iter().enumerate().take_while(is_skipped);
-        skipped.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK).collect()
-    }
+/// Pins those blocks of a request that left a window and are cached.
+#[cold]
+#[inline(never)]
+fn pin_skipped(pool: &mut BlockPool, table: &GroupBlocks, is_skipped: impl Fn(usize) -> bool) {
+    let positions = table.null_head()..;
+    let skipped = positions.zip(table.ids()).take_while(|&(position, _)| is_skipped(position));
+    let skipped = skipped.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK);
+    pool.pin(skipped);
 }

@@ -5,14 +5,14 @@
 use std::cmp::Reverse;
 
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::group::{EndWorth, Group};
+use crate::group::{EndValue, Group};
 use crate::pool::{Adaptive, Blocks, ValueLevel};
-use crate::request::{GroupBlocks, GroupState, RequestBlocks};
+use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks};
 
 use super::resumes::SequenceValues;
 
-/// Notes which tails of a request became protected. Of those in its answer only the last are wanted:
-/// the others are not protected any more.
+/// Notes which tails of a request became protected. Of the tails in its answer only those at the last
+/// boundary stay protected.
 #[cold]
 #[inline(never)]
 pub(super) fn note_protected_tails(
@@ -59,7 +59,7 @@ pub(super) fn release_all(
     raise_priorities(adaptive, blocks, held, &tails);
     let num_prompt_tokens = held.tails.as_ref().map_or(0, |tails| tails.num_prompt_tokens);
     let prompt_end = num_prompt_tokens / alignment * alignment;
-    let ended = EndedRequest { groups, states: &held.groups, prompt_end };
+    let ended = EndedRequest { groups, held: &held.groups, prompt_end };
     ended.promote_tails(adaptive, &tails, values.end);
     ended.demote_passed_tails(adaptive, blocks, &tails, values.resumed);
     ended.release(adaptive, blocks, &tails);
@@ -108,7 +108,7 @@ fn raise_priorities(
 #[derive(Clone, Copy)]
 struct EndedRequest<'a> {
     groups: &'a [Group],
-    states: &'a [GroupState],
+    held: &'a [HeldBlocks],
     /// Where the last hit in the prompt ends.
     prompt_end: usize,
 }
@@ -118,15 +118,14 @@ impl<'a> EndedRequest<'a> {
         self.groups[group].is_sparse
     }
 
-    /// Returns the blocks of a group from the last tail on, of a kind without tails all of them, and
-    /// the position of the first.
+    /// Returns the group's last tail behind its position; the whole table for a kind without tails.
     fn last_tail(self, group: usize) -> (usize, &'a [BlockId]) {
-        let (group, state) = (&self.groups[group], &self.states[group]);
-        let before_tail = match group.kind().tail_len(group.drops_eagle_block) {
+        let (group, in_group) = (&self.groups[group], &self.held[group]);
+        let before_tail = match group.tail_len() {
             0 => 0,
-            len => state.num_cached_blocks.unwrap_or(0).saturating_sub(len),
+            len => in_group.num_cached_blocks.unwrap_or(0).saturating_sub(len),
         };
-        state.blocks.tail_from(before_tail)
+        in_group.blocks.ids_from(before_tail)
     }
 
     /// Gives the last window and state the value of an end, because later requests continue where a
@@ -139,7 +138,7 @@ impl<'a> EndedRequest<'a> {
             if let Some((prefix_size, prefix)) = prefix
                 && prefix_size == size
             {
-                let (first_prefix, prefixes) = prefix.tail_from(first);
+                let (first_prefix, prefixes) = prefix.ids_from(first);
                 let num_without_prefix = (first_prefix - first).min(left.len());
                 let (without_prefix, with_prefix) = left.split_at(num_without_prefix);
                 let num_paired = with_prefix.len().min(prefixes.len());
@@ -167,21 +166,21 @@ impl<'a> EndedRequest<'a> {
         }
     }
 
-    /// Gives tails at ends of earlier sequences, at which a request resumed, the value that they have
-    /// to the next one. What belongs to the tail at the prompt's end keeps its value.
+    /// Lowers tails at earlier ends, at which a request resumed, to what a further resume is worth,
+    /// except blocks in the tail of the prompt's end.
     fn demote_passed_tails(
         self,
         adaptive: &mut Adaptive,
         blocks: &Blocks,
         tails: &[Tail],
-        worth: EndWorth,
+        resumed: EndValue,
     ) {
         for &(end, tail) in tails {
             let group = &self.groups[usize::from(blocks.group_of(tail))];
-            let tail_len = group.kind().tail_len(group.drops_eagle_block) * group.block_size;
+            let tail_len = group.tail_len() * group.block_size;
             let is_at_end = |prefix| adaptive.is_end(prefix);
             if end + tail_len <= self.prompt_end && self.prefix_at(end).is_some_and(is_at_end) {
-                adaptive.demote_resumed(tail, worth.behind(end));
+                adaptive.demote_resumed(tail, resumed.behind(end));
             }
         }
     }
@@ -189,7 +188,7 @@ impl<'a> EndedRequest<'a> {
     /// Returns the blocks of a group that needs all of a prefix, and its block size.
     fn prefix(self) -> Option<(usize, &'a GroupBlocks)> {
         let whole = (0..self.groups.len()).find(|&group| !self.is_tail(group))?;
-        Some((self.groups[whole].block_size, &self.states[whole].blocks))
+        Some((self.groups[whole].block_size, &self.held[whole].blocks))
     }
 
     /// Returns the block of that group with which a prefix of so many tokens ends.
@@ -202,7 +201,7 @@ impl<'a> EndedRequest<'a> {
     /// on.
     fn release(self, adaptive: &mut Adaptive, blocks: &mut Blocks, tails: &[Tail]) {
         adaptive.release_by(blocks, |release| {
-            self.states.iter().for_each(|state| release.release_all(state.blocks.tail()));
+            self.held.iter().for_each(|in_group| release.release_all(in_group.blocks.ids()));
             tails.iter().for_each(|&(_, tail)| release.unprotect(tail));
         });
     }

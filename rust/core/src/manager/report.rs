@@ -113,11 +113,9 @@ impl Manager {
             default_hits: self.default_hits(),
         }
     }
-}
 
-impl Manager {
-    /// Returns the tokens that were hit, and those of the sampled blocks that vLLM's own policy would
-    /// have kept beyond them, or less, times what a sampled block stands for.
+    /// Estimates the tokens that vLLM's own policy would have hit: those hit, plus the difference
+    /// between what the default and this policy kept of the sampled blocks, scaled up to the pool.
     fn default_hits(&self) -> DefaultHits {
         let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
         let is_upper_limit = self.groups.iter().any(|group| group.is_state);

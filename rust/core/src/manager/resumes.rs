@@ -2,7 +2,7 @@
 //! prompts, and what tails at the ends of prompts and of answers are worth.
 
 use crate::block::{BlockId, CacheKey};
-use crate::group::{CacheRules, End, EndStatistics, EndWorth, EndWorths, Group, ResumeHistogram};
+use crate::group::{CacheRules, End, EndStatistics, EndValue, EndValues, Group, ResumeHistogram};
 use crate::pool::{Adaptive, BlockPool, Blocks, ValueLevel};
 use crate::request::{RequestBlocks, RequestView};
 
@@ -20,8 +20,8 @@ pub(super) struct Resumes {
 pub(super) struct SequenceValues {
     /// The value of the tail at its end.
     pub end: ValueLevel,
-    /// The worth of tails at earlier ends, at which requests resumed.
-    pub resumed: EndWorth,
+    /// The value of tails at earlier ends, at which requests resumed.
+    pub resumed: EndValue,
 }
 
 impl Resumes {
@@ -41,7 +41,7 @@ impl Resumes {
         args: &AllocateArgs<'_>,
     ) {
         let shared = args.num_local(request).max(request.shared_prefix_boundary);
-        let position = shared / rules.alignment * rules.alignment;
+        let position = shared / rules.tail_alignment * rules.tail_alignment;
         let Some(adaptive) = pool.adaptive() else { return };
         let Some(full) = adaptive.full_group().map(|id| &groups[usize::from(id)]) else { return };
         let last = last_shared_block(full, rules.hash_block_size, position, pool, request, args);
@@ -81,14 +81,15 @@ impl Resumes {
         SequenceValues { end: end.behind(num_tokens), resumed: ends.resumed }
     }
 
-    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndWorths {
-        let Some(model) = &mut rules.value_model else { return EndWorths::default() };
-        model.ends = self.ends.worths(model.tail_cost, adaptive.reuse_of_once_used());
+    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
+        let Some(model) = &mut rules.value_model else { return EndValues::default() };
+        model.ends = self.ends.values(model.tail_cost, adaptive.reuse_of_once_used());
         model.ends
     }
 }
 
-/// Returns the end at which a request resumes whose shared prefix ends with a full-attention block.
+/// Returns the kind of end at which a request resumes, given the last full-attention block of its
+/// shared prefix; `None` if no sequence ended there.
 fn resumed_end(adaptive: &Adaptive, last: BlockId) -> Option<End> {
     if !adaptive.is_end(last) {
         None

@@ -9,25 +9,25 @@ use crate::request::{RequestId, RequestView};
 impl Manager {
     /// Returns the blocks to zero that were allocated since the last call, group by group.
     pub fn take_new_block_ids(&mut self) -> Vec<BlockId> {
-        self.commands.take_to_zero()
+        self.commands.to_zero.take()
     }
 
     /// Returns the blocks to copy before the step, as pairs of source and target, since the last
     /// call. The caller releases a reference to each of them once the copy is done.
     pub fn take_block_copies(&mut self) -> Vec<(BlockId, BlockId)> {
-        self.commands.take_copies()
+        self.commands.copies.take()
     }
 
     /// Returns the blocks that a connector may read since the last call.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
-        self.commands.take_offloads()
+        self.commands.offloads.take()
     }
 
     /// Returns the states of all computed tokens of a request that ends, for a connector to read.
     /// A second call returns none.
     pub fn finalize_partial_tails(&mut self, request: &RequestView<'_>) -> Vec<Offload> {
         let tails = self.groups.iter_mut().filter_map(|group| {
-            let (block, num_tokens) = group.finalize_partial_tail(request)?;
+            let (block, num_tokens) = group.states_mut()?.finalize_partial_tail(request)?;
             Some(Offload { request: request.id, group: group.id, block, num_tokens })
         });
         tails.collect()
@@ -54,8 +54,8 @@ impl Manager {
         let held = self.requests.get(&request).ok_or_else(|| unknown(request))?;
         for group in zeroed() {
             let table = &held.groups[usize::from(group.id)].blocks;
-            let blocks: Vec<_> = table.iter().skip(start_token / group.block_size).collect();
-            self.commands.zero(group.id, &blocks);
+            let blocks = table.iter().skip(start_token / group.block_size);
+            self.commands.to_zero.of(group.id).extend(blocks);
         }
         Ok(())
     }

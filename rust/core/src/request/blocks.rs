@@ -5,7 +5,7 @@ use crate::block::BlockId;
 
 /// The blocks of a request in one group.
 #[derive(Clone, Debug, Default)]
-pub struct GroupState {
+pub struct HeldBlocks {
     /// The block table.
     pub blocks: GroupBlocks,
     /// Leading blocks that are cached or will never be; `None` until the request has attached a hit
@@ -17,7 +17,7 @@ pub struct GroupState {
 #[derive(Clone, Debug)]
 pub struct RequestBlocks {
     /// One entry per group.
-    pub groups: Vec<GroupState>,
+    pub groups: Vec<HeldBlocks>,
     /// What adaptive retention notes of the request's tails.
     pub tails: Option<Box<RequestTails>>,
 }
@@ -35,7 +35,7 @@ pub struct RequestTails {
 impl RequestBlocks {
     /// A request without blocks.
     pub fn new(num_groups: usize) -> Self {
-        Self { groups: vec![GroupState::default(); num_groups], tails: None }
+        Self { groups: vec![HeldBlocks::default(); num_groups], tails: None }
     }
 
     /// Returns the blocks of all groups that are not null, the last of each table first.

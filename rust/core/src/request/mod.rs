@@ -4,7 +4,7 @@ mod blocks;
 mod hashes;
 mod table;
 
-pub use blocks::{GroupState, RequestBlocks, RequestTails};
+pub use blocks::{HeldBlocks, RequestBlocks, RequestTails};
 pub use hashes::{GroupHashes, HashSource, HashWindow};
 pub use table::GroupBlocks;
 

@@ -24,7 +24,7 @@ impl GroupBlocks {
 
     /// Returns the number of blocks, null blocks included.
     pub fn len(&self) -> usize {
-        self.null_head + self.tail().len()
+        self.null_head + self.ids().len()
     }
 
     /// Whether there is no block.
@@ -38,7 +38,7 @@ impl GroupBlocks {
     }
 
     /// Returns the blocks behind the null head.
-    pub fn tail(&self) -> &[BlockId] {
+    pub fn ids(&self) -> &[BlockId] {
         &self.ids[self.start..]
     }
 
@@ -47,29 +47,29 @@ impl GroupBlocks {
         if index < self.null_head {
             return Some(NULL_BLOCK);
         }
-        self.tail().get(index - self.null_head).copied()
+        self.ids().get(index - self.null_head).copied()
     }
 
     /// Returns the blocks behind the null head from a position on, and the position of the first.
-    pub fn tail_from(&self, index: usize) -> (usize, &[BlockId]) {
+    pub fn ids_from(&self, index: usize) -> (usize, &[BlockId]) {
         let first = index.max(self.null_head);
-        (first, self.tail().get(first - self.null_head..).unwrap_or(&[]))
+        (first, self.ids().get(first - self.null_head..).unwrap_or(&[]))
     }
 
     /// Returns all blocks, null blocks included.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = BlockId> + '_ {
         let nulls = std::iter::repeat_n(NULL_BLOCK, self.null_head);
-        nulls.chain(self.tail().iter().copied())
+        nulls.chain(self.ids().iter().copied())
     }
 
     /// Returns the blocks that are not null, the last first.
     pub(crate) fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.tail().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
+        self.ids().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
     }
 
     /// Adds null blocks at the end.
     pub(crate) fn push_nulls(&mut self, n: usize) {
-        if self.tail().is_empty() {
+        if self.ids().is_empty() {
             self.null_head += n;
         } else {
             self.ids.extend(std::iter::repeat_n(NULL_BLOCK, n));
@@ -80,11 +80,11 @@ impl GroupBlocks {
     /// them, because the first new block behind a hit would copy the whole list.
     pub fn extend_from(&mut self, other: &Self, skip: usize) {
         self.push_nulls(other.null_head.saturating_sub(skip));
-        let tail = other.tail_from(skip).1;
-        if tail.len() >= Self::MANY {
-            self.ids.reserve(tail.len() + tail.len() / 8);
+        let ids = other.ids_from(skip).1;
+        if ids.len() >= Self::MANY {
+            self.ids.reserve(ids.len() + ids.len() / 8);
         }
-        self.ids.extend_from_slice(tail);
+        self.ids.extend_from_slice(ids);
     }
 
     /// Returns the end of the list, to which blocks that are not null can be added.
@@ -109,24 +109,19 @@ impl GroupBlocks {
     /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were
     /// not null, the last first.
     pub(crate) fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
-        let (first, end) = (first.max(self.null_head), end.min(self.len()));
-        if end <= first {
-            return Vec::new();
-        }
-        let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
-        let blocks = self.ids[first..end].iter().rev().copied();
-        let released = blocks.filter(|&id| id != NULL_BLOCK).collect();
-        self.ids[first..end].fill(NULL_BLOCK);
+        let range = self.range_mut(first, end);
+        let released = range.iter().rev().copied().filter(|&id| id != NULL_BLOCK).collect();
+        range.fill(NULL_BLOCK);
         self.absorb_leading_nulls();
         released
     }
 
     /// Returns all blocks from a position on, null blocks included.
     pub fn since(&self, index: usize) -> Vec<BlockId> {
-        let (first, tail) = self.tail_from(index);
+        let (first, ids) = self.ids_from(index);
         let num_nulls = first.min(self.len()).saturating_sub(index);
         let nulls = std::iter::repeat_n(NULL_BLOCK, num_nulls);
-        nulls.chain(tail.iter().copied()).collect()
+        nulls.chain(ids.iter().copied()).collect()
     }
 
     /// Shortens the list.
@@ -138,15 +133,13 @@ impl GroupBlocks {
         }
     }
 
-    /// Replaces the blocks at positions `first..end` by null blocks, from the last to the one
-    /// behind the first null block that is met. Returns the blocks, the last first.
+    /// Walking back from `end` to `first`, replaces blocks by null blocks and stops at the first null
+    /// block. Returns the blocks, the last first.
     pub(crate) fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
-        let (first, end) = (first.max(self.null_head), end.min(self.len()));
-        if end <= first {
+        let range = self.range_mut(first, end);
+        if range.is_empty() {
             return Vec::new();
         }
-        let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
-        let range = &mut self.ids[first..end];
         // Almost never is any block null, and this loop is vectorised.
         let none_is_null = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
         let first = match none_is_null {
@@ -160,11 +153,21 @@ impl GroupBlocks {
         released
     }
 
+    /// Returns the blocks at positions `first..end` that are behind the null head.
+    fn range_mut(&mut self, first: usize, end: usize) -> &mut [BlockId] {
+        let (first, end) = (first.max(self.null_head), end.min(self.len()));
+        if end <= first {
+            return &mut [];
+        }
+        let [first, end] = [first, end].map(|position| self.start + position - self.null_head);
+        &mut self.ids[first..end]
+    }
+
     fn absorb_leading_nulls(&mut self) {
-        if self.tail().first() != Some(&NULL_BLOCK) {
+        if self.ids().first() != Some(&NULL_BLOCK) {
             return;
         }
-        let nulls = num_leading_nulls(self.tail());
+        let nulls = num_leading_nulls(self.ids());
         self.null_head += nulls;
         self.start += nulls;
         if self.start > 64 && self.start * 2 > self.ids.len() {
@@ -189,7 +192,7 @@ mod tests {
     fn released_blocks_come_last_first_and_join_the_null_head() {
         let mut blocks = GroupBlocks::new(1, vec![5, 6, 7, 8]);
         assert_eq!(blocks.release_range(0, 3), [6, 5]);
-        assert_eq!((blocks.null_head(), blocks.tail()), (3, &[7, 8][..]));
+        assert_eq!((blocks.null_head(), blocks.ids()), (3, &[7, 8][..]));
         assert_eq!(blocks.release_range(0, 3), [0; 0]);
         assert_eq!(blocks.release_range(0, 9), [8, 7]);
         assert_eq!(blocks.len(), 5);
@@ -208,9 +211,9 @@ mod tests {
     fn a_list_can_be_cut_inside_its_null_head() {
         let mut blocks = GroupBlocks::new(4, vec![1, 2]);
         blocks.truncate(5);
-        assert_eq!(blocks.tail(), [1]);
+        assert_eq!(blocks.ids(), [1]);
         blocks.truncate(3);
-        assert_eq!((blocks.len(), blocks.tail()), (3, &[][..]));
+        assert_eq!((blocks.len(), blocks.ids()), (3, &[][..]));
     }
 
     #[test]
@@ -223,7 +226,7 @@ mod tests {
             ids.into_iter().map(Some).collect::<Vec<_>>()
         );
         assert_eq!(blocks.get(6), None);
-        assert_eq!(blocks.tail_from(4), (4, &[0, 7][..]));
+        assert_eq!(blocks.ids_from(4), (4, &[0, 7][..]));
         assert_eq!(blocks.iter_owned_rev().collect::<Vec<_>>(), [7, 5]);
     }
 

@@ -3,7 +3,7 @@
 
 use kvoxide_core::group::Checkpoint;
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, GroupSpec, Manager, ManagerConfig, Policy, RequestView, Size, digest,
+    AllocateArgs, GroupSpec, Manager, ManagerConfig, Policy, RequestView, Size, SlotDemand, digest,
 };
 
 use crate::small::{Request, config, held, look_up, made, manager, step};
@@ -116,20 +116,17 @@ fn a_state_is_cached_as_soon_as_it_has_a_block() {
     let mut manager = made(ManagerConfig { enable_events: true, ..retaining(None) });
     let mut request = Request::new(&manager, 1, 0..40);
     step(&mut manager, &mut request, 4);
-    let demand = BlockDemand {
+    let demand = SlotDemand {
         num_tokens: 15,
         num_tokens_main_model: 15,
         total_computed_tokens: 4,
-        ..BlockDemand::default()
+        ..SlotDemand::default()
     };
     // Two blocks are for the states; a question about the whole request leaves nothing behind.
     let before = digest(&manager);
-    let whole = BlockDemand { apply_admission_cap: true, ..demand };
-    let question = BlockDemand { is_dry_run: true, ..demand };
-    for asked in [whole, question] {
-        assert_eq!(manager.get_num_blocks_to_allocate(1, &asked), Ok(2));
-        assert_eq!(digest(&manager), before);
-    }
+    let whole = SlotDemand { apply_admission_cap: true, ..demand };
+    assert_eq!(manager.get_num_blocks_to_allocate(1, &whole), Ok(2));
+    assert_eq!(digest(&manager), before);
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(2));
     let refusal = manager.cache_blocks(&request.view(), 4).expect_err("a refusal").to_string();
     assert!(refusal.contains("at position 2, has no block"), "{refusal}");

@@ -82,10 +82,10 @@ fn groups_without_caching_have_no_hits() {
             pool: manager.pool(),
             groups: &[0, 1],
             hashes,
-            unit_hashes: hashes,
+            hash_block_hashes: hashes,
             block_size: 4,
             max_length: 0,
-            drop_eagle_block: false,
+            drops_eagle_block: false,
             alignment: 4,
             known_prefix: None,
         };

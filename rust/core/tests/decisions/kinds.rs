@@ -1,7 +1,7 @@
 //! Kinds with other tables than the usual one.
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, GroupSpec, ManagerConfig, NULL_BLOCK, Size, check, digest,
+    AllocateArgs, GroupSpec, ManagerConfig, NULL_BLOCK, Size, SlotDemand, check, digest,
 };
 
 use crate::small::{
@@ -79,7 +79,7 @@ fn a_circular_buffer_is_one_block_for_the_whole_request() {
 #[test]
 fn a_circular_buffer_is_counted_once() {
     let mut manager = manager(&[GroupSpec::full(4), circular(8)]);
-    let demand = BlockDemand { num_tokens: 17, ..BlockDemand::default() };
+    let demand = SlotDemand { num_tokens: 17, ..SlotDemand::default() };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(6));
     let mut request = Request::new(&manager, 1, 0..17);
     step(&mut manager, &mut request, 17);

@@ -1,23 +1,23 @@
 //! Calls that read a manager without changing it.
 
 use kvoxide_core::digest;
-use kvoxide_core::{BlockDemand, Error, GroupSpec, ManagerConfig, Policy};
+use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy, SlotDemand};
 
 use crate::small::{Request, admit, config, decode, look_up, made, manager, serve, step};
 
 #[test]
 fn the_blocks_that_a_request_would_take() {
     let mut manager = manager(&[GroupSpec::full(4), GroupSpec::sliding_window(4, 8)]);
-    let demand = |num_tokens| BlockDemand { num_tokens, ..BlockDemand::default() };
+    let demand = |num_tokens| SlotDemand { num_tokens, ..SlotDemand::default() };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand(17)), Ok(10));
     serve(&mut manager, 1, 0..16);
     let hit = look_up(&mut manager, 0..17).blocks;
     let with_hit =
-        BlockDemand { new_computed_blocks: &hit, total_computed_tokens: 16, ..demand(20) };
+        SlotDemand { new_computed_blocks: &hit, total_computed_tokens: 16, ..demand(20) };
     // Each group needs a new block; four blocks of the hit and the two of the window are free.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &with_hit), Ok(8));
     // The end of a hit that lies inside a block is copied to one more.
-    let inside = BlockDemand { num_local_computed_tokens: 14, ..with_hit };
+    let inside = SlotDemand { num_local_computed_tokens: 14, ..with_hit };
     assert_eq!(manager.get_num_blocks_to_allocate(2, &inside), Ok(10));
     let mut request = Request::new(&manager, 2, 0..17);
     admit(&mut manager, &mut request);
@@ -31,11 +31,11 @@ fn a_demand_for_uncountable_tokens_is_refused() {
     serve(&mut manager, 1, 0..16);
     let hit = look_up(&mut manager, 0..17).blocks;
     let demand =
-        |num_tokens| BlockDemand { num_tokens, new_computed_blocks: &hit, ..Default::default() };
+        |num_tokens| SlotDemand { num_tokens, new_computed_blocks: &hit, ..Default::default() };
     let most = usize::MAX / 4;
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand(most)), Ok(most as isize));
-    let main_model = BlockDemand { num_tokens_main_model: most + 1, ..demand(17) };
-    let encoder = BlockDemand { num_encoder_tokens: most + 1, ..demand(17) };
+    let main_model = SlotDemand { num_tokens_main_model: most + 1, ..demand(17) };
+    let encoder = SlotDemand { num_encoder_tokens: most + 1, ..demand(17) };
     for beyond in [demand(most + 1), demand(usize::MAX), main_model, encoder] {
         let refused = manager.get_num_blocks_to_allocate(2, &beyond);
         assert!(matches!(refused, Err(Error::Request(_))), "{refused:?}");
@@ -51,7 +51,7 @@ fn the_admission_cap_counts_blocks_held_at_once() {
         let mut manager = made(config);
         for (apply_admission_cap, expected) in [(false, 25), (true, capped)] {
             let demand =
-                BlockDemand { num_tokens: 100, apply_admission_cap, ..BlockDemand::default() };
+                SlotDemand { num_tokens: 100, apply_admission_cap, ..SlotDemand::default() };
             assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(expected));
         }
     }

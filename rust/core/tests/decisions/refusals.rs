@@ -3,7 +3,7 @@
 use kvoxide_core::GroupBlocks;
 use kvoxide_core::Size::{AttentionChunkSize, ExtraRetainedTokens, RswaWindow, SlidingWindow};
 use kvoxide_core::group::supported_kinds;
-use kvoxide_core::{AllocateArgs, BlockDemand, Error, GroupSpec, Manager, ManagerConfig, Policy};
+use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig, Policy, SlotDemand};
 
 use crate::small::{Request, admit, config, look_up, made, manager, serve, step};
 
@@ -227,7 +227,7 @@ fn a_request_that_runs_takes_no_hit() {
     };
     let refused = manager.allocate_slots(&running.view(), &args);
     assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
-    let demand = BlockDemand { num_tokens: 12, new_computed_blocks: &hit, ..Default::default() };
+    let demand = SlotDemand { num_tokens: 12, new_computed_blocks: &hit, ..Default::default() };
     let refused = manager.get_num_blocks_to_allocate(2, &demand);
     assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
     // A request that has blocks without a hit or cached blocks takes no hit either.

@@ -1,8 +1,8 @@
 //! Steps that groups of states refuse, and similar steps that they accept.
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockHash, CacheKey, GroupBlocks, GroupSpec, Manager, ManagerConfig,
-    RequestView, Size, digest,
+    AllocateArgs, BlockHash, CacheKey, GroupBlocks, GroupSpec, Manager, ManagerConfig, RequestView,
+    Size, SlotDemand, digest,
 };
 
 use crate::small::{Request, allocate, config, held, look_up, made, manager, serve, step};
@@ -207,11 +207,11 @@ fn a_running_request_with_states_can_be_asked_about_a_hit() {
     let hit = look_up(&mut manager, 0..9).blocks;
     let mut running = Request::new(&manager, 2, 50..70);
     step(&mut manager, &mut running, 4);
-    let demand = BlockDemand {
+    let demand = SlotDemand {
         num_tokens_main_model: 16,
         num_local_computed_tokens: 8,
         new_computed_blocks: &hit,
-        ..BlockDemand::default()
+        ..SlotDemand::default()
     };
     // The running state needs a block, and the block of the hit is free.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(2));
@@ -227,11 +227,11 @@ fn a_state_of_this_step_counts_as_more_blocks_than_the_pool_has() {
     let mut manager = manager(&[mamba(4, 0)]);
     serve(&mut manager, 1, 0..8);
     let hit = look_up(&mut manager, 0..9).blocks;
-    let demand = BlockDemand {
+    let demand = SlotDemand {
         num_tokens_main_model: 12,
         num_local_computed_tokens: 8,
         new_computed_blocks: &hit,
-        ..BlockDemand::default()
+        ..SlotDemand::default()
     };
     assert_eq!(manager.get_num_blocks_to_allocate(2, &demand), Ok(62));
     manager.new_step_starts();

@@ -1,7 +1,7 @@
 //! Groups of recurrent states (Mamba): their tables, hits and copies.
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, GroupSpec, Manager, ManagerConfig, NULL_BLOCK, Offload, Size, check,
+    AllocateArgs, GroupSpec, Manager, ManagerConfig, NULL_BLOCK, Offload, Size, SlotDemand, check,
 };
 
 use crate::small::{
@@ -73,7 +73,7 @@ fn more_blocks_than_needed_are_a_negative_demand() {
     let mut manager = manager(&[mamba(4, 0)]);
     let mut request = Request::new(&manager, 1, 0..12);
     step(&mut manager, &mut request, 12);
-    let demand = BlockDemand { num_tokens_main_model: 4, ..BlockDemand::default() };
+    let demand = SlotDemand { num_tokens_main_model: 4, ..SlotDemand::default() };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &demand), Ok(-2));
 }
 

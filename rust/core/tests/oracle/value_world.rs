@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use kvoxide_core::GroupSpec;
-use kvoxide_core::group::{self, EndWorth, KeptBins, Kind, MaskQuery, RetentionMask, ValueModel};
+use kvoxide_core::group::{self, EndValue, KeptBins, MaskQuery, RetentionMask, ValueModel};
 use kvoxide_core::pool::{Nearness, ValueLevel};
 use proptest::prelude::*;
 
@@ -129,24 +128,21 @@ impl Case {
                 learnt.record(position * alignment, Nearness::of(before)).unwrap_or(kept_bins);
             resumes.note(position * alignment, nearness(before));
         }
-        let worth = |Worth { assumed, per_token }| EndWorth { assumed, per_token };
+        let worth = |Worth { assumed, per_token }| EndValue { assumed, per_token };
         let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(worth);
-        let ends = group::EndWorths { prompt, answer, ..group::EndWorths::default() };
-        let spec = match window {
-            Some(window) => GroupSpec::sliding_window(block_size, window),
-            None => GroupSpec::new("mamba", block_size),
-        };
-        let mask = Kind::new(&spec).expect("a kind").retention_mask(&MaskQuery {
+        let ends = group::EndValues { prompt, answer, ..group::EndValues::default() };
+        let model = ValueModel { tail_cost, kept_bins, ends, blocks_per_token: 1.0 };
+        let query = MaskQuery {
             range: (self.blocks.start, self.blocks.end),
             alignment,
-            use_eagle: self.use_eagle,
+            drops_eagle_block: self.use_eagle,
             retention_interval: None,
             replays: &self.replays,
             shared: &self.shared,
             num_prompt_tokens: num_tokens,
-            value_model: Some(&ValueModel { tail_cost, kept_bins, ends, blocks_per_token: 1.0 }),
+            value_model: Some(&model),
             has_room,
-        });
+        };
         let num_behind = usize::from(self.use_eagle && window.is_some());
         let prompt = Prompt {
             num_tokens,
@@ -159,6 +155,10 @@ impl Case {
             ends: self.ends,
             replays: &self.replays,
             shared: &self.shared,
+        };
+        let mask = match window {
+            Some(_) => query.tails(block_size, prompt.tail_len),
+            None => query.states(block_size),
         };
         let reachable = |block| {
             let is_cached = has_room && prompt.is_reachable(block);

@@ -252,7 +252,7 @@ proptest! {
                 prop_assert_eq!(&found.blocks, &expected.blocks);
                 for _ in 0..2 {
                     let found = manager.get_computed_blocks(WAITING, &linked, tokens);
-                    prop_assert_eq!(&*found.expect("a look-up").blocks, &expected.blocks);
+                    prop_assert_eq!(&found.expect("a look-up").blocks, &expected.blocks);
                 }
             }
             prop_assert_eq!(check(&manager), Ok(()));

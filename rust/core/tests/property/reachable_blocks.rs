@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Whether a block is cached, by the definition of vLLM PR 42258 and PR 43447.
 fn is_reachable(reach: &MaskQuery<'_>, block_size: usize, need: usize, block: usize) -> bool {
-    let shift = usize::from(reach.use_eagle);
+    let shift = usize::from(reach.drops_eagle_block);
     let segment = match reach.retention_interval {
         None => Some(reach.alignment / block_size),
         Some(0) => None,
@@ -43,7 +43,7 @@ proptest! {
         let reach = MaskQuery {
             range: (start, end),
             alignment,
-            use_eagle,
+            drops_eagle_block: use_eagle,
             retention_interval: segments.map(|n| n * alignment),
             replays: &boundaries[..boundaries.len() / 2],
             shared: &boundaries[boundaries.len() / 2..],

@@ -107,7 +107,7 @@ proptest! {
                         .get_computed_blocks(WAITING[waiting], &source, tokens)
                         .expect("a look-up");
                     prop_assert_eq!(again.length, first.length);
-                    prop_assert_eq!(&*again.blocks, &first.blocks);
+                    prop_assert_eq!(&again.blocks, &first.blocks);
                 }
             }
             prop_assert_eq!(check(&manager), Ok(()));

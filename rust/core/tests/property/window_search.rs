@@ -10,7 +10,7 @@ struct Case {
     block_size: usize,
     window: usize,
     alignment: usize,
-    drop_eagle_block: bool,
+    drops_eagle_block: bool,
     max_blocks: usize,
     cached: Vec<bool>,
 }
@@ -19,13 +19,13 @@ fn case() -> impl Strategy<Value = Case> {
     let sizes = (1..5_usize, 1..40_usize, 1..5_usize);
     let density = prop::sample::select(vec![0.3, 0.8, 0.97]);
     (sizes, prop::bool::ANY, 0..60_usize, density).prop_flat_map(
-        |((block_size, window, per_alignment), drop_eagle_block, max_blocks, density)| {
+        |((block_size, window, per_alignment), drops_eagle_block, max_blocks, density)| {
             prop::collection::vec(prop::bool::weighted(density), max_blocks + 2).prop_map(
                 move |cached| Case {
                     block_size,
                     window,
                     alignment: block_size * per_alignment,
-                    drop_eagle_block,
+                    drops_eagle_block,
                     max_blocks,
                     cached,
                 },
@@ -37,7 +37,7 @@ fn case() -> impl Strategy<Value = Case> {
 /// Returns the hit that a scan of every block finds, 0 for a null block.
 fn scan(case: &Case, ids: &[BlockId]) -> Vec<BlockId> {
     let is_aligned = |blocks: usize| (blocks * case.block_size).is_multiple_of(case.alignment);
-    let need = (case.window - 1).div_ceil(case.block_size) + usize::from(case.drop_eagle_block);
+    let need = (case.window - 1).div_ceil(case.block_size) + usize::from(case.drops_eagle_block);
     let mut hit = vec![0; case.max_blocks];
     let mut run = 0;
     let mut is_complete = false;
@@ -46,7 +46,7 @@ fn scan(case: &Case, ids: &[BlockId]) -> Vec<BlockId> {
             run = 0;
             continue;
         }
-        let end = if case.drop_eagle_block { i } else { i + 1 };
+        let end = if case.drops_eagle_block { i } else { i + 1 };
         if run == 0 && !is_aligned(end) {
             continue;
         }
@@ -64,7 +64,7 @@ fn scan(case: &Case, ids: &[BlockId]) -> Vec<BlockId> {
             hit.pop();
         }
     }
-    if case.drop_eagle_block && hit.pop().is_some() {
+    if case.drops_eagle_block && hit.pop().is_some() {
         while !is_aligned(hit.len()) {
             hit.pop();
         }
@@ -91,10 +91,10 @@ proptest! {
             pool: &pool,
             groups: &[3],
             hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
-            unit_hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
+            hash_block_hashes: GroupHashes::new(&chain, case.block_size, case.block_size),
             block_size: case.block_size,
             max_length: case.max_blocks * case.block_size,
-            drop_eagle_block: case.drop_eagle_block,
+            drops_eagle_block: case.drops_eagle_block,
             alignment: case.alignment,
             known_prefix: None,
         }).expect("enough hashes");

@@ -1,8 +1,7 @@
 //! Calls of a scheduler on a manager, and checks of its state after them.
 
 use kvoxide_core::{
-    AllocateArgs, BlockDemand, BlockId, Manager, PrefixHit, Result, RetentionPriority, check,
-    digest,
+    AllocateArgs, BlockId, Manager, PrefixHit, Result, RetentionPriority, SlotDemand, check, digest,
 };
 use twox_hash::xxhash3_128;
 
@@ -222,7 +221,6 @@ impl Traffic {
         let unlinked = view.hashes.chained(false);
         let afresh = self.manager.find_longest_hit(&unlinked, max_length);
         let linked = self.manager.find_longest_hit(&view.hashes, max_length);
-        let [linked, afresh] = [linked, afresh].map(|found| found.map(PrefixHit::from));
         assert_eq!(linked, afresh);
         let found = self.manager.get_computed_blocks(view.id, &view.hashes, max_length);
         assert_eq!(afresh.is_err(), found.is_err());
@@ -288,7 +286,7 @@ impl Traffic {
     ) -> Result<()> {
         let hit = if with_hit { self.look_up(i, usize::MAX)? } else { no_hit() };
         let request = &self.requests[i];
-        let demand = BlockDemand {
+        let demand = SlotDemand {
             num_tokens: tokens.tokens(request.tokens.len()),
             new_computed_blocks: &hit.blocks,
             total_computed_tokens: self.computed_tokens(i, computed),
@@ -297,7 +295,6 @@ impl Traffic {
             num_encoder_tokens: self.num_encoder_tokens(),
             prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
-            is_dry_run: false,
         };
         self.answer = (self.manager.get_num_blocks_to_allocate(request.id, &demand)?, 0);
         Ok(())

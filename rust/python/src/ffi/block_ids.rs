@@ -36,7 +36,7 @@ pub(crate) fn id_array(
 /// Returns the ids of one group as an int32 array; those behind the leading null blocks are copied
 /// at once.
 fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray1<i32>> {
-    let tail: &[i32] = bytemuck::cast_slice(blocks.tail());
+    let tail: &[i32] = bytemuck::cast_slice(blocks.ids());
     if blocks.null_head() == 0 {
         return PyArray1::from_slice(py, tail);
     }
@@ -47,7 +47,7 @@ fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray
 
 /// Returns the ids of one group as a list.
 fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
-    let tail = int_cache::list_of(py, blocks.tail())?;
+    let tail = int_cache::list_of(py, blocks.ids())?;
     if blocks.null_head() == 0 {
         return Ok(tail);
     }

@@ -93,7 +93,7 @@ impl<O: Owner> BlockLists<O> {
     /// Returns the blocks of each group that have no hash.
     pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
         self.owner.cell().ask(py, |core| {
-            self.groups.iter().map(|group| core.pool().blocks().unhashed(group.tail())).collect()
+            self.groups.iter().map(|group| core.pool().blocks().unhashed(group.ids())).collect()
         })
     }
 

@@ -1,6 +1,6 @@
 //! Which prefixes can be hit, and how many blocks they take while they are not in use.
 
-use kvoxide_core::group::{Group, Head};
+use kvoxide_core::group::{Group, Skipped};
 use kvoxide_core::{Manager, Size};
 
 use super::tables::{Table, tables};
@@ -22,7 +22,7 @@ pub struct HitRules {
     pub cost: Option<Cost>,
     /// Chunk and block size of each group, in models that cache only chunked groups. In these,
     /// tokens before the chunk of the next token count as hit, cached or not.
-    chunks: Vec<(Head, usize)>,
+    chunks: Vec<(Skipped, usize)>,
 }
 
 /// The cost of cached prefixes, in blocks.
@@ -45,7 +45,8 @@ impl HitRules {
             Some((block_size, _)) if !manager.has_partial_hits() => block_size,
             _ => hash_block_size,
         };
-        let has_chunks_only = cacheable().all(|group| matches!(group.head, Head::Chunk(_)));
+        let has_chunks_only =
+            cacheable().all(|group| matches!(group.skips, Skipped::BeforeChunk(_)));
         let chunks = cacheable().filter(|_| has_chunks_only);
         Self {
             unit,
@@ -57,14 +58,14 @@ impl HitRules {
                 units_per_block: block_size / unit,
                 num_groups,
             }),
-            chunks: chunks.map(|group| (group.head, group.block_size)).collect(),
+            chunks: chunks.map(|group| (group.skips, group.block_size)).collect(),
         }
     }
 
     /// Returns the tokens of a prompt that count as hit although nothing is cached.
     pub fn num_free_tokens(&self, max_length: usize) -> usize {
-        let skipped = |&(head, block_size): &(Head, usize)| {
-            head.num_skipped_tokens(max_length) / block_size * block_size
+        let skipped = |&(skips, block_size): &(Skipped, usize)| {
+            skips.num_skipped_tokens(max_length) / block_size * block_size
         };
         self.chunks.iter().map(skipped).max().unwrap_or(0)
     }

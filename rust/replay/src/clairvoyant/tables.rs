@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kvoxide_core::group::{Group, Head};
+use kvoxide_core::group::{Group, Skipped};
 use kvoxide_core::{Manager, Size};
 
 /// The block tables of equal groups. Sizes in tokens.
@@ -25,7 +25,7 @@ enum Shape {
     /// The blocks of the prompt, and at least one behind it.
     Prompt,
     /// The blocks that are not skipped.
-    Tail(Head),
+    Tail(Skipped),
     /// A fixed number of blocks that are never shared.
     Fixed(usize),
 }
@@ -68,13 +68,15 @@ pub fn tables(manager: &Manager) -> Vec<Table> {
 impl Table {
     fn of(group: &Group) -> Option<Self> {
         let is_fixed = group.is_state || !group.starts_with_hit && group.covers_tokens;
-        let shape = match group.head {
+        let shape = match group.skips {
             _ if is_fixed => Shape::Fixed(group.kind().num_blocks_at_end(group.block_size, 1)),
             _ if !group.starts_with_hit => return None,
-            Head::Kept if group.spec.size(Size::RswaWindow).is_some() => Shape::Prompt,
-            Head::Kept => Shape::Whole,
-            Head::Window(size) => Shape::Tail(Head::Window(size - extra_retained(group))),
-            head @ Head::Chunk(_) => Shape::Tail(head),
+            Skipped::Nothing if group.spec.size(Size::RswaWindow).is_some() => Shape::Prompt,
+            Skipped::Nothing => Shape::Whole,
+            Skipped::BeforeWindow(size) => {
+                Shape::Tail(Skipped::BeforeWindow(size - extra_retained(group)))
+            }
+            skips @ Skipped::BeforeChunk(_) => Shape::Tail(skips),
         };
         let (block_size, is_shared) = (group.block_size, group.is_cacheable);
         Some(Self { block_size, shape, is_shared, num_groups: 1 })

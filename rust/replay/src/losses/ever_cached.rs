@@ -136,11 +136,11 @@ impl TailGroup {
         let states = manager.pool().blocks();
         let table = &held.groups[usize::from(self.id)].blocks;
         if self.rule == TailRule::State {
-            let cached = table.tail().iter().filter_map(|&state| states.hash_num_tokens(state));
+            let cached = table.ids().iter().filter_map(|&state| states.hash_num_tokens(state));
             cached.for_each(|num_tokens| self.cached.insert(path, num_tokens));
             return;
         }
-        let (first, blocks) = table.tail_from(start / self.block_size);
+        let (first, blocks) = table.ids_from(start / self.block_size);
         let num_in_prompt = (end / self.block_size).saturating_sub(first);
         for (i, &block) in blocks.iter().take(num_in_prompt).enumerate() {
             if block != NULL_BLOCK && states.is_cached(block) {

@@ -1,6 +1,6 @@
 //! The tail that a hit needs in a group that does not need the whole prefix.
 
-use kvoxide_core::group::{Group, Head};
+use kvoxide_core::group::{Group, Skipped};
 
 use super::prefix_set::{Path, PrefixSet};
 
@@ -18,11 +18,11 @@ pub enum TailRule {
 impl TailRule {
     /// Returns the rule of a group.
     pub fn of(group: &Group) -> Self {
-        match group.head {
+        match group.skips {
             _ if group.is_state => Self::State,
-            Head::Chunk(size) => Self::Chunk(size),
+            Skipped::BeforeChunk(size) => Self::Chunk(size),
             // A window of one token needs no block, but hits still end with one.
-            _ => Self::Window(group.kind().tail_len(group.drops_eagle_block).max(1)),
+            _ => Self::Window(group.tail_len().max(1)),
         }
     }
 

@@ -2,8 +2,8 @@
 //! next token need no blocks.
 
 use super::full::FULL;
-use crate::error::{Error, Result};
-use crate::group::data::Head;
+use crate::error::Result;
+use crate::group::data::Skipped;
 use crate::group::declaration::{Declaration, PartialHits, Sharding};
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::spec::{GroupSpec, Size};
@@ -30,18 +30,16 @@ pub(super) static CHUNKED_LOCAL: Declaration = Declaration {
 /// Attention within chunks.
 #[derive(Clone, Debug)]
 pub struct ChunkedLocal {
-    block_size: usize,
     chunk: usize,
 }
 
 impl ChunkedLocal {
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
-        let chunk = spec.required(Size::AttentionChunkSize)?;
-        Ok(Self { block_size: spec.block_size, chunk })
+        Ok(Self { chunk: spec.required(Size::AttentionChunkSize)? })
     }
 
     pub(crate) fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
-        let num_nulls = self.head().num_skipped_tokens(query.max_length) / query.block_size;
+        let num_nulls = self.skips().num_skipped_tokens(query.max_length) / query.block_size;
         let mut found = vec![Vec::new(); query.groups.len()];
         let mut cursors = query.cursors();
         for i in num_nulls..query.max_blocks() {
@@ -55,25 +53,7 @@ impl ChunkedLocal {
         Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
     }
 
-    pub(crate) fn head(&self) -> Head {
-        Head::Chunk(self.chunk)
-    }
-
-    pub(crate) fn check_lookup(&self, alignment: usize, drops_eagle_block: bool) -> Result<()> {
-        if drops_eagle_block {
-            return Err(Error::Config(
-                "chunked local attention cannot drop the last block of a hit; do not use EAGLE \
-                 with a group of this kind"
-                    .into(),
-            ));
-        }
-        if alignment != self.block_size {
-            return Err(Error::Config(format!(
-                "a chunked-local group of block size {} cannot be mixed with groups that align \
-                 hits to {alignment} tokens; give all groups the same block size",
-                self.block_size
-            )));
-        }
-        Ok(())
+    pub(crate) fn skips(&self) -> Skipped {
+        Skipped::BeforeChunk(self.chunk)
     }
 }

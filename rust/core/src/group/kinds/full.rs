@@ -3,9 +3,10 @@
 
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::group::context::{Attachment, Slots, StepContext};
+use crate::group::context::StepContext;
 use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
+use crate::group::demand::SlotDemand;
 use crate::group::partial_hits::SharedTail;
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::table;
@@ -68,11 +69,11 @@ impl FullAttention {
         &mut self,
         data: &GroupData,
         context: &mut StepContext<'_>,
-        attachment: &Attachment<'_>,
+        step: &SlotDemand<'_>,
     ) {
-        table::attach_hit(data, context, attachment);
+        table::attach_hit(data, context, step);
         if data.has_partial_hits {
-            self.shared_tail = SharedTail::of_attached(data, context, attachment, 0);
+            self.shared_tail = SharedTail::of_attached(data, context, step, 0);
         }
     }
 
@@ -88,16 +89,16 @@ impl FullAttention {
         &mut self,
         data: &GroupData,
         context: &mut StepContext<'_>,
-        slots: &Slots,
+        num_tokens: usize,
     ) -> Vec<BlockId> {
         let mut new = Vec::new();
         if let Some(tail) = self.shared_tail.take() {
             context.pool.allocate(1, &mut new);
             tail.replace_by(data, context, new[0]);
             // The copy is to be zeroed even in a group whose new blocks are not.
-            context.commands.zero(data.id, &new);
+            context.commands.to_zero.of(data.id).extend(&new);
         }
-        new.append(&mut table::allocate(data, context, slots.num_tokens));
+        new.append(&mut table::allocate(data, context, num_tokens));
         new
     }
 }
@@ -109,7 +110,7 @@ pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     if query.is_fine_grained() {
         length = extend_into_block(query, &mut found)?.unwrap_or(length);
     }
-    if query.drop_eagle_block && length > 0 {
+    if query.drops_eagle_block && length > 0 {
         length -= query.alignment.min(query.block_size);
     }
     length -= length % query.alignment;
@@ -126,14 +127,8 @@ pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
 fn extend_into_block(query: &HitQuery<'_>, found: &mut [Vec<BlockId>]) -> Result<Option<usize>> {
     let per_block = query.block_size / query.alignment;
     let first = found[0].len() * per_block;
-    let last = (first + per_block - 1)
-        .min(query.max_length / query.alignment)
-        .min(query.unit_hashes.len());
-    for num_units in (first + 1..=last).rev() {
-        if let Some(tail) = query.find_unit(num_units)? {
-            found.iter_mut().zip(tail).for_each(|(ids, block)| ids.push(block));
-            return Ok(Some(num_units * query.alignment));
-        }
-    }
-    Ok(None)
+    let last = (first + per_block - 1).min(query.max_length / query.alignment);
+    let Some((length, tail)) = query.last_hash_block(first + 1..=last)? else { return Ok(None) };
+    found.iter_mut().zip(tail).for_each(|(ids, block)| ids.push(block));
+    Ok(Some(length))
 }

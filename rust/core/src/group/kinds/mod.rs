@@ -2,7 +2,7 @@
 
 mod chunked_local;
 pub(super) mod circular_buffer;
-pub(super) mod cross_attention;
+mod cross_attention;
 mod mamba;
 mod rswa;
 mod sliding_window;
@@ -21,13 +21,11 @@ use mamba::{MAMBA, MAMBA_NONE, RunningState};
 use rswa::RSWA;
 use sliding_window::{SLIDING_WINDOW, SLIDING_WINDOW_MLA, SlidingWindow};
 
-use super::data::Head;
+use super::data::Skipped;
 use super::declaration::Declaration;
-use super::mask::{MaskQuery, RetentionMask};
 use super::query::{GroupHit, HitQuery};
 use super::spec::GroupSpec;
 use crate::error::{Error, Result};
-use crate::request::GroupBlocks;
 
 /// A kind of group, with the sizes of a group and what is remembered of its requests.
 #[derive(Debug)]
@@ -90,19 +88,20 @@ impl Kind {
     }
 
     /// Returns which leading tokens need no block.
-    pub(crate) fn head(&self) -> Head {
+    pub(crate) fn skips(&self) -> Skipped {
         match self {
-            Self::SlidingWindow(window) => window.head(),
-            Self::ChunkedLocal(chunk) => chunk.head(),
-            Self::MambaNone(_) => RunningState::HEAD,
-            _ => Head::Kept,
+            Self::SlidingWindow(window) => window.skips(),
+            Self::ChunkedLocal(chunk) => chunk.skips(),
+            Self::MambaNone(_) => RunningState::SKIPS,
+            _ => Skipped::Nothing,
         }
     }
 
-    /// Returns the number of blocks in the tail of a hit; 0 for kinds whose hits need more.
-    pub fn tail_len(&self, drops_eagle_block: bool) -> usize {
+    /// Returns the number of blocks in the tail of a hit, without the one that EAGLE drops; 0 for
+    /// kinds whose hits need more.
+    pub(crate) fn tail_len(&self) -> usize {
         match self {
-            Self::SlidingWindow(window) => window.tail_len(drops_eagle_block),
+            Self::SlidingWindow(window) => window.tail_len(),
             Self::Mamba(_) => 1,
             _ => 0,
         }
@@ -117,7 +116,7 @@ impl Kind {
             Self::Mamba(states) => num_blocks.min(1) + states.shape.num_speculative_blocks,
             Self::MambaNone(state) => 1 + state.num_speculative_blocks,
             _ => {
-                let most = self.head().max_blocks(block_size, 0, usize::MAX);
+                let most = self.skips().max_blocks(block_size, 0, usize::MAX);
                 num_blocks.min(most.unwrap_or(usize::MAX))
             }
         }
@@ -125,13 +124,33 @@ impl Kind {
 
     /// Checks that a group can be looked up at hits of this alignment, with or without the drop of
     /// the last block that EAGLE needs.
-    pub(crate) fn check_lookup(&self, alignment: usize, drops_eagle_block: bool) -> Result<()> {
-        match self {
-            Self::ChunkedLocal(chunk) => chunk.check_lookup(alignment, drops_eagle_block),
-            Self::MambaNone(_) => RunningState::check_lookup(),
-            Self::CrossAttention => cross_attention::check_lookup(),
-            _ => Ok(()),
-        }
+    pub(crate) fn check_lookup(
+        &self,
+        block_size: usize,
+        alignment: usize,
+        drops_eagle_block: bool,
+    ) -> Result<()> {
+        let refusal = match self {
+            Self::ChunkedLocal(_) if drops_eagle_block => {
+                "chunked local attention cannot drop the last block of a hit; do not use EAGLE with \
+                 a group of this kind"
+                    .into()
+            }
+            Self::ChunkedLocal(_) if alignment != block_size => format!(
+                "a chunked-local group of block size {block_size} cannot be mixed with groups that \
+                 align hits to {alignment} tokens; give all groups the same block size"
+            ),
+            Self::MambaNone(_) => {
+                "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the kind \
+                 'mamba', which is mode 'align'"
+                    .into()
+            }
+            Self::CrossAttention => {
+                "a group of kind 'cross_attention' cannot be cached; switch caching off".into()
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Config(refusal))
     }
 
     /// Returns the longest prefix that the groups of a query can continue from.
@@ -142,18 +161,8 @@ impl Kind {
             Self::ChunkedLocal(chunk) => chunk.longest_hit(query),
             Self::Mamba(_) => mamba::longest_hit(query),
             Self::CircularBuffer | Self::MambaNone(_) | Self::CrossAttention => {
-                Ok(GroupHit { length: 0, blocks: vec![GroupBlocks::default(); query.groups.len()] })
+                Ok(GroupHit::none(query.groups.len()))
             }
-        }
-    }
-
-    /// Returns which blocks of a range are cached.
-    #[inline(never)]
-    pub fn retention_mask(&self, query: &MaskQuery<'_>) -> RetentionMask {
-        match self {
-            Self::SlidingWindow(window) => window.retention_mask(query),
-            Self::Mamba(states) => mamba::retention_mask(query, states.shape.block_size),
-            _ => RetentionMask::All,
         }
     }
 }

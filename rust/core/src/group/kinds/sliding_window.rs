@@ -3,9 +3,8 @@
 
 use super::full::FULL;
 use crate::error::Result;
-use crate::group::data::Head;
+use crate::group::data::Skipped;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
-use crate::group::mask::{MaskQuery, RetentionMask};
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::spec::{GroupSpec, Size};
 use crate::request::GroupBlocks;
@@ -55,49 +54,41 @@ impl SlidingWindow {
         })
     }
 
-    /// Returns the number of blocks that a hit needs at its end, including the one that EAGLE
-    /// drops.
-    pub(crate) fn tail_len(&self, drop_eagle_block: bool) -> usize {
-        (self.window - 1).div_ceil(self.block_size) + usize::from(drop_eagle_block)
+    /// Returns the number of blocks that a hit needs at its end, without the one that EAGLE drops.
+    pub(crate) fn tail_len(&self) -> usize {
+        (self.window - 1).div_ceil(self.block_size)
     }
 
     pub(crate) fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         query.hashes.require(query.max_blocks())?;
-        let search = WindowSearch { query, need: self.tail_len(query.drop_eagle_block) };
+        let tail_len = self.tail_len() + usize::from(query.drops_eagle_block);
+        let search = WindowSearch { query, tail_len };
         let mut blocks = match search.last_run()? {
             Some(blocks) => blocks,
             None => search.leading_run()?,
         };
-        if query.drop_eagle_block && !blocks[0].is_empty() {
-            let mut len = blocks[0].len() - 1;
-            while !query.is_aligned(len) {
-                len -= 1;
-            }
+        if query.drops_eagle_block && !blocks[0].is_empty() {
+            let len = query.aligned_len(blocks[0].len() - 1);
             blocks.iter_mut().for_each(|group| group.truncate(len));
         }
         Ok(GroupHit { length: blocks[0].len() * query.block_size, blocks })
     }
 
-    pub(crate) fn head(&self) -> Head {
-        Head::Window(self.window.saturating_add(self.extra_retained_tokens))
-    }
-
-    pub(crate) fn retention_mask(&self, query: &MaskQuery<'_>) -> RetentionMask {
-        let need = self.tail_len(query.use_eagle);
-        query.tails(self.block_size, need)
+    pub(crate) fn skips(&self) -> Skipped {
+        Skipped::BeforeWindow(self.window.saturating_add(self.extra_retained_tokens))
     }
 }
 
-/// The search for the last run of `need` cached blocks that ends at an aligned boundary.
+/// The search for the last run of `tail_len` cached blocks that ends at an aligned boundary.
 struct WindowSearch<'a> {
     query: &'a HitQuery<'a>,
-    need: usize,
+    tail_len: usize,
 }
 
 impl WindowSearch<'_> {
     /// Returns the hit that ends with the last run that is long enough: null blocks, then the run.
     fn last_run(&self) -> Result<Option<Vec<GroupBlocks>>> {
-        let run_len = self.need.max(1);
+        let run_len = self.tail_len.max(1);
         let mut end = self.query.max_blocks();
         while let Some(aligned) = self.aligned_end(end).filter(|&end| end >= run_len) {
             match self.run(aligned - run_len, aligned)? {
@@ -114,10 +105,7 @@ impl WindowSearch<'_> {
         let query = self.query;
         let mut found = vec![Vec::new(); query.groups.len()];
         query.find_while_cached(&mut query.cursors(), 0..query.max_blocks(), &mut found)?;
-        let mut len = self.aligned_end(found[0].len()).unwrap_or(0);
-        while !query.is_aligned(len) {
-            len -= 1;
-        }
+        let len = query.aligned_len(self.aligned_end(found[0].len()).unwrap_or(0));
         let cut = |mut ids: Vec<u32>| {
             ids.truncate(len);
             GroupBlocks::new(0, ids)
@@ -128,7 +116,7 @@ impl WindowSearch<'_> {
     /// Returns the last end of a run, at most `end`, with which the hit is aligned after EAGLE's
     /// drop.
     fn aligned_end(&self, end: usize) -> Option<usize> {
-        let dropped = usize::from(self.query.drop_eagle_block);
+        let dropped = usize::from(self.query.drops_eagle_block);
         let step = self.query.alignment / self.query.block_size;
         let hit = end.checked_sub(dropped)?;
         Some(hit - hit % step + dropped).filter(|&end| end > 0)

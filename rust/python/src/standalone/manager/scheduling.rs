@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::{AllocateArgs, BlockDemand, BlockId, GroupBlocks, Manager};
+use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, SlotDemand};
 
 use super::construction::PyManager;
 use crate::ffi::{BlockLists, IntoPyResult, count, request_error};
@@ -201,7 +201,7 @@ impl PyManager {
     ) -> PyResult<isize> {
         let hit = self.given_hit(py, new_computed_blocks)?;
         let main_model = num_tokens_main_model.unwrap_or(num_tokens);
-        let demand = BlockDemand {
+        let demand = SlotDemand {
             num_tokens: count(py, "num_tokens", num_tokens)?,
             num_tokens_main_model: count(py, "num_tokens_main_model", main_model)?,
             num_encoder_tokens: count(py, "num_encoder_tokens", num_encoder_tokens)?,
@@ -214,7 +214,6 @@ impl PyManager {
                 num_local_computed_tokens,
             )?,
             apply_admission_cap,
-            is_dry_run: false,
         };
         self.cell.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;

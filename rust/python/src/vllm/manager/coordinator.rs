@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use kvoxide_core::BlockDemand;
+use kvoxide_core::SlotDemand;
 
 use super::construction::VllmManager;
 use crate::vllm::blocks::{VllmBlocks, lists_of};
@@ -30,7 +30,7 @@ impl VllmManager {
         prefill_end: usize,
     ) -> PyResult<isize> {
         let hit = lists_of(new_computed_blocks, &self.engine)?;
-        let demand = BlockDemand {
+        let demand = SlotDemand {
             num_tokens,
             new_computed_blocks: &hit,
             total_computed_tokens,
@@ -39,7 +39,6 @@ impl VllmManager {
             num_encoder_tokens,
             prefill_end,
             apply_admission_cap,
-            is_dry_run: false,
         };
         self.engine.cell.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |known| known.id);
@@ -59,7 +58,7 @@ impl VllmManager {
             let hashes = PyHashes::new(hashes, state.hash_len)?;
             let found = state.core.find_longest_hit(&hashes, max_cache_hit_length);
             let found = hashes.settle(py, found)?;
-            let uncached = found.num_uncached_common_prefix_tokens;
+            let uncached = found.shared_prefix_boundary.saturating_sub(found.length);
             Ok((self.wrap(found.blocks), found.length, uncached))
         })
     }

@@ -9,17 +9,17 @@ use super::planned_table::PlannedTable;
 use super::table::{TableRecord, TableRecords, TableShape};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::context::{Attachment, External, PlannedStep, ReadContext, Slots, StepContext};
+use crate::group::context::{PlannedStep, ReadContext, StepContext};
 use crate::group::data::GroupData;
 use crate::group::declaration::{Declaration, PartialHits, Sharding};
-use crate::group::demand::{BlockDemand, GroupDemand};
+use crate::group::demand::{NeededBlocks, SlotDemand};
 use crate::group::kinds::full::FULL;
 use crate::group::mask::CacheRules;
 use crate::group::partial_hits::SharedTail;
 use crate::group::spec::{GroupSpec, Size};
 use crate::group::table;
 use crate::group::worker_commands::Offload;
-use crate::request::{GroupBlocks, GroupState, RequestId, RequestView};
+use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
 
 /// Mamba with `mamba_cache_mode="align"`.
 pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
@@ -69,7 +69,7 @@ pub struct AlignedStates {
     /// The alignment of states inside a chunk; `None` if the worker cannot export them.
     checkpoint_alignment: Option<usize>,
     records: TableRecords,
-    /// Hashes of states that are there only after the step.
+    /// Hashes of states that this step computes; they can be hit from the next step on.
     cached_this_step: Hashes,
 }
 
@@ -94,11 +94,15 @@ impl AlignedStates {
         })
     }
 
+    fn record(&self, request: RequestId) -> TableRecord {
+        self.records.get(&request).copied().unwrap_or_default()
+    }
+
     /// Returns the state inside the chunk of a demand, if one is to be kept.
     fn checkpoint_ahead(
         &self,
         context: &ReadContext<'_>,
-        demand: &BlockDemand<'_>,
+        demand: &SlotDemand<'_>,
     ) -> Option<Checkpoint> {
         self.checkpoint_alignment?;
         let rules = context.rules;
@@ -108,7 +112,7 @@ impl AlignedStates {
             Some(0) => demand.prefill_end,
             _ => 0,
         };
-        let num_tokens = last_boundary(rules, chunk.end, rules.alignment);
+        let num_tokens = last_boundary(rules, chunk.end, rules.tail_alignment);
         let (alignment, size) = (self.checkpoint_alignment, self.shape.block_size);
         if chunk.end < prefill_end
             || !chunk.can_export(num_tokens, rules.hash_block_size, size, alignment)
@@ -116,9 +120,9 @@ impl AlignedStates {
             return None;
         }
         let position = chunk.end.div_ceil(size).checked_sub(2)?;
-        let record = self.records.get(context.request);
-        let is_vacant = context.state.is_none_or(|state| {
-            let blocks = &state.blocks;
+        let record = self.record(context.request);
+        let is_vacant = context.held.is_none_or(|held| {
+            let blocks = &held.blocks;
             blocks.get(position).is_none_or(|block| block == NULL_BLOCK)
                 || record.is_allocated
                     && position + self.shape.num_speculative_blocks >= blocks.len()
@@ -136,10 +140,12 @@ impl AlignedStates {
         copy: BlockId,
     ) {
         context.pool.move_keys(tail.block, copy);
-        context.commands.copy(data.id, tail.block, copy);
+        context.commands.copies.of(data.id).push((tail.block, copy));
         context.pool.blocks.add_reference(tail.block);
-        if let Some((_, num_tokens)) = self.records.entry(context.request).producer_tail.take() {
-            context.commands.offer(Offload {
+        if let Some((_, num_tokens)) =
+            self.records.entry(context.request).or_default().producer_tail.take()
+        {
+            context.commands.offloads.of(data.id).push(Offload {
                 request: context.request,
                 group: data.id,
                 block: copy,
@@ -151,35 +157,36 @@ impl AlignedStates {
         }
     }
 
+    /// Checks that a step breaks nothing, apart from the number of free blocks. Returns whether the
+    /// table is longer than the request needs, so that the demand is negative.
     pub(crate) fn check_step(
         &self,
         data: &GroupData,
         context: &ReadContext<'_>,
-        demand: &BlockDemand<'_>,
+        demand: &SlotDemand<'_>,
         step: &PlannedStep<'_>,
     ) -> Result<bool> {
         let checkpoint = self.checkpoint_ahead(context, demand);
-        let record = TableRecord { checkpoint, ..self.records.get(context.request) };
+        let record = TableRecord { checkpoint, ..self.record(context.request) };
         let caching = step.num_tokens_to_cache.map(|num_tokens| {
             (StateCaching { data, rules: context.rules, request: step.request }, num_tokens)
         });
         if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&record)?;
         }
-        let num_held = context.state.map_or(0, |state| state.blocks.len());
-        let num_hit =
-            demand.new_computed_blocks.get(usize::from(data.id)).map_or(0, GroupBlocks::len);
-        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
+        let num_held = context.held.map_or(0, |held| held.blocks.len());
+        let num_hit = demand.hit(data.id).map_or(0, GroupBlocks::len);
+        let (_, len) = self.shape.running_and_len(demand.num_tokens_main_model);
         let is_longer = len < num_held + num_hit;
-        let Some(state) = context.state else { return Ok(is_longer) };
+        let Some(held) = context.held else { return Ok(is_longer) };
         let ahead = PlannedTable {
             record,
-            state,
+            held,
             num_speculative: self.shape.num_speculative_blocks,
             num_skipped: num_skipped(data, step.num_processed_tokens),
             moved: self.shape.drafts_to_move(
                 &record,
-                state.blocks.len(),
+                held.blocks.len(),
                 demand.num_tokens_main_model,
             ),
         };
@@ -188,27 +195,28 @@ impl AlignedStates {
             .map_err(|why| Error::Precondition(format!("group {}: {why}", data.id)))?;
         if let Some((caching, num_tokens)) = caching.filter(|_| !step.attaches) {
             let block_at = |position| ahead.block(position);
-            let num_cached = ahead.num_cached_blocks();
+            let num_cached = held.num_cached_blocks.unwrap_or(0);
             caching.check_full_blocks(context.pool, num_cached, num_tokens, block_at)?;
         }
         Ok(is_longer)
     }
 
+    /// Returns how many blocks external tokens need beyond the demand; negative if they need fewer.
     pub(crate) fn num_blocks_beyond_demand(
         &self,
         data: &GroupData,
         context: &ReadContext<'_>,
-        demand: &BlockDemand<'_>,
+        demand: &SlotDemand<'_>,
     ) -> isize {
-        let record = self.records.get(context.request);
+        let record = self.record(context.request);
         let checkpoint = usize::from(record.checkpoint.is_some());
-        let hit = demand.new_computed_blocks.get(usize::from(data.id));
+        let hit = demand.hit(data.id);
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let total = demand.total_computed_tokens;
         let skipped = num_skipped(data, total);
         let attached = skipped.max(num_hit);
         let filled = total.div_ceil(data.block_size).max(attached);
-        let (running, len) = self.shape.positions(demand.num_tokens_main_model);
+        let (running, len) = self.shape.running_and_len(demand.num_tokens_main_model);
         let advanced = if filled < running { running - checkpoint } else { filled };
         let taken = filled - attached + len.saturating_sub(advanced);
         let most = 1 + checkpoint + self.shape.num_speculative_blocks;
@@ -216,10 +224,11 @@ impl AlignedStates {
         // A hit state below the external tokens is skipped, but the demand counts it if it is free.
         let is_counted =
             |&&block: &&BlockId| num_hit <= skipped && context.pool.blocks().ref_count(block) == 0;
-        let num_counted = hit.map_or(0, |hit| hit.tail().iter().filter(is_counted).count());
+        let num_counted = hit.map_or(0, |hit| hit.ids().iter().filter(is_counted).count());
         taken as isize - demanded - num_counted as isize
     }
 
+    /// Checks that the states of a request that are computed up to `num_tokens` can be cached.
     pub(crate) fn check_cache(
         &self,
         data: &GroupData,
@@ -227,64 +236,90 @@ impl AlignedStates {
         request: &RequestView<'_>,
         num_tokens: usize,
     ) -> Result<()> {
-        let Some(state) = context.state else { return Ok(()) };
+        let Some(held) = context.held else { return Ok(()) };
         let caching = StateCaching { data, rules: context.rules, request };
-        caching.check(context.pool, state, &self.records.get(request.id), num_tokens)
+        caching.check(context.pool, held, &self.record(request.id), num_tokens)
     }
 
+    /// Takes the block with the state of all computed tokens of a request that ends. Returns the
+    /// block and the number of tokens.
     pub(crate) fn finalize_partial_tail(
         &mut self,
         request: &RequestView<'_>,
     ) -> Option<(BlockId, usize)> {
-        let tail = self.records.get_mut(request.id)?.producer_tail.take()?;
+        let tail = self.records.get_mut(&request.id)?.producer_tail.take()?;
         let is_last = request.num_in_flight_tokens == 0 && request.num_computed_tokens == tail.1;
         is_last.then_some(tail)
     }
 
     pub(crate) fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
-        self.records.get(request).checkpoint
+        self.record(request).checkpoint
     }
 
     #[inline(never)]
     pub(crate) fn end(&mut self, request: RequestId) {
-        self.records.remove(request);
+        self.records.remove(&request);
     }
 
+    /// Begins a scheduling step.
     #[inline(never)]
     pub(crate) fn step_starts(&mut self) {
         self.cached_this_step.clear();
     }
 
+    /// Puts everything that is remembered of requests into a digest.
     pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
-        self.records.digest(put);
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_by_key(|(request, _)| **request);
+        records.into_iter().for_each(|(&request, record)| record.digest(request, put));
         let mut hashes: Vec<_> = self.cached_this_step.iter().collect();
         hashes.sort_unstable();
         hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
     }
 
+    /// Whether the hit's state is there only after the step that is being scheduled.
+    fn hits_state_of_step(
+        &self,
+        data: &GroupData,
+        context: &ReadContext<'_>,
+        demand: &SlotDemand<'_>,
+    ) -> bool {
+        let hit_state = demand.hit(data.id).and_then(|hit| hit.ids().last());
+        let hit_state = hit_state.filter(|&&block| block != NULL_BLOCK);
+        let key = hit_state.and_then(|&block| context.pool.blocks().key(block));
+        key.is_some_and(|key| self.cached_this_step.contains(&key.hash))
+    }
+
     #[inline(never)]
-    pub(crate) fn demand<'a>(
+    pub(crate) fn note_checkpoint(
         &mut self,
         data: &GroupData,
         context: &ReadContext<'_>,
-        demand: &BlockDemand<'a>,
-    ) -> GroupDemand<'a> {
-        let hit = demand.new_computed_blocks.get(usize::from(data.id));
-        let hit_state = hit.and_then(|hit| hit.tail().last()).filter(|&&block| block != NULL_BLOCK);
-        let key = hit_state.and_then(|&block| context.pool.blocks().key(block));
-        if key.is_some_and(|key| self.cached_this_step.contains(&key.hash)) {
-            // The state is there only after the step. No pool has this many blocks, so the request
-            // waits.
-            return GroupDemand { new: context.pool.num_blocks() as isize + 1, attached: &[] };
+        demand: &SlotDemand<'_>,
+    ) {
+        if self.checkpoint_alignment.is_some() && !self.hits_state_of_step(data, context, demand) {
+            let checkpoint = self.checkpoint_ahead(context, demand);
+            self.records.entry(context.request).or_default().checkpoint = checkpoint;
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn demand<'a>(
+        &self,
+        data: &GroupData,
+        context: &ReadContext<'_>,
+        demand: &SlotDemand<'a>,
+    ) -> NeededBlocks<'a> {
+        if self.hits_state_of_step(data, context, demand) {
+            // No pool has this many blocks, so the request waits.
+            return NeededBlocks { new: context.pool.num_blocks() as isize + 1, attached: &[] };
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
-        if !demand.apply_admission_cap && !demand.is_dry_run {
-            self.records.entry(context.request).checkpoint = checkpoint;
-        }
-        let record = self.records.get(context.request);
+        let record = self.record(context.request);
+        let hit = demand.hit(data.id);
         let num_hit = hit.map_or(0, GroupBlocks::len);
-        let num_held = context.state.map_or(0, |state| state.blocks.len());
-        let (_, len) = self.shape.positions(demand.num_tokens_main_model);
+        let num_held = context.held.map_or(0, |held| held.blocks.len());
+        let (_, len) = self.shape.running_and_len(demand.num_tokens_main_model);
         let mut new = len as isize - num_hit as isize - num_held as isize;
         let ends_inside =
             num_hit > 0 && !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
@@ -296,7 +331,7 @@ impl AlignedStates {
             let drafts = if record.is_allocated { 0 } else { self.shape.num_speculative_blocks };
             new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
         }
-        GroupDemand { new, attached: hit.map_or(&[], |hit| hit.tail()) }
+        NeededBlocks { new, attached: hit.map_or(&[], |hit| hit.ids()) }
     }
 
     #[inline(never)]
@@ -304,24 +339,12 @@ impl AlignedStates {
         &mut self,
         data: &GroupData,
         context: &mut StepContext<'_>,
-        attachment: &Attachment<'_>,
+        step: &SlotDemand<'_>,
     ) {
-        let skipped = num_skipped(data, attachment.total_computed_tokens);
-        table::attach_hit_after(context, attachment.hit, skipped);
-        if let Some(tail) = SharedTail::of_attached(data, context, attachment, skipped) {
-            self.records.entry(context.request).shared_tail = Some(tail);
-        }
-    }
-
-    #[inline(never)]
-    pub(crate) fn allocate_external(
-        &mut self,
-        data: &GroupData,
-        context: &mut StepContext<'_>,
-        external: &External,
-    ) {
-        if external.num_tokens > 0 && external.total_computed_tokens > 0 {
-            table::grow(data, context, external.total_computed_tokens, false);
+        let skipped = num_skipped(data, step.total_computed_tokens);
+        table::attach_hit_after(context, step.hit(data.id), skipped);
+        if let Some(tail) = SharedTail::of_attached(data, context, step, skipped) {
+            self.records.entry(context.request).or_default().shared_tail = Some(tail);
         }
     }
 
@@ -330,23 +353,22 @@ impl AlignedStates {
         &mut self,
         data: &GroupData,
         context: &mut StepContext<'_>,
-        slots: &Slots,
+        num_tokens: usize,
     ) -> Vec<BlockId> {
-        let num_tokens = slots.num_tokens_main_model;
-        let record = self.records.get(context.request);
-        let before = context.state.blocks.len();
-        let (_, len) = self.shape.positions(num_tokens);
+        let record = self.record(context.request);
+        let before = context.held.blocks.len();
+        let (_, len) = self.shape.running_and_len(num_tokens);
         if len <= before && record.shared_tail.is_none() && record.checkpoint.is_none() {
-            self.records.entry(context.request).is_allocated = true;
+            self.records.entry(context.request).or_default().is_allocated = true;
             return Vec::new();
         }
         let last_state = match record.is_allocated {
             true => before.checked_sub(1 + self.shape.num_speculative_blocks),
             false => before.checked_sub(1),
         };
-        self.shape.advance(&record, &mut context.state.blocks, num_tokens);
+        self.shape.advance(&record, &mut context.held.blocks, num_tokens);
         let mut taken = Vec::new();
-        let missing = len.saturating_sub(context.state.blocks.len());
+        let missing = len.saturating_sub(context.held.blocks.len());
         let num_taken = missing + usize::from(record.shared_tail.is_some());
         if num_taken > 0 {
             context.pool.allocate(num_taken, &mut taken);
@@ -362,9 +384,9 @@ impl AlignedStates {
                 }
             }
         }
-        taken.into_iter().for_each(|block| context.state.blocks.push(block));
-        new.append(&mut context.state.blocks.since(before));
-        let record = self.records.entry(context.request);
+        taken.into_iter().for_each(|block| context.held.blocks.push(block));
+        new.append(&mut context.held.blocks.since(before));
+        let record = self.records.entry(context.request).or_default();
         record.is_allocated = true;
         record.shared_tail = None;
         record.last_state = last_state.or(record.last_state);
@@ -379,8 +401,8 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) {
         let skipped = num_skipped(data, num_computed_tokens);
-        let record = self.records.entry(context.request);
-        let blocks = &mut context.state.blocks;
+        let record = self.records.entry(context.request).or_default();
+        let blocks = &mut context.held.blocks;
         let end = skipped.min(blocks.len());
         if record.num_released < end {
             let released = blocks.release_all_in_range(record.num_released, end);
@@ -403,7 +425,7 @@ impl AlignedStates {
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let record = self.records.entry(request.id);
+        let record = self.records.entry(request.id).or_default();
         let caching = StateCaching { data, rules, request };
         caching.cache(context, record, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);
@@ -418,14 +440,14 @@ impl AlignedStates {
         num_computed_tokens: usize,
     ) -> bool {
         let skipped = num_skipped(data, num_computed_tokens);
-        self.records.get(request).is_skipped(position, skipped)
+        self.record(request).is_skipped(position, skipped)
     }
 
     pub(crate) fn check(
         &self,
         request: RequestId,
-        state: &GroupState,
+        held: &HeldBlocks,
     ) -> std::result::Result<(), String> {
-        self.records.get(request).check(state, self.shape.num_speculative_blocks)
+        self.record(request).check(held, self.shape.num_speculative_blocks)
     }
 }

@@ -2,18 +2,17 @@
 //! one where its prompt ends.
 
 use super::checkpoint::{Checkpoint, last_boundary};
-use super::hit;
 use super::table::TableRecord;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::caching::{self, CacheTarget};
 use crate::group::context::StepContext;
 use crate::group::data::GroupData;
-use crate::group::mask::{CacheRules, ResumeBoundaries, RetentionMask};
+use crate::group::mask::{CacheRules, ResumeBoundaries};
 use crate::group::partial_hits::SharedTail;
 use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
-use crate::request::{GroupState, RequestView};
+use crate::request::{HeldBlocks, RequestView};
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
@@ -36,12 +35,14 @@ impl StateCaching<'_> {
         num_tokens: usize,
         is_new: &mut dyn FnMut(BlockHash),
     ) {
-        let first = context.state.num_cached_blocks.unwrap_or(0);
-        caching::cache(self.data, context, self.rules, self.request, num_tokens, |query| {
-            hit::mask(query, self.data.block_size)
-        });
-        let end = context.state.num_cached_blocks.unwrap_or(0);
-        self.cache_tail(context, record, num_tokens).into_iter().for_each(&mut *is_new);
+        let first = context.held.num_cached_blocks.unwrap_or(0);
+        caching::cache(self.data, context, self.rules, self.request, num_tokens);
+        let end = context.held.num_cached_blocks.unwrap_or(0);
+        let tail = match record.checkpoint {
+            Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
+            None => self.cache_prompt_end(context, record, num_tokens),
+        };
+        tail.into_iter().for_each(&mut *is_new);
         for position in first..end {
             self.offer(context, position, is_new);
         }
@@ -52,17 +53,17 @@ impl StateCaching<'_> {
     pub(super) fn check(
         &self,
         pool: &BlockPool,
-        state: &GroupState,
+        held: &HeldBlocks,
         record: &TableRecord,
         num_tokens: usize,
     ) -> Result<()> {
-        let num_cached = state.num_cached_blocks.unwrap_or(0);
+        let num_cached = held.num_cached_blocks.unwrap_or(0);
         self.check_full_blocks(pool, num_cached, num_tokens, |position| {
-            state.blocks.get(position).unwrap_or(NULL_BLOCK)
+            held.blocks.get(position).unwrap_or(NULL_BLOCK)
         })?;
         let refuse = |why: String| Err(self.refusal(why));
         match record.checkpoint {
-            Some(checkpoint) if checkpoint.position >= state.blocks.len() => refuse(format!(
+            Some(checkpoint) if checkpoint.position >= held.blocks.len() => refuse(format!(
                 "the state inside the chunk, at position {}, has no block; allocate slots first",
                 checkpoint.position
             )),
@@ -84,8 +85,7 @@ impl StateCaching<'_> {
         if range.0 >= range.1 {
             return Ok(());
         }
-        let mask =
-            rules.retention_mask(data, request, range, |query| hit::mask(query, data.block_size));
+        let mask = rules.retention_mask(data, request, range, false);
         let covers = |position: usize| {
             let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
@@ -107,10 +107,9 @@ impl StateCaching<'_> {
     pub(super) fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
         match record.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
             Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
-                Err(Error::Precondition(format!(
-                    "group {}: the state of the first {num_tokens} tokens cannot be cached, since \
-                     they have no hash yet",
-                    self.data.id
+                Err(self.refusal(format!(
+                    "the state of the first {num_tokens} tokens cannot be cached, since they have \
+                     no hash yet"
                 )))
             }
             _ => Ok(()),
@@ -124,24 +123,12 @@ impl StateCaching<'_> {
         position: usize,
         is_new: &mut dyn FnMut(BlockHash),
     ) {
-        let Some(block) = context.state.blocks.get(position) else { return };
-        let states = context.pool.blocks();
-        if let (Some(key), Some(num_tokens)) = (states.key(block), states.hash_num_tokens(block)) {
+        let Some(block) = context.held.blocks.get(position) else { return };
+        let blocks = context.pool.blocks();
+        if let (Some(key), Some(num_tokens)) = (blocks.key(block), blocks.hash_num_tokens(block)) {
             is_new(key.hash);
             let (request, group) = (context.request, self.data.id);
-            context.commands.offer(Offload { request, group, block, num_tokens });
-        }
-    }
-
-    fn cache_tail(
-        &self,
-        context: &mut StepContext<'_>,
-        record: &mut TableRecord,
-        num_tokens: usize,
-    ) -> Option<BlockHash> {
-        match record.checkpoint {
-            Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
-            None => self.cache_prompt_end(context, record, num_tokens),
+            context.commands.offloads.of(group).push(Offload { request, group, block, num_tokens });
         }
     }
 
@@ -153,7 +140,7 @@ impl StateCaching<'_> {
         checkpoint: Checkpoint,
     ) -> Option<BlockHash> {
         let Checkpoint { num_tokens, position } = checkpoint;
-        let block = context.state.blocks.get(position)?;
+        let block = context.held.blocks.get(position)?;
         if !self.keeps_checkpoint(num_tokens) {
             // There is an event even if the state was released.
             context.pool.evict([block]);
@@ -167,13 +154,14 @@ impl StateCaching<'_> {
             return None;
         }
         let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &context.state.blocks);
-        Some(target.cache_replaced_block(context.pool, block, num_tokens))
+        let target = CacheTarget::new(self.data, size, self.request, &context.held.blocks);
+        context.pool.remove_keys(block);
+        Some(target.cache_partial_block(context.pool, block, num_tokens))
     }
 
     fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
         let Self { data, rules, request } = self;
-        let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.alignment);
+        let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.tail_alignment);
         num_tokens == end_of_prompt
             || num_tokens == request.shared_prefix_boundary
             || num_tokens.is_multiple_of(data.block_size)
@@ -183,17 +171,10 @@ impl StateCaching<'_> {
     /// Whether the state after `num_blocks` is kept of every prompt.
     fn is_segment_end(&self, num_blocks: usize) -> bool {
         let Self { data, rules, .. } = self;
-        if !rules.masks_unreachable {
-            return true;
-        }
+        let (start, end) = (num_blocks - 1, num_blocks);
         let boundaries = ResumeBoundaries::default();
-        let query = rules.query(data, self.request, (num_blocks - 1, num_blocks), &boundaries);
-        match hit::mask(&query, data.block_size) {
-            RetentionMask::All => true,
-            RetentionMask::Runs(runs) => !runs.is_empty(),
-            RetentionMask::Valued(runs) => !runs.is_empty(),
-            RetentionMask::PartlyValued(blocks) => !blocks.cached.is_empty(),
-        }
+        let query = rules.query(data, self.request, (start, end), &boundaries);
+        !rules.masks_unreachable || !query.states(data.block_size).runs(start, end).is_empty()
     }
 
     /// Caches the state where the prompt ends, or the prefix that it shares with others. The next
@@ -208,30 +189,20 @@ impl StateCaching<'_> {
             return None;
         }
         let position = num_tokens.div_ceil(self.data.block_size) - 1;
-        let block = context.state.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
+        let block = context.held.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
         let is_known = context.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
         if is_known && !self.rules.recaches_known_tail {
             return None;
         }
         let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &context.state.blocks);
+        let target = CacheTarget::new(self.data, size, self.request, &context.held.blocks);
         let hash = target.cache_partial_block(context.pool, block, num_tokens);
         if !num_tokens.is_multiple_of(self.data.block_size) {
-            self.share_tail(context, record, SharedTail { position, block }, num_tokens);
+            record.shared_tail = Some(SharedTail { position, block });
+            record.producer_tail = Some((block, num_tokens));
+            context.held.num_cached_blocks = Some(position);
         }
         Some(hash)
-    }
-
-    fn share_tail(
-        &self,
-        context: &mut StepContext<'_>,
-        record: &mut TableRecord,
-        tail: SharedTail,
-        num_tokens: usize,
-    ) {
-        record.shared_tail = Some(tail);
-        record.producer_tail = Some((tail.block, num_tokens));
-        context.state.num_cached_blocks = Some(tail.position);
     }
 
     fn is_resumed_at(&self, num_tokens: usize) -> bool {

@@ -20,6 +20,6 @@ mod checkpoint;
 pub(crate) use align::AlignedStates;
 pub(super) use align::MAMBA;
 pub use checkpoint::Checkpoint;
-pub(super) use hit::{longest_hit, mask as retention_mask};
+pub(super) use hit::longest_hit;
 pub(super) use none::MAMBA_NONE;
 pub(super) use none::RunningState;

@@ -1,9 +1,9 @@
-//! Mode `none`: a block for the running state, which is as large as the longest sequence, and one
-//! block per draft token. They are never shared.
+//! Mode `none`: one block holds the running state, however long the sequence, and each draft token
+//! has one more. They are never shared.
 
 use super::align::{MAMBA, num_speculative_blocks};
-use crate::error::{Error, Result};
-use crate::group::data::{GroupData, Head};
+use crate::error::Result;
+use crate::group::data::{GroupData, Skipped};
 use crate::group::declaration::{Caching, Declaration, PartialHits};
 use crate::group::spec::GroupSpec;
 
@@ -29,7 +29,7 @@ pub struct RunningState {
 
 impl RunningState {
     /// The next token needs the state of the last computed one only.
-    pub(crate) const HEAD: Head = Head::Window(2);
+    pub(crate) const SKIPS: Skipped = Skipped::BeforeWindow(2);
 
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         Ok(Self { num_speculative_blocks: num_speculative_blocks(spec)? })
@@ -38,14 +38,5 @@ impl RunningState {
     /// Returns the number of tokens, with those of the blocks for drafts.
     pub(crate) fn with_drafts(&self, data: &GroupData, num_tokens: usize) -> usize {
         num_tokens.saturating_add(data.block_size.saturating_mul(self.num_speculative_blocks))
-    }
-
-    /// Returns the error that there is no prefix caching.
-    pub(crate) fn check_lookup() -> Result<()> {
-        Err(Error::Config(
-            "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the kind \
-             'mamba', which is mode 'align'"
-                .into(),
-        ))
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::table::TableRecord;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::BlockPool;
-use crate::request::GroupState;
+use crate::request::HeldBlocks;
 
 /// A table with the changes of a step that attaches nothing.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct PlannedTable<'a> {
     /// What is remembered of the table now.
     pub record: TableRecord,
     /// The table now.
-    pub state: &'a GroupState,
+    pub held: &'a HeldBlocks,
     /// Blocks for drafts at the end of a table with slots.
     pub(crate) num_speculative: usize,
     /// Leading positions that are released first, except those that are kept.
@@ -26,10 +26,10 @@ pub(super) struct PlannedTable<'a> {
 impl PlannedTable<'_> {
     /// Checks that the step breaks nothing; the error says what it would break.
     pub(super) fn check(&self, pool: &BlockPool) -> Result<(), String> {
-        let Self { record, state, num_speculative, .. } = self;
-        record.check(state, *num_speculative)?;
+        let Self { record, held, num_speculative, .. } = self;
+        record.check(held, *num_speculative)?;
         if record
-            .resumed_state(state, *num_speculative)
+            .resumed_state(held, *num_speculative)
             .is_some_and(|block| pool.blocks().ref_count(block) == 0)
         {
             return Err("the state that the step goes on from was given back".into());
@@ -46,23 +46,18 @@ impl PlannedTable<'_> {
         }
     }
 
-    /// Returns the number of leading blocks that are cached or will never be.
-    pub(super) fn num_cached_blocks(&self) -> usize {
-        self.state.num_cached_blocks.unwrap_or(0)
-    }
-
     fn is_kept(&self, position: usize) -> bool {
         !self.record.is_skipped(position, self.num_skipped)
     }
 
     fn keeps_shared_tail(&self) -> bool {
         self.record.shared_tail.is_none_or(|tail| {
-            self.state.blocks.get(tail.position) == Some(tail.block) && self.is_kept(tail.position)
+            self.held.blocks.get(tail.position) == Some(tail.block) && self.is_kept(tail.position)
         })
     }
 
     fn is_own(&self, position: usize, pool: &BlockPool) -> bool {
-        let block = self.state.blocks.get(position);
+        let block = self.held.blocks.get(position);
         block.is_some_and(|block| pool.blocks().is_writable(block)) && self.is_kept(position)
     }
 
@@ -71,7 +66,7 @@ impl PlannedTable<'_> {
     pub(super) fn block(&self, position: usize) -> BlockId {
         // The request writes to a copy, or the copy gets the keys. Either way the keys are gone.
         let is_copied = self.record.shared_tail.is_some_and(|tail| tail.position == position);
-        match self.state.blocks.get(position) {
+        match self.held.blocks.get(position) {
             Some(block)
                 if self.is_kept(position) && !is_copied && !self.moved.contains(&position) =>
             {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::checkpoint::Checkpoint;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::partial_hits::SharedTail;
-use crate::request::{GroupBlocks, GroupState, RequestId};
+use crate::request::{GroupBlocks, HeldBlocks, RequestId};
 
 /// What is remembered of a request's table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,59 +30,35 @@ pub(crate) struct TableRecord {
 }
 
 /// The records of all requests; a request without one has an empty record.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TableRecords(
-    hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>,
-);
-
-impl TableRecords {
-    pub(super) fn get(&self, request: RequestId) -> TableRecord {
-        self.0.get(&request).copied().unwrap_or_default()
-    }
-
-    pub(super) fn entry(&mut self, request: RequestId) -> &mut TableRecord {
-        self.0.entry(request).or_default()
-    }
-
-    pub(super) fn get_mut(&mut self, request: RequestId) -> Option<&mut TableRecord> {
-        self.0.get_mut(&request)
-    }
-
-    pub(super) fn remove(&mut self, request: RequestId) {
-        self.0.remove(&request);
-    }
-
-    /// Puts all records into a digest, in the order of requests.
-    pub(super) fn digest(&self, put: &mut dyn FnMut(u64)) {
-        let mut records: Vec<_> = self.0.iter().collect();
-        records.sort_by_key(|(request, _)| **request);
-        let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
-        for (&request, record) in records {
-            put(request);
-            put(u64::from(record.is_allocated));
-            put(number(record.last_state));
-            put(record.num_released as u64);
-            put(number(record.checkpoint.map(|checkpoint| checkpoint.num_tokens)));
-            put(number(record.checkpoint.map(|checkpoint| checkpoint.position)));
-            put(number(record.shared_tail.map(|tail| tail.position)));
-            put(record.shared_tail.map_or(0, |tail| u64::from(tail.block)));
-            put(record.producer_tail.map_or(0, |(block, _)| u64::from(block)));
-            put(number(record.producer_tail.map(|(_, num_tokens)| num_tokens)));
-        }
-    }
-}
+pub(super) type TableRecords =
+    hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>;
 
 impl TableRecord {
+    /// Puts the record of a request into a digest.
+    pub(super) fn digest(&self, request: RequestId, put: &mut dyn FnMut(u64)) {
+        let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
+        put(request);
+        put(u64::from(self.is_allocated));
+        put(number(self.last_state));
+        put(self.num_released as u64);
+        put(number(self.checkpoint.map(|checkpoint| checkpoint.num_tokens)));
+        put(number(self.checkpoint.map(|checkpoint| checkpoint.position)));
+        put(number(self.shared_tail.map(|tail| tail.position)));
+        put(self.shared_tail.map_or(0, |tail| u64::from(tail.block)));
+        put(self.producer_tail.map_or(0, |(block, _)| u64::from(block)));
+        put(number(self.producer_tail.map(|(_, num_tokens)| num_tokens)));
+    }
+
     /// Checks that the table has the blocks of the record; the error says what is broken.
-    pub(crate) fn check(&self, state: &GroupState, num_speculative: usize) -> Result<(), String> {
-        let blocks = &state.blocks;
+    pub(crate) fn check(&self, held: &HeldBlocks, num_speculative: usize) -> Result<(), String> {
+        let blocks = &held.blocks;
         if self.is_allocated && blocks.len() < num_speculative {
-            return Err(format!("a row of {} blocks lacks those for drafts", blocks.len()));
+            return Err(format!("a table of {} blocks lacks those for drafts", blocks.len()));
         }
         let Some(tail) = self.shared_tail else { return Ok(()) };
         match blocks.get(tail.position) {
             Some(block) if block == tail.block || block == NULL_BLOCK => Ok(()),
-            _ => Err(format!("block {} is not where the row shares it", tail.block)),
+            _ => Err(format!("block {} is not where the table shares it", tail.block)),
         }
     }
 
@@ -90,12 +66,12 @@ impl TableRecord {
     /// drafts.
     pub(crate) fn resumed_state(
         &self,
-        state: &GroupState,
+        held: &HeldBlocks,
         num_speculative: usize,
     ) -> Option<BlockId> {
         let drafts = if self.is_allocated { num_speculative } else { 0 };
-        let position = state.blocks.len().checked_sub(drafts + 1)?;
-        state.blocks.get(position).filter(|&block| block != NULL_BLOCK)
+        let position = held.blocks.len().checked_sub(drafts + 1)?;
+        held.blocks.get(position).filter(|&block| block != NULL_BLOCK)
     }
 
     /// Whether the block at a position is released when the first `num_skipped` are not needed.
@@ -116,7 +92,7 @@ pub(crate) struct TableShape {
 
 impl TableShape {
     /// Returns the position of the running state after a step, and the length of the table.
-    pub(crate) fn positions(&self, num_tokens: usize) -> (usize, usize) {
+    pub(crate) fn running_and_len(&self, num_tokens: usize) -> (usize, usize) {
         let num_blocks = num_tokens.div_ceil(self.block_size);
         (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
     }
@@ -129,7 +105,7 @@ impl TableShape {
         num_tokens: usize,
     ) -> Range<usize> {
         let first = len.saturating_sub(self.num_speculative_blocks);
-        let (running, _) = self.positions(num_tokens);
+        let (running, _) = self.running_and_len(num_tokens);
         let end = running.saturating_sub(usize::from(record.checkpoint.is_some()));
         if record.is_allocated { first..end.clamp(first, len) } else { first..first }
     }
@@ -143,7 +119,7 @@ impl TableShape {
         num_tokens: usize,
     ) {
         let len = blocks.len();
-        let (running, _) = self.positions(num_tokens);
+        let (running, _) = self.running_and_len(num_tokens);
         if len < running {
             blocks.push_nulls(running - usize::from(record.checkpoint.is_some()) - len);
         }
@@ -159,17 +135,17 @@ impl TableShape {
 mod tests {
     use super::*;
 
-    fn state(blocks: &[BlockId]) -> GroupState {
-        GroupState { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
+    fn held(blocks: &[BlockId]) -> HeldBlocks {
+        HeldBlocks { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
     }
 
     #[test]
     fn a_table_with_slots_has_the_blocks_for_its_drafts() {
         let record = TableRecord { is_allocated: true, ..TableRecord::default() };
-        assert_eq!(record.check(&state(&[1, 2, 3]), 2), Ok(()));
-        assert_eq!(record.check(&state(&[1, 2]), 2), Ok(()), "its state was released");
-        assert!(record.check(&state(&[1]), 2).is_err());
-        assert_eq!(TableRecord::default().check(&state(&[1]), 2), Ok(()), "it has no slots yet");
+        assert_eq!(record.check(&held(&[1, 2, 3]), 2), Ok(()));
+        assert_eq!(record.check(&held(&[1, 2]), 2), Ok(()), "its state was released");
+        assert!(record.check(&held(&[1]), 2).is_err());
+        assert_eq!(TableRecord::default().check(&held(&[1]), 2), Ok(()), "it has no slots yet");
     }
 
     #[test]
@@ -181,19 +157,19 @@ mod tests {
         for (blocks, is_right) in
             [(&[1, 7][..], true), (&[1, NULL_BLOCK], true), (&[1, 3], false), (&[7], false)]
         {
-            assert_eq!(record.check(&state(blocks), 0).is_ok(), is_right, "{blocks:?}");
+            assert_eq!(record.check(&held(blocks), 0).is_ok(), is_right, "{blocks:?}");
         }
     }
 
     #[test]
     fn a_step_goes_on_from_the_last_state_before_the_drafts() {
         let record = TableRecord { is_allocated: true, ..TableRecord::default() };
-        assert_eq!(record.resumed_state(&state(&[4, 5, 6]), 2), Some(4));
-        assert_eq!(record.resumed_state(&state(&[4, 5, 6, 7]), 2), Some(5));
-        assert_eq!(record.resumed_state(&state(&[4, NULL_BLOCK, 6, 7]), 2), None);
-        assert_eq!(record.resumed_state(&state(&[5, 6]), 2), None);
+        assert_eq!(record.resumed_state(&held(&[4, 5, 6]), 2), Some(4));
+        assert_eq!(record.resumed_state(&held(&[4, 5, 6, 7]), 2), Some(5));
+        assert_eq!(record.resumed_state(&held(&[4, NULL_BLOCK, 6, 7]), 2), None);
+        assert_eq!(record.resumed_state(&held(&[5, 6]), 2), None);
         assert_eq!(
-            TableRecord::default().resumed_state(&state(&[4, 5]), 2),
+            TableRecord::default().resumed_state(&held(&[4, 5]), 2),
             Some(5),
             "no drafts yet"
         );
