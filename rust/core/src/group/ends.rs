@@ -1,11 +1,11 @@
 //! What the ends of prompts and of answers are worth to later requests, learnt from traffic.
 //!
 //! A tail at an end takes the room of full-attention blocks for `c` tokens. Those blocks regain `c`
-//! times the share of once-used blocks that are used again; the tail regains the tokens of the first
-//! request that resumes there. Its value is the ratio.
-//! The longer a sequence, the more there is to regain: first resumes regain a share of the tokens
-//! before all ends, and an end is expected to bring that share of the tokens before it. An end at
-//! which a request has resumed is worth what later requests regain there.
+//! times the share of once-used blocks that are used again; the tail regains the tokens of the
+//! first request that resumes there. Its value is the ratio. The longer a sequence, the more there
+//! is to regain: first resumes regain a share of the tokens before all ends, and an end is expected
+//! to bring that share of the tokens before it. An end at which a request has resumed is worth what
+//! later requests regain there.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -74,7 +74,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the value of ends. Full blocks that take a tail's room regain `regained_by_full` tokens.
+    /// Returns the value of ends. Full blocks that take a tail's room regain `regained_by_full`
+    /// tokens.
     fn value(self, regained_by_full: f64) -> EndValue {
         let share = if self.num_tokens > 0.0 { self.num_regained / self.num_tokens } else { 0.0 };
         let num_known = self.num_ends + TUNING.prior_ends;

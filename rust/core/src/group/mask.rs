@@ -137,8 +137,8 @@ pub struct MaskQuery<'a> {
     pub alignment: usize,
     /// Whether hits match one block past their end and drop it.
     pub drops_eagle_block: bool,
-    /// Tokens between kept tails; `None` for every aligned boundary, 0 for the tails at `replays` and
-    /// `shared` alone.
+    /// Tokens between kept tails; `None` for every aligned boundary, 0 for the tails at `replays`
+    /// and `shared` alone.
     pub retention_interval: Option<usize>,
     /// Token positions at which a request resumes that repeats or extends the prompt.
     pub replays: &'a [usize],
@@ -192,8 +192,8 @@ impl MaskQuery<'_> {
         self.replays.iter().chain(self.shared).copied()
     }
 
-    /// Returns the mask of states: those at the ends of segments and at the boundaries are cached. One
-    /// block is enough for a hit, also with EAGLE, whose drafts have no state.
+    /// Returns the mask of states: those at the ends of segments and at the boundaries are cached.
+    /// One block is enough for a hit, also with EAGLE, whose drafts have no state.
     pub fn states(&self, block_size: usize) -> RetentionMask {
         if let Some(value) = self.tail_value(block_size, 1, 0) {
             let boundaries = [self.replays, self.shared];
@@ -232,8 +232,8 @@ impl MaskQuery<'_> {
         self.reachable_tails(block_size, tail_len, num_dropped)
     }
 
-    /// Returns the tails of `tail_len` blocks, which end `num_dropped` blocks behind a hit, that are cached
-    /// whatever they are worth.
+    /// Returns the tails of `tail_len` blocks, which end `num_dropped` blocks behind a hit, that
+    /// are cached whatever they are worth.
     fn reachable_tails(
         &self,
         block_size: usize,
@@ -258,7 +258,8 @@ impl MaskQuery<'_> {
         RetentionMask::Runs(merge(runs))
     }
 
-    /// Returns what gives values to tails of `tail_len` blocks that end `num_dropped` blocks behind a hit.
+    /// Returns what gives values to tails of `tail_len` blocks that end `num_dropped` blocks behind
+    /// a hit.
     fn tail_value(
         &self,
         block_size: usize,

@@ -23,7 +23,6 @@ mod resume_histogram;
 
 mod doublings;
 
-mod demand;
 mod worker_commands;
 
 mod query;
@@ -34,9 +33,9 @@ mod declaration;
 mod spec;
 
 pub use caching::CacheTarget;
+pub use context::SlotDemand;
 pub use data::{GroupData, Skipped};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
-pub use demand::SlotDemand;
 pub use ends::{EndValue, EndValues};
 pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
 pub use mask::{MaskQuery, PartlyValued, RetentionMask};
@@ -46,8 +45,7 @@ pub use spec::{GroupSpec, Size, Sizes};
 pub use value::ValueModel;
 pub use worker_commands::Offload;
 
-pub(crate) use context::{PlannedStep, ReadContext, StepContext};
-pub(crate) use demand::NeededBlocks;
+pub(crate) use context::{NeededBlocks, PlannedStep, ReadContext, StepContext};
 pub(crate) use ends::{End, EndStatistics};
 pub(crate) use mask::CacheRules;
 pub(crate) use partial_hits::SharedTail;

@@ -1,9 +1,8 @@
 //! Hits that end inside a block. The request would write to the rest of a block that other requests
 //! share, so it gets a copy first (copy on write).
 
-use super::context::StepContext;
+use super::context::{SlotDemand, StepContext};
 use super::data::GroupData;
-use super::demand::SlotDemand;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::request::GroupBlocks;

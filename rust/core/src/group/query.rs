@@ -66,8 +66,8 @@ impl HitQuery<'_> {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
-    /// Returns the longest prefix of whole hash blocks, as many as in a range, that is cached in all
-    /// groups: its tokens, and its last block, one per group.
+    /// Returns the longest prefix of whole hash blocks, as many as in a range, that is cached in
+    /// all groups: its tokens, and its last block, one per group.
     pub(crate) fn last_hash_block(
         &self,
         num_hash_blocks: RangeInclusive<usize>,

@@ -3,9 +3,8 @@
 
 use std::ops::Range;
 
-use super::context::StepContext;
+use super::context::{NeededBlocks, SlotDemand, StepContext};
 use super::data::GroupData;
-use super::demand::{NeededBlocks, SlotDemand};
 use crate::block::BlockId;
 use crate::request::{GroupBlocks, HeldBlocks};
 
@@ -104,8 +103,8 @@ pub(super) fn grow(
     before
 }
 
-/// Walking back from the end of a range of positions, releases the blocks there and stops at the first
-/// null block. Returns how many blocks are released.
+/// Walking back from the end of a range of positions, releases the blocks there and stops at the
+/// first null block. Returns how many blocks are released.
 #[inline]
 pub(super) fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
     let released = context.held.blocks.release_range(positions.start, positions.end);

@@ -4,8 +4,8 @@
 //! prompt, near the end where requests resume, and at shared-prefix boundaries have the value of
 //! full blocks per unit of the pool. A tail inside a prompt of L tokens, on the sparsest
 //! power-of-two spacing s to which it belongs, saves a request that diverges within s tokens behind
-//! the tail from computing s tokens again; that happens with probability s/L. Its value is
-//! s² / (4·c·L) full blocks, where c is the cost of a tail. Sources: the checkpoint rules of Marconi
+//! the tail from computing s tokens again; that happens with probability s/L. Its value is s² /
+//! (4·c·L) full blocks, where c is the cost of a tail. Sources: the checkpoint rules of Marconi
 //! (MLSys 2025) and of vLLM PR 43447.
 
 use std::ops::{Range, RangeInclusive};
@@ -119,8 +119,8 @@ impl TailValue<'_> {
     }
 
     /// Gives the tails of the hits with these ends, in alignments, their values. The end on the
-    /// sparsest power-of-two spacing has the highest value; a block in several tails has the highest
-    /// of theirs.
+    /// sparsest power-of-two spacing has the highest value; a block in several tails has the
+    /// highest of theirs.
     fn raise_tails(
         &self,
         values: &mut BlockValues,
@@ -189,9 +189,9 @@ impl TailValue<'_> {
         first.start..self.tail(self.num_prompt_tokens).end
     }
 
-    /// Returns the values of a range inside [`Self::range_at_end`] in which no tail has a higher value
-    /// than the prompt's end; `None` for any other range. An empty list stands for the best value
-    /// throughout. Cheaper than [`Self::values_of_window`], with the same result.
+    /// Returns the values of a range inside [`Self::range_at_end`] in which no tail has a higher
+    /// value than the prompt's end; `None` for any other range. An empty list stands for the best
+    /// value throughout. Cheaper than [`Self::values_of_window`], with the same result.
     pub(crate) fn values_of_prompt_end(
         &self,
         range: &Range<usize>,

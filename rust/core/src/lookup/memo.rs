@@ -1,9 +1,9 @@
 //! Memos of what the last look-up of each request found. A waiting request is looked up at every
 //! step, and with a memo the cost is that of the changes since.
 //!
-//! If nothing entered or left the index, the hit is the same. Otherwise groups of which every prefix
-//! of a hit is a hit keep the blocks they found; those evicted since are looked up again, and the
-//! search goes on from the end.
+//! If nothing entered or left the index, the hit is the same. Otherwise groups of which every
+//! prefix of a hit is a hit keep the blocks they found; those evicted since are looked up again,
+//! and the search goes on from the end.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;

@@ -53,8 +53,8 @@ impl HitSearch<'_> {
         Ok(state.into_hit(self, length))
     }
 
-    /// Whether there are two specs, and every prefix of a hit of the first is a hit: the second then
-    /// only shortens what the first has.
+    /// Whether there are two specs, and every prefix of a hit of the first is a hit: the second
+    /// then only shortens what the first has.
     fn is_settled_in_one_round(&self) -> bool {
         self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }
@@ -94,8 +94,8 @@ impl HitSearch<'_> {
             .longest_hit(&HitQuery { known_prefix, ..query })
     }
 
-    /// Updates the cached prefixes, as far as a search for `max_length` can read. Only groups of which
-    /// every prefix of a hit is a hit have one.
+    /// Updates the cached prefixes, as far as a search for `max_length` can read. Only groups of
+    /// which every prefix of a hit is a hit have one.
     pub(crate) fn update_prefixes(
         &self,
         prefixes: &mut [CachedPrefix],
@@ -177,7 +177,8 @@ impl FixedPoint {
         Ok(found)
     }
 
-    /// Returns the hit with the blocks of every group, cut to the final length where a prefix of a hit is a hit.
+    /// Returns the hit with the blocks of every group, cut to the final length where a prefix of a
+    /// hit is a hit.
     fn into_hit(self, search: &HitSearch<'_>, length: usize) -> PrefixHit {
         let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
         for (group, hit) in search.spec_groups.iter().zip(self.hits) {

@@ -49,13 +49,13 @@ impl Manager {
             self.check_free_for_external(request.id, &allocation.step)?;
         }
         self.forget_lookup(request.id);
-        let Self { plan, groups, requests, pool, commands, admitted, resumes, .. } = self;
+        let Self { derived, groups, requests, pool, commands, admitted, resumes, .. } = self;
         let mut hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
             hits_before = Some(num_answer_block_hits(pool));
             let mut held = RequestBlocks::new(groups.len());
             if let Some(resumes) = resumes {
-                resumes.note_resume(&mut plan.rules, groups, pool, request, args);
+                resumes.note_resume(&mut derived.rules, groups, pool, request, args);
                 held.tails.get_or_insert_default().num_prompt_tokens = request.num_prompt_tokens;
             }
             held
@@ -71,14 +71,14 @@ impl Manager {
         let step = &allocation.step;
         let new_blocks = context.each(|group, context| group.allocate(context, step)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
-            context.cache(plan, request, num_tokens);
+            context.cache(derived, request, num_tokens);
         }
         Ok(Some(new_blocks))
     }
 
     /// Makes the groups forget a request that was only asked about.
     pub(super) fn forget_unless_known(&mut self, request: RequestId) {
-        if self.plan.has_unusual_tables && !self.knows(request) {
+        if self.derived.has_unusual_tables && !self.knows(request) {
             self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
         }
     }
@@ -112,7 +112,7 @@ impl Manager {
         }
         let num_tokens =
             computed.min(self.config.max_model_len).saturating_add(args.num_new_tokens);
-        if self.plan.has_unusual_tables && num_tokens > 2 * self.config.max_model_len {
+        if self.derived.has_unusual_tables && num_tokens > 2 * self.config.max_model_len {
             return Err(Error::Request(format!(
                 "{num_tokens} tokens are to have states, more than max_model_len {}",
                 self.config.max_model_len
@@ -139,7 +139,7 @@ impl Manager {
     /// Checks what would break tables, or make vLLM's manager fail half-way.
     fn check_step(&self, allocation: &Allocation<'_>) -> Result<()> {
         let mut has_negative = allocation.args.reserved_blocks < 0;
-        if self.plan.has_unusual_tables {
+        if self.derived.has_unusual_tables {
             has_negative |= self.check_groups(allocation)?;
         }
         self.check_attachment(allocation)?;
@@ -161,7 +161,7 @@ impl Manager {
                 attaches: args.attaches(),
                 num_tokens_to_cache: num_tokens_to_cache
                     .filter(|_| group.is_cacheable)
-                    .map(|tokens| self.plan.num_cacheable_tokens(group, tokens)),
+                    .map(|tokens| self.derived.num_cacheable_tokens(group, tokens)),
             };
             Ok(states.check_step(group, &read, demand, &step)? || has_negative)
         })

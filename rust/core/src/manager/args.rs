@@ -95,7 +95,8 @@ impl<'a> Allocation<'a> {
         Self { request, args, total_computed, step, num_tokens_to_cache }
     }
 
-    /// Returns the computed tokens without those of steps in flight, which may still read blocks before them.
+    /// Returns the computed tokens without those of steps in flight, which may still read blocks
+    /// before them.
     pub(super) fn num_processed(&self) -> usize {
         self.total_computed.saturating_sub(self.request.num_in_flight_tokens)
     }

@@ -2,7 +2,7 @@
 
 use super::Manager;
 use super::context::RequestContext;
-use super::plan::Plan;
+use super::derived::Derived;
 use crate::error::{Error, Result};
 use crate::group::{Group, ReadContext, RetentionMask};
 use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
@@ -15,7 +15,7 @@ impl Manager {
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) -> Result<()> {
-        let Self { config, plan, groups, requests, pool, commands, .. } = self;
+        let Self { config, derived, groups, requests, pool, commands, .. } = self;
         if !config.enable_caching {
             return Ok(());
         }
@@ -23,17 +23,17 @@ impl Manager {
         let in_group =
             |group: &Group| held.as_ref().map(|held| &held.groups[usize::from(group.id)]);
         for group in groups.iter().filter(|group| group.is_cacheable) {
-            let num_tokens = plan.num_cacheable_tokens(group, num_computed_tokens);
+            let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
             let held = in_group(group);
-            plan.check_blocks_to_cache(group, held, request, num_computed_tokens, num_tokens)?;
+            derived.check_blocks_to_cache(group, held, request, num_computed_tokens, num_tokens)?;
             if let Some(states) = group.states() {
-                let read = ReadContext { request: request.id, held, pool, rules: &plan.rules };
+                let read = ReadContext { request: request.id, held, pool, rules: &derived.rules };
                 states.check_cache(group, &read, request, num_tokens)?;
             }
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };
-            context.cache(plan, request, num_computed_tokens);
+            context.cache(derived, request, num_computed_tokens);
         }
         Ok(())
     }
@@ -81,8 +81,8 @@ impl Manager {
         // The end of the prompt is cached separately, and events name the hash before the stored
         // ones: that is at most three hashes before the prompt's last one, and more if a hash
         // covers tokens behind its block.
-        let size = self.plan.rules.hash_block_size;
-        let below = 3 + self.plan.rules.num_hash_lookahead_tokens.div_ceil(size);
+        let size = self.derived.rules.hash_block_size;
+        let below = 3 + self.derived.rules.num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
 
@@ -92,7 +92,7 @@ impl Manager {
         // A state may be cached at the end of an earlier step.
         match self.groups.iter().any(|group| group.is_state) {
             true => usize::MAX,
-            false => num_tokens.div_ceil(self.plan.rules.hash_block_size),
+            false => num_tokens.div_ceil(self.derived.rules.hash_block_size),
         }
     }
 }
@@ -101,15 +101,15 @@ impl RequestContext<'_> {
     /// Caches the blocks that are full once `num_computed_tokens` are computed.
     pub(super) fn cache(
         &mut self,
-        plan: &Plan,
+        derived: &Derived,
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) {
-        self.pool.index_mut().hash_cache_mut().keep(plan.shares_hashes);
+        self.pool.index_mut().hash_cache_mut().keep(derived.shares_hashes);
         self.each(|group, context| {
             if group.is_cacheable {
-                let num_tokens = plan.num_cacheable_tokens(group, num_computed_tokens);
-                group.cache(context, &plan.rules, request, num_tokens);
+                let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
+                group.cache(context, &derived.rules, request, num_tokens);
             }
         })
         .for_each(drop);
@@ -117,7 +117,7 @@ impl RequestContext<'_> {
     }
 }
 
-impl Plan {
+impl Derived {
     /// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that
     /// are to be cached.
     fn check_blocks_to_cache(

@@ -104,7 +104,7 @@ impl Manager {
         request: RequestId,
     ) -> impl Iterator<Item = (&Group, ReadContext<'_>)> {
         let held = self.requests.get(&request);
-        let (pool, rules) = (&self.pool, &self.plan.rules);
+        let (pool, rules) = (&self.pool, &self.derived.rules);
         self.groups.iter().enumerate().map(move |(i, group)| {
             (group, ReadContext { request, held: held.map(|held| &held.groups[i]), pool, rules })
         })
@@ -113,14 +113,17 @@ impl Manager {
     /// Notes which states inside the chunk of a demand are to be kept.
     #[inline]
     fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
-        let Self { groups, requests, pool, plan, .. } = self;
-        if !plan.has_unusual_tables {
+        let Self { groups, requests, pool, derived, .. } = self;
+        if !derived.has_unusual_tables {
             return;
         }
         let held = requests.get(&request);
         for (i, group) in groups.iter_mut().enumerate() {
             let held = held.map(|held| &held.groups[i]);
-            group.note_checkpoint(&ReadContext { request, held, pool, rules: &plan.rules }, demand);
+            group.note_checkpoint(
+                &ReadContext { request, held, pool, rules: &derived.rules },
+                demand,
+            );
         }
     }
 
@@ -139,8 +142,8 @@ impl Manager {
     }
 
     /// Checks that blocks are free for a request that counts tokens as computed without holding
-    /// their blocks. The demand leaves out skipped blocks, but the table of a request that holds none
-    /// is filled from position 0.
+    /// their blocks. The demand leaves out skipped blocks, but the table of a request that holds
+    /// none is filled from position 0.
     #[cold]
     pub(super) fn check_free_for_skipped(&self, allocation: &Allocation<'_>) -> Result<()> {
         let Allocation { request, step, .. } = allocation;
@@ -170,7 +173,7 @@ impl Manager {
         demand: &SlotDemand<'_>,
     ) -> Result<()> {
         let is_running = self.requests.get(&request).is_some_and(RequestBlocks::is_running);
-        if !self.plan.has_unusual_tables || is_running {
+        if !self.derived.has_unusual_tables || is_running {
             return Ok(());
         }
         let beyond = self.reads(request).filter_map(|(group, read)| {
@@ -213,7 +216,7 @@ impl Manager {
 
     fn num_watermark(&self, allocation: &Allocation<'_>) -> isize {
         match allocation.args.has_scheduled_reqs && allocation.request.is_waiting {
-            true => isize::try_from(self.plan.watermark_blocks).unwrap_or(isize::MAX),
+            true => isize::try_from(self.derived.watermark_blocks).unwrap_or(isize::MAX),
             false => 0,
         }
     }

@@ -9,6 +9,7 @@ mod admit;
 mod cache;
 mod direct_writes;
 mod look_up;
+mod priorities;
 mod release;
 mod report;
 mod worker;
@@ -20,7 +21,7 @@ mod resumes;
 mod context;
 
 mod args;
-mod plan;
+mod derived;
 
 mod config;
 
@@ -31,8 +32,8 @@ pub use config::ManagerConfig;
 pub use policy::{Policy, ProtectedShare, Retention};
 pub use report::{Admitted, ByKind, DefaultHits, RetentionReport};
 
+use derived::Derived;
 use direct_writes::DirectWrites;
-use plan::Plan;
 use resumes::Resumes;
 
 use crate::error::{Error, Result};
@@ -47,7 +48,7 @@ type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::F
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) config: ManagerConfig,
-    plan: Plan,
+    derived: Derived,
     pub(crate) groups: Vec<Group>,
     pub(crate) pool: BlockPool,
     pub(crate) requests: RequestMap,
@@ -63,12 +64,15 @@ impl Manager {
     /// Returns a manager with an empty cache, or [`Error::Config`] for a configuration that cannot
     /// work.
     pub fn new(config: ManagerConfig) -> Result<Self> {
-        let (plan, groups) = Plan::new(&config)?;
+        let (derived, groups) = Derived::new(&config)?;
         let order = config.policy.recycle_order;
         let is_adaptive = config.policy.retention == Retention::Adaptive;
         let adaptive = is_adaptive.then(|| AdaptiveConfig {
-            classes: plan::block_classes(&groups),
-            dense_tails_per_block: plan::dense_tails_per_block(&groups, plan.rules.tail_alignment),
+            classes: derived::block_classes(&groups),
+            dense_tails_per_block: derived::dense_tails_per_block(
+                &groups,
+                derived.rules.tail_alignment,
+            ),
             max_high_priority: config
                 .policy
                 .protected_share
@@ -89,8 +93,8 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
-            resumes: is_adaptive.then(|| Resumes::new(plan.rules.tail_alignment)),
-            plan,
+            resumes: is_adaptive.then(|| Resumes::new(derived.rules.tail_alignment)),
+            derived,
             groups,
             config,
         })
@@ -145,36 +149,36 @@ impl Manager {
     /// Returns the scheduler block size: repeated prompts resume at its multiples; every block size
     /// divides it.
     pub fn scheduler_block_size(&self) -> usize {
-        self.plan.rules.scheduler_block_size
+        self.derived.rules.scheduler_block_size
     }
 
     /// Returns the tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
-        self.plan.rules.hash_block_size
+        self.derived.rules.hash_block_size
     }
 
     /// Returns the tokens of which the length of a hit is a multiple.
     pub fn hit_alignment(&self) -> usize {
-        self.plan.hit_alignment
+        self.derived.hit_alignment
     }
 
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
     pub fn has_partial_hits(&self) -> bool {
-        self.plan.rules.has_partial_hits
+        self.derived.rules.has_partial_hits
     }
 
     /// Whether states are kept at shared-prefix boundaries inside a block.
     pub fn keeps_boundary_states(&self) -> bool {
-        self.plan.rules.keeps_boundary_state
+        self.derived.rules.keeps_boundary_state
     }
 
     /// Returns how many blocks stay free when a waiting request is admitted beside running ones.
     pub fn watermark_blocks(&self) -> usize {
-        self.plan.watermark_blocks
+        self.derived.watermark_blocks
     }
 
     fn is_hybrid(&self) -> bool {
-        self.config.enable_caching && self.plan.is_hybrid
+        self.config.enable_caching && self.derived.is_hybrid
     }
 }
 

@@ -1,8 +1,7 @@
 //! The retention policy: which blocks stay cached and in which order they are evicted.
 
-use super::Manager;
 use crate::error::{Error, Result};
-use crate::pool::{Adaptive, RecycleOrder, RetentionPriority};
+use crate::pool::RecycleOrder;
 
 /// The retention policy of a manager. Its mechanisms, those of the field, combine freely under
 /// [`Retention::Standard`].
@@ -95,9 +94,9 @@ impl Policy {
     /// PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at its
-    /// boundaries are cached, and without them pinned full-attention blocks cannot be hit. So those
-    /// tails are pinned however few leave at once.
+    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at
+    /// its boundaries are cached, and without them pinned full-attention blocks cannot be hit. So
+    /// those tails are pinned however few leave at once.
     pub(super) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
@@ -155,67 +154,5 @@ impl Policy {
             )));
         }
         Ok(())
-    }
-}
-
-impl Manager {
-    /// Caches states and window blocks at another [`Policy::retention_interval`] from now on.
-    pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
-        let Self { config, plan, groups, .. } = self;
-        let policy = Policy { retention_interval: interval, ..config.policy.clone() };
-        let is_sparse = groups.iter().any(|group| group.is_sparse);
-        policy.validate(is_sparse, plan.rules.scheduler_block_size)?;
-        config.policy = policy;
-        plan.rules.retention_interval = interval;
-        Ok(())
-    }
-
-    /// Makes a call on behalf of a request; the blocks that it uses get the request's priority, if
-    /// it sets one. Every call for the request that allocates, caches or releases has to be made
-    /// so.
-    pub fn with_priority<R>(
-        &mut self,
-        priority: Option<&RetentionPriority>,
-        call: impl FnOnce(&mut Self) -> R,
-    ) -> R {
-        if priority.is_none() {
-            return call(self);
-        }
-        self.set_requested_priority(priority.copied());
-        let result = call(self);
-        self.set_requested_priority(None);
-        result
-    }
-
-    fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
-        if let Some((adaptive, _)) = self.pool.adaptive_mut() {
-            adaptive.set_requested_priority(priority);
-        }
-    }
-
-    /// Checks that priorities of requests have an effect.
-    pub fn check_takes_priorities(&self) -> Result<()> {
-        match self.config.policy.retention {
-            Retention::Adaptive => Ok(()),
-            Retention::Standard => Err(Error::Request(
-                "the request has a retention, which only adaptive retention takes; leave it out, \
-                 or make the manager with Policy(retention='adaptive')"
-                    .into(),
-            )),
-        }
-    }
-
-    /// Whether the priority of some request has a time to live, so that [`Self::set_now`] has to be
-    /// called from time to time.
-    pub fn has_times_to_live(&self) -> bool {
-        self.pool.adaptive().is_some_and(Adaptive::has_times_to_live)
-    }
-
-    /// Sets the time, in milliseconds of a clock that never goes backwards. Blocks whose time to
-    /// live has ended get the default priority.
-    pub fn set_now(&mut self, now: u64) {
-        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
-            adaptive.set_now(blocks, now);
-        }
     }
 }

@@ -27,8 +27,8 @@ impl Manager {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) {
-        let Self { config, plan, groups, requests, pool, commands, .. } = self;
-        let alignment = plan.rules.tail_alignment;
+        let Self { config, derived, groups, requests, pool, commands, .. } = self;
+        let alignment = derived.rules.tail_alignment;
         let Some(held) = requests.get_mut(&request) else { return };
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             adaptive.start_protecting();
@@ -61,10 +61,10 @@ impl Manager {
             let blocks = held.groups.iter().flat_map(|group| group.blocks.iter());
             self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
         }
-        let Self { plan, groups, pool, resumes, .. } = self;
+        let Self { derived, groups, pool, resumes, .. } = self;
         if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
-            let values = resumes.note_end(&mut plan.rules, adaptive, blocks, &held);
-            let alignment = plan.rules.tail_alignment;
+            let values = resumes.note_end(&mut derived.rules, adaptive, blocks, &held);
+            let alignment = derived.rules.tail_alignment;
             release_order::release_all(groups, adaptive, blocks, &held, values, alignment);
             return Ok(());
         }

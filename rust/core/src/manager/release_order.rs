@@ -11,8 +11,8 @@ use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks};
 
 use super::resumes::SequenceValues;
 
-/// Notes which tails of a request became protected. Of the tails in its answer only those at the last
-/// boundary stay protected.
+/// Notes which tails of a request became protected. Of the tails in its answer only those at the
+/// last boundary stay protected.
 #[cold]
 #[inline(never)]
 pub(super) fn note_protected_tails(

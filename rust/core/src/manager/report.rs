@@ -3,7 +3,7 @@
 
 use super::Manager;
 use super::args::AllocateArgs;
-use super::plan::{blocks_per_token, tails_and_others};
+use super::derived::{blocks_per_token, tails_and_others};
 use crate::group::Group;
 use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;

@@ -133,8 +133,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Walking back from `end` to `first`, replaces blocks by null blocks and stops at the first null
-    /// block. Returns the blocks, the last first.
+    /// Walking back from `end` to `first`, replaces blocks by null blocks and stops at the first
+    /// null block. Returns the blocks, the last first.
     pub(crate) fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let range = self.range_mut(first, end);
         if range.is_empty() {

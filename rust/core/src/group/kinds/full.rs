@@ -3,10 +3,9 @@
 
 use crate::block::BlockId;
 use crate::error::Result;
-use crate::group::context::StepContext;
+use crate::group::context::{SlotDemand, StepContext};
 use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
-use crate::group::demand::SlotDemand;
 use crate::group::partial_hits::SharedTail;
 use crate::group::query::{GroupHit, HitQuery};
 use crate::group::table;

@@ -132,8 +132,8 @@ impl Kind {
     ) -> Result<()> {
         let refusal = match self {
             Self::ChunkedLocal(_) if drops_eagle_block => {
-                "chunked local attention cannot drop the last block of a hit; do not use EAGLE with \
-                 a group of this kind"
+                "chunked local attention cannot drop the last block of a hit; do not use EAGLE \
+                 with a group of this kind"
                     .into()
             }
             Self::ChunkedLocal(_) if alignment != block_size => format!(
@@ -141,8 +141,8 @@ impl Kind {
                  align hits to {alignment} tokens; give all groups the same block size"
             ),
             Self::MambaNone(_) => {
-                "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the kind \
-                 'mamba', which is mode 'align'"
+                "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the \
+                 kind 'mamba', which is mode 'align'"
                     .into()
             }
             Self::CrossAttention => {

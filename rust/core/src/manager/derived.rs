@@ -13,7 +13,7 @@ use crate::pool::BlockClass;
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Derived {
     pub(crate) spec_groups: Vec<SpecGroup>,
     /// Whether there are several groups.
     pub(crate) is_hybrid: bool,
@@ -29,8 +29,8 @@ pub(crate) struct Plan {
     pub(crate) shares_hashes: bool,
 }
 
-impl Plan {
-    /// Returns the plan and the groups, or [`Error::Config`].
+impl Derived {
+    /// Returns what follows from a configuration, and its groups, or [`Error::Config`].
     pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
         GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
         let mut groups = groups(config)?;
@@ -67,7 +67,7 @@ impl Plan {
             false => Vec::new(),
         };
         drop_together(&mut groups, &spec_groups);
-        let plan = Self {
+        let derived = Self {
             spec_groups,
             is_hybrid: groups.len() > 1,
             hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },
@@ -77,8 +77,8 @@ impl Plan {
             has_unusual_tables: groups.iter().any(|group| !group.has_usual_table),
             shares_hashes: share_hashes(&groups),
         };
-        plan.check_lookups(config, &groups)?;
-        Ok((plan, groups))
+        derived.check_lookups(config, &groups)?;
+        Ok((derived, groups))
     }
 
     fn check_lookups(&self, config: &ManagerConfig, groups: &[Group]) -> Result<()> {
@@ -183,9 +183,9 @@ pub(super) fn blocks_per_token<'a>(groups: impl Iterator<Item = &'a Group>) -> f
     groups.map(|group| 1.0 / group.block_size as f64).sum()
 }
 
-/// Returns, for vLLM's own policy, cached window blocks per cached full-attention block, averaged over
-/// a prompt: one tail per `alignment` tokens, or every block where tails touch. 0 without windows or
-/// without full attention.
+/// Returns, for vLLM's own policy, cached window blocks per cached full-attention block, averaged
+/// over a prompt: one tail per `alignment` tokens, or every block where tails touch. 0 without
+/// windows or without full attention.
 pub(super) fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
     let (tails, others) = tails_and_others(groups);
     let per_token = |group: &&Group| {
