@@ -15,7 +15,7 @@ use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
 
 /// Caches the blocks of a request that are computed up to `num_tokens`: the full ones in the mask,
 /// and the one in which the prompt ends, if the kind caches it.
-#[inline]
+#[inline(always)]
 pub(super) fn cache(
     data: &GroupData,
     context: &mut StepContext<'_>,

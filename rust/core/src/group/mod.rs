@@ -98,8 +98,9 @@ impl Group {
     fn num_tokens(&self, demand: &SlotDemand<'_>) -> usize {
         match &self.kind {
             Kind::CircularBuffer => 1,
+            Kind::Mamba(_) => demand.num_tokens_main_model,
             Kind::MambaNone(state) => state.with_drafts(&self.data, demand.num_tokens),
-            Kind::CrossAttention => demand.num_encoder_tokens,
+            Kind::CrossAttention => demand.num_encoder_tokens.min(isize::MAX as usize),
             _ => demand.num_tokens,
         }
     }
@@ -111,9 +112,10 @@ impl Group {
         context: &ReadContext<'_>,
         demand: &SlotDemand<'a>,
     ) -> NeededBlocks<'a> {
+        let num_tokens = self.num_tokens(demand);
         match &self.kind {
             Kind::Mamba(states) => states.demand(&self.data, context, demand),
-            _ => table::demand(&self.data, context.held, self.num_tokens(demand), demand),
+            _ => table::demand(&self.data, context.held, num_tokens, demand),
         }
     }
 
@@ -151,12 +153,13 @@ impl Group {
         context: &mut StepContext<'_>,
         step: &SlotDemand<'_>,
     ) -> Vec<BlockId> {
+        let num_tokens = self.num_tokens(step);
         match &mut self.kind {
             Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) if full.has_shared_tail() => {
-                full.copy_and_allocate(&self.data, context, step.num_tokens)
+                full.copy_and_allocate(&self.data, context, num_tokens)
             }
-            Kind::Mamba(states) => states.allocate(&self.data, context, step.num_tokens_main_model),
-            _ => table::allocate(&self.data, context, self.num_tokens(step)),
+            Kind::Mamba(states) => states.allocate(&self.data, context, num_tokens),
+            _ => table::allocate(&self.data, context, num_tokens),
         }
     }
 

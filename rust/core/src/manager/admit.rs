@@ -110,15 +110,17 @@ impl Manager {
         if hit.iter().any(|blocks| blocks.ids().iter().fold(false, is_outside)) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
         }
-        let num_tokens =
-            computed.min(self.config.max_model_len).saturating_add(args.num_new_tokens);
-        if self.derived.has_unusual_tables && num_tokens > 2 * self.config.max_model_len {
-            return Err(Error::Request(format!(
-                "{num_tokens} tokens are to have states, more than max_model_len {}",
-                self.config.max_model_len
-            )));
+        if !self.derived.has_unusual_tables {
+            return Ok(());
         }
-        Ok(())
+        let max_model_len = self.config.max_model_len;
+        let num_tokens = computed.min(max_model_len).saturating_add(args.num_new_tokens);
+        if num_tokens <= 2 * max_model_len {
+            return Ok(());
+        }
+        Err(Error::Request(format!(
+            "{num_tokens} tokens are to have states, more than max_model_len {max_model_len}"
+        )))
     }
 
     /// Checks that no group gets a hit that its kind refuses, for a request that holds blocks,

@@ -4,9 +4,6 @@ use super::config::ManagerConfig;
 use crate::group::SlotDemand;
 use crate::request::{GroupBlocks, RequestView};
 
-/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
-pub(super) const MAX_TOKENS: usize = usize::MAX / 4;
-
 /// Arguments of [`crate::Manager::allocate_slots`]. Counts are in tokens unless called blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocateArgs<'a> {
@@ -85,7 +82,7 @@ impl<'a> Allocation<'a> {
             total_computed_tokens: computed,
             num_local_computed_tokens: args.num_local(request),
             num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),
-            num_encoder_tokens: args.num_encoder_tokens.min(MAX_TOKENS),
+            num_encoder_tokens: args.num_encoder_tokens,
             prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
             ..SlotDemand::default()
         };

@@ -1,12 +1,15 @@
 //! Capacity checks: whether enough blocks are free for what a request needs.
 
 use super::Manager;
-use super::args::{Allocation, MAX_TOKENS};
+use super::args::Allocation;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::{Group, NeededBlocks, ReadContext, SlotDemand};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
+
+/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
+const MAX_TOKENS: usize = usize::MAX / 4;
 
 impl Manager {
     /// Returns how many blocks leave the free ones when a request gets what it demands: new blocks,
@@ -20,7 +23,7 @@ impl Manager {
         check_counts(demand)?;
         self.check_takes_hit(request, demand.new_computed_blocks)?;
         let needed = self.num_needed(request, demand);
-        if !demand.apply_admission_cap {
+        if self.derived.has_unusual_tables && !demand.apply_admission_cap {
             self.note_checkpoints(request, demand);
         }
         self.forget_unless_known(request);
@@ -33,11 +36,14 @@ impl Manager {
         if !self.has_capacity_for_whole(allocation) {
             return false;
         }
-        let request = allocation.request;
+        let &Allocation { request, ref step, .. } = allocation;
+        let num_reserved = self.num_reserved(allocation);
         let num_prompt_tokens = Some(request.num_prompt_tokens);
         self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
-        self.note_checkpoints(request.id, &allocation.step);
-        self.fits(request.id, &allocation.step, self.num_reserved(allocation))
+        if self.derived.has_unusual_tables {
+            self.note_checkpoints(request.id, step);
+        }
+        self.fits(request.id, step, num_reserved)
     }
 
     /// Returns what [`Self::has_capacity`] would. Nothing changes.
@@ -111,12 +117,9 @@ impl Manager {
     }
 
     /// Notes which states inside the chunk of a demand are to be kept.
-    #[inline]
+    #[cold]
     fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
         let Self { groups, requests, pool, derived, .. } = self;
-        if !derived.has_unusual_tables {
-            return;
-        }
         let held = requests.get(&request);
         for (i, group) in groups.iter_mut().enumerate() {
             let held = held.map(|held| &held.groups[i]);

@@ -33,14 +33,20 @@ impl Manager {
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             adaptive.start_protecting();
         }
-        let min_drop = config.policy.pin_min_drop_size.unwrap_or(usize::MAX);
-        let pins_skipped_tails = config.policy.pins_skipped_tails();
-        for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
-            if pins_skipped_tails {
-                pin_skipped(pool, &in_group.blocks, |position| {
-                    group.is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
-                });
+        let min_drop = match config.policy.pin_min_drop_size {
+            None => usize::MAX,
+            Some(least) => {
+                if config.policy.pins_skipped_tails() {
+                    for (group, in_group) in groups.iter().zip(&held.groups) {
+                        pin_skipped(pool, &in_group.blocks, |i| {
+                            group.is_skipped(request, i, num_computed_tokens, num_prompt_tokens)
+                        });
+                    }
+                }
+                least
             }
+        };
+        for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
             let mut context = StepContext { request, held: in_group, pool, commands };
             let num_released =
                 group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
