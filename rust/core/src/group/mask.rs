@@ -187,11 +187,6 @@ impl RetentionMask {
 }
 
 impl MaskQuery<'_> {
-    /// Returns the token positions at which a later request is expected to resume.
-    fn boundaries(&self) -> impl Iterator<Item = usize> {
-        self.replays.iter().chain(self.shared).copied()
-    }
-
     /// Returns the mask of states: those at the ends of segments and at the boundaries are cached.
     /// One block is enough for a hit, also with EAGLE, whose drafts have no state.
     pub fn states(&self, block_size: usize) -> RetentionMask {
@@ -299,7 +294,7 @@ impl MaskQuery<'_> {
         num_dropped: usize,
     ) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = self.range;
-        self.boundaries().map(move |boundary| {
+        self.replays.iter().chain(self.shared).map(move |boundary| {
             let aligned = boundary / self.alignment * self.alignment;
             let tail_end = (aligned / block_size).saturating_add(num_dropped);
             tail_end.saturating_sub(tail_len).max(start)..tail_end.min(end)
