@@ -10,7 +10,7 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::doublings::doublings_to;
-use crate::pool::{TUNING, ValueLevel};
+use crate::pool::{ValueLevel, tuning};
 
 /// The end of a part of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct EndValues {
 impl EndValues {
     /// Whether the last tails of answers behind so many tokens are kept while their requests run.
     pub(crate) fn keep_answers(self, num_tokens: usize) -> bool {
-        self.answer.behind(num_tokens).halvings() <= TUNING.lowest_answer_value
+        self.answer.behind(num_tokens).halvings() <= tuning::LOWEST_ANSWER_VALUE
     }
 }
 
@@ -78,9 +78,9 @@ impl Outcome {
     /// tokens.
     fn value(self, regained_by_full: f64) -> EndValue {
         let share = if self.num_tokens > 0.0 { self.num_regained / self.num_tokens } else { 0.0 };
-        let num_known = self.num_ends + TUNING.prior_ends;
+        let num_known = self.num_ends + tuning::PRIOR_ENDS;
         EndValue {
-            assumed: TUNING.prior_ends / num_known,
+            assumed: tuning::PRIOR_ENDS / num_known,
             per_token: self.num_ends / num_known * share / regained_by_full,
         }
     }
@@ -98,9 +98,9 @@ impl EndStatistics {
     /// Counts an end behind so many tokens.
     pub(crate) fn note_end(&mut self, end: End, num_tokens: usize) {
         let outcome = self.of(end);
-        outcome.num_ends = outcome.num_ends * TUNING.end_fade + 1.0;
-        outcome.num_tokens = outcome.num_tokens * TUNING.end_fade + num_tokens as f64;
-        outcome.num_regained *= TUNING.end_fade;
+        outcome.num_ends = outcome.num_ends * tuning::END_FADE + 1.0;
+        outcome.num_tokens = outcome.num_tokens * tuning::END_FADE + num_tokens as f64;
+        outcome.num_regained *= tuning::END_FADE;
     }
 
     /// Counts a request that resumes at an end, behind so many tokens. The first to do so makes it

@@ -5,7 +5,7 @@
 //! histogram tell boundaries apart by their distance from the prompt's end, and by the largest
 //! power of two of the alignment that divides them.
 
-use crate::pool::{Nearness, TUNING};
+use crate::pool::{Nearness, tuning};
 
 /// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,22 +81,22 @@ impl ResumeHistogram {
         let bin = Bin::of(position, self.alignment, nearness)?;
         self.counts[bin.index()] += 1;
         self.total += 1;
-        if self.total == TUNING.max_resumes {
+        if self.total == tuning::MAX_RESUMES {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().sum();
         }
-        self.total.is_multiple_of(TUNING.resumes_per_update).then(|| self.kept_bins())
+        self.total.is_multiple_of(tuning::RESUMES_PER_UPDATE).then(|| self.kept_bins())
     }
 
     fn kept_bins(&self) -> KeptBins {
-        let all = f64::from(self.total) + TUNING.prior_resumes;
+        let all = f64::from(self.total) + tuning::PRIOR_RESUMES;
         let bins = (0..Bin::NUM_DOUBLINGS).flat_map(|doublings| {
             (0..Nearness::NUM_STEPS).map(move |step| Bin { step, doublings })
         });
         let dropped = bins.filter(|&bin| {
             let share = bin.share(self.alignment);
-            f64::from(self.counts[bin.index()]) + TUNING.prior_resumes * share
-                < TUNING.min_resume_share * all * share
+            f64::from(self.counts[bin.index()]) + tuning::PRIOR_RESUMES * share
+                < tuning::MIN_RESUME_SHARE * all * share
         });
         KeptBins { dropped: dropped.fold(0, |dropped, bin| dropped | 1 << bin.index()) }
     }
@@ -171,7 +171,7 @@ mod tests {
         };
         assert_eq!(note(&mut resumes, 512, 5000), [1536]);
         assert_eq!(note(&mut resumes, 16, 5000).last(), Some(&1712));
-        assert!(resumes.total < TUNING.max_resumes);
+        assert!(resumes.total < tuning::MAX_RESUMES);
         assert_eq!(resumes.record(512, Nearness::FAR), None);
     }
 }

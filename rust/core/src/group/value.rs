@@ -14,7 +14,7 @@ use super::block_values::BlockValues;
 use super::doublings::doublings_to;
 use super::ends::EndValues;
 use super::resume_histogram::{Bin, KeptBins};
-use crate::pool::{Nearness, TUNING, ValueLevel};
+use crate::pool::{Nearness, ValueLevel, tuning};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,7 +111,7 @@ impl TailValue<'_> {
         halvings_at_alignment: i32,
     ) -> impl Iterator<Item = Range<usize>> {
         let doublings =
-            (halvings_at_alignment + TUNING.lasting_doublings).max(0).unsigned_abs().div_ceil(2);
+            (halvings_at_alignment + tuning::LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
         let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
         let (first, last) = self.ends(range).into_inner();
         let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
@@ -275,7 +275,7 @@ impl TailValue<'_> {
             values.raise(first..range.end, ValueLevel::BEST);
         }
         values.raise(range.clone(), ValueLevel::new(halvings.max(0) as usize));
-        if halvings <= -TUNING.lasting_doublings {
+        if halvings <= -tuning::LASTING_DOUBLINGS {
             values.let_last(range);
         }
         values.runs()

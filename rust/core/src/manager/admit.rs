@@ -270,7 +270,7 @@ fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
 
 /// Returns how often blocks with generated tokens were hit, as far as that is counted.
 fn num_answer_block_hits(pool: &BlockPool) -> u64 {
-    pool.adaptive().map_or(0, |adaptive| adaptive.num_answer_block_hits())
+    pool.adaptive().map_or(0, |adaptive| adaptive.num_answer_block_hits)
 }
 
 fn takes_no_hit() -> Error {

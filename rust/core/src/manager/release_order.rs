@@ -23,7 +23,7 @@ pub(super) fn note_protected_tails(
     alignment: usize,
 ) {
     let boundary = |tail| blocks.last_hash_num_tokens(tail).div_ceil(alignment);
-    let in_answer = tails.iter().filter(|&&tail| adaptive.is_unused_answer(tail));
+    let in_answer = tails.iter().filter(|&&tail| adaptive.meta(tail).is_unused_answer());
     let last = in_answer.map(|&tail| boundary(tail)).max();
     let protected = &mut held.tails.get_or_insert_default().protected;
     protected.extend(tails.iter().map(|&tail| (tail, blocks.name_word(tail))));
@@ -31,7 +31,7 @@ pub(super) fn note_protected_tails(
     if let Some(last) = last {
         protected.retain(|tail| {
             let is_passed = is_own(adaptive, blocks, tail)
-                && adaptive.is_unused_answer(tail.0)
+                && adaptive.meta(tail.0).is_unused_answer()
                 && boundary(tail.0) < last;
             passed.extend(is_passed.then_some(tail.0));
             !is_passed
@@ -41,8 +41,9 @@ pub(super) fn note_protected_tails(
         return;
     }
     adaptive.raise_priorities(blocks, passed.iter().copied());
+    adaptive.promote(passed.iter().map(|&tail| (tail, NULL_BLOCK)), ValueLevel::WORST);
     adaptive.release_by(blocks, |release| {
-        passed.iter().for_each(|&tail| release.unprotect_as(tail, ValueLevel::WORST));
+        passed.iter().for_each(|&tail| release.unprotect(tail));
     });
 }
 
@@ -142,8 +143,10 @@ impl<'a> EndedRequest<'a> {
                 let num_without_prefix = (first_prefix - first).min(left.len());
                 let (without_prefix, with_prefix) = left.split_at(num_without_prefix);
                 let num_paired = with_prefix.len().min(prefixes.len());
-                adaptive.promote_each(&with_prefix[..num_paired], prefixes, end_value);
-                adaptive.promote(&with_prefix[num_paired..], None, end_value);
+                let (paired, others) = with_prefix.split_at(num_paired);
+                let paired = paired.iter().zip(prefixes).map(|(&tail, &prefix)| (tail, prefix));
+                adaptive.promote(paired, end_value);
+                adaptive.promote(others.iter().map(|&tail| (tail, NULL_BLOCK)), end_value);
                 left = without_prefix;
             }
             let prefix_size = prefix.map_or(usize::MAX, |(size, _)| size);
@@ -152,17 +155,16 @@ impl<'a> EndedRequest<'a> {
                 let next_end = (end / prefix_size).saturating_add(1).saturating_mul(prefix_size);
                 let num_same = (next_end - end).div_ceil(size).min(left.len());
                 let (same_prefix, behind) = left.split_at(num_same);
-                adaptive.promote(same_prefix, self.prefix_at(end), end_value);
+                let prefix = self.prefix_at(end);
+                adaptive.promote(same_prefix.iter().map(|&tail| (tail, prefix)), end_value);
                 (left, end) = (behind, end + num_same * size);
             }
         }
         for &(end, tail) in tails {
-            let prefix = self.prefix_at(end);
-            if adaptive.is_unused_answer(tail) {
-                adaptive.promote(&[tail], prefix, end_value);
-            } else if let Some(prefix) = prefix {
-                adaptive.inherit_uses(tail, prefix);
-            }
+            // In the prompt, tails keep their value.
+            let is_answer = adaptive.meta(tail).is_unused_answer();
+            let value = if is_answer { end_value } else { ValueLevel::WORST };
+            adaptive.promote([(tail, self.prefix_at(end))], value);
         }
     }
 
@@ -178,8 +180,8 @@ impl<'a> EndedRequest<'a> {
         for &(end, tail) in tails {
             let group = &self.groups[usize::from(blocks.group_of(tail))];
             let tail_len = group.tail_len() * group.block_size;
-            let is_at_end = |prefix| adaptive.is_end(prefix);
-            if end + tail_len <= self.prompt_end && self.prefix_at(end).is_some_and(is_at_end) {
+            let is_at_end = |prefix| prefix != NULL_BLOCK && adaptive.meta(prefix).is_end();
+            if end + tail_len <= self.prompt_end && is_at_end(self.prefix_at(end)) {
                 adaptive.demote_resumed(tail, resumed.behind(end));
             }
         }
@@ -191,10 +193,11 @@ impl<'a> EndedRequest<'a> {
         Some((self.groups[whole].block_size, &self.held[whole].blocks))
     }
 
-    /// Returns the block of that group with which a prefix of so many tokens ends.
-    fn prefix_at(self, num_tokens: usize) -> Option<BlockId> {
-        let (size, table) = self.prefix()?;
-        table.get((num_tokens / size).saturating_sub(1)).filter(|&block| block != NULL_BLOCK)
+    /// Returns the block of that group with which a prefix of so many tokens ends; the null block if
+    /// there is none.
+    fn prefix_at(self, num_tokens: usize) -> BlockId {
+        let Some((size, table)) = self.prefix() else { return NULL_BLOCK };
+        table.get((num_tokens / size).saturating_sub(1)).unwrap_or(NULL_BLOCK)
     }
 
     /// Releases the blocks of every group and unprotects the tails, each from the end of the sequence

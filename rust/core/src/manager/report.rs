@@ -99,7 +99,7 @@ impl Manager {
         let adaptive = self.pool.adaptive();
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
-            ordering: adaptive.map(|adaptive| adaptive.scoring_function()),
+            ordering: adaptive.map(|adaptive| adaptive.shadow().in_force()),
             in_use: statistics.in_use as u64,
             waiting: by_kind(
                 &self.groups,
@@ -109,7 +109,7 @@ impl Manager {
             empty: statistics.empty as u64,
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,
-            sample: adaptive.map(|adaptive| *adaptive.sample_counts()),
+            sample: adaptive.map(|adaptive| adaptive.shadow().counts),
             default_hits: self.default_hits(),
         }
     }
@@ -123,9 +123,9 @@ impl Manager {
         let Some(adaptive) = self.pool.adaptive().filter(|_| blocks_per_token > 0.0) else {
             return DefaultHits { tokens: hit_tokens, is_upper_limit };
         };
-        let sample = adaptive.sample_counts();
+        let sample = adaptive.shadow().counts;
         let more = sample.kept_by_default as f64 - sample.hit as f64;
-        let more_tokens = more * adaptive.blocks_per_sample() as f64 / blocks_per_token;
+        let more_tokens = more * adaptive.shadow().blocks_per_sample() as f64 / blocks_per_token;
         let tokens = (hit_tokens as f64 + more_tokens).clamp(0.0, prompt_tokens as f64) as u64;
         DefaultHits { tokens, is_upper_limit }
     }

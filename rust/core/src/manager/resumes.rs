@@ -3,7 +3,7 @@
 
 use crate::block::{BlockId, CacheKey};
 use crate::group::{CacheRules, End, EndStatistics, EndValue, EndValues, Group, ResumeHistogram};
-use crate::pool::{Adaptive, BlockPool, Blocks, ValueLevel};
+use crate::pool::{Adaptive, BlockMeta, BlockPool, Blocks, ValueLevel};
 use crate::request::{RequestBlocks, RequestView};
 
 use super::args::AllocateArgs;
@@ -43,14 +43,14 @@ impl Resumes {
         let shared = args.num_local(request).max(request.shared_prefix_boundary);
         let position = shared / rules.tail_alignment * rules.tail_alignment;
         let Some(adaptive) = pool.adaptive() else { return };
-        let Some(full) = adaptive.full_group().map(|id| &groups[usize::from(id)]) else { return };
+        let Some(full) = adaptive.full_group.map(|id| &groups[usize::from(id)]) else { return };
         let last = last_shared_block(full, rules.hash_block_size, position, pool, request, args);
-        let nearness = last.map(|block| adaptive.nearness(block)).unwrap_or_default();
+        let nearness = last.map(|block| adaptive.meta(block).nearness()).unwrap_or_default();
         let kept_bins = self.near_end.record(position, nearness);
         if let (Some(kept_bins), Some(model)) = (kept_bins, &mut rules.value_model) {
             model.kept_bins = kept_bins;
         }
-        if let Some(end) = last.and_then(|block| resumed_end(adaptive, block)) {
+        if let Some(end) = last.and_then(|block| resumed_end(adaptive.meta(block))) {
             self.ends.note_resume(end, position);
             self.update_ends(rules, adaptive);
         }
@@ -65,13 +65,13 @@ impl Resumes {
         blocks: &Blocks,
         held: &RequestBlocks,
     ) -> SequenceValues {
-        let Some(full) = adaptive.full_group() else { return SequenceValues::default() };
-        for num_tokens in adaptive.take_ended_prompts() {
+        let Some(full) = adaptive.full_group else { return SequenceValues::default() };
+        for num_tokens in std::mem::take(&mut adaptive.ended_prompts) {
             self.ends.note_end(End::Prompt, num_tokens);
         }
         let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
         let last = owned.find(|&block| blocks.is_cached(block));
-        let has_answer = last.is_some_and(|block| adaptive.is_unused_answer(block));
+        let has_answer = last.is_some_and(|block| adaptive.meta(block).is_unused_answer());
         let num_tokens = last.map_or(0, |block| blocks.last_hash_num_tokens(block));
         if has_answer {
             self.ends.note_end(End::Answer, num_tokens);
@@ -83,19 +83,19 @@ impl Resumes {
 
     fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
         let Some(model) = &mut rules.value_model else { return EndValues::default() };
-        model.ends = self.ends.values(model.tail_cost, adaptive.reuse_of_once_used());
+        model.ends = self.ends.values(model.tail_cost, adaptive.shadow().reuse_of_once_used());
         model.ends
     }
 }
 
 /// Returns the kind of end at which a request resumes, given the last full-attention block of its
 /// shared prefix; `None` if no sequence ended there.
-fn resumed_end(adaptive: &Adaptive, last: BlockId) -> Option<End> {
-    if !adaptive.is_end(last) {
+fn resumed_end(last: BlockMeta) -> Option<End> {
+    if !last.is_end() {
         None
-    } else if !adaptive.is_used_once(last) {
+    } else if !last.is_used_once() {
         Some(End::Resumed)
-    } else if adaptive.is_generated(last) {
+    } else if last.is_generated() {
         Some(End::Answer)
     } else {
         Some(End::Prompt)

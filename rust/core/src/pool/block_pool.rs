@@ -399,7 +399,7 @@ impl BlockPool {
 
     /// Returns the free cached blocks of the adaptive policy, in no particular order.
     pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.adaptive().into_iter().flat_map(|adaptive| adaptive.blocks(&self.blocks))
+        self.adaptive().into_iter().flat_map(|adaptive| adaptive.listed_blocks(&self.blocks))
     }
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second

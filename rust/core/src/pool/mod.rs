@@ -24,10 +24,10 @@ pub use blocks::{
 };
 pub use event::{Event, EventLog, StoredEvent};
 pub use eviction::EvictionHints;
-pub(crate) use eviction::adaptive::tuning::TUNING;
+pub(crate) use eviction::adaptive::tuning;
 pub use eviction::adaptive::{
-    Adaptive, AdaptiveConfig, BlockClass, Nearness, Release, SampleCounts, ScoringFunction,
-    ValueLevel,
+    Adaptive, AdaptiveConfig, BlockClass, BlockMeta, Nearness, Release, SampleCounts,
+    ScoringFunction, ValueLevel,
 };
 pub use eviction::by_hand::ByHand;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};

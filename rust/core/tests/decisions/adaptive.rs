@@ -27,7 +27,12 @@ fn listed(manager: &Manager) -> Vec<BlockId> {
 }
 
 fn num_protected_tails(manager: &Manager) -> usize {
-    manager.pool().adaptive().expect("adaptive retention").num_protected_tails()
+    manager
+        .pool()
+        .adaptive()
+        .expect("adaptive retention")
+        .protected_tails(manager.pool().blocks())
+        .count()
 }
 
 /// Returns tokens that no other prompt has.
@@ -50,7 +55,7 @@ fn serve_until_recency_is_behind(manager: &mut Manager, num_prompts: usize) {
             serve(manager, 2, once(100 + num_prompts * round + i, 40));
         }
     }
-    let scoring_function = manager.pool().adaptive().expect("adaptive").scoring_function();
+    let scoring_function = manager.pool().adaptive().expect("adaptive").shadow().in_force();
     assert_ne!(scoring_function, ScoringFunction::Recency);
 }
 
@@ -114,7 +119,7 @@ fn a_reset_cache_has_no_evictable_blocks() {
     assert!(!listed(&manager).is_empty() && manager.reset_prefix_cache());
     let adaptive = manager.pool().adaptive().expect("adaptive retention");
     assert_eq!(
-        (adaptive.num_blocks(), adaptive.num_protected_tails(), listed(&manager)),
+        (adaptive.num_listed(), num_protected_tails(&manager), listed(&manager)),
         (0, 0, vec![])
     );
     assert_eq!((manager.pool().num_free_blocks(), free_ids(&manager).len()), (60, 60));

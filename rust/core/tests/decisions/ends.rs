@@ -14,7 +14,12 @@ fn managed(num_blocks: usize, policy: Policy) -> Manager {
 }
 
 fn num_protected_tails(manager: &Manager) -> usize {
-    manager.pool().adaptive().expect("adaptive retention").num_protected_tails()
+    manager
+        .pool()
+        .adaptive()
+        .expect("adaptive retention")
+        .protected_tails(manager.pool().blocks())
+        .count()
 }
 
 /// A prompt of 33 tokens and 40 tokens of an answer.

@@ -225,7 +225,12 @@ fn tails_of_low_priority_are_not_protected() {
             step(manager, &mut request, 40);
         });
         assert_eq!(check(&manager), Ok(()));
-        manager.pool().adaptive().expect("adaptive retention").num_protected_tails()
+        manager
+            .pool()
+            .adaptive()
+            .expect("adaptive retention")
+            .protected_tails(manager.pool().blocks())
+            .count()
     };
     assert_eq!(num_protected_tails(10), 0);
     assert_eq!(num_protected_tails(80), num_protected_tails(50));

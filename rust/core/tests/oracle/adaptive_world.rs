@@ -265,11 +265,12 @@ impl World {
     fn promote(&mut self, tail: (Index, Index), full: (Index, Index), end: Option<usize>) {
         let full = self.block_in_use(full.0, full.1);
         if let Some(tail) = self.block_in_use(tail.0, tail.1) {
+            let pair = (tail, full.unwrap_or(NULL_BLOCK));
             if let Some(halvings) = end {
-                self.adaptive().0.promote(&[tail], full, ValueLevel::new(halvings));
+                self.adaptive().0.promote([pair], ValueLevel::new(halvings));
                 self.model.promote(tail, full, halvings);
-            } else if let Some(full) = full {
-                self.adaptive().0.inherit_uses(tail, full);
+            } else if let Some(full) = full.filter(|_| !self.model.is_unused_answer(tail)) {
+                self.adaptive().0.promote([pair], ValueLevel::WORST);
                 self.model.inherit_uses(tail, full);
             }
         }
@@ -327,9 +328,9 @@ pub fn compare(engine: &BlockPool, model: &Adaptive) {
     let adaptive = engine.adaptive().expect("an adaptive order");
     let protected: Vec<_> = adaptive.protected_tails(engine.blocks()).collect();
     assert_eq!(protected, model.protected);
-    assert_eq!(adaptive.scoring_function(), model.duel.in_force());
-    assert_eq!(*adaptive.sample_counts(), model.duel.counts);
-    assert_eq!(adaptive.reuse_of_once_used(), model.duel.reuse_of_once_used());
+    assert_eq!(adaptive.shadow().in_force(), model.duel.in_force());
+    assert_eq!(adaptive.shadow().counts, model.duel.counts);
+    assert_eq!(adaptive.shadow().reuse_of_once_used(), model.duel.reuse_of_once_used());
     assert_eq!(adaptive.num_high_priority(), model.priorities.high().len());
     for (id, block) in (0..).zip(&model.pool.blocks).skip(1) {
         assert_eq!(engine.ref_count(id), block.references as i32, "references of {id}");
@@ -338,11 +339,11 @@ pub fn compare(engine: &BlockPool, model: &Adaptive) {
         assert_eq!(adaptive.priority_of(id).filter(in_force), priority, "priority of {id}");
         if !block.keys.is_empty() {
             assert_eq!(
-                adaptive.nearness(id).step(),
+                adaptive.meta(id).nearness().step(),
                 model.blocks[id as usize].nearness,
                 "nearness of {id}"
             );
-            assert_eq!(adaptive.is_generated(id), model.is_generated(id), "tokens of {id}");
+            assert_eq!(adaptive.meta(id).is_generated(), model.is_generated(id), "tokens of {id}");
         }
     }
 }

@@ -140,7 +140,7 @@ impl World {
         assert_eq!(references(whole), references(parts));
         // What the default would have kept follows from what is hit at once, blocks of all groups here.
         let counts = |pool: &BlockPool| {
-            let counts = pool.adaptive().map(|adaptive| *adaptive.sample_counts());
+            let counts = pool.adaptive().map(|adaptive| adaptive.shadow().counts);
             counts.map(|counts| SampleCounts { kept_by_default: 0, ..counts })
         };
         assert_eq!(counts(whole), counts(parts));

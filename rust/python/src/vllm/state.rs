@@ -299,7 +299,9 @@ impl VllmState {
         self.changes.add();
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
-        if pool.blocks().is_pinned(block) || pool.adaptive().is_some_and(|order| order.has(block)) {
+        if pool.blocks().is_pinned(block)
+            || pool.adaptive().is_some_and(|order| order.is_listed(block))
+        {
             // Only cached blocks may stay in the pinned tier and in adaptive order.
             pool.evict([block]);
         }

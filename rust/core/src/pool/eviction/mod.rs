@@ -67,14 +67,14 @@ impl Eviction {
     pub(crate) fn queue(&self) -> &Queue {
         match self {
             Self::Queue(queue) => queue,
-            Self::Adaptive(adaptive) => adaptive.queue(),
+            Self::Adaptive(adaptive) => &adaptive.queue,
         }
     }
 
     pub(crate) fn queue_mut(&mut self) -> &mut Queue {
         match self {
             Self::Queue(queue) => queue,
-            Self::Adaptive(adaptive) => adaptive.queue_mut(),
+            Self::Adaptive(adaptive) => &mut adaptive.queue,
         }
     }
 
@@ -83,7 +83,7 @@ impl Eviction {
     pub(crate) fn num_free(&self) -> usize {
         match self {
             Self::Queue(queue) => queue.len(),
-            Self::Adaptive(adaptive) => adaptive.queue().len() + adaptive.num_blocks(),
+            Self::Adaptive(adaptive) => adaptive.queue.len() + adaptive.num_listed(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Eviction {
     pub(crate) fn note_uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         match self {
             Self::Queue(queue) => queue.uncached(blocks, block),
-            Self::Adaptive(adaptive) => adaptive.uncached(blocks, block),
+            Self::Adaptive(adaptive) => _ = adaptive.move_to_queue(blocks, block),
         }
     }
 

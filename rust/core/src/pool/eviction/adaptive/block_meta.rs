@@ -3,9 +3,9 @@
 
 use bytemuck::Zeroable;
 
-use crate::pool::eviction::adaptive::nearness::Nearness;
-use crate::pool::eviction::adaptive::tuning::Tuning;
-use crate::pool::eviction::adaptive::value::ValueLevel;
+use super::nearness::Nearness;
+use super::tuning::{LOWEST_PROTECTED_VALUE, VALUE_LEVELS};
+use super::value::ValueLevel;
 
 /// What is known of a block when it becomes cached.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,30 +36,29 @@ pub(super) enum Place {
 }
 
 pub(super) mod bit {
-    use super::Tuning;
+    use super::{LOWEST_PROTECTED_VALUE, VALUE_LEVELS};
 
     pub(crate) const USES: u32 = 0xf;
     pub(crate) const VALUE_SHIFT: u32 = 4;
-    /// What the value is halved less often than to be none, so that a block that never had a value
-    /// has none.
+    /// How many halvings are missing to no value: 0 in a block that never had one.
     pub(crate) const VALUE: u32 = 0x7 << VALUE_SHIFT;
-    const _: () = assert!(VALUE >> VALUE_SHIFT == Tuning::VALUE_LEVELS as u32);
-    /// Values from [`Tuning::LOWEST_PROTECTED_VALUE`] on have all of these.
+    const _: () = assert!(VALUE >> VALUE_SHIFT == VALUE_LEVELS as u32);
+    /// Values from [`LOWEST_PROTECTED_VALUE`] on have all of these.
     pub(crate) const PROTECTED_VALUE: u32 =
-        VALUE & !((Tuning::LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
-    const _: () = assert!((Tuning::LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
+        VALUE & !((LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
+    const _: () = assert!((LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
     pub(crate) const TAIL: u32 = 1 << 7;
     pub(crate) const GENERATED: u32 = 1 << 8;
     pub(crate) const RANKED: u32 = 1 << 9;
     pub(crate) const PROTECTED: u32 = 1 << 10;
-    pub(crate) const SAMPLED_SHIFT: u32 = 11;
-    pub(crate) const SAMPLED: u32 = 1 << SAMPLED_SHIFT;
+    pub(crate) const SAMPLED: u32 = 1 << 11;
     pub(crate) const HAS_PRIORITY: u32 = 1 << 12;
     pub(crate) const PRIORITY_LIST: u32 = 1 << 13;
-    pub(crate) const RESUMED: u32 = 1 << 14;
+    /// Hit since the last second chance.
+    pub(crate) const HIT_SINCE: u32 = 1 << 14;
     pub(crate) const LASTING: u32 = 1 << 15;
     /// What earns a tail a second chance.
-    pub(crate) const SECOND_CHANCE: u32 = RESUMED | LASTING;
+    pub(crate) const SECOND_CHANCE: u32 = HIT_SINCE | LASTING;
     pub(crate) const NEARNESS_SHIFT: u32 = 16;
     pub(crate) const EPOCH_SHIFT: u32 = 18;
     pub(crate) const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
@@ -71,7 +70,7 @@ pub(super) mod bit {
 /// What is known of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(transparent)]
-pub(super) struct BlockMeta(pub u32);
+pub struct BlockMeta(pub(super) u32);
 
 impl BlockMeta {
     /// A block that becomes cached is used for the first time.
@@ -81,10 +80,36 @@ impl BlockMeta {
         Self(1 | flags).with_value(class.value).with_lasting(class.value.lasts())
     }
 
-    pub(super) fn list_key(self) -> ListKey {
-        ListKey(self.0 & bit::LIST_KEY)
+    /// The frequency class.
+    pub(super) fn class(self) -> usize {
+        match self.0 & bit::USES {
+            0 | 1 => 0,
+            2 | 3 => 1,
+            4..=7 => 2,
+            _ => 3,
+        }
     }
 
+    pub(super) fn value(self) -> ValueLevel {
+        let above_none = (self.0 & bit::VALUE) >> bit::VALUE_SHIFT;
+        ValueLevel::new(VALUE_LEVELS - above_none as usize)
+    }
+
+    /// Whether the block has no value.
+    #[inline]
+    pub(super) fn is_worthless(self) -> bool {
+        self.0 & bit::VALUE == 0
+    }
+
+    /// Whether the block is a tail that is protected while its request runs: see
+    /// [`LOWEST_PROTECTED_VALUE`].
+    #[inline]
+    pub(super) fn is_protectable(self) -> bool {
+        const PROTECTABLE: u32 = bit::TAIL | bit::PROTECTED_VALUE;
+        self.0 & PROTECTABLE == PROTECTABLE
+    }
+
+    #[inline]
     pub(super) fn is_sampled(self) -> bool {
         self.0 & bit::SAMPLED != 0
     }
@@ -93,63 +118,65 @@ impl BlockMeta {
         self.0 & bit::HAS_PRIORITY != 0
     }
 
-    /// Returns 1 if the block is sampled, else 0.
-    #[inline]
-    pub(super) fn num_sampled(self) -> usize {
-        (self.0 >> bit::SAMPLED_SHIFT) as usize & 1
-    }
-
     /// Returns 1 if the block holds generated tokens and is no tail, else 0.
     #[inline]
     pub(super) fn num_answers(self) -> usize {
         usize::from(self.0 & (bit::GENERATED | bit::TAIL) == bit::GENERATED)
     }
 
-    /// Whether the block is part of a tail.
     pub(super) fn is_tail(self) -> bool {
         self.0 & bit::TAIL != 0
     }
 
     /// Whether the block holds generated tokens.
     #[inline]
-    pub(super) fn is_generated(self) -> bool {
+    pub fn is_generated(self) -> bool {
         self.0 & bit::GENERATED != 0
     }
 
-    /// Whether the block holds generated tokens and was used once.
+    /// Whether the block has been used by the request alone that computed it.
+    pub fn is_used_once(self) -> bool {
+        self.class() == 0
+    }
+
+    /// Whether the block holds generated tokens and was used by the request alone that generated
+    /// them. Others are part of a prompt.
     #[inline]
-    pub(super) fn is_unused_answer(self) -> bool {
+    pub fn is_unused_answer(self) -> bool {
         self.0 & (bit::GENERATED | bit::USES) == bit::GENERATED | 1
     }
 
-    /// Whether the block's value lasts.
+    /// Whether a full-attention block lies near the end of a prompt or in an answer.
+    pub fn is_end(self) -> bool {
+        self.is_generated() || self.nearness().step().is_some()
+    }
+
     pub(super) fn lasts(self) -> bool {
         self.0 & bit::LASTING != 0
     }
 
-    /// Whether the block gets a second chance when it is due for eviction, if its prefix was used
-    /// since. It is a tail of some value, and a request resumed there since its last second chance,
-    /// or its value lasts. Where no request resumed although the prefix was used, longer prompts go
-    /// on from there, and hits end elsewhere.
+    /// Whether the block may get a second chance: it is a tail worth protection, and a request resumed
+    /// at it since its last one or its value lasts. If nobody resumed at it though its prefix was
+    /// used, hits end elsewhere.
     #[inline]
     pub(super) fn has_second_chance(self) -> bool {
-        self.list_key().is_protectable() && self.0 & bit::SECOND_CHANCE != 0
+        self.is_protectable() && self.0 & bit::SECOND_CHANCE != 0
     }
 
-    /// Returns bits for which neither this block has a second chance nor any other block with the
-    /// same ones.
+    /// Returns the bits that rule out a second chance here: whatever block has them alike has none.
+    /// `None` if this block has one.
     #[inline]
     pub(super) fn bits_against_second_chance(self) -> Option<u32> {
         match self.0 {
             meta if meta & bit::TAIL == 0 => Some(bit::TAIL),
             meta if meta & bit::SECOND_CHANCE == 0 => Some(bit::SECOND_CHANCE),
-            _ if !self.list_key().is_protectable() => Some(bit::PROTECTED_VALUE),
+            _ if !self.is_protectable() => Some(bit::PROTECTED_VALUE),
             _ => None,
         }
     }
 
     /// How near the end of its prompt a full block lies.
-    pub(super) fn nearness(self) -> Nearness {
+    pub fn nearness(self) -> Nearness {
         Nearness::from_bits(self.0 >> bit::NEARNESS_SHIFT)
     }
 
@@ -159,14 +186,11 @@ impl BlockMeta {
     }
 
     pub(super) fn place(self) -> Place {
-        if self.0 & bit::RANKED != 0 {
-            Place::Ranked
-        } else if self.0 & bit::PROTECTED != 0 {
-            Place::Protected
-        } else if self.0 & bit::PRIORITY_LIST != 0 {
-            Place::PriorityList
-        } else {
-            Place::Elsewhere
+        match self.0 & bit::PLACE {
+            bit::RANKED => Place::Ranked,
+            bit::PROTECTED => Place::Protected,
+            bit::PRIORITY_LIST => Place::PriorityList,
+            _ => Place::Elsewhere,
         }
     }
 }
@@ -179,7 +203,7 @@ impl BlockMeta {
     pub(super) fn hit(self) -> Self {
         let next = self.0.wrapping_add(1);
         let uses = if next & bit::USES == 0 { self.0 } else { next };
-        Self(uses | bit::VALUE | bit::RESUMED)
+        Self(uses | bit::VALUE | bit::HIT_SINCE)
     }
 
     /// The block leaves the place where it is.
@@ -188,7 +212,6 @@ impl BlockMeta {
         Self(self.0 & !bit::PLACE)
     }
 
-    /// The block is evicted.
     #[inline]
     pub(super) fn evicted(self) -> Self {
         Self(self.0 & !(bit::PLACE | bit::VALUE))
@@ -197,7 +220,7 @@ impl BlockMeta {
     /// The block enters a list that [`TargetList::accepts`] it.
     #[inline]
     pub(super) fn entered(self, list: TargetList) -> Self {
-        Self(self.0 & !(bit::PLACE | bit::EPOCH) | list.place)
+        Self(self.0 & !(bit::PLACE | bit::EPOCH) | list.place_and_epoch)
     }
 
     /// The block enters the list of its priority.
@@ -211,15 +234,21 @@ impl BlockMeta {
     }
 
     pub(super) fn with_value(self, value: ValueLevel) -> Self {
-        let above_none = Tuning::VALUE_LEVELS - value.halvings();
+        let above_none = VALUE_LEVELS - value.halvings();
         Self(self.0 & !bit::VALUE | (above_none as u32) << bit::VALUE_SHIFT)
     }
 
     pub(super) fn with_lasting(self, lasts: bool) -> Self {
-        match lasts {
-            true => Self(self.0 | bit::LASTING),
-            false => Self(self.0 & !bit::LASTING),
-        }
+        self.with_flag(bit::LASTING, lasts)
+    }
+
+    pub(super) fn with_priority(self, has_priority: bool) -> Self {
+        self.with_flag(bit::HAS_PRIORITY, has_priority)
+    }
+
+    #[inline]
+    fn with_flag(self, flag: u32, is_set: bool) -> Self {
+        if is_set { Self(self.0 | flag) } else { Self(self.0 & !flag) }
     }
 
     /// The block has been used at least as often as another.
@@ -233,10 +262,7 @@ impl BlockMeta {
     /// prompt holds of the tail keeps a higher value than that of the end.
     #[inline]
     pub(super) fn end_of_sequence(self, prefix: Self, value: ValueLevel) -> Self {
-        let value = match self.is_unused_answer() {
-            true => value,
-            false => value.max(self.list_key().value()),
-        };
+        let value = if self.is_unused_answer() { value } else { value.max(self.value()) };
         self.with_uses_of(prefix).with_value(value)
     }
 
@@ -248,14 +274,7 @@ impl BlockMeta {
 
     /// The block had its second chance, and gets another only if a request resumes there again.
     pub(super) fn used_second_chance(self) -> Self {
-        Self(self.0 & !bit::RESUMED)
-    }
-
-    pub(super) fn with_priority(self, has_priority: bool) -> Self {
-        match has_priority {
-            true => Self(self.0 | bit::HAS_PRIORITY),
-            false => Self(self.0 & !bit::HAS_PRIORITY),
-        }
+        Self(self.0 & !bit::HIT_SINCE)
     }
 }
 
@@ -266,7 +285,6 @@ pub(super) struct Epoch(u32);
 impl Epoch {
     const MASK: u32 = bit::EPOCH >> bit::EPOCH_SHIFT;
 
-    /// The `n`-th.
     pub(super) fn new(n: usize) -> Self {
         Self(n as u32 & Self::MASK)
     }
@@ -286,74 +304,33 @@ impl Epoch {
     }
 }
 
-/// What decides in which list a free block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ListKey(u32);
-
-impl ListKey {
-    /// The frequency class.
-    pub(super) fn class(self) -> usize {
-        match self.0 & bit::USES {
-            0 | 1 => 0,
-            2 | 3 => 1,
-            4..=7 => 2,
-            _ => 3,
-        }
-    }
-
-    pub(super) fn value(self) -> ValueLevel {
-        let above_none = (self.0 & bit::VALUE) >> bit::VALUE_SHIFT;
-        ValueLevel::new(Tuning::VALUE_LEVELS - above_none as usize)
-    }
-
-    /// Whether the block has no value.
-    #[inline]
-    pub(super) fn is_worthless(self) -> bool {
-        self.0 & bit::VALUE == 0
-    }
-
-    /// Whether the block is a tail that is not worth protection.
-    pub(super) fn is_tail_of_low_value(self) -> bool {
-        self.0 & bit::TAIL != 0 && !self.is_protectable()
-    }
-
-    /// Whether the block is a tail that is protected while its request runs: see
-    /// [`Tuning::LOWEST_PROTECTED_VALUE`].
-    #[inline]
-    pub(super) fn is_protectable(self) -> bool {
-        const PROTECTABLE: u32 = bit::TAIL | bit::PROTECTED_VALUE;
-        self.0 & PROTECTABLE == PROTECTABLE
-    }
-}
-
 /// The ranked list that blocks enter which are released one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetList {
     /// The bits that the list's blocks have in common.
     pub mask: u32,
-    pub key: u32,
-    /// The place and the epoch of the list's blocks.
-    place: u32,
+    pub bits: u32,
+    place_and_epoch: u32,
 }
 
 impl TargetList {
     /// A list that accepts no block.
-    pub(super) const NONE: Self = Self { mask: 0, key: u32::MAX, place: 0 };
+    pub(super) const NONE: Self = Self { mask: 0, bits: u32::MAX, place_and_epoch: 0 };
 
-    /// The list of a key and an epoch. Tails enter it together with full blocks unless
+    /// The list of a block and an epoch. Tails enter it together with full blocks unless
     /// `are_tails_apart`, since some of them may have to be protected.
-    pub(super) fn new(key: ListKey, epoch: Epoch, are_tails_apart: bool) -> Self {
+    pub(super) fn new(meta: BlockMeta, epoch: Epoch, are_tails_apart: bool) -> Self {
         let mask = if are_tails_apart { bit::LIST_KEY } else { bit::LIST_KEY & !bit::TAIL };
-        Self { mask, key: key.0 & mask, place: bit::RANKED | epoch.bits() }
+        Self { mask, bits: meta.0 & mask, place_and_epoch: bit::RANKED | epoch.bits() }
     }
 
     #[inline]
     pub(super) fn accepts(self, meta: BlockMeta) -> bool {
-        meta.0 & self.mask == self.key
+        meta.0 & self.mask == self.bits
     }
 
     /// The frequency class of the list.
     pub(super) fn class(self) -> usize {
-        ListKey(self.key).class()
+        BlockMeta(self.bits).class()
     }
 }

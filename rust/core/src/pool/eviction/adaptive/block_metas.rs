@@ -1,20 +1,17 @@
-//! The metadata of all blocks.
+//! The metadata of all blocks, and of the blocks of a run, which are changed alike.
 
 use std::ops::Index;
 
 use super::block_meta::{BlockMeta, TargetList, bit};
-use super::meta_run::MetaRun;
 use super::sampled::Sampled;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::IdRun;
-use crate::pool::blocks::prefault;
+use crate::pool::blocks::{IdRun, prefault};
 
-/// The metadata of all blocks.
 #[derive(Debug)]
 pub(super) struct BlockMetas {
     metas: Vec<BlockMeta>,
     /// The blocks whose metadata says that they are sampled.
-    sampled: Sampled,
+    pub(super) sampled: Sampled,
 }
 
 impl Index<BlockId> for BlockMetas {
@@ -87,6 +84,23 @@ impl BlockMetas {
         true
     }
 
+    /// Returns a run whose blocks have these bits of a mask; `None` if not all have, or the null block
+    /// is among them.
+    #[inline]
+    pub(super) fn run_alike(&mut self, run: IdRun, mask: u32, bits: u32) -> Option<MetaRun<'_>> {
+        let metas = run.slice_mut(&mut self.metas)?;
+        let [first, .., last] = *metas else { return None };
+        if (first.0 & mask ^ bits) | (last.0 & mask ^ bits) != 0 {
+            return None;
+        }
+        let (parts, rest) = metas.as_chunks::<PART>();
+        let differing = parts
+            .iter()
+            .fold(0, |any, part| any | part.iter().fold(0, |any, meta| any | meta.0 ^ first.0));
+        let differing = rest.iter().fold(differing, |any, meta| any | meta.0 ^ first.0);
+        (differing & mask == 0).then_some(MetaRun { metas, differing })
+    }
+
     /// Copies all but the place.
     pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
         self.start_each(&[to], self[from].removed());
@@ -99,10 +113,6 @@ impl BlockMetas {
         self.sampled.toggle(block);
     }
 
-    pub(super) fn sampled(&self) -> &Sampled {
-        &self.sampled
-    }
-
     /// Says which block is wrongly in the set of sampled ones, or missing there.
     pub(super) fn check(&self) -> Result<(), String> {
         let is_wrong = |block: &BlockId| self[*block].is_sampled() != self.sampled.has(*block);
@@ -113,50 +123,51 @@ impl BlockMetas {
     }
 }
 
-/// Runs whose blocks are to be changed alike. None if they are not alike, or the null block is among
-/// them.
-impl BlockMetas {
-    /// A run whose blocks all enter a list.
+/// The metadata of blocks in a run, in the order of their ids, which have some bits alike.
+pub(super) struct MetaRun<'a> {
+    metas: &'a mut [BlockMeta],
+    /// The bits in which any of them differs from the first.
+    differing: u32,
+}
+
+/// Blocks that are looked at side by side.
+const PART: usize = 32;
+
+impl MetaRun<'_> {
+    /// The blocks enter a list.
     #[inline]
-    pub(super) fn run_accepted(&mut self, run: IdRun, list: TargetList) -> Option<MetaRun<'_>> {
-        MetaRun::of(run.slice_mut(&mut self.metas)?, list.mask, list.key)
+    pub(super) fn enter(&mut self, list: TargetList) {
+        self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
     }
 
-    /// A run without priorities whose blocks are all in ranked lists, or all in no place.
+    /// A hit uses the blocks, which leave their lists. Returns how many hold generated tokens, tails
+    /// left out.
     #[inline]
-    pub(super) fn run_without_priority(
-        &mut self,
-        run: IdRun,
-        are_ranked: bool,
-    ) -> Option<MetaRun<'_>> {
-        let place = if are_ranked { bit::RANKED } else { 0 };
-        MetaRun::of(run.slice_mut(&mut self.metas)?, bit::PLACE | bit::HAS_PRIORITY, place)
-    }
-
-    /// Whether no block of a run has a value or a priority.
-    #[inline]
-    pub(super) fn is_run_worthless(&mut self, run: IdRun) -> bool {
-        let metas = run.slice_mut(&mut self.metas);
-        let mask = bit::VALUE | bit::HAS_PRIORITY;
-        metas.is_some_and(|metas| MetaRun::of(metas, mask, 0).is_some())
-    }
-
-    /// Returns how many blocks come before the first that has a value or a priority.
-    #[inline]
-    pub(super) fn num_worthless(&self, ids: &[BlockId]) -> usize {
-        let has_some = |&block: &BlockId| self[block].0 & (bit::VALUE | bit::HAS_PRIORITY) != 0;
-        ids.iter().position(has_some).unwrap_or(ids.len())
-    }
-
-    /// A run of which no block has a second chance. None if there are few blocks.
-    #[inline]
-    pub(super) fn run_without_second_chance(&mut self, run: IdRun) -> Option<MetaRun<'_>> {
-        if run.len() < IdRun::MIN_LEN {
-            return None;
+    pub(super) fn hit(&mut self) -> usize {
+        let fields = bit::USES | bit::VALUE | bit::PLACE | bit::HIT_SINCE;
+        self.change(fields, |meta| meta.hit().removed());
+        match self.differing & (bit::GENERATED | bit::TAIL) {
+            0 => self.metas[0].num_answers() * self.metas.len(),
+            _ => self.metas.iter().map(|meta| meta.num_answers()).sum(),
         }
-        let first = self[run.first];
-        let mask = first.bits_against_second_chance()?;
-        MetaRun::of(run.slice_mut(&mut self.metas)?, mask, first.0 & mask)
+    }
+
+    #[inline]
+    pub(super) fn evict(&mut self) {
+        self.change(bit::PLACE | bit::VALUE, BlockMeta::evicted);
+    }
+
+    /// Changes fields of all in a way that depends on nothing but these fields.
+    #[inline]
+    fn change(&mut self, fields: u32, change: impl Fn(BlockMeta) -> BlockMeta) {
+        if self.differing & fields != 0 {
+            return self.metas.iter_mut().for_each(|meta| *meta = change(*meta));
+        }
+        // Each field has one value in all, so that nothing is carried over to the next.
+        let difference = change(self.metas[0]).0.wrapping_sub(self.metas[0].0);
+        let (parts, rest) = self.metas.as_chunks_mut::<PART>();
+        let metas = parts.iter_mut().flatten().chain(rest);
+        metas.for_each(|meta| meta.0 = meta.0.wrapping_add(difference));
     }
 }
 
@@ -168,7 +179,7 @@ mod tests {
     use crate::pool::eviction::adaptive::BlockClass;
     use crate::pool::eviction::adaptive::block_meta::{Epoch, Place};
     use crate::pool::eviction::adaptive::nearness::Nearness;
-    use crate::pool::eviction::adaptive::tuning::Tuning;
+    use crate::pool::eviction::adaptive::tuning;
     use crate::pool::eviction::adaptive::value::ValueLevel;
 
     const BLOCK: BlockId = 3;
@@ -184,15 +195,15 @@ mod tests {
     }
 
     fn class(metas: &BlockMetas, block: BlockId) -> usize {
-        metas[block].list_key().class()
+        metas[block].class()
     }
 
     fn value(metas: &BlockMetas, block: BlockId) -> ValueLevel {
-        metas[block].list_key().value()
+        metas[block].value()
     }
 
     fn enter(metas: &mut BlockMetas, epoch: usize) -> Option<BlockMeta> {
-        let list = TargetList::new(metas[BLOCK].list_key(), Epoch::new(epoch), true);
+        let list = TargetList::new(metas[BLOCK], Epoch::new(epoch), true);
         metas.enter(BLOCK, list)
     }
 
@@ -218,7 +229,7 @@ mod tests {
         for (block, tokens) in [(BLOCK, 100), (5, 0)] {
             metas.update(block, |meta| meta.with_nearness(Nearness::of(tokens)));
         }
-        let list = TargetList::new(metas[BLOCK].list_key(), Epoch::new(1), true);
+        let list = TargetList::new(metas[BLOCK], Epoch::new(1), true);
         hit(&mut metas);
         assert!(metas.enter(BLOCK, list).is_none());
         assert!(enter(&mut metas, 0x7fff).is_some());
@@ -231,7 +242,7 @@ mod tests {
     fn a_run_without_second_chance_has_none() {
         let bits = |i: u32| {
             let flag = |n: u32, bit: u32| (i >> n & 1) * bit;
-            let flags = flag(0, bit::TAIL) | flag(1, bit::RESUMED) | flag(2, bit::LASTING);
+            let flags = flag(0, bit::TAIL) | flag(1, bit::HIT_SINCE) | flag(2, bit::LASTING);
             BlockMeta(flags | (i >> 3) << bit::VALUE_SHIFT)
         };
         let all: Vec<_> = (0..1 << 6).map(bits).collect();
@@ -267,8 +278,8 @@ mod tests {
         assert_eq!(value(&metas, BLOCK), ValueLevel::WORST);
         hit(&mut metas);
         assert_eq!(value(&metas, BLOCK), ValueLevel::BEST);
-        assert!(metas[BLOCK].list_key().is_protectable());
-        assert_eq!(metas[BLOCK].num_sampled(), 0);
+        assert!(metas[BLOCK].is_protectable());
+        assert!(!metas[BLOCK].is_sampled());
     }
 
     #[test]
@@ -286,7 +297,7 @@ mod tests {
         let places = [BLOCK, 5].map(|block| metas[block].place());
         assert_eq!(places, [Place::Ranked, Place::Protected]);
         assert_eq!((value(&metas, 5), metas[5].epoch()), (ValueLevel::new(2), Epoch::new(0xabcd)));
-        assert!(metas[5].list_key().is_tail_of_low_value() && metas[5].is_generated());
+        assert!(metas[5].is_tail() && !metas[5].is_protectable() && metas[5].is_generated());
     }
 
     #[test]
@@ -305,9 +316,9 @@ mod tests {
             let value = ValueLevel::new(halvings);
             let is_protectable = |is_tail| {
                 let class = BlockClass { value, is_tail, ..BlockClass::default() };
-                BlockMeta::first(class).list_key().is_protectable()
+                BlockMeta::first(class).is_protectable()
             };
-            let expected = (halvings <= Tuning::LOWEST_PROTECTED_VALUE, false);
+            let expected = (halvings <= tuning::LOWEST_PROTECTED_VALUE, false);
             assert_eq!((is_protectable(true), is_protectable(false)), expected);
         }
     }
@@ -320,7 +331,7 @@ mod tests {
         metas.copy(5, 6);
         metas.copy(BLOCK, 5);
         assert_eq!(metas.check(), Ok(()));
-        assert!(!metas.sampled().has(5) && metas.sampled().has(6));
+        assert!(!metas.sampled.has(5) && metas.sampled.has(6));
         metas.sampled.toggle(5);
         assert_eq!(metas.check(), Err("block 5 is listed wrongly in the sample".into()));
     }
@@ -351,7 +362,9 @@ mod tests {
                 let is_alike =
                     |meta: &BlockMeta| (meta.0 & bit::PLACE == bit::RANKED) == are_ranked;
                 let are_alike = blocks.iter().all(is_alike);
-                let hit = metas.run_without_priority(run, are_ranked).map(|mut run| run.hit());
+                let place = if are_ranked { bit::RANKED } else { 0 };
+                let run = metas.run_alike(run, bit::PLACE | bit::HAS_PRIORITY, place);
+                let hit = run.map(|mut run| run.hit());
                 prop_assert_eq!(hit.is_some(), are_alike);
                 if hit.is_some() {
                     blocks.iter_mut().for_each(|meta| *meta = meta.hit().removed());
@@ -367,11 +380,10 @@ mod tests {
             are_tails_apart: bool,
         ) {
             let [mut metas, mut expected] = [metas.clone(), metas].map(unsampled);
-            let key = metas[run.first].list_key();
-            let list = TargetList::new(key, Epoch::new(77), are_tails_apart);
+            let list = TargetList::new(metas[run.first], Epoch::new(77), are_tails_apart);
             let (low, high) = run.bounds();
             let blocks = low..high + 1;
-            let entered = metas.run_accepted(run, list).map(|mut run| run.enter(list));
+            let entered = metas.run_alike(run, list.mask, list.bits).map(|mut run| run.enter(list));
             let are_alike = blocks.clone().all(|block| list.accepts(expected[block]));
             prop_assert_eq!(entered.is_some(), are_alike);
             if are_alike {

@@ -2,17 +2,12 @@
 
 use super::Adaptive;
 use super::block_meta::{BlockClass, BlockMeta};
-use super::shadow::Use;
-use super::shadow::access_log::Access;
-use super::shadow::table::ShadowKey;
+use super::nearness::Nearness;
+use super::shadow::Access;
+use super::value::ValueLevel;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::Fingerprint;
-use crate::pool::blocks::FullBlocks;
-use crate::pool::blocks::IdRun;
+use crate::pool::blocks::{Blocks, Fingerprint, FullBlocks, IdRun};
 use crate::pool::eviction::EvictionHints;
-use crate::pool::eviction::adaptive::nearness::Nearness;
-use crate::pool::eviction::adaptive::value::ValueLevel;
 
 impl Adaptive {
     /// Full blocks have become cached.
@@ -37,7 +32,7 @@ impl Adaptive {
             num_cached += self.start(blocks, behind, generated);
         }
         if prompt.is_state {
-            self.shadow.cached_states(num_cached);
+            self.shadow.default_cache.cached_states(num_cached);
         }
         if self.has_priorities_for_cached() {
             self.prioritize_cached(blocks, batch.blocks);
@@ -82,8 +77,8 @@ impl Adaptive {
                 Some(run) => self.sample_run(blocks, run),
                 None => ids.iter().for_each(|&block| self.sample_one(blocks, block)),
             }
-            self.log.flush(&mut self.shadow);
-            self.clock.num_cached += num_cached;
+            self.shadow.flush();
+            self.num_cached_in_round += num_cached;
         }
         num_cached
     }
@@ -101,34 +96,23 @@ impl Adaptive {
                 sampled.for_each(|(_, block)| self.metas.add_to_sample(block));
             }
         }
-        self.log_run(blocks, run, Access::Used(Use::Computed));
+        self.shadow.record_run(Access::Computed, blocks, &self.metas.sampled, run);
     }
 
     fn sample_one(&mut self, blocks: &Blocks, block: BlockId) {
         let fingerprint = blocks.fingerprint(block);
         if fingerprint.0 < self.shadow.sample_limit() && block != NULL_BLOCK {
             self.metas.add_to_sample(block);
-            let key = ShadowKey::of(fingerprint);
-            self.log.record(&mut self.shadow, Access::Used(Use::Computed), key);
-        }
-    }
-
-    /// Logs the same access to the sampled blocks of a run. Returns how many they are.
-    #[inline]
-    pub(super) fn log_run(&mut self, blocks: &Blocks, run: IdRun, access: Access) -> usize {
-        let Self { metas, log, shadow, .. } = self;
-        log.begin(shadow, access);
-        let key = |block| ShadowKey::of(blocks.fingerprint(block));
-        match run.is_ascending() {
-            true => log.push_each(shadow, metas.sampled().ascending(run).map(key)),
-            false => log.push_each(shadow, metas.sampled().descending(run).map(key)),
+            self.shadow.record(Access::Computed, fingerprint);
         }
     }
 
     /// Moves what is known of a block to another, which got its keys.
     pub(crate) fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
         self.metas.copy(from, to);
-        self.move_priority(blocks, from, to);
+        if let Some(priority) = self.priority_of(from) {
+            self.set_priority(blocks, to, priority);
+        }
     }
 
     /// Gives blocks that have just become cached a value. Null blocks are passed over.
@@ -140,20 +124,19 @@ impl Adaptive {
         }
     }
 
-    /// Gives a tail the uses of another block of its prefix, if those are more.
-    pub fn inherit_uses(&mut self, tail: BlockId, from: BlockId) {
-        let from = self.metas[from];
-        self.metas.update(tail, |meta| meta.with_uses_of(from));
-    }
-
-    /// Gives tails at which a sequence ends the value of its end, those in the prompt no lower one
-    /// than they have, and the uses of `prefix`, the block of their prefix that ends where they do.
-    /// Null blocks are passed over.
+    /// Gives tails where a sequence ends the value of that end (tails in the prompt keep a higher one)
+    /// and at least the uses of the full block beside each, which ends there; of the null block, if
+    /// there is none. Null blocks among the tails are passed over.
     #[inline]
-    pub fn promote(&mut self, tails: &[BlockId], prefix: Option<BlockId>, value: ValueLevel) {
-        let prefix = prefix.map_or(BlockMeta::default(), |prefix| self.metas[prefix]);
+    pub fn promote(
+        &mut self,
+        tails: impl IntoIterator<Item = (BlockId, BlockId)>,
+        value: ValueLevel,
+    ) {
         let metas = self.metas.all_mut();
-        for &tail in tails.iter().filter(|&&tail| tail != NULL_BLOCK) {
+        for (tail, prefix) in tails.into_iter().filter(|&(tail, _)| tail != NULL_BLOCK) {
+            // The null block is never used.
+            let prefix = metas[prefix as usize];
             let meta = &mut metas[tail as usize];
             *meta = meta.end_of_sequence(prefix, value);
         }
@@ -161,24 +144,8 @@ impl Adaptive {
 
     /// Gives a tail another value if a request resumed at it, and its value does not last.
     pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
-        if !self.is_used_once(tail) && !self.metas[tail].lasts() {
+        if !self.metas[tail].is_used_once() && !self.metas[tail].lasts() {
             self.metas.update(tail, |meta| meta.with_value(value));
-        }
-    }
-
-    /// Does what [`Self::promote`] does for each tail with its own block of the prefix.
-    #[inline]
-    pub(crate) fn promote_each(
-        &mut self,
-        tails: &[BlockId],
-        prefix: &[BlockId],
-        value: ValueLevel,
-    ) {
-        let metas = self.metas.all_mut();
-        for (&tail, &prefix) in tails.iter().zip(prefix).filter(|&(&tail, _)| tail != NULL_BLOCK) {
-            // The null block is never used.
-            let prefix = metas[prefix as usize];
-            metas[tail as usize] = metas[tail as usize].end_of_sequence(prefix, value);
         }
     }
 

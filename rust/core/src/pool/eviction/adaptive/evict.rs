@@ -1,19 +1,9 @@
 //! Free cached blocks are evicted: they leave their lists for the free queue.
 
 use super::Adaptive;
-use crate::block::{BlockHash, BlockId, CacheKey};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::IdRun;
-use crate::pool::blocks::ListSpan;
-use crate::pool::blocks::run_from;
+use crate::block::{BlockId, CacheKey};
+use crate::pool::blocks::{Blocks, IdRun, ListSpan, run_from};
 use crate::pool::eviction::Find;
-
-/// The block of full attention that serves a hash, if any.
-#[derive(Clone, Copy)]
-struct Prefix {
-    hash: BlockHash,
-    block: Option<BlockId>,
-}
 
 impl Adaptive {
     /// Takes the `n` free blocks that are allocated next to the end of `out`.
@@ -26,7 +16,7 @@ impl Adaptive {
 
     /// Puts every free block into the free queue, since the cache is about to be emptied.
     pub fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
-        self.refill_queue(blocks, self.num_blocks(), find);
+        self.refill_queue(blocks, self.num_listed(), find);
         self.shadow.forget_all();
     }
 
@@ -34,23 +24,23 @@ impl Adaptive {
     #[cold]
     #[inline(never)]
     fn refill_queue(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>) {
-        let (mut num_left, mut last) = (n, None);
+        let mut num_left = n;
         while num_left > 0 {
             let num_moved = self.pop_many(blocks, num_left);
             num_left -= num_moved;
             if num_moved == 0 {
-                let Some(block) = self.pop_one(blocks, find, &mut last) else { return };
+                let Some(block) = self.pop_one(blocks, find) else { return };
                 self.queue.free.push_back(blocks, block);
                 num_left -= 1;
             }
         }
     }
 
-    /// Moves the blocks that are evicted first to the end of the free queue, up to `n` and up to a
-    /// tail with a second chance. Returns how many.
+    /// Moves the blocks that are evicted first to the end of the free queue, up to `n` and up to one
+    /// with a priority or a second chance. Returns how many.
     fn pop_many(&mut self, blocks: &mut Blocks, n: usize) -> usize {
         if self.priority_lists.has_low() {
-            return self.pop_low_priorities(blocks, n);
+            return 0;
         }
         let Some(list) = self.lists.first(blocks) else { return 0 };
         let (span, num_sampled) = match self.pop_run(blocks, list, n) {
@@ -70,8 +60,13 @@ impl Adaptive {
     fn pop_run(&mut self, blocks: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
         let first = blocks.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
         let run = run_from(blocks.links(), first, n);
-        self.metas.run_without_second_chance(run)?.evict();
-        let num_sampled = self.metas.sampled().count(run);
+        if run.len() < IdRun::MIN_LEN {
+            return None;
+        }
+        let first = self.metas[run.first];
+        let mask = first.bits_against_second_chance()?;
+        self.metas.run_alike(run, mask, first.0 & mask)?.evict();
+        let num_sampled = self.metas.sampled.count(run);
         Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampled))
     }
 
@@ -85,7 +80,7 @@ impl Adaptive {
             if meta.has_second_chance() {
                 break;
             }
-            num_sampled += meta.num_sampled();
+            num_sampled += usize::from(meta.is_sampled());
             *meta = meta.evicted();
             span.push(block);
         }
@@ -94,55 +89,33 @@ impl Adaptive {
 
     /// Takes the block that is evicted first out of its list, after all tails before it got their
     /// second chances.
-    fn pop_one(
-        &mut self,
-        blocks: &mut Blocks,
-        find: Find<'_>,
-        last: &mut Option<Prefix>,
-    ) -> Option<BlockId> {
+    fn pop_one(&mut self, blocks: &mut Blocks, find: Find<'_>) -> Option<BlockId> {
+        let low = self.priority_lists.first_low(blocks);
         loop {
-            let block = self.first(blocks)?;
+            let block = low.or_else(|| self.first(blocks))?;
             self.remove(blocks, block);
-            let prefix = self.prefix_of_tail(blocks, block, find, last);
-            if !prefix.is_some_and(|prefix| self.give_second_chance(blocks, block, prefix)) {
+            if low.is_some() || !self.give_second_chance(blocks, block, find) {
                 return Some(block);
             }
         }
     }
 
-    /// The block that is evicted first.
+    /// The block that is evicted first if none has a low priority.
     fn first(&mut self, blocks: &Blocks) -> Option<BlockId> {
         let ranked = self.lists.first(blocks).and_then(|list| blocks.first_of_ring(list));
         let others = || self.priority_lists.first_high(blocks).or(self.protected.first(blocks));
         ranked.or_else(others)
     }
 
-    /// Returns the block of full attention that ends where a tail with a second chance does. Tails
-    /// of several groups that end there come one after the other.
-    fn prefix_of_tail(
-        &self,
-        blocks: &Blocks,
-        tail: BlockId,
-        find: Find<'_>,
-        last: &mut Option<Prefix>,
-    ) -> Option<BlockId> {
+    /// Ranks a tail anew that may get a second chance, with the age of the full-attention block that
+    /// ends where it does, if that block was used since. Returns whether it did.
+    fn give_second_chance(&mut self, blocks: &mut Blocks, tail: BlockId, find: Find<'_>) -> bool {
         if !self.metas[tail].has_second_chance() {
-            return None;
+            return false;
         }
-        let hash = blocks.last_key(tail).hash;
-        match *last {
-            Some(Prefix { hash: same, block }) if same == hash => block,
-            _ => {
-                let block = find(blocks, &CacheKey { hash, group: self.full_group? });
-                *last = Some(Prefix { hash, block });
-                block
-            }
-        }
-    }
-
-    /// Ranks a tail anew, with the age of the block of its prefix that ends where it does, if that
-    /// block was used since. Returns whether it was.
-    fn give_second_chance(&mut self, blocks: &mut Blocks, tail: BlockId, prefix: BlockId) -> bool {
+        let Some(group) = self.full_group else { return false };
+        let key = CacheKey { hash: blocks.last_key(tail).hash, group };
+        let Some(prefix) = find(blocks, &key) else { return false };
         let now = self.lists.epoch();
         let age = |block| now.age(self.metas[block].epoch());
         let prefix_age = if blocks.ref_count(prefix) == 0 { age(prefix) } else { 0 };
@@ -152,8 +125,6 @@ impl Adaptive {
         let prefix = self.metas[prefix];
         self.metas.update(tail, |meta| meta.with_uses_of(prefix).used_second_chance());
         self.rank(blocks, tail, prefix_age);
-        self.num_ranked += 1;
-        self.num_sampled += self.metas[tail].num_sampled();
         true
     }
 }

@@ -1,19 +1,18 @@
 //! How likely a free block is used again, by class and age, and the score that follows from it.
 
-use super::tuning::{TUNING, Tuning};
+use super::tuning::{self, AGES, AVERAGE_WEIGHT, CLASSES};
 
-const AGES: usize = Tuning::AGES;
 /// A number for each frequency class and age.
-pub(super) type ByClassAndAge = [[f32; AGES]; Tuning::CLASSES];
+pub(super) type ByClassAndAge = [[f32; AGES]; CLASSES];
 
-const NOTHING: ByClassAndAge = [[0.0; AGES]; Tuning::CLASSES];
+const NOTHING: ByClassAndAge = [[0.0; AGES]; CLASSES];
 
 /// What was observed of sampled blocks. Old observations fade.
 #[derive(Debug)]
 pub(super) struct HazardEstimate {
     reused: ByClassAndAge,
     /// Blocks that were used again in this epoch.
-    just_reused: [[u32; AGES]; Tuning::CLASSES],
+    just_reused: [[u32; AGES]; CLASSES],
     /// Blocks that were free at an age, and could have been used again.
     exposed: ByClassAndAge,
     /// Blocks that are free now.
@@ -22,17 +21,15 @@ pub(super) struct HazardEstimate {
 
 impl HazardEstimate {
     pub(super) fn new() -> Self {
-        let just_reused = [[0; AGES]; Tuning::CLASSES];
+        let just_reused = [[0; AGES]; CLASSES];
         Self { reused: NOTHING, just_reused, exposed: NOTHING, free: NOTHING }
     }
 
-    /// Blocks of a class become free.
     #[inline]
     pub(super) fn note_free(&mut self, class: usize, num: u32) {
         self.free[class][0] += num as f32;
     }
 
-    /// Blocks of a class are used again at an age.
     #[inline]
     pub(super) fn note_reuse(&mut self, class: usize, age: usize, num: u32) {
         self.free[class][age] -= num as f32;
@@ -42,11 +39,11 @@ impl HazardEstimate {
     /// An epoch ends. Free blocks were exposed at their age, and are an epoch older from now on;
     /// those of the last age are forgotten.
     pub(super) fn end_epoch(&mut self) {
-        for class in 0..Tuning::CLASSES {
+        for class in 0..CLASSES {
             for age in 0..AGES {
                 let just_reused = std::mem::take(&mut self.just_reused[class][age]) as f32;
                 let exposed = self.free[class][age] + just_reused;
-                let fade = |sum: f32, new: f32| (sum + new) * TUNING.reuse_fade;
+                let fade = |sum: f32, new: f32| (sum + new) * tuning::REUSE_FADE;
                 self.reused[class][age] = fade(self.reused[class][age], just_reused);
                 self.exposed[class][age] = fade(self.exposed[class][age], exposed);
             }
@@ -60,15 +57,9 @@ impl HazardEstimate {
         self.free = NOTHING;
     }
 
-    /// Returns Gittins' index of each class and age: the best ratio of expected hits to expected
-    /// time in the pool that keeping a block for any time offers.
-    pub(super) fn indices(&self) -> ByClassAndAge {
-        let mut indices = NOTHING;
-        self.update(&mut indices, true);
-        indices
-    }
-
-    /// Brings the indices up to date, those of classes without observations only if `are_all`.
+    /// Updates Gittins' index of each class and age: the highest ratio of expected hits to expected
+    /// time in the pool, over all times for which a block may be kept. Classes without observations
+    /// are updated only if `are_all`.
     pub(super) fn update(&self, indices: &mut ByClassAndAge, are_all: bool) {
         let average = self.average_hazards();
         let mut of_average = None;
@@ -88,18 +79,18 @@ impl HazardEstimate {
         let overall = (total(&reused) + 1.0) / (total(&exposed) + AGES as f32);
         std::array::from_fn(|age| {
             // Before anything was seen, reuse becomes rarer as time goes by.
-            let prior = overall * TUNING.prior_start / (1.0 + age as f32 / TUNING.prior_decay);
-            (reused[age] + WEIGHT * prior) / (exposed[age] + WEIGHT)
+            let prior = overall * tuning::PRIOR_START / (1.0 + age as f32 / tuning::PRIOR_DECAY);
+            (reused[age] + AVERAGE_WEIGHT * prior) / (exposed[age] + AVERAGE_WEIGHT)
         })
     }
 
     fn hazards(&self, class: usize, average: &[f32; AGES]) -> [f32; AGES] {
         let [reused, exposed] = [&self.reused[class], &self.exposed[class]].map(near_sums);
-        std::array::from_fn(|age| (reused[age] + WEIGHT * average[age]) / (exposed[age] + WEIGHT))
+        std::array::from_fn(|age| {
+            (reused[age] + AVERAGE_WEIGHT * average[age]) / (exposed[age] + AVERAGE_WEIGHT)
+        })
     }
 }
-
-const WEIGHT: f32 = TUNING.average_weight;
 
 /// The sums of all classes.
 fn sums(values: &ByClassAndAge) -> [f32; AGES] {
@@ -110,9 +101,10 @@ fn sums(values: &ByClassAndAge) -> [f32; AGES] {
     sums
 }
 
-/// The sums of each age and its neighbours, the more of them the older, since old ages are alike.
+/// Returns for each age the sum over it and its neighbours, one more on each side per 16 epochs of
+/// age: old ages are alike.
 fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
-    const ALIKE: usize = Tuning::EPOCHS_PER_NEIGHBOUR;
+    const ALIKE: usize = tuning::EPOCHS_PER_NEIGHBOUR;
     const REACH: usize = (AGES - 1) / ALIKE;
     let mut padded = [0.0; AGES + REACH];
     padded[..AGES].copy_from_slice(values);
@@ -126,8 +118,8 @@ fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
     sums
 }
 
-/// Returns for each age the steepest slope from it to a later one of the curve of hits over time in
-/// the pool. It is along the upper hull of the curve behind the age.
+/// Returns for each age the steepest slope to a later point of the curve of hits over time in the
+/// pool: the first edge of the upper hull from that age on.
 fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
     let points = hits_over_time(hazards);
     // The hull from an age on, the first point last, each with the slope to the next.
@@ -186,6 +178,7 @@ fn hits_over_time(hazards: &[f32; AGES]) -> [Point; AGES + 1] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::eviction::adaptive::scoring::ScoringFunction;
 
     /// Waiting for a rise is worth it as long as what is waited for outweighs the wait.
     #[test]
@@ -212,13 +205,13 @@ mod tests {
         (0..41).for_each(|_| hazard.end_epoch());
         hazard.note_reuse(0, 41, 900);
         hazard.end_epoch();
-        let [once, ..] = hazard.indices();
+        let [once, ..] = ScoringFunction::Hazard.scores(&hazard);
         assert!(once[41] > once[20] && once[20] > once[0] && once[0] > once[60], "{once:?}");
     }
 
     #[test]
     fn before_anything_was_seen_the_youngest_of_any_class_are_worth_most() {
-        let indices = HazardEstimate::new().indices();
+        let indices = ScoringFunction::Hazard.scores(&HazardEstimate::new());
         assert!(indices[0].is_sorted_by(|young, old| young >= old));
         assert!(indices[0][0] > indices[0][AGES - 1]);
         assert!(indices.iter().all(|class| *class == indices[0]));

@@ -2,22 +2,18 @@
 
 use super::Adaptive;
 use super::block_meta::{Place, bit};
-use super::shadow::Use;
-use super::shadow::access_log::Access;
-use super::shadow::table::ShadowKey;
+use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::{IdRun, Part, Parts};
+use crate::pool::blocks::{Blocks, IdRun, Part, Parts};
 
 impl Adaptive {
     /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
     #[cold]
     #[inline(never)]
     pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        if ids.is_empty() {
-            return;
-        }
-        if ids.len() < IdRun::MIN_LEN || are_scattered_tails(blocks, ids) {
+        // A few tails hardly are neighbours: those of several groups are listed together.
+        let are_few = ids.len() < 4 * IdRun::MIN_LEN;
+        if ids.len() < IdRun::MIN_LEN || are_few && !blocks.starts_with_neighbours(ids) {
             self.hit_scattered(blocks, ids);
         } else {
             for part in Parts::of(ids, IdRun::MIN_LEN) {
@@ -27,9 +23,10 @@ impl Adaptive {
                 }
             }
         }
-        self.log.flush(&mut self.shadow);
+        self.shadow.flush();
         if self.full_group.is_some() && ids.last().is_some_and(|&last| self.metas[last].is_tail()) {
-            self.shadow.hit_tails(ids.iter().filter(|&&block| block != NULL_BLOCK).count());
+            let num_tails = ids.iter().filter(|&&block| block != NULL_BLOCK).count();
+            self.shadow.default_cache.hit_tails(num_tails);
         }
         self.raise_priorities(blocks, ids.iter().copied());
     }
@@ -38,13 +35,13 @@ impl Adaptive {
     /// a ranked list. Returns whether it did.
     fn hit_run(&mut self, blocks: &mut Blocks, run: IdRun) -> bool {
         let are_ranked = blocks.ref_count(run.first) == 0;
-        let Some(mut metas) = self.metas.run_without_priority(run, are_ranked) else {
-            return false;
-        };
+        let place = if are_ranked { bit::RANKED } else { 0 };
+        let metas = self.metas.run_alike(run, bit::PLACE | bit::HAS_PRIORITY, place);
+        let Some(mut metas) = metas else { return false };
         let touch = if are_ranked { Blocks::hit_free_run } else { Blocks::hit_run };
         let Some(span) = touch(blocks, run) else { return false };
         self.num_answer_block_hits += metas.hit() as u64;
-        let num_sampled = self.log_run(blocks, run, Access::Used(Use::Hit));
+        let num_sampled = self.shadow.record_run(Access::Hit, blocks, &self.metas.sampled, run);
         if are_ranked {
             blocks.unlink_span(&span);
             self.num_ranked -= span.len();
@@ -65,25 +62,10 @@ impl Adaptive {
     /// Hits blocks up to one that is not in a ranked list or has a priority. Returns how many.
     #[inline]
     fn hit_ranked(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
-        let mut num_hit = 0;
-        self.log.begin(&mut self.shadow, Access::Used(Use::Hit));
-        loop {
-            let (num, is_sampled) = self.hit_up_to_sampled(blocks, &ids[num_hit..]);
-            num_hit += num;
-            if !is_sampled {
-                return num_hit;
-            }
-            let key = ShadowKey::of(blocks.fingerprint(ids[num_hit - 1]));
-            self.log.push(&mut self.shadow, key);
-        }
-    }
-
-    /// Does what [`Self::hit_ranked`] does up to a sampled block. Returns how many blocks, and whether
-    /// the last is sampled. Calls nothing, so that the loop keeps all it needs in registers.
-    #[inline]
-    fn hit_up_to_sampled(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> (usize, bool) {
-        let metas = self.metas.all_mut();
-        let (mut num_answers, mut is_sampled) = (0, false);
+        let Self { metas, shadow, .. } = self;
+        let metas = metas.all_mut();
+        shadow.begin(Access::Hit);
+        let (mut num_answers, mut num_sampled) = (0, 0);
         let mut records = blocks.writer_of_first(metas.len());
         let stop = ids.iter().position(|&block| {
             let meta = &mut metas[block as usize];
@@ -95,14 +77,17 @@ impl Adaptive {
             *meta = was.hit().removed();
             records.hit(block);
             num_answers += was.num_answers();
-            is_sampled = was.is_sampled();
-            is_sampled
+            if was.is_sampled() {
+                num_sampled += 1;
+                shadow.push(records.fingerprint(block));
+            }
+            false
         });
-        let num_hit = stop.map_or(ids.len(), |stop| stop + usize::from(is_sampled));
+        let num_hit = stop.unwrap_or(ids.len());
         self.num_ranked -= num_hit;
-        self.num_sampled -= usize::from(is_sampled);
+        self.num_sampled -= num_sampled;
         self.num_answer_block_hits += num_answers as u64;
-        (num_hit, is_sampled)
+        num_hit
     }
 
     fn hit_one(&mut self, blocks: &mut Blocks, block: BlockId) {
@@ -115,8 +100,7 @@ impl Adaptive {
             .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
         self.num_answer_block_hits += was.num_answers() as u64;
         if was.is_sampled() {
-            let key = ShadowKey::of(blocks.fingerprint(block));
-            self.log.record(&mut self.shadow, Access::Used(Use::Hit), key);
+            self.shadow.record(Access::Hit, blocks.fingerprint(block));
         }
         if was.has_priority() {
             self.end_low_priority(block);
@@ -129,10 +113,4 @@ impl Adaptive {
             _ => self.unlink(blocks, block, was),
         }
     }
-}
-
-/// Whether a few blocks hardly are neighbours in their lists, as tails, of which those of several
-/// groups are listed together.
-fn are_scattered_tails(blocks: &Blocks, ids: &[BlockId]) -> bool {
-    ids.len() < 4 * IdRun::MIN_LEN && !blocks.starts_with_neighbours(ids)
 }

@@ -1,17 +1,13 @@
 //! The ranked lists of free cached blocks, by class, value level and the epoch in which the blocks
 //! became free. Within a list the longest unused block is first.
 
-use super::block_meta::Epoch;
+use super::block_meta::{BlockMeta, Epoch};
+use super::hazard::ByClassAndAge;
 use super::ranks::{ListId, Ranks};
-use super::scoring::Scores;
-use super::tuning::{TUNING, Tuning};
+use super::tuning::{self, AGES};
 use crate::block::BlockId;
 use crate::pool::blocks::Blocks;
-use crate::pool::eviction::adaptive::value::ValueLevel;
 
-const AGES: usize = Tuning::AGES;
-
-/// The lists and their ranks.
 #[derive(Debug)]
 pub(super) struct RankedLists {
     first_sentinel: u32,
@@ -20,39 +16,38 @@ pub(super) struct RankedLists {
 }
 
 impl RankedLists {
-    pub(super) const NUM_LISTS: usize = Tuning::CLASSES * Tuning::VALUE_LEVELS * AGES;
+    pub(super) const NUM_LISTS: usize = tuning::CLASSES * tuning::VALUE_LEVELS * AGES;
 
     /// Empty lists, whose sentinels are the records from `first_sentinel` on.
-    pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, scores: &Scores) -> Self {
+    pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, scores: &ByClassAndAge) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
-        Self { first_sentinel, epoch: 0, ranks: Ranks::new(&TUNING.value_shares, scores) }
+        Self { first_sentinel, epoch: 0, ranks: Ranks::new(&tuning::VALUE_SHARES, scores) }
     }
 
-    fn sentinel(&self, ListId { row, age }: ListId) -> u32 {
-        self.first_sentinel + (row * AGES + (self.epoch + AGES - age) % AGES) as u32
+    fn sentinel(&self, ListId { series, age }: ListId) -> u32 {
+        self.first_sentinel + (series * AGES + (self.epoch + AGES - age) % AGES) as u32
     }
 
-    fn list(class: usize, value: ValueLevel, age: usize) -> ListId {
-        ListId { row: class * Tuning::VALUE_LEVELS + value.halvings(), age }
+    fn list(meta: BlockMeta, age: usize) -> ListId {
+        ListId { series: meta.class() * tuning::VALUE_LEVELS + meta.value().halvings(), age }
     }
 
-    /// Returns the sentinel of the list for blocks that become free now, to add some.
-    pub(super) fn open(&mut self, class: usize, value: ValueLevel) -> u32 {
-        let list = Self::list(class, value, 0);
+    /// Returns the sentinel of the list for blocks like this one that become free now, to add some.
+    pub(super) fn open(&mut self, meta: BlockMeta) -> u32 {
+        let list = Self::list(meta, 0);
         self.ranks.fill(list);
         self.sentinel(list)
     }
 
     /// Adds a block to those that became free `age` epochs ago.
-    pub(super) fn push_aged(
+    pub(super) fn push(
         &mut self,
         blocks: &mut Blocks,
-        class: usize,
-        value: ValueLevel,
-        age: usize,
         block: BlockId,
+        meta: BlockMeta,
+        age: usize,
     ) {
-        let list = Self::list(class, value, age.min(AGES - 1));
+        let list = Self::list(meta, age.min(AGES - 1));
         blocks.push_to_ring(self.sentinel(list), block);
         self.ranks.fill(list);
     }
@@ -74,13 +69,13 @@ impl RankedLists {
 
     /// An epoch ends. Every list becomes an epoch older, the oldest ones join the next, and the
     /// scores change.
-    pub(super) fn end_epoch(&mut self, blocks: &mut Blocks, scores: &Scores) {
-        for row in self.ranks.oldest() {
-            let [oldest, next] = [1, 2].map(|n| self.sentinel(ListId { row, age: AGES - n }));
+    pub(super) fn end_epoch(&mut self, blocks: &mut Blocks, scores: &ByClassAndAge) {
+        for series in self.ranks.oldest() {
+            let [oldest, next] = [1, 2].map(|n| self.sentinel(ListId { series, age: AGES - n }));
             blocks.prepend_ring(oldest, next);
         }
         self.epoch += 1;
-        self.ranks.scores_mut().copy_from_slice(scores);
+        *self.ranks.scores = *scores;
         self.ranks.end_epoch();
     }
 
@@ -106,11 +101,16 @@ mod tests {
     use crate::pool::blocks::KeyLayout;
     use crate::pool::eviction::adaptive::hazard::HazardEstimate;
     use crate::pool::eviction::adaptive::scoring::ScoringFunction;
+    use crate::pool::eviction::adaptive::value::ValueLevel;
+
+    fn meta(class: u32, halvings: usize) -> BlockMeta {
+        BlockMeta(1 << class).with_value(ValueLevel::new(halvings))
+    }
 
     struct World {
         blocks: Blocks,
         lists: RankedLists,
-        scores: Scores,
+        scores: ByClassAndAge,
     }
 
     impl World {
@@ -121,8 +121,8 @@ mod tests {
             Self { blocks, lists, scores }
         }
 
-        fn push(&mut self, class: usize, halvings: usize, block: BlockId) {
-            self.lists.push_aged(&mut self.blocks, class, ValueLevel::new(halvings), 0, block);
+        fn push(&mut self, class: u32, halvings: usize, block: BlockId) {
+            self.lists.push(&mut self.blocks, block, meta(class, halvings), 0);
         }
 
         fn end_epoch(&mut self) {
@@ -182,7 +182,7 @@ mod tests {
         }
         (0..AGES - 4).for_each(|_| world.end_epoch());
         let of_age = |world: &World, age| {
-            let list = world.lists.sentinel(RankedLists::list(0, ValueLevel::BEST, age));
+            let list = world.lists.sentinel(RankedLists::list(meta(0, 0), age));
             world.blocks.ring(list).collect::<Vec<_>>()
         };
         assert_eq!([63, 62, 61].map(|age| of_age(&world, age)), [vec![1], vec![2], vec![3]]);
@@ -199,8 +199,8 @@ mod tests {
         world.push(0, 0, 1);
         (0..3).for_each(|_| world.end_epoch());
         world.push(0, 0, 2);
-        world.lists.push_aged(&mut world.blocks, 0, ValueLevel::BEST, 3, 3);
-        world.lists.push_aged(&mut world.blocks, 0, ValueLevel::BEST, 2, 4);
+        world.lists.push(&mut world.blocks, 3, meta(0, 0), 3);
+        world.lists.push(&mut world.blocks, 4, meta(0, 0), 2);
         assert_eq!(world.popped(), [1, 3, 4, 2]);
     }
 }

@@ -37,14 +37,10 @@ mod lists;
 mod shadow;
 
 mod ranks;
-
 mod scoring;
 
-mod hazard;
-
 mod block_metas;
-
-mod meta_run;
+mod hazard;
 
 mod block_meta;
 mod nearness;
@@ -53,26 +49,22 @@ mod value;
 
 pub(crate) mod tuning;
 
-pub use block_meta::BlockClass;
+pub use block_meta::{BlockClass, BlockMeta};
 pub use nearness::Nearness;
 pub use release::Release;
 pub use scoring::ScoringFunction;
-pub use shadow::SampleCounts;
+pub use shadow::{SampleCounts, ShadowCaches};
 pub use value::ValueLevel;
 
-use block_meta::{BlockMeta, Place, TargetList};
+use block_meta::{Place, TargetList};
 use block_metas::BlockMetas;
 use lists::RankedLists;
-use prioritize::PriorityContext;
-use shadow::ShadowCaches;
-use shadow::access_log::AccessLog;
-use tuning::TUNING;
+use prioritize::RequestPriority;
 
 use super::priority::PriorityLists;
 use super::queue::Queue;
 use crate::block::{BlockId, GroupId};
-use crate::pool::blocks::BlockList;
-use crate::pool::blocks::Blocks;
+use crate::pool::blocks::{BlockList, Blocks};
 
 /// What the adaptive policy knows of a model.
 #[derive(Clone, Debug)]
@@ -90,37 +82,30 @@ pub struct AdaptiveConfig {
 #[derive(Debug)]
 pub struct Adaptive {
     /// Uncached blocks, and those that are allocated next.
-    queue: Queue,
+    pub(super) queue: Queue,
     metas: BlockMetas,
     lists: RankedLists,
     num_ranked: usize,
     /// Sampled blocks among them.
     num_sampled: usize,
-    num_answer_block_hits: u64,
-    /// Lengths in tokens of the prompts whose ends were computed since they were asked for.
-    ended_prompts: Vec<usize>,
+    /// How often blocks with generated tokens were hit, tails left out.
+    pub(crate) num_answer_block_hits: u64,
+    /// Lengths in tokens of the prompts whose ends were computed since these were taken.
+    pub(crate) ended_prompts: Vec<usize>,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
     newly_protected: Option<Vec<BlockId>>,
     priority_lists: PriorityLists,
-    context: PriorityContext,
+    request_priority: RequestPriority,
     shadow: ShadowCaches,
-    log: AccessLog,
-    clock: EpochClock,
-    /// What a block of each group is by default.
+    /// Sampleable blocks that become cached in a round of the duel.
+    round_len: usize,
+    num_cached_in_round: usize,
+    num_rounds_in_epoch: usize,
     classes: Vec<BlockClass>,
     /// A group of which a hit needs every block, where others have tails.
-    full_group: Option<GroupId>,
-}
-
-/// Counts sampleable blocks that become cached, until a round of the duel ends, and such rounds,
-/// until an epoch does.
-#[derive(Clone, Copy, Debug)]
-struct EpochClock {
-    round_len: usize,
-    num_cached: usize,
-    num_rounds: usize,
+    pub(crate) full_group: Option<GroupId>,
 }
 
 impl Adaptive {
@@ -129,11 +114,10 @@ impl Adaptive {
 
     /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
     /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
-    pub(crate) fn new(blocks: &mut Blocks, queue: Queue, order: AdaptiveConfig) -> Self {
-        let AdaptiveConfig { classes, max_high_priority, dense_tails_per_block } = order;
+    pub(crate) fn new(blocks: &mut Blocks, queue: Queue, config: AdaptiveConfig) -> Self {
+        let AdaptiveConfig { classes, max_high_priority, dense_tails_per_block } = config;
         let num_blocks = blocks.len();
-        let rounds_per_pool = TUNING.epochs_per_pool * TUNING.rounds_per_epoch;
-        let round_len = (num_blocks / rounds_per_pool).max(TUNING.min_round_len);
+        let rounds_per_pool = tuning::EPOCHS_PER_POOL * tuning::ROUNDS_PER_EPOCH;
         let shadow = ShadowCaches::new(num_blocks, dense_tails_per_block);
         let first_sentinel = num_blocks as u32 + 1;
         let protected_sentinel = first_sentinel + RankedLists::NUM_LISTS as u32;
@@ -148,25 +132,18 @@ impl Adaptive {
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
-            context: PriorityContext::default(),
+            request_priority: RequestPriority::default(),
             shadow,
-            log: AccessLog::new(),
-            clock: EpochClock { round_len, num_cached: 0, num_rounds: 0 },
+            round_len: (num_blocks / rounds_per_pool).max(tuning::MIN_ROUND_LEN),
+            num_cached_in_round: 0,
+            num_rounds_in_epoch: 0,
             full_group: full_group(&classes),
             classes,
         }
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    pub(crate) fn queue_mut(&mut self) -> &mut Queue {
-        &mut self.queue
-    }
-
     /// Number of free cached blocks, without those in the queue.
-    pub fn num_blocks(&self) -> usize {
+    pub fn num_listed(&self) -> usize {
         self.num_ranked + self.protected.len() + self.priority_lists.len()
     }
 
@@ -175,75 +152,18 @@ impl Adaptive {
         self.protected.iter(blocks)
     }
 
-    /// Number of protected tails.
-    pub fn num_protected_tails(&self) -> usize {
-        self.protected.len()
+    /// The shadow caches of the scoring functions.
+    pub fn shadow(&self) -> &ShadowCaches {
+        &self.shadow
     }
 
-    /// The scoring function in force.
-    pub fn scoring_function(&self) -> ScoringFunction {
-        self.shadow.in_force()
-    }
-
-    /// What the shadow caches counted.
-    pub fn sample_counts(&self) -> &SampleCounts {
-        self.shadow.counts()
-    }
-
-    /// Returns how many blocks one sampled block stands for.
-    pub fn blocks_per_sample(&self) -> usize {
-        self.shadow.blocks_per_sample()
-    }
-
-    /// A group of which a hit needs every block, where others have tails.
-    pub fn full_group(&self) -> Option<GroupId> {
-        self.full_group
-    }
-
-    /// How near the end of its prompt a block of [`Self::full_group`] lies.
-    pub fn nearness(&self, block: BlockId) -> Nearness {
-        self.metas[block].nearness()
-    }
-
-    /// Whether a block holds generated tokens.
-    pub fn is_generated(&self, block: BlockId) -> bool {
-        self.metas[block].is_generated()
-    }
-
-    /// Whether a full-attention block lies near the end of a prompt or in an answer.
-    pub fn is_end(&self, block: BlockId) -> bool {
-        let meta = self.metas[block];
-        meta.is_generated() || meta.nearness().step().is_some()
-    }
-
-    /// Whether a block holds generated tokens and was used by the request alone that generated them.
-    /// Others are part of a prompt.
-    pub fn is_unused_answer(&self, block: BlockId) -> bool {
-        self.metas[block].is_unused_answer()
-    }
-
-    /// How often blocks with generated tokens were hit, tails left out.
-    pub fn num_answer_block_hits(&self) -> u64 {
-        self.num_answer_block_hits
-    }
-
-    /// Returns the lengths in tokens of the prompts whose ends were computed since the last call.
-    pub fn take_ended_prompts(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.ended_prompts)
-    }
-
-    /// Whether a block has been used by the request alone that computed it.
-    pub fn is_used_once(&self, block: BlockId) -> bool {
-        self.metas[block].list_key().class() == 0
-    }
-
-    /// Returns the share of once used full blocks that are used again while they are cached.
-    pub fn reuse_of_once_used(&self) -> f64 {
-        self.shadow.reuse_of_once_used()
+    /// What is known of a block.
+    pub fn meta(&self, block: BlockId) -> BlockMeta {
+        self.metas[block]
     }
 
     /// Whether a block is free and cached, and not in the queue.
-    pub fn has(&self, block: BlockId) -> bool {
+    pub fn is_listed(&self, block: BlockId) -> bool {
         self.metas[block].place() != Place::Elsewhere
     }
 
@@ -262,14 +182,9 @@ impl Adaptive {
         self.metas[block].place() == Place::Protected
     }
 
-    /// A block lost its keys. A free one goes to the free queue.
-    pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
-        self.move_to_queue(blocks, block);
-    }
-
     /// Moves a block from the list that it is in to the free queue: to the back if it is cached.
     /// Returns whether it was in a list, other than the queue.
-    fn move_to_queue(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
+    pub(super) fn move_to_queue(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let is_listed = self.remove(blocks, block);
         if is_listed {
             self.queue.enqueue(blocks, block);
@@ -281,9 +196,7 @@ impl Adaptive {
     /// a list, other than the queue.
     pub(super) fn remove(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let was = self.metas.update(block, |meta| meta.removed().with_priority(false));
-        if was.place() != Place::Elsewhere {
-            self.unlink(blocks, block, was);
-        }
+        self.unlink(blocks, block, was);
         was.place() != Place::Elsewhere
     }
 
@@ -296,28 +209,29 @@ impl Adaptive {
             Place::Ranked => {
                 blocks.unlink(block);
                 self.num_ranked -= 1;
-                self.num_sampled -= was.num_sampled();
+                self.num_sampled -= usize::from(was.is_sampled());
             }
         }
     }
 
-    /// Puts a block into the ranked list of blocks that became free `age` epochs ago. The caller
-    /// counts it.
+    /// Puts a block into the ranked list of blocks that became free `age` epochs ago.
     fn rank(&mut self, blocks: &mut Blocks, block: BlockId, age: usize) {
-        let key = self.metas[block].list_key();
-        let target = TargetList::new(key, self.lists.epoch().before(age), true);
+        let meta = self.metas[block];
+        let target = TargetList::new(meta, self.lists.epoch().before(age), true);
         self.metas.enter(block, target);
-        self.lists.push_aged(blocks, key.class(), key.value(), age, block);
+        self.lists.push(blocks, block, meta, age);
+        self.num_ranked += 1;
+        self.num_sampled += usize::from(meta.is_sampled());
     }
 
     /// Ends the rounds and epochs in which enough blocks have become cached.
     fn end_due_epochs(&mut self, blocks: &mut Blocks) {
-        while self.clock.num_cached >= self.clock.round_len {
-            self.clock.num_cached -= self.clock.round_len;
+        while self.num_cached_in_round >= self.round_len {
+            self.num_cached_in_round -= self.round_len;
             self.shadow.end_round();
-            self.clock.num_rounds += 1;
-            if self.clock.num_rounds == TUNING.rounds_per_epoch {
-                self.clock.num_rounds = 0;
+            self.num_rounds_in_epoch += 1;
+            if self.num_rounds_in_epoch == tuning::ROUNDS_PER_EPOCH {
+                self.num_rounds_in_epoch = 0;
                 self.shadow.end_epoch();
                 self.lists.end_epoch(blocks, self.shadow.scores());
             }
@@ -328,7 +242,7 @@ impl Adaptive {
     /// as empty blocks could hold.
     fn fit_shadow_caches(&mut self) {
         let num_queued = self.queue.free.len();
-        self.shadow.fit(self.num_sampled, num_queued, self.num_blocks() + num_queued);
+        self.shadow.fit(self.num_sampled, num_queued, self.num_listed() + num_queued);
     }
 
     /// Returns the free cached blocks in the order of their eviction if no tail got a second chance.
@@ -342,7 +256,10 @@ impl Adaptive {
     }
 
     /// The free cached blocks, in no particular order.
-    pub(crate) fn blocks<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+    pub(crate) fn listed_blocks<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = BlockId> + 'a {
         let ranked = self.priority_lists.iter(blocks).chain(self.lists.iter(blocks));
         ranked.chain(self.protected.iter(blocks))
     }

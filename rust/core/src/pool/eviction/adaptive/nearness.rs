@@ -1,6 +1,6 @@
 //! How near the end of its prompt a position lies.
 
-use super::tuning::{TUNING, Tuning};
+use super::tuning::NEAR_END_BOUNDS;
 
 /// How near the end of its prompt a block or a boundary lies, in steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,15 +10,13 @@ impl Nearness {
     /// [`Self::REACH`] tokens or more.
     pub(crate) const FAR: Self = Self(0);
     /// Number of steps, without [`Self::FAR`].
-    pub(crate) const NUM_STEPS: usize = Self::BOUNDS.len();
+    pub(crate) const NUM_STEPS: usize = NEAR_END_BOUNDS.len();
     /// Tokens before the end of a prompt from which on all is far.
-    pub(crate) const REACH: usize = Self::BOUNDS[0];
-    /// Fewer tokens than these lie between a block of each step and the end.
-    const BOUNDS: [usize; Tuning::NEAR_END_STEPS] = TUNING.near_end_bounds;
+    pub(crate) const REACH: usize = NEAR_END_BOUNDS[0];
 
     /// The nearness of a position so many tokens before the end.
     pub fn of(num_tokens: usize) -> Self {
-        Self(Self::BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
+        Self(NEAR_END_BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
     }
 
     /// Two bits for [`Self::from_bits`].
@@ -37,7 +35,7 @@ impl Nearness {
 
     /// Number of tokens of a step, of [`Self::REACH`] in all.
     pub fn num_tokens(step: usize) -> usize {
-        Self::BOUNDS[step] - Self::BOUNDS.get(step + 1).unwrap_or(&0)
+        NEAR_END_BOUNDS[step] - NEAR_END_BOUNDS.get(step + 1).unwrap_or(&0)
     }
 }
 

@@ -1,15 +1,14 @@
 //! Retention priorities in the adaptive policy: which blocks get them, and when they lose them.
 
 use super::Adaptive;
-use super::shadow::access_log::Access;
-use super::shadow::table::ShadowKey;
+use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::eviction::priority::{EffectivePriority, RetentionPriority};
 
 /// The request that uses blocks, and when.
 #[derive(Debug, Default)]
-pub(super) struct PriorityContext {
+pub(super) struct RequestPriority {
     /// The priority that the request asks for, unless it is the default.
     requested: Option<RetentionPriority>,
     /// Milliseconds, of a clock that the caller has.
@@ -23,23 +22,23 @@ pub(super) struct PriorityContext {
 impl Adaptive {
     /// Sets the priority that the request asks for which uses blocks from now on.
     pub fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
-        self.context.has_times_to_live |= priority.is_some_and(RetentionPriority::has_end);
-        self.context.requested = priority.filter(|priority| !priority.is_default());
+        self.request_priority.has_times_to_live |= priority.is_some_and(RetentionPriority::has_end);
+        self.request_priority.requested = priority.filter(|priority| !priority.is_default());
     }
 
     /// Whether [`Self::set_now`] has to be called, because some priority ends by itself.
     pub(crate) fn has_times_to_live(&self) -> bool {
-        self.context.has_times_to_live
+        self.request_priority.has_times_to_live
     }
 
     /// Sets the time in milliseconds, which does not go backwards, and ends the priorities that end
     /// by then.
     pub fn set_now(&mut self, blocks: &mut Blocks, now: u64) {
-        self.context.now = self.context.now.max(now);
-        while let Some(block) = self.priority_lists.ended(self.context.now) {
+        self.request_priority.now = self.request_priority.now.max(now);
+        while let Some(block) = self.priority_lists.ended(self.request_priority.now) {
             self.end_listed_priority(blocks, block);
         }
-        self.log.flush(&mut self.shadow);
+        self.shadow.flush();
         self.fit_shadow_caches();
     }
 
@@ -63,19 +62,19 @@ impl Adaptive {
         if let Some(block) = self.lists.iter(blocks).find(|&block| has_priority(block)) {
             return Err(format!("block {block} is in a ranked list with a priority"));
         }
-        self.priority_lists.check(blocks, self.context.now)
+        self.priority_lists.check(blocks, self.request_priority.now)
     }
 
     /// Gives blocks that have just been cached the priority of the request that computed them, and
     /// the priorities of the blocks that they replace.
     pub(super) fn prioritize_cached(&mut self, blocks: &Blocks, ids: &[BlockId]) {
-        if let Some(requested) = self.context.requested {
-            let priority = requested.from(self.context.now);
+        if let Some(requested) = self.request_priority.requested {
+            let priority = requested.from(self.request_priority.now);
             for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
                 self.set_priority(blocks, block, priority);
             }
         }
-        for (block, priority) in std::mem::take(&mut self.context.inherited) {
+        for (block, priority) in std::mem::take(&mut self.request_priority.inherited) {
             self.raise_priority(blocks, block, priority);
         }
     }
@@ -83,27 +82,15 @@ impl Adaptive {
     /// Whether [`Self::prioritize_cached`] has anything to do.
     #[inline]
     pub(super) fn has_priorities_for_cached(&self) -> bool {
-        self.context.requested.is_some() || !self.context.inherited.is_empty()
+        self.request_priority.requested.is_some() || !self.request_priority.inherited.is_empty()
     }
 
     /// The request uses or releases blocks. Those that are cached get its priority, unless they have
     /// a higher one.
     #[inline]
     pub fn raise_priorities(&mut self, blocks: &Blocks, ids: impl IntoIterator<Item = BlockId>) {
-        if let Some(requested) = self.context.requested {
-            let priority = requested.from(self.context.now);
-            self.raise_each(blocks, ids, priority);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn raise_each(
-        &mut self,
-        blocks: &Blocks,
-        ids: impl IntoIterator<Item = BlockId>,
-        priority: EffectivePriority,
-    ) {
+        let Some(requested) = self.request_priority.requested else { return };
+        let priority = requested.from(self.request_priority.now);
         for block in ids.into_iter().filter(|&block| block != NULL_BLOCK) {
             if blocks.is_cached(block) {
                 self.raise_priority(blocks, block, priority);
@@ -111,20 +98,27 @@ impl Adaptive {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn raise_priority(&mut self, blocks: &Blocks, block: BlockId, requested: EffectivePriority) {
         let own = self.priority_of(block);
         if let Some(own) = own.filter(|own| own.priority == requested.priority) {
             let until = own.until.max(requested.until);
             return self.set_priority(blocks, block, EffectivePriority { until, ..requested });
         }
-        let live = own.filter(|own| own.is_live(self.context.now));
+        let live = own.filter(|own| own.is_live(self.request_priority.now));
         if requested.priority > live.map_or(RetentionPriority::DEFAULT_PRIORITY, |own| own.priority)
         {
             self.set_priority(blocks, block, requested);
         }
     }
 
-    fn set_priority(&mut self, blocks: &Blocks, block: BlockId, priority: EffectivePriority) {
+    pub(super) fn set_priority(
+        &mut self,
+        blocks: &Blocks,
+        block: BlockId,
+        priority: EffectivePriority,
+    ) {
         self.priority_lists.set(blocks.len(), block, priority);
         self.metas.update(block, |meta| meta.with_priority(true));
     }
@@ -137,24 +131,25 @@ impl Adaptive {
     /// more.
     #[cold]
     pub(super) fn end_low_priority(&mut self, block: BlockId) {
-        if self.context.requested.is_none() && self.priority_lists.of(block).is_low() {
+        if self.request_priority.requested.is_none() && self.priority_lists.of(block).is_low() {
             self.end_priority(block);
         }
     }
 
-    /// Lists a free block by its priority. Returns `false` if the priority has ended, or is high and
-    /// the block is a tail of low value or worthless, which loses it, or is to be protected.
+    /// Puts a free block into the list of its priority. Returns `false` if it does not go there: its
+    /// priority has ended; it is high, and the block worthless or a tail of low value (the priority
+    /// ends); or the tail is to be protected.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_priority_list(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let own = self.priority_lists.of(block);
-        let key = self.metas[block].list_key();
-        let is_poor = key.is_tail_of_low_value() || key.is_worthless();
-        if !own.is_live(self.context.now) || !own.is_low() && is_poor {
+        let meta = self.metas[block];
+        let is_poor = meta.is_worthless() || meta.is_tail() && !meta.is_protectable();
+        if !own.is_live(self.request_priority.now) || !own.is_low() && is_poor {
             self.end_priority(block);
             return false;
         }
-        if !own.is_low() && self.newly_protected.is_some() && key.is_protectable() {
+        if !own.is_low() && self.newly_protected.is_some() && meta.is_protectable() {
             return false;
         }
         let epoch = self.lists.epoch();
@@ -169,49 +164,23 @@ impl Adaptive {
     /// Ranks a listed block from now on, by how long it has been free.
     fn end_listed_priority(&mut self, blocks: &mut Blocks, block: BlockId) {
         let meta = self.metas[block];
-        if meta.list_key().is_worthless() {
+        if meta.is_worthless() {
             self.move_to_queue(blocks, block);
             return;
         }
         self.priority_lists.remove(blocks, block);
         self.end_priority(block);
         self.rank(blocks, block, self.lists.epoch().age(meta.epoch()));
-        self.num_ranked += 1;
         if meta.is_sampled() {
-            self.num_sampled += 1;
-            let key = ShadowKey::of(blocks.fingerprint(block));
-            let access = Access::Freed(meta.list_key().class() as u8);
-            self.log.record(&mut self.shadow, access, key);
+            let access = Access::Freed(meta.class() as u8);
+            self.shadow.record(access, blocks.fingerprint(block));
         }
-    }
-
-    /// Moves blocks below the default priority to the end of the free queue, at most `n`. Returns
-    /// how many.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn pop_low_priorities(&mut self, blocks: &mut Blocks, n: usize) -> usize {
-        let mut num_moved = 0;
-        while num_moved < n
-            && let Some(block) = self.priority_lists.first_low(blocks)
-        {
-            self.remove(blocks, block);
-            self.queue.free.push_back(blocks, block);
-            num_moved += 1;
-        }
-        num_moved
     }
 
     /// Keeps the priority of a block for the one that replaces it.
     pub(super) fn pass_priority_on(&mut self, from: BlockId, to: BlockId) {
         if let Some(priority) = self.priority_of(from) {
-            self.context.inherited.push((to, priority));
-        }
-    }
-
-    /// Copies the priority of a block whose keys went to another.
-    pub(super) fn move_priority(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
-        if let Some(priority) = self.priority_of(from) {
-            self.set_priority(blocks, to, priority);
+            self.request_priority.inherited.push((to, priority));
         }
     }
 }
@@ -224,8 +193,7 @@ mod tests {
     use crate::pool::blocks::{Fingerprint, KeyLayout};
     use crate::pool::eviction::adaptive::block_meta::Epoch;
     use crate::pool::eviction::adaptive::block_meta::Place;
-    use crate::pool::eviction::adaptive::tuning::TUNING;
-    use crate::pool::eviction::adaptive::value::ValueLevel;
+    use crate::pool::eviction::adaptive::tuning;
     use crate::pool::eviction::adaptive::{AdaptiveConfig, BlockClass};
     use crate::pool::eviction::queue::{Queue, RecycleOrder};
 
@@ -237,12 +205,12 @@ mod tests {
         let mut blocks = Blocks::new(400, layout, num_sentinels);
         let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
-        let order = AdaptiveConfig {
+        let config = AdaptiveConfig {
             classes: vec![class],
             max_high_priority: capacity,
             dense_tails_per_block: 0.0,
         };
-        let mut adaptive = Adaptive::new(&mut blocks, queue, order);
+        let mut adaptive = Adaptive::new(&mut blocks, queue, config);
         blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
         adaptive.start(&blocks, &[BLOCK], class);
         (blocks, adaptive)
@@ -256,7 +224,7 @@ mod tests {
         let priority = RetentionPriority::new(priority, Some(1.0)).expect("a priority");
         adaptive.set_requested_priority(Some(priority));
         adaptive.prioritize_cached(blocks, &[BLOCK]);
-        adaptive.release_by(blocks, |release| release.enqueue(BLOCK));
+        adaptive.release_by(blocks, |release| release.enter_list(BLOCK));
         adaptive.set_requested_priority(None);
     }
 
@@ -278,15 +246,14 @@ mod tests {
     fn beyond_the_share_a_block_is_as_old_as_it_is() {
         let (mut blocks, mut adaptive) = world(1);
         enqueue(&mut blocks, &mut adaptive, 100);
-        adaptive.clock.num_cached = 3 * TUNING.rounds_per_epoch * adaptive.clock.round_len;
+        adaptive.num_cached_in_round = 3 * tuning::ROUNDS_PER_EPOCH * adaptive.round_len;
         adaptive.end_due_epochs(&mut blocks);
         assert_eq!(adaptive.lists.epoch(), Epoch::new(3));
         assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));
         adaptive.set_now(&mut blocks, 1_000);
         assert_eq!(adaptive.metas[BLOCK].epoch(), Epoch::new(0));
         assert_eq!(adaptive.check(&blocks), Ok(()));
-        let class = adaptive.metas[BLOCK].list_key().class();
-        adaptive.lists.push_aged(&mut blocks, class, ValueLevel::BEST, 0, BLOCK + 1);
+        adaptive.lists.push(&mut blocks, BLOCK + 1, adaptive.metas[BLOCK], 0);
         let first = adaptive.lists.first(&blocks).and_then(|list| blocks.first_of_ring(list));
         assert_eq!(first, Some(BLOCK), "the older goes first");
     }
@@ -306,7 +273,7 @@ mod tests {
             ("noted wrongly", |blocks, adaptive| {
                 adaptive.set_priority(blocks, BLOCK, EffectivePriority { priority: 100, until: 7 });
             }),
-            ("has ended", |_, adaptive| adaptive.context.now = 1_000),
+            ("has ended", |_, adaptive| adaptive.request_priority.now = 1_000),
             ("are counted", |blocks, _| blocks.unlink(BLOCK)),
             ("with a priority", |_, adaptive| {
                 adaptive.metas.update(BLOCK, |meta| meta.with_priority(true));

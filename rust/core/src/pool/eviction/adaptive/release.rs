@@ -1,14 +1,10 @@
 //! Blocks are released: cached ones enter their lists, those of one list together.
 
 use super::Adaptive;
-use super::block_meta::{BlockMeta, ListKey, TargetList};
-use super::shadow::access_log::Access;
-use super::shadow::table::ShadowKey;
+use super::block_meta::{BlockMeta, TargetList, bit};
+use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::pool::blocks::Blocks;
-use crate::pool::blocks::OpenEnds;
-use crate::pool::blocks::{IdRun, Part, Parts};
-use crate::pool::eviction::adaptive::value::ValueLevel;
+use crate::pool::blocks::{Blocks, IdRun, OpenEnds, Part, Parts};
 
 /// Blocks that are being released, one after the other.
 #[derive(Debug)]
@@ -17,7 +13,7 @@ pub struct Release<'a> {
     adaptive: &'a mut Adaptive,
     /// Uncached blocks go to the front of the free queue, worthless ones to its back.
     queue_ends: OpenEnds,
-    open: OpenList,
+    open_list: OpenList,
 }
 
 /// The ranked list that the last blocks entered. They are linked to it, and it to them as soon as it
@@ -42,18 +38,12 @@ impl Adaptive {
     #[cold]
     #[inline(never)]
     pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        self.raise_priorities(blocks, ids.iter().copied());
-        self.release_by(blocks, |release| {
-            if ids.len() < IdRun::MIN_LEN {
-                return ids.iter().for_each(|&block| _ = release.release(block));
-            }
-            for part in Parts::of(ids, IdRun::MIN_LEN) {
-                match part {
-                    Part::Run(run) => release.release_mixed_run(run),
-                    Part::Scattered(ids) => release.release_mixed(ids),
-                }
-            }
-        });
+        // One block, as mostly when a step decodes, needs no copy.
+        if ids.len() < 2 {
+            return self.release_table(blocks, ids);
+        }
+        let reversed: Vec<_> = ids.iter().rev().copied().collect();
+        self.release_table(blocks, &reversed);
     }
 
     /// Does what [`Self::release`] does, the last block first.
@@ -64,21 +54,19 @@ impl Adaptive {
         self.release_by(blocks, |release| release.release_all(table));
     }
 
-    /// Releases blocks, and ends the protection of tails, in the order of the calls in `release`.
+    /// Releases blocks, and ends the protection of tails, in the order of `calls`.
     #[inline]
-    pub fn release_by(&mut self, blocks: &mut Blocks, release: impl FnOnce(&mut Release<'_>)) {
+    pub fn release_by(&mut self, blocks: &mut Blocks, calls: impl FnOnce(&mut Release<'_>)) {
         let queue_ends = self.queue.free.open(blocks);
-        let mut open = Release { blocks, adaptive: self, queue_ends, open: OpenList::default() };
-        release(&mut open);
-        open.close();
+        let open_list = OpenList::default();
+        let mut release = Release { blocks, adaptive: self, queue_ends, open_list };
+        calls(&mut release);
+        release.close();
     }
 }
 
 impl Release<'_> {
-    /// Blocks of a run that are looked at side by side.
-    const PART: usize = 32;
-
-    /// Drops a reference to a block. Returns whether the block is cached if it is free now.
+    /// Drops a reference to a block. Returns whether the block is cached; `None` if it is still in use.
     #[inline(always)]
     pub fn release(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
@@ -89,7 +77,7 @@ impl Release<'_> {
         }
         let is_cached = self.blocks.is_cached(block);
         match is_cached {
-            true => self.enqueue(block),
+            true => self.enter_list(block),
             false => self.queue_ends.push_front(self.blocks, block),
         }
         Some(is_cached)
@@ -122,8 +110,8 @@ impl Release<'_> {
         }
     }
 
-    /// Releases a run at once, or after the first block that is released, since that may open the
-    /// list for the others.
+    /// Releases a run as one. If its blocks are not those of the open list, the first goes alone, which
+    /// may open their list, then the others as one.
     fn release_run(&mut self, ids: &[BlockId]) {
         let [others @ .., first] = ids else { return };
         let run = IdRun::of(ids).reversed();
@@ -138,50 +126,31 @@ impl Release<'_> {
     /// Drops a reference to each block of a run if all are in use still, or all become free and enter
     /// the open list. Returns whether it did.
     fn release_run_to_open(&mut self, run: IdRun) -> bool {
-        let target = self.open.target;
-        let Some(mut metas) = self.adaptive.metas.run_accepted(run, target) else { return false };
-        let mut ends = OpenEnds::back_of(self.open.last);
+        let target = self.open_list.target;
+        let metas = self.adaptive.metas.run_alike(run, target.mask, target.bits);
+        let Some(mut metas) = metas else { return false };
+        let mut ends = OpenEnds::back_of(self.open_list.last);
         if !self.blocks.release_run(run, false, &mut ends) {
             return false;
         }
         if ends.num_added > 0 {
             metas.enter(target);
-            self.open.num_ranked += ends.num_added;
-            self.open.last = ends.back;
+            self.open_list.num_ranked += ends.num_added;
+            self.open_list.last = ends.back;
             let access = Access::Freed(target.class() as u8);
-            self.open.num_sampled += self.adaptive.log_run(self.blocks, run, access);
+            let Adaptive { metas, shadow, .. } = &mut *self.adaptive;
+            let num_sampled = shadow.record_run(access, self.blocks, &metas.sampled, run);
+            self.open_list.num_sampled += num_sampled;
         }
         true
-    }
-
-    /// Drops a reference to each block of a run, of which most are worthless.
-    fn release_mixed_run(&mut self, run: &[BlockId]) {
-        for ids in run.chunks(Self::PART) {
-            if ids.len() < IdRun::MIN_LEN || !self.release_run_to_queue(IdRun::of(ids)) {
-                self.release_mixed(ids);
-            }
-        }
-    }
-
-    /// Drops a reference to each block, of which most are worthless.
-    fn release_mixed(&mut self, mut ids: &[BlockId]) {
-        loop {
-            let mut num = 0;
-            if self.queue_ends.is_front_apart() {
-                let worthless = &ids[..self.adaptive.metas.num_worthless(ids)];
-                num = self.blocks.release_each(worthless, true, &mut self.queue_ends);
-            }
-            let Some((&block, rest)) = ids[num..].split_first() else { return };
-            self.release(block);
-            ids = rest;
-        }
     }
 
     /// Drops a reference to each block of a run if all are in use still, or all become free and are
     /// uncached or worthless. Returns whether it did.
     fn release_run_to_queue(&mut self, run: IdRun) -> bool {
         let is_cached = self.blocks.is_cached(run.first);
-        if is_cached && !self.adaptive.metas.is_run_worthless(run) {
+        let mask = bit::VALUE | bit::HAS_PRIORITY;
+        if is_cached && self.adaptive.metas.run_alike(run, mask, 0).is_none() {
             return false;
         }
         let uncached_first = self.queue_ends.is_front_apart();
@@ -192,13 +161,13 @@ impl Release<'_> {
     /// and enter the open list. Returns how many are left, always the first of all.
     #[inline]
     fn release_to_open(&mut self, ids: &[BlockId]) -> usize {
-        let (target, mut last, mut num_sampled) = (self.open.target, self.open.last, 0);
-        let Adaptive { metas, log, shadow, .. } = &mut *self.adaptive;
+        let (target, mut last, mut num_sampled) = (self.open_list.target, self.open_list.last, 0);
+        let Adaptive { metas, shadow, .. } = &mut *self.adaptive;
         let metas = metas.all_mut();
-        log.begin(shadow, Access::Freed(target.class() as u8));
+        shadow.begin(Access::Freed(target.class() as u8));
         let mut records = self.blocks.writer_of_first(metas.len());
         let stop = ids.windows(2).rposition(|pair| {
-            // Its link to the next is written as if that entered too, and is mended if it does not.
+            // As if the next entered too; what is appended next overwrites the link if not.
             let (block, next) = (pair[1], pair[0]);
             let meta = &mut metas[block as usize];
             let was = *meta;
@@ -209,17 +178,17 @@ impl Release<'_> {
             last = block;
             if was.is_sampled() {
                 num_sampled += 1;
-                log.push(shadow, ShadowKey::of(records.fingerprint(block)));
+                shadow.push(records.fingerprint(block));
             }
             false
         });
         let num_left = stop.map_or(1, |pair| pair + 2).min(ids.len());
         let num_ranked = ids.len() - num_left;
         if num_ranked > 0 {
-            self.blocks.append(self.open.last, ids[ids.len() - 1]);
-            self.open.last = last;
-            self.open.num_ranked += num_ranked;
-            self.open.num_sampled += num_sampled;
+            self.blocks.append(self.open_list.last, ids[ids.len() - 1]);
+            self.open_list.last = last;
+            self.open_list.num_ranked += num_ranked;
+            self.open_list.num_sampled += num_sampled;
         }
         num_left
     }
@@ -228,29 +197,22 @@ impl Release<'_> {
     #[inline(never)]
     pub fn unprotect(&mut self, tail: BlockId) {
         self.adaptive.protected.remove(self.blocks, tail);
-        self.enqueue(tail);
-    }
-
-    /// A tail is not protected any more, and has another value.
-    pub fn unprotect_as(&mut self, tail: BlockId, value: ValueLevel) {
-        self.adaptive.metas.update(tail, |meta| meta.with_value(value));
-        self.unprotect(tail);
+        self.enter_list(tail);
     }
 
     /// Puts a free cached block into its list. Until [`Self::close`], nothing else may touch the
     /// ranked lists.
     #[inline]
-    pub(super) fn enqueue(&mut self, block: BlockId) {
-        let entered = self.adaptive.metas.enter(block, self.open.target);
+    pub(super) fn enter_list(&mut self, block: BlockId) {
+        let entered = self.adaptive.metas.enter(block, self.open_list.target);
         let Some(was) = entered.or_else(|| self.open_list_for(block)) else { return };
-        self.blocks.append(self.open.last, block);
-        self.open.last = block;
-        self.open.num_ranked += 1;
+        self.blocks.append(self.open_list.last, block);
+        self.open_list.last = block;
+        self.open_list.num_ranked += 1;
         if was.is_sampled() {
-            self.open.num_sampled += 1;
-            let Adaptive { log, shadow, .. } = &mut *self.adaptive;
-            let access = Access::Freed(self.open.target.class() as u8);
-            log.record(shadow, access, ShadowKey::of(self.blocks.fingerprint(block)));
+            self.open_list.num_sampled += 1;
+            let access = Access::Freed(self.open_list.target.class() as u8);
+            self.adaptive.shadow.record(access, self.blocks.fingerprint(block));
         }
     }
 
@@ -264,15 +226,15 @@ impl Release<'_> {
                 return None;
             }
         }
-        let key = self.adaptive.metas[block].list_key();
-        if key.is_worthless() {
+        let meta = self.adaptive.metas[block];
+        if meta.is_worthless() {
             self.adaptive.metas.update(block, BlockMeta::removed);
             self.queue_ends.push_back(self.blocks, block);
             return None;
         }
         self.close_list();
         let Self { blocks, adaptive, .. } = self;
-        if key.is_protectable()
+        if meta.is_protectable()
             && let Some(newly_protected) = &mut adaptive.newly_protected
         {
             newly_protected.push(block);
@@ -280,34 +242,28 @@ impl Release<'_> {
             adaptive.protected.push_back(blocks, block);
             return None;
         }
-        self.open = adaptive.open_list(blocks, key);
-        adaptive.metas.enter(block, self.open.target)
+        let sentinel = adaptive.lists.open(meta);
+        let are_tails_apart = adaptive.newly_protected.is_some();
+        let target = TargetList::new(meta, adaptive.lists.epoch(), are_tails_apart);
+        let last = blocks.last_of_ring(sentinel);
+        self.open_list = OpenList { target, sentinel, last, ..OpenList::default() };
+        adaptive.metas.enter(block, self.open_list.target)
     }
 
     fn close(mut self) {
         self.close_list();
         let Self { blocks, adaptive, queue_ends, .. } = self;
-        adaptive.log.flush(&mut adaptive.shadow);
+        adaptive.shadow.flush();
         adaptive.queue.free.close(blocks, &queue_ends);
         adaptive.fit_shadow_caches();
     }
 
     fn close_list(&mut self) {
-        let closed = std::mem::take(&mut self.open);
+        let closed = std::mem::take(&mut self.open_list);
         if closed.num_ranked > 0 {
             self.blocks.append(closed.last, closed.sentinel);
             self.adaptive.num_ranked += closed.num_ranked;
             self.adaptive.num_sampled += closed.num_sampled;
         }
-    }
-}
-
-impl Adaptive {
-    fn open_list(&mut self, blocks: &Blocks, key: ListKey) -> OpenList {
-        let sentinel = self.lists.open(key.class(), key.value());
-        let are_tails_apart = self.newly_protected.is_some();
-        let target = TargetList::new(key, self.lists.epoch(), are_tails_apart);
-        let last = blocks.last_of_ring(sentinel);
-        OpenList { target, sentinel, last, ..OpenList::default() }
     }
 }

@@ -2,116 +2,94 @@
 //! look at the others. Found by their metadata alone, they cost a third of the instructions of an
 //! admission.
 
-use std::iter;
-
 use crate::block::BlockId;
-use crate::pool::blocks::IdRun;
-use crate::pool::blocks::prefault;
+use crate::pool::blocks::{IdRun, prefault};
 
-/// The sampled blocks.
 #[derive(Debug)]
-pub(crate) struct Sampled(Vec<u64>);
+pub(super) struct Sampled(Vec<u64>);
 
-/// A word of bits, and its position.
-#[derive(Clone, Copy)]
-struct Word {
-    at: usize,
-    bits: u64,
-}
-
-impl Word {
-    const LEN: usize = u64::BITS as usize;
-
-    fn of(block: BlockId) -> usize {
-        block as usize / Self::LEN
-    }
-
-    #[inline]
-    fn block(self, bit: u32) -> BlockId {
-        self.at as u32 * u64::BITS + bit
-    }
+/// Returns the position of the word that has a block's bit.
+fn word_of(block: BlockId) -> usize {
+    (block / u64::BITS) as usize
 }
 
 impl Sampled {
     /// None of so many blocks.
     pub(super) fn new(num_blocks: usize) -> Self {
-        Self(prefault::zeros(num_blocks / Word::LEN + 1))
+        Self(prefault::zeros(num_blocks / u64::BITS as usize + 1))
     }
 
     /// Adds a block, or removes it.
     #[inline]
     pub(super) fn toggle(&mut self, block: BlockId) {
-        self.0[Word::of(block)] ^= 1 << (block % u64::BITS);
+        self.0[word_of(block)] ^= 1 << (block % u64::BITS);
     }
 
-    /// Removes the blocks of a run.
     #[inline]
     pub(super) fn remove_run(&mut self, run: IdRun) {
         let (low, high) = run.bounds();
-        let (first, last) = (Word::of(low), Word::of(high));
+        let (first, last) = (word_of(low), word_of(high));
         for (at, word) in (first..).zip(&mut self.0[first..=last]) {
             *word &= !Self::bits_between(at, low, high);
         }
     }
 
-    /// The bits of a word that stand for blocks from `low` to `high`. The word is that of one of them
-    /// or between those.
+    /// Returns the bits of a word that stand for blocks from `low` to `high`. The word is that of one
+    /// of them or between those.
     #[inline]
     fn bits_between(at: usize, low: BlockId, high: BlockId) -> u64 {
-        let from_low = if at == Word::of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
-        let to_high = if at == Word::of(high) { u64::MAX >> (!high % u64::BITS) } else { u64::MAX };
+        let from_low = if at == word_of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
+        let to_high = if at == word_of(high) { u64::MAX >> (!high % u64::BITS) } else { u64::MAX };
         from_low & to_high
     }
 
     pub(super) fn has(&self, block: BlockId) -> bool {
-        self.0[Word::of(block)] >> (block % u64::BITS) & 1 != 0
+        self.0[word_of(block)] >> (block % u64::BITS) & 1 != 0
     }
 
     /// Returns how many blocks of a run are sampled.
     #[inline]
     pub(super) fn count(&self, run: IdRun) -> usize {
-        self.words(run).map(|word| word.bits.count_ones() as usize).sum()
+        self.words(run).map(|(_, bits)| bits.count_ones() as usize).sum()
     }
 
-    /// The sampled blocks of a run by ascending id.
+    /// Calls `visit` with each sampled block of a run, in the order of the run.
     #[inline]
-    pub(super) fn ascending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
-        let mut words = self.words(run);
-        blocks_of(move || words.next(), u64::trailing_zeros)
+    pub(super) fn for_each(&self, run: IdRun, mut visit: impl FnMut(BlockId)) {
+        if run.is_ascending() {
+            for (first, bits) in self.words(run) {
+                ones(bits).for_each(|bit| visit(first + bit as u32));
+            }
+            return;
+        }
+        for (first, mut bits) in self.words(run).rev() {
+            while bits != 0 {
+                let bit = bits.ilog2();
+                bits ^= 1 << bit;
+                visit(first + bit);
+            }
+        }
     }
 
-    /// The sampled blocks of a run by descending id.
+    /// Returns the first block of each word of a run, and the bits of the run's blocks.
     #[inline]
-    pub(super) fn descending(&self, run: IdRun) -> impl Iterator<Item = BlockId> {
-        let mut words = self.words(run);
-        blocks_of(move || words.next_back(), u64::ilog2)
-    }
-
-    #[inline]
-    fn words(&self, run: IdRun) -> impl DoubleEndedIterator<Item = Word> {
+    fn words(&self, run: IdRun) -> impl DoubleEndedIterator<Item = (BlockId, u64)> {
         let (low, high) = run.bounds();
-        let first = Word::of(low);
-        self.0[first..=Word::of(high)].iter().enumerate().map(move |(i, &bits)| {
+        let first = word_of(low);
+        self.0[first..=word_of(high)].iter().enumerate().map(move |(i, &bits)| {
             let at = first + i;
-            Word { at, bits: bits & Self::bits_between(at, low, high) }
+            (at as u32 * u64::BITS, bits & Self::bits_between(at, low, high))
         })
     }
 }
 
-/// The blocks of words. `first_bit` says which bit of a word comes first.
+/// Returns the positions of the bits that are set.
 #[inline]
-fn blocks_of(
-    mut next_word: impl FnMut() -> Option<Word>,
-    first_bit: impl Fn(u64) -> u32,
-) -> impl Iterator<Item = BlockId> {
-    let mut word = Word { at: 0, bits: 0 };
-    iter::from_fn(move || {
-        while word.bits == 0 {
-            word = next_word()?;
-        }
-        let bit = first_bit(word.bits);
-        word.bits ^= 1 << bit;
-        Some(word.block(bit))
+pub(super) fn ones(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
     })
 }
 
@@ -142,9 +120,12 @@ mod tests {
             let is_inside = |block: u32| (first.min(last)..=first.max(last)).contains(&block);
             let expected_without = |block| sampled.has(block) && !is_inside(block);
             prop_assert!((0..300).all(|block| without.has(block) == expected_without(block)));
-            prop_assert_eq!(sampled.ascending(run).collect::<Vec<_>>(), &expected[..]);
-            expected.reverse();
-            prop_assert_eq!(sampled.descending(run).collect::<Vec<_>>(), expected);
+            let mut found = Vec::new();
+            sampled.for_each(run, |block| found.push(block));
+            if !run.is_ascending() {
+                expected.reverse();
+            }
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -2,10 +2,7 @@
 //! been free. Lists with the lowest score are evicted first.
 
 use super::hazard::{ByClassAndAge, HazardEstimate};
-use super::tuning::{TUNING, Tuning};
-
-/// The score of a full block of each class and age.
-pub(super) type Scores = ByClassAndAge;
+use super::tuning::{AGES, CLASS_USES, CLASSES, OLDEST_AGE_FACTOR};
 
 /// A scoring function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,22 +29,20 @@ impl ScoringFunction {
         }
     }
 
-    /// Whether scores change with what is observed.
-    pub(super) fn learns(self) -> bool {
-        self == Self::Hazard
-    }
-
-    pub(super) fn scores(self, hazard: &HazardEstimate) -> Scores {
-        let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + typical(age)) as f32);
+    /// Returns the score of a full block of each class and age.
+    pub(super) fn scores(self, hazard: &HazardEstimate) -> ByClassAndAge {
+        let by_age = |uses: f32| std::array::from_fn(|age| uses / (1 + counted_age(age)) as f32);
+        let mut scores = [[0.0; AGES]; CLASSES];
         match self {
-            Self::Recency => [by_age(1.0); Tuning::CLASSES],
-            Self::Frequency => TUNING.class_uses.map(by_age),
-            Self::Hazard => hazard.indices(),
+            Self::Recency => scores = [by_age(1.0); CLASSES],
+            Self::Frequency => scores = CLASS_USES.map(by_age),
+            Self::Hazard => hazard.update(&mut scores, true),
         }
+        scores
     }
 }
 
-/// The typical age of blocks of an age. The last one stands for all ages beyond it too.
-fn typical(age: usize) -> usize {
-    if age == Tuning::AGES - 1 { TUNING.oldest_age_factor * age } else { age }
+/// Returns the age as which an age counts. The last one stands for all ages beyond it too.
+fn counted_age(age: usize) -> usize {
+    if age == AGES - 1 { OLDEST_AGE_FACTOR * age } else { age }
 }

@@ -1,6 +1,6 @@
 //! What a tail is worth per unit of the pool, against a full-attention block.
 
-use super::tuning::Tuning;
+use super::tuning;
 
 /// The value of a block: how often that of a full block is halved, and whether the value lasts. See
 /// [`crate::group::ValueModel`].
@@ -14,11 +14,11 @@ impl ValueLevel {
     /// The value of a full-attention block.
     pub const BEST: Self = Self { halvings: 0, lasts: false };
     /// No value. Such blocks are evicted before all others.
-    pub const WORST: Self = Self { halvings: Tuning::VALUE_LEVELS as u8, lasts: false };
+    pub const WORST: Self = Self { halvings: tuning::VALUE_LEVELS as u8, lasts: false };
 
     /// A full-attention block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
-        Self { halvings: halvings.min(Tuning::VALUE_LEVELS) as u8, lasts: false }
+        Self { halvings: halvings.min(tuning::VALUE_LEVELS) as u8, lasts: false }
     }
 
     /// Returns the higher of two values.

@@ -1,95 +1,93 @@
 //! Accesses to sampled blocks that the shadow caches have not seen yet. They get many of them at once,
 //! so that the waits for memory overlap.
 
+use super::ShadowCaches;
 use super::table::ShadowKey;
-use super::{ShadowCaches, Use};
+use crate::pool::blocks::{Blocks, Fingerprint, IdRun};
+use crate::pool::eviction::adaptive::sampled::Sampled;
 
 /// Accesses of the same kind, in order.
-#[derive(Debug)]
-pub(in super::super) struct AccessLog {
+#[derive(Debug, Default)]
+pub(super) struct AccessLog {
     access: Access,
-    /// The blocks, with room for [`Self::CAPACITY`].
-    keys: Box<[ShadowKey]>,
-    len: usize,
+    keys: Vec<ShadowKey>,
 }
 
 /// An access to a sampled block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Access {
-    /// The block is used: hit, or computed.
-    Used(Use),
+    /// A request uses the block, which was cached.
+    #[default]
+    Hit,
+    /// The block is computed, for the first time or again.
+    Computed,
     /// The block becomes free, in a class.
     Freed(u8),
 }
 
-impl AccessLog {
-    const CAPACITY: usize = 512;
+/// Keys that the shadow caches get at once.
+const PART: usize = 512;
 
-    pub(crate) fn new() -> Self {
-        let keys = vec![ShadowKey::NONE; Self::CAPACITY].into_boxed_slice();
-        Self { access: Access::Used(Use::Hit), keys, len: 0 }
-    }
-
-    /// Logs an access.
+impl ShadowCaches {
+    /// Logs an access to the block with a fingerprint.
     #[inline(never)]
-    pub(crate) fn record(&mut self, shadow: &mut ShadowCaches, access: Access, key: ShadowKey) {
-        self.begin(shadow, access);
-        self.push(shadow, key);
+    pub(in super::super) fn record(&mut self, access: Access, fingerprint: Fingerprint) {
+        self.begin(access);
+        self.push(fingerprint);
     }
 
-    /// Sets the access of the keys that follow.
-    #[inline]
-    pub(crate) fn begin(&mut self, shadow: &mut ShadowCaches, access: Access) {
-        if self.access != access {
-            self.flush(shadow);
-            self.access = access;
-        }
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, shadow: &mut ShadowCaches, key: ShadowKey) {
-        if self.len == Self::CAPACITY {
-            self.flush_all(shadow);
-        }
-        self.keys[self.len] = key;
-        self.len += 1;
-    }
-
-    /// Logs an access to each block. Returns how many.
-    #[inline]
-    pub(crate) fn push_each(
+    /// Logs an access to each sampled block of a run. Returns how many.
+    #[inline(never)]
+    pub(in super::super) fn record_run(
         &mut self,
-        shadow: &mut ShadowCaches,
-        mut keys: impl Iterator<Item = ShadowKey>,
+        access: Access,
+        blocks: &Blocks,
+        sampled: &Sampled,
+        run: IdRun,
     ) -> usize {
-        let mut num_pushed = 0;
-        loop {
-            let room = self.keys[self.len..].iter_mut();
-            let num = room.zip(keys.by_ref()).map(|(place, key)| *place = key).count();
-            num_pushed += num;
-            self.len += num;
-            if self.len < Self::CAPACITY {
-                return num_pushed;
-            }
-            self.flush_all(shadow);
+        self.begin(access);
+        let keys = &mut self.log.keys;
+        let num_before = keys.len();
+        sampled.for_each(run, |block| keys.push(ShadowKey::of(blocks.fingerprint(block))));
+        keys.len() - num_before
+    }
+
+    /// Sets the access to the blocks that follow.
+    #[inline]
+    pub(in super::super) fn begin(&mut self, access: Access) {
+        if self.log.access != access {
+            self.flush();
+            self.log.access = access;
         }
     }
 
-    /// Shows the shadow caches all accesses.
     #[inline]
-    pub(crate) fn flush(&mut self, shadow: &mut ShadowCaches) {
-        if self.len > 0 {
-            self.flush_all(shadow);
+    pub(in super::super) fn push(&mut self, fingerprint: Fingerprint) {
+        self.log.keys.push(ShadowKey::of(fingerprint));
+    }
+
+    /// Lets the shadow caches see all accesses of the log.
+    #[inline]
+    pub(in super::super) fn flush(&mut self) {
+        if !self.log.keys.is_empty() {
+            self.flush_all();
         }
     }
 
     #[inline(never)]
-    fn flush_all(&mut self, shadow: &mut ShadowCaches) {
-        let keys = &self.keys[..self.len];
-        match self.access {
-            Access::Used(how) => shadow.used(keys, how),
-            Access::Freed(class) => shadow.freed(keys, usize::from(class)),
+    fn flush_all(&mut self) {
+        let mut keys = std::mem::take(&mut self.log.keys);
+        for part in keys.chunks(PART) {
+            match self.log.access {
+                Access::Hit => {
+                    self.counts.hit += part.len() as u64;
+                    self.used(part);
+                }
+                Access::Computed => self.used(part),
+                Access::Freed(class) => self.freed(part, usize::from(class)),
+            }
         }
-        self.len = 0;
+        keys.clear();
+        self.log.keys = keys;
     }
 }

@@ -1,9 +1,9 @@
 //! What vLLM's own policy would have kept of the sampled blocks: a queue by the time at which blocks
-//! became free, in which tails take room. That policy caches a tail wherever a hit may end. Of its
-//! tails nothing is known but how many are computed with the full blocks that it would not have hit.
+//! became free.
 //!
-//! A *tick* ends when a part of what there is room for has become free. The queue has an amount for
-//! each tick, and each key the tick in which it became free; amounts leave from the front.
+//! That policy caches a tail wherever a hit may end. Its tails are amounts, so many per full block
+//! that it would have computed. A *tick* ends when a 32nd of the room became free. The queue stores
+//! what of each tick is still there, a key its tick; eviction lowers the oldest amounts.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,14 @@ pub(super) type Tick = u16;
 /// The queue. Amounts are in parts of a sampled block, each of which stands for as many tails as the
 /// pool would have for it.
 #[derive(Debug)]
-pub(super) struct DefaultCache {
+pub(in super::super) struct DefaultCache {
     tails_per_block: u64,
-    /// What became free in each tick that has ended and is still there, the oldest first.
-    ended: VecDeque<u64>,
-    /// What became free in this tick and is still there.
-    amount: u64,
+    blocks_per_sample: u64,
+    /// What became free in each tick and is still there, the oldest first. The last is this tick.
+    amounts: VecDeque<u64>,
     sum: u64,
-    /// This tick.
-    now: Tick,
+    /// The tick in which keys become free now.
+    pub(super) now: Tick,
     /// The tick in which the last block became free that was used while it was there.
     last_hit: Tick,
 }
@@ -33,20 +32,15 @@ impl DefaultCache {
     const TICKS: u64 = 32;
 
     /// An empty queue. With each full block, the policy computes `tails_per_block` window blocks.
-    pub(super) fn new(tails_per_block: f64) -> Self {
+    pub(super) fn new(tails_per_block: f64, blocks_per_sample: usize) -> Self {
         Self {
             tails_per_block: (tails_per_block * Self::UNIT as f64).round() as u64,
-            ended: VecDeque::new(),
-            amount: 0,
+            blocks_per_sample: blocks_per_sample as u64,
+            amounts: VecDeque::from([0]),
             sum: 0,
             now: 0,
             last_hit: 0,
         }
-    }
-
-    /// The tick in which keys become free now.
-    pub(super) fn now(&self) -> Tick {
-        self.now
     }
 
     /// Keys have become free.
@@ -59,15 +53,14 @@ impl DefaultCache {
         self.add(num as u64 * self.tails_per_block);
     }
 
-    /// States have become cached, for one sampled block in `blocks_per_sample` blocks.
-    pub(super) fn cached_states(&mut self, num: usize, blocks_per_sample: usize) {
-        self.add(num as u64 * Self::UNIT / blocks_per_sample as u64);
+    /// States have become cached, as they would under vLLM's own policy.
+    pub(in super::super) fn cached_states(&mut self, num: usize) {
+        self.add(num as u64 * Self::UNIT / self.blocks_per_sample);
     }
 
-    /// A request hits tails, for one sampled block in `blocks_per_sample` blocks. They became free
-    /// with the full blocks of the hit, and will again.
-    pub(super) fn hit_tails(&mut self, num: usize, blocks_per_sample: usize) {
-        let most = num as u64 * Self::UNIT / blocks_per_sample as u64;
+    /// A request hits tails. They became free with the full blocks of the hit, and will again.
+    pub(in super::super) fn hit_tails(&mut self, num: usize) {
+        let most = num as u64 * Self::UNIT / self.blocks_per_sample;
         if let Some(amount) = self.amount_of(self.last_hit) {
             let num = most.min(*amount);
             *amount -= num;
@@ -78,18 +71,16 @@ impl DefaultCache {
 
     /// Returns what became free in a tick and is still there; `None` if all is evicted.
     fn amount_of(&mut self, tick: Tick) -> Option<&mut u64> {
-        match usize::from(self.now.wrapping_sub(tick)) {
-            0 => Some(&mut self.amount),
-            age => {
-                let position = self.ended.len().checked_sub(age)?;
-                Some(&mut self.ended[position])
-            }
-        }
+        let age = usize::from(self.now.wrapping_sub(tick));
+        let position = self.amounts.len().checked_sub(1 + age)?;
+        self.amounts.get_mut(position)
     }
 
     fn add(&mut self, amount: u64) {
         self.sum += amount;
-        self.amount += amount;
+        if let Some(last) = self.amounts.back_mut() {
+            *last += amount;
+        }
     }
 
     /// Blocks are used that became free in a tick. Returns how many of them would still have been
@@ -113,29 +104,29 @@ impl DefaultCache {
     pub(super) fn fit(&mut self, num_blocks: usize) {
         let capacity = num_blocks as u64 * Self::UNIT;
         while self.sum > capacity {
-            let oldest = self.ended.front_mut().unwrap_or(&mut self.amount);
+            let oldest = &mut self.amounts[0];
             let evicted = (self.sum - capacity).min(*oldest);
             *oldest -= evicted;
             self.sum -= evicted;
-            if self.ended.front() == Some(&0) {
-                self.ended.pop_front();
+            if *oldest == 0 && self.amounts.len() > 1 {
+                self.amounts.pop_front();
             }
         }
-        if self.amount * Self::TICKS > capacity {
+        if self.amounts.back().is_some_and(|last| last * Self::TICKS > capacity) {
             self.end_tick();
         }
     }
 
     fn end_tick(&mut self) {
-        self.ended.push_back(std::mem::take(&mut self.amount));
+        self.amounts.push_back(0);
         self.now = self.now.wrapping_add(1);
     }
 
     /// Empties the queue.
     pub(super) fn clear(&mut self) {
-        self.end_tick();
-        self.ended.clear();
+        self.amounts.clear();
         self.sum = 0;
+        self.end_tick();
     }
 }
 
@@ -146,7 +137,7 @@ mod tests {
     /// Lets blocks become free one by one, none of which the policy had, in a pool with room for 40.
     fn compute(cache: &mut DefaultCache, num: usize) -> Vec<Tick> {
         let compute_one = |_| {
-            let tick = cache.now();
+            let tick = cache.now;
             cache.computed(1);
             cache.freed(1);
             cache.fit(40);
@@ -162,7 +153,7 @@ mod tests {
     #[test]
     fn tails_take_their_part_of_the_room() {
         for (tails_per_block, room) in [(0.0, 40), (1.0, 20), (4.0, 8)] {
-            let mut cache = DefaultCache::new(tails_per_block);
+            let mut cache = DefaultCache::new(tails_per_block, 16);
             let ticks = compute(&mut cache, 300);
             let kept = num_kept(&mut cache, &ticks);
             // But for the ticks that are half gone.
@@ -172,11 +163,11 @@ mod tests {
 
     #[test]
     fn what_is_used_again_is_not_evicted_and_its_tails_are() {
-        let mut cache = DefaultCache::new(1.0);
+        let mut cache = DefaultCache::new(1.0, 16);
         let mut hot = compute(&mut cache, 5);
         for _ in 0..100 {
             assert_eq!(num_kept(&mut cache, &hot), 5);
-            hot = vec![cache.now(); 5];
+            hot = vec![cache.now; 5];
             cache.freed(5);
             cache.fit(40);
             compute(&mut cache, 5);
@@ -185,18 +176,18 @@ mod tests {
 
     #[test]
     fn states_take_room_too() {
-        let mut cache = DefaultCache::new(0.0);
+        let mut cache = DefaultCache::new(0.0, 16);
         let ticks = compute(&mut cache, 40);
-        cache.cached_states(160, 16);
+        cache.cached_states(160);
         cache.fit(40);
         assert!(num_kept(&mut cache, &ticks).abs_diff(30) <= 2);
     }
 
     #[test]
     fn an_emptied_queue_has_nothing() {
-        let mut cache = DefaultCache::new(1.0);
+        let mut cache = DefaultCache::new(1.0, 16);
         let ticks = compute(&mut cache, 10);
         cache.clear();
-        assert_eq!((num_kept(&mut cache, &ticks), cache.ended.len()), (0, 0));
+        assert_eq!((num_kept(&mut cache, &ticks), cache.amounts.len()), (0, 1));
     }
 }

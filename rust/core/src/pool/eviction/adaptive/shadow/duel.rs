@@ -1,18 +1,18 @@
 //! Set dueling (DIP, ISCA 2007): which scoring function is in force.
 //!
-//! At the end of each round every function has some hits of its shadow cache. How far one is ahead
-//! of another is the sum of the differences of their rounds, against what the sum of differences
-//! with random signs would be: the root of the sum of their squares. Both sums fade.
+//! The lead of a function over another is the sum of the differences of their hits per round, divided
+//! by the root of the sum of their squares: what random signs would bring. Both sums fade.
 
 use super::FUNCTIONS;
 use crate::pool::eviction::adaptive::scoring::ScoringFunction;
-use crate::pool::eviction::adaptive::tuning::TUNING;
+use crate::pool::eviction::adaptive::tuning;
 
 /// The duels of all pairs of functions.
 #[derive(Debug, Default)]
 pub(super) struct Duel {
     leads: [[Lead; FUNCTIONS]; FUNCTIONS],
-    in_force: usize,
+    /// The index of the function in force: recency, until another one is ahead.
+    pub(super) in_force: usize,
 }
 
 /// How far a function is ahead of another one.
@@ -24,8 +24,8 @@ struct Lead {
 
 impl Lead {
     fn add(&mut self, difference: f32) {
-        self.sum = self.sum * TUNING.lead_fade + difference;
-        self.sum_of_squares = self.sum_of_squares * TUNING.lead_fade + difference * difference;
+        self.sum = self.sum * tuning::LEAD_FADE + difference;
+        self.sum_of_squares = self.sum_of_squares * tuning::LEAD_FADE + difference * difference;
     }
 
     /// The lead in standard deviations of what chance would bring.
@@ -35,11 +35,6 @@ impl Lead {
 }
 
 impl Duel {
-    /// The index of the function in force: recency, until another one is ahead.
-    pub(super) fn in_force(&self) -> usize {
-        self.in_force
-    }
-
     /// Adds the hits of a round.
     pub(super) fn end_round(&mut self, hits: [u32; FUNCTIONS]) {
         for (leads, own) in self.leads.iter_mut().zip(hits) {
@@ -54,8 +49,8 @@ impl Duel {
     pub(super) fn choose(&mut self) {
         let lead = |function: usize| self.leads[function][self.in_force].in_deviations();
         let needed = |function: usize| match ScoringFunction::ALL[function] {
-            ScoringFunction::Recency => -TUNING.lead_to_stay,
-            _ => TUNING.lead_to_take_over,
+            ScoringFunction::Recency => -tuning::LEAD_TO_STAY,
+            _ => tuning::LEAD_TO_TAKE_OVER,
         };
         let others = (0..FUNCTIONS).filter(|&function| function != self.in_force);
         let ahead = others.filter(|&function| lead(function) > needed(function));
@@ -73,7 +68,7 @@ mod tests {
             duel.end_round(hits);
             duel.choose();
         }
-        ScoringFunction::ALL[duel.in_force()]
+        ScoringFunction::ALL[duel.in_force]
     }
 
     #[test]

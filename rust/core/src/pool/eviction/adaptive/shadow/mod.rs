@@ -1,39 +1,31 @@
 //! Shadow caches: what each scoring function would have kept of the sampled blocks, by hash alone.
 //!
 //! The keys of free sampled blocks are in ghost lists by class and epoch, in the order in which the
-//! blocks became free. A scoring function evicts a list from its front on, so that what it would
-//! still have is a position in each list. Each cache has room for as many keys as the pool has free
-//! sampled blocks, and for those that its empty blocks could hold, so that none evicts before the
-//! pool does. One more cache is that of vLLM's own policy.
+//! blocks became free. Each scoring function evicts a list from the front, so one position per list
+//! says which keys its shadow cache still has. A shadow cache has room for as many keys as sampled
+//! blocks are free, and for the sampled share of the empty blocks: it never evicts before the pool
+//! does. One more cache is that of vLLM's own policy.
 
-pub(super) mod access_log;
+mod access_log;
 mod default_cache;
 mod duel;
 mod ghost_list;
-pub(super) mod table;
+mod table;
 mod update;
 
-use super::hazard::HazardEstimate;
+use super::hazard::{ByClassAndAge, HazardEstimate};
 use super::ranks::{ListId, Ranks};
-use super::scoring::{Scores, ScoringFunction};
-use super::tuning::{TUNING, Tuning};
+use super::scoring::ScoringFunction;
+use super::tuning::{self, AGES, CLASSES};
+pub(super) use access_log::Access;
+use access_log::AccessLog;
 use default_cache::DefaultCache;
 use duel::Duel;
 use ghost_list::GhostList;
 use table::{Entry, ShadowTable};
 
-const AGES: usize = Tuning::AGES;
 /// Number of scoring functions.
 const FUNCTIONS: usize = ScoringFunction::ALL.len();
-
-/// How a block is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    /// It was cached.
-    Hit,
-    /// It was computed, for the first time or again.
-    Computed,
-}
 
 /// What was asked of the sampled blocks since the pool was made, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,40 +35,35 @@ pub struct SampleCounts {
     pub asked: u64,
     /// Blocks that requests hit.
     pub hit: u64,
-    /// Blocks that each of [`ScoringFunction::ALL`] would have kept: in use, or not evicted. Tails that a
-    /// hit needs too are left out, so that it can be more than was hit.
+    /// Of the blocks asked for, those that each of [`ScoringFunction::ALL`] would still have had.
+    /// Tails, which a hit needs too, are not counted: this can exceed `hit`.
     pub kept: [u64; FUNCTIONS],
     /// Blocks that vLLM's own policy would have kept, beside the tails that it caches.
     pub kept_by_default: u64,
 }
 
-/// The shadow caches of all scoring functions.
 #[derive(Debug)]
-pub(super) struct ShadowCaches {
+pub struct ShadowCaches {
     /// A block is sampled if so many of the highest bits of its fingerprint are zero.
     num_zeros: u32,
+    log: AccessLog,
     table: ShadowTable,
     /// By class, and of each class by epoch.
     ghost_lists: Vec<GhostList>,
     caches: [ShadowCache; FUNCTIONS],
-    default_cache: DefaultCache,
+    pub(super) default_cache: DefaultCache,
     hazard: HazardEstimate,
-    once_used: OnceUsed,
-    epoch: usize,
-    duel: Duel,
-    counts: SampleCounts,
-    /// Keys of free blocks, all of which are in a ghost list.
-    num_free: usize,
-    /// A bit for each class of which blocks became free since the caches evicted.
-    just_freed: u32,
-}
-
-/// Sampled blocks that became free after a single use.
-#[derive(Clone, Copy, Debug, Default)]
-struct OnceUsed {
-    freed: FadingCount,
+    /// Sampled blocks that became free after a single use.
+    once_used: FadingCount,
     /// Those that were used again while the shadow cache of the function in force had them.
     reused: FadingCount,
+    epoch: usize,
+    duel: Duel,
+    pub counts: SampleCounts,
+    /// Keys in ghost lists.
+    num_ghosts: usize,
+    /// A bit for each class of which blocks became free since the caches evicted.
+    just_freed: u32,
 }
 
 /// A count of which those of earlier epochs fade.
@@ -89,7 +76,7 @@ struct FadingCount {
 impl FadingCount {
     fn end_epoch(&mut self) {
         let sum = self.sum();
-        *self = Self { earlier: sum * f64::from(TUNING.reuse_fade), this_epoch: 0 };
+        *self = Self { earlier: sum * f64::from(tuning::REUSE_FADE), this_epoch: 0 };
     }
 
     fn sum(self) -> f64 {
@@ -97,7 +84,6 @@ impl FadingCount {
     }
 }
 
-/// The shadow cache of a scoring function.
 #[derive(Debug)]
 struct ShadowCache {
     ranks: Ranks,
@@ -114,8 +100,8 @@ impl ShadowCaches {
     /// Shadow caches of a pool of `num_blocks`. vLLM's own policy computes `tails_per_block` window
     /// blocks with each full block.
     pub(super) fn new(num_blocks: usize, tails_per_block: f64) -> Self {
-        let halvings = TUNING.sparser_samples.iter().filter(|&&pool| num_blocks >= pool).count();
-        let num_zeros = TUNING.sample_bits + halvings as u32;
+        let halvings = tuning::SPARSER_SAMPLES.iter().filter(|&&pool| num_blocks >= pool).count();
+        let num_zeros = tuning::SAMPLE_BITS + halvings as u32;
         let hazard = HazardEstimate::new();
         let caches = ScoringFunction::ALL.map(|function| ShadowCache {
             ranks: Ranks::new(&VALUE_SHARES, &function.scores(&hazard)),
@@ -124,16 +110,18 @@ impl ShadowCaches {
         });
         Self {
             num_zeros,
+            log: AccessLog::default(),
             table: ShadowTable::new((num_blocks >> num_zeros) * 5 + 64),
-            ghost_lists: (0..Tuning::CLASSES * AGES).map(|_| GhostList::default()).collect(),
+            ghost_lists: (0..CLASSES * AGES).map(|_| GhostList::default()).collect(),
             caches,
-            default_cache: DefaultCache::new(tails_per_block),
+            default_cache: DefaultCache::new(tails_per_block, 1 << num_zeros),
             hazard,
-            once_used: OnceUsed::default(),
+            once_used: FadingCount::default(),
+            reused: FadingCount::default(),
             epoch: 0,
             duel: Duel::default(),
             counts: SampleCounts::default(),
-            num_free: 0,
+            num_ghosts: 0,
             just_freed: 0,
         }
     }
@@ -145,29 +133,23 @@ impl ShadowCaches {
     }
 
     /// Returns how many blocks one sampled block stands for.
-    pub(super) fn blocks_per_sample(&self) -> usize {
+    pub fn blocks_per_sample(&self) -> usize {
         1 << self.num_zeros
     }
 
     /// The scoring function in force.
-    pub(super) fn in_force(&self) -> ScoringFunction {
-        ScoringFunction::ALL[self.duel.in_force()]
+    pub fn in_force(&self) -> ScoringFunction {
+        ScoringFunction::ALL[self.duel.in_force]
     }
 
-    /// The scores of the function in force.
-    pub(super) fn scores(&self) -> &Scores {
-        self.caches[self.duel.in_force()].ranks.scores()
+    pub(super) fn scores(&self) -> &ByClassAndAge {
+        &self.caches[self.duel.in_force].ranks.scores
     }
 
     /// Returns the share of once used blocks that are used again while they are cached.
-    pub(super) fn reuse_of_once_used(&self) -> f64 {
-        let OnceUsed { freed, reused } = self.once_used;
-        let weight = TUNING.prior_reuse_weight;
-        (reused.sum() + weight * TUNING.prior_reuse) / (freed.sum() + weight)
-    }
-
-    pub(super) fn counts(&self) -> &SampleCounts {
-        &self.counts
+    pub fn reuse_of_once_used(&self) -> f64 {
+        let weight = tuning::PRIOR_REUSE_WEIGHT;
+        (self.reused.sum() + weight * tuning::PRIOR_REUSE) / (self.once_used.sum() + weight)
     }
 
     fn list_index(class: usize, epoch: usize) -> usize {
@@ -176,28 +158,28 @@ impl ShadowCaches {
 
     /// Lets each shadow cache evict what exceeds the room in a pool with so many free sampled
     /// blocks, so many empty ones, and so many that are free in all.
-    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_free: usize) {
+    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_pool_free: usize) {
         if self.just_freed == 0 {
             return;
         }
         let capacity = num_sampled + (num_empty >> self.num_zeros);
-        for class in (0..Tuning::CLASSES).filter(|class| self.just_freed >> class & 1 != 0) {
-            let list = ListId { row: class, age: 0 };
+        for class in (0..CLASSES).filter(|class| self.just_freed >> class & 1 != 0) {
+            let list = ListId { series: class, age: 0 };
             self.caches.iter_mut().for_each(|cache| cache.ranks.fill(list));
         }
         self.just_freed = 0;
         (0..FUNCTIONS).for_each(|function| self.evict(function, capacity));
-        self.default_cache.fit(num_free >> self.num_zeros);
+        self.default_cache.fit(num_pool_free >> self.num_zeros);
     }
 
     fn evict(&mut self, function: usize, capacity: usize) {
         let cache = &mut self.caches[function];
-        while self.num_free > capacity + cache.num_evicted {
-            let Some(ListId { row: class, age }) = cache.ranks.first() else { return };
+        while self.num_ghosts > capacity + cache.num_evicted {
+            let Some(ListId { series: class, age }) = cache.ranks.first() else { return };
             let list = &mut self.ghost_lists[Self::list_index(class, self.epoch + AGES - age)];
-            let most = self.num_free - cache.num_evicted - capacity;
+            let most = self.num_ghosts - cache.num_evicted - capacity;
             cache.num_evicted += list.evict(function, most);
-            if list.is_evicted(function) {
+            if list.is_all_evicted(function) {
                 cache.ranks.empty_first();
             }
         }
@@ -211,16 +193,16 @@ impl ShadowCaches {
     /// An epoch ends. The function in force is chosen anew, and the hazard changes scores.
     pub(super) fn end_epoch(&mut self) {
         self.hazard.end_epoch();
-        self.once_used.freed.end_epoch();
-        self.once_used.reused.end_epoch();
+        self.once_used.end_epoch();
+        self.reused.end_epoch();
         self.epoch += 1;
-        (0..Tuning::CLASSES).for_each(|class| self.forget(Self::list_index(class, self.epoch)));
+        (0..CLASSES).for_each(|class| self.forget(Self::list_index(class, self.epoch)));
         self.forget_lost_keys();
         self.duel.choose();
         for (function, cache) in ScoringFunction::ALL.iter().zip(&mut self.caches) {
-            if function.learns() {
-                let are_all = self.epoch.is_multiple_of(TUNING.epochs_of_unseen);
-                self.hazard.update(cache.ranks.scores_mut(), are_all);
+            if *function == ScoringFunction::Hazard {
+                let are_all = self.epoch.is_multiple_of(tuning::EPOCHS_OF_UNSEEN);
+                self.hazard.update(&mut cache.ranks.scores, are_all);
             }
             cache.ranks.end_epoch();
         }
@@ -229,28 +211,23 @@ impl ShadowCaches {
     /// Forgets the keys of a ghost list.
     fn forget(&mut self, index: usize) {
         let list = std::mem::take(&mut self.ghost_lists[index]);
-        for (key, is_kept) in list.keys() {
+        for (key, is_kept) in list.iter() {
             self.table.remove(key);
-            self.num_free -= 1;
+            self.num_ghosts -= 1;
             for (cache, is_kept) in self.caches.iter_mut().zip(is_kept) {
                 cache.num_evicted -= usize::from(!is_kept);
             }
         }
     }
 
-    /// Forgets keys in use that were not used for long, since blocks may lose their keys. Each epoch
-    /// looks at a part of them.
+    /// Forgets keys that count as in use but were not used for 128 epochs: their blocks may have lost
+    /// them. Each epoch looks at a 64th of the table.
     fn forget_lost_keys(&mut self) {
         let now = self.epoch as u16;
         self.table.sweep(self.epoch % AGES, AGES, |entry| {
-            entry.list != Entry::IN_USE || usize::from(now.wrapping_sub(entry.since)) < 2 * AGES
+            entry.list != Entry::IN_USE
+                || usize::from(now.wrapping_sub(entry.epoch_or_tick)) < 2 * AGES
         });
-    }
-
-    /// Keys of free blocks that each function would still have.
-    #[cfg(test)]
-    pub fn num_kept(&self) -> [usize; FUNCTIONS] {
-        self.caches.each_ref().map(|cache| self.num_free - cache.num_evicted)
     }
 
     /// Forgets every key. What was learnt stays.
@@ -259,7 +236,7 @@ impl ShadowCaches {
         self.ghost_lists.iter_mut().for_each(|list| *list = GhostList::default());
         self.hazard.forget_free();
         self.default_cache.clear();
-        (self.num_free, self.just_freed) = (0, 0);
+        (self.num_ghosts, self.just_freed) = (0, 0);
         for cache in &mut self.caches {
             cache.num_evicted = 0;
             cache.ranks.clear();
@@ -271,27 +248,34 @@ impl ShadowCaches {
 mod tests {
     use super::*;
     use crate::pool::blocks::Fingerprint;
-    use crate::pool::eviction::adaptive::shadow::table::ShadowKey;
 
-    fn key(n: u32) -> ShadowKey {
-        ShadowKey::of(Fingerprint(n))
+    impl ShadowCaches {
+        /// Keys of free blocks that each function would still have.
+        pub(in crate::pool::eviction::adaptive) fn num_kept(&self) -> [usize; FUNCTIONS] {
+            self.caches.each_ref().map(|cache| self.num_ghosts - cache.num_evicted)
+        }
     }
 
-    /// The names of a pass of traffic, each used and free again, in a pool that has `capacity` of
+    fn access(shadow: &mut ShadowCaches, n: u32, access: Access) {
+        shadow.record(access, Fingerprint(n));
+        shadow.flush();
+    }
+
+    /// The keys of a pass of traffic, each used and free again, in a pool that has `capacity` of
     /// the shadow.
     fn pass(shadow: &mut ShadowCaches, keys: std::ops::Range<u32>, capacity: usize) {
-        for key in keys.map(|n| key(n + 1)) {
-            shadow.used(&[key], Use::Computed);
-            shadow.freed(&[key], 0);
+        for n in keys {
+            access(shadow, n + 1, Access::Computed);
+            access(shadow, n + 1, Access::Freed(0));
             let num_empty = capacity << shadow.num_zeros;
             shadow.fit(0, num_empty, num_empty);
         }
     }
 
     #[test]
-    fn one_name_in_16_is_taken_and_fewer_in_large_pools() {
+    fn one_key_in_16_is_taken_and_fewer_in_large_pools() {
         for (num_blocks, share) in
-            [(100, 16), (TUNING.sparser_samples[0], 32), (TUNING.sparser_samples[1], 64)]
+            [(100, 16), (tuning::SPARSER_SAMPLES[0], 32), (tuning::SPARSER_SAMPLES[1], 64)]
         {
             let shadow = ShadowCaches::new(num_blocks, 0.0);
             assert_eq!(
@@ -302,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ordering_has_as_many_names_as_the_pool() {
+    fn each_scoring_function_has_as_many_keys_as_the_pool() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         assert!(shadow.num_kept() == [20; 3]);
@@ -314,31 +298,31 @@ mod tests {
     }
 
     #[test]
-    fn what_each_ordering_would_have_kept_is_counted() {
+    fn what_each_scoring_function_would_have_kept_is_counted() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
-        assert_eq!(*shadow.counts(), SampleCounts { asked: 50, ..SampleCounts::default() });
+        assert_eq!(shadow.counts, SampleCounts { asked: 50, ..SampleCounts::default() });
         pass(&mut shadow, 29..30, 20); // gone
         pass(&mut shadow, 48..49, 20);
-        shadow.used(&[key(50)], Use::Hit);
-        shadow.used(&[key(50)], Use::Computed); // somebody uses it
+        access(&mut shadow, 50, Access::Hit);
+        access(&mut shadow, 50, Access::Computed); // somebody uses it
         assert_eq!(
-            *shadow.counts(),
+            shadow.counts,
             SampleCounts { asked: 54, hit: 1, kept: [3; 3], kept_by_default: 3 }
         );
         shadow.forget_all();
-        shadow.used(&[key(50)], Use::Computed);
+        access(&mut shadow, 50, Access::Computed);
         assert_eq!(
-            *shadow.counts(),
+            shadow.counts,
             SampleCounts { asked: 55, hit: 1, kept: [3; 3], kept_by_default: 3 }
         );
     }
 
     #[test]
-    fn a_name_in_use_is_no_hit() {
+    fn a_key_in_use_is_no_hit() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..1, 20);
-        (0..3).for_each(|_| shadow.used(&[key(1)], Use::Hit));
+        (0..3).for_each(|_| access(&mut shadow, 1, Access::Hit));
         assert!(shadow.caches.iter().all(|cache| cache.hits == 1) && shadow.num_kept() == [0; 3]);
     }
 
@@ -359,17 +343,17 @@ mod tests {
     fn no_cache_evicts_while_the_pool_has_room() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         for n in 0..50 {
-            shadow.used(&[key(n + 1)], Use::Computed);
-            shadow.freed(&[key(n + 1)], 0);
+            access(&mut shadow, n + 1, Access::Computed);
+            access(&mut shadow, n + 1, Access::Freed(0));
             shadow.fit(n as usize + 1, 0, 1000);
         }
         assert_eq!(shadow.num_kept(), [50; 3]);
-        shadow.freed(&[key(1)], 0);
+        access(&mut shadow, 1, Access::Freed(0));
         shadow.fit(30, 20 << shadow.num_zeros, 1000);
         assert_eq!(shadow.num_kept(), [50; 3]);
     }
 
-    /// A scan that comes back at one age shows that age; the other orderings lose all of it.
+    /// A scan that comes back at one age shows that age; the other scoring functions lose all of it.
     #[test]
     fn a_cyclic_scan_is_for_the_hazards() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
@@ -381,48 +365,48 @@ mod tests {
             }
         }
         assert_eq!(shadow.in_force(), ScoringFunction::Hazard);
-        assert_eq!(shadow.counts().kept[0], 0);
+        assert_eq!(shadow.counts.kept[0], 0);
     }
 
     #[test]
-    fn names_are_forgotten_after_all_ages() {
+    fn keys_are_forgotten_after_all_ages() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..5, 20);
-        shadow.used(&[key(77)], Use::Computed);
+        access(&mut shadow, 77, Access::Computed);
         (1..AGES).for_each(|_| shadow.end_epoch());
-        assert_eq!((shadow.table.len(), shadow.num_kept()[0]), (6, 5));
+        assert_eq!((shadow.table.len, shadow.num_kept()[0]), (6, 5));
         shadow.end_epoch();
-        assert_eq!((shadow.table.len(), shadow.num_kept()[0]), (1, 0));
+        assert_eq!((shadow.table.len, shadow.num_kept()[0]), (1, 0));
         (0..2 * AGES).for_each(|_| shadow.end_epoch());
-        assert!(shadow.table.len() == 0, "one in use of which nothing was heard");
+        assert!(shadow.table.len == 0, "one in use of which nothing was heard");
     }
 
     #[test]
-    fn an_emptied_cache_has_no_names_and_the_same_profile() {
+    fn an_emptied_cache_has_no_keys_and_the_same_profile() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..5, 20);
         pass(&mut shadow, 0..5, 20);
         let scores = *shadow.scores();
         shadow.forget_all();
-        assert!(shadow.table.len() == 0 && *shadow.scores() == scores);
+        assert!(shadow.table.len == 0 && *shadow.scores() == scores);
         assert!(shadow.caches.iter().all(|cache| cache.hits == 5) && shadow.num_kept() == [0; 3]);
         pass(&mut shadow, 0..5, 20);
         assert!(shadow.caches.iter().all(|cache| cache.hits == 5) && shadow.num_kept() == [5; 3]);
     }
 
     #[test]
-    fn names_that_come_and_go_within_an_epoch_leave_no_gaps_behind() {
+    fn keys_that_come_and_go_within_an_epoch_leave_no_gaps_behind() {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         for _ in 0..100 {
             pass(&mut shadow, 45..50, 20);
         }
         let list = &shadow.ghost_lists[0];
-        assert_eq!((list.keys().count(), shadow.num_kept()), (50, [20; 3]));
-        assert!(list.len() < 200, "{} places for 50 names", list.len());
-        assert_eq!(shadow.counts().kept, [500; 3]);
+        assert_eq!((list.iter().count(), shadow.num_kept()), (50, [20; 3]));
+        assert!(list.keys.len() < 200, "{} positions for 50 keys", list.keys.len());
+        assert_eq!(shadow.counts.kept, [500; 3]);
         pass(&mut shadow, 29..30, 20);
         pass(&mut shadow, 31..32, 20);
-        assert_eq!(shadow.counts().kept, [501; 3], "the 20 last used are there");
+        assert_eq!(shadow.counts.kept, [501; 3], "the 20 last used are there");
     }
 }

@@ -9,13 +9,13 @@ use crate::pool::blocks::prefault;
 /// The fingerprint of a sampled block. That two blocks have the same one is rare, and mixes up their
 /// uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
-pub(in super::super) struct ShadowKey(u32);
+pub(super) struct ShadowKey(u32);
 
 impl ShadowKey {
     /// No block.
-    pub(crate) const NONE: Self = Self(0);
+    pub(super) const NONE: Self = Self(0);
 
-    pub(crate) fn of(fingerprint: Fingerprint) -> Self {
+    pub(super) fn of(fingerprint: Fingerprint) -> Self {
         Self(fingerprint.0.max(1))
     }
 }
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub list: u16,
     /// Of a block in use the epoch of its last use, of a free one the tick of the default cache at
     /// which it became free; both modulo 2^16.
-    pub since: u16,
+    pub epoch_or_tick: u16,
 }
 
 impl Entry {
@@ -41,7 +41,7 @@ impl Entry {
     const EMPTY: Self = Self::new(ShadowKey::NONE);
 
     const fn new(key: ShadowKey) -> Self {
-        Self { key, position: 0, list: Self::NEW, since: 0 }
+        Self { key, position: 0, list: Self::NEW, epoch_or_tick: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -49,11 +49,10 @@ impl Entry {
     }
 }
 
-/// The entries of all keys.
 #[derive(Debug)]
 pub(super) struct ShadowTable {
     slots: Vec<Entry>,
-    len: usize,
+    pub(super) len: usize,
     max_len: usize,
 }
 
@@ -64,11 +63,6 @@ impl ShadowTable {
     /// A table for at most `max_len` keys.
     pub(super) fn new(max_len: usize) -> Self {
         Self { slots: prefault::zeros(max_len * 3 / 2 + 2), len: 0, max_len }
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// The slot where a key is looked for first. Keys are alike in some bits.
@@ -126,7 +120,6 @@ impl ShadowTable {
         std::hint::black_box(keys.iter().fold(0, |seen, key| seen ^ read(key)));
     }
 
-    /// Forgets a key.
     pub(super) fn remove(&mut self, key: ShadowKey) {
         if let Ok(slot) = self.find(key) {
             self.empty(slot);
@@ -166,7 +159,6 @@ impl ShadowTable {
         }
     }
 
-    /// Forgets every key.
     pub(super) fn clear(&mut self) {
         self.slots.fill(Entry::EMPTY);
         self.len = 0;
@@ -204,7 +196,7 @@ mod tests {
                     None => assert_eq!((expected.len(), expected.get(&n)), (40, None)),
                 }
             }
-            assert_eq!(table.len(), expected.len());
+            assert_eq!(table.len, expected.len());
         }
         for n in 1..=64 {
             let position = table.get_mut(key(n)).map(|entry| entry.position);
@@ -216,14 +208,14 @@ mod tests {
     fn a_sweep_of_all_parts_keeps_what_is_to_be_kept() {
         let mut table = ShadowTable::new(1000);
         for n in 1..=1000 {
-            table.enter(key(n)).expect("a place").since = n as u16;
+            table.enter(key(n)).expect("a place").epoch_or_tick = n as u16;
         }
-        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.since % 2 == 0));
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch_or_tick % 2 == 0));
         // What moved behind the part that was swept is found in the next round.
-        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.since % 2 == 0));
-        assert_eq!(table.len(), 500);
+        (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch_or_tick % 2 == 0));
+        assert_eq!(table.len, 500);
         assert!((1..=1000).all(|n| table.get_mut(key(n)).is_some() == (n % 2 == 0)));
         table.clear();
-        assert_eq!((table.len(), table.get_mut(key(2))), (0, None));
+        assert_eq!((table.len, table.get_mut(key(2))), (0, None));
     }
 }

@@ -1,13 +1,12 @@
 //! Accesses to sampled blocks change the shadow caches, many of them at once.
 
 use super::table::{Entry, ShadowKey};
-use super::{AGES, FUNCTIONS, ShadowCaches, Use};
+use super::{AGES, FUNCTIONS, ShadowCaches};
 
 impl ShadowCaches {
-    /// Blocks are used.
-    pub(super) fn used(&mut self, keys: &[ShadowKey], how: Use) {
+    /// Requests use blocks, cached ones or others.
+    pub(super) fn used(&mut self, keys: &[ShadowKey]) {
         self.counts.asked += keys.len() as u64;
-        self.counts.hit += if how == Use::Hit { keys.len() as u64 } else { 0 };
         self.table.prefetch(keys);
         let (mut left, mut num_in_use, mut num_others) = (keys, 0, 0);
         while let [key, others @ ..] = left {
@@ -28,7 +27,7 @@ impl ShadowCaches {
                     continue;
                 }
             }
-            (entry.list, entry.since) = (Entry::IN_USE, self.epoch as u16);
+            (entry.list, entry.epoch_or_tick) = (Entry::IN_USE, self.epoch as u16);
         }
         self.default_cache.computed(keys.len() - num_in_use - num_others);
         if num_in_use > 0 {
@@ -41,34 +40,28 @@ impl ShadowCaches {
     /// it. Returns the others.
     #[inline(never)]
     fn remove_from_list<'a>(&mut self, index: usize, keys: &'a [ShadowKey]) -> &'a [ShadowKey] {
-        let epoch = self.epoch as u16;
-        let mut remove = self.ghost_lists[index].remove();
+        let Self { table, ghost_lists, default_cache, epoch, .. } = self;
         // Mostly they became free together.
         let (mut tick, mut num_of_tick, mut kept_by_default) = (0, 0, 0);
-        for &key in keys {
-            match self.table.get_mut(key) {
-                Some(entry) if usize::from(entry.list) == index => {
-                    if entry.since != tick {
-                        kept_by_default += self.default_cache.used(tick, num_of_tick);
-                        (tick, num_of_tick) = (entry.since, 0);
-                    }
-                    num_of_tick += 1;
-                    (entry.list, entry.since) = (Entry::IN_USE, epoch);
-                    remove.at(entry.position);
-                }
-                _ => break,
+        let (num, num_kept) = ghost_lists[index].remove(keys.iter().map_while(|&key| {
+            let entry = table.get_mut(key).filter(|entry| usize::from(entry.list) == index)?;
+            if entry.epoch_or_tick != tick {
+                kept_by_default += default_cache.used(tick, num_of_tick);
+                (tick, num_of_tick) = (entry.epoch_or_tick, 0);
             }
-        }
-        kept_by_default += self.default_cache.used(tick, num_of_tick);
+            num_of_tick += 1;
+            (entry.list, entry.epoch_or_tick) = (Entry::IN_USE, *epoch as u16);
+            Some(entry.position)
+        }));
+        kept_by_default += default_cache.used(tick, num_of_tick);
         self.counts.kept_by_default += kept_by_default as u64;
-        let (num, num_kept) = remove.finish();
         self.count_removed(index, num, num_kept);
         &keys[num..]
     }
 
     /// Counts a hit of each shadow cache that would still have a key that left a ghost list.
     fn count_removed(&mut self, index: usize, num: usize, num_kept: [u32; FUNCTIONS]) {
-        self.num_free -= num;
+        self.num_ghosts -= num;
         for (i, cache) in self.caches.iter_mut().enumerate() {
             cache.hits += num_kept[i];
             self.counts.kept[i] += u64::from(num_kept[i]);
@@ -76,41 +69,29 @@ impl ShadowCaches {
         }
         let (class, age) = (index / AGES, (self.epoch + AGES - index % AGES) % AGES);
         if class == 0 {
-            self.once_used.reused.this_epoch += num_kept[self.duel.in_force()] as usize;
+            self.reused.this_epoch += num_kept[self.duel.in_force] as usize;
         }
         self.hazard.note_reuse(class, age, num as u32);
-    }
-
-    /// States have become cached, as they would under vLLM's own policy.
-    pub(in super::super) fn cached_states(&mut self, num: usize) {
-        self.default_cache.cached_states(num, self.blocks_per_sample());
-    }
-
-    /// A request hits tails.
-    pub(in super::super) fn hit_tails(&mut self, num: usize) {
-        self.default_cache.hit_tails(num, self.blocks_per_sample());
     }
 
     /// Blocks of a class become free. [`Self::fit`] evicts what the caches have no room for then.
     pub(super) fn freed(&mut self, keys: &[ShadowKey], class: usize) {
         self.table.prefetch(keys);
         let index = Self::list_index(class, self.epoch);
-        let list = &mut self.ghost_lists[index];
-        let mut append = list.append(keys.len());
-        for &key in keys {
-            if let Some(entry) = self.table.get_mut(key)
-                && entry.list == Entry::IN_USE
-            {
-                (entry.list, entry.since) = (index as u16, self.default_cache.now());
-                entry.position = append.push(key);
-            }
-        }
-        let num = append.finish();
+        let Self { table, ghost_lists, default_cache, .. } = self;
+        let list = &mut ghost_lists[index];
+        let num = list.append(keys, |key, position| {
+            let entry = table.get_mut(key).filter(|entry| entry.list == Entry::IN_USE);
+            let Some(entry) = entry else { return false };
+            (entry.list, entry.epoch_or_tick) = (index as u16, default_cache.now);
+            entry.position = position;
+            true
+        });
         if num > 0 {
-            self.num_free += num;
+            self.num_ghosts += num;
             self.default_cache.freed(num);
             if class == 0 {
-                self.once_used.freed.this_epoch += num;
+                self.once_used.this_epoch += num;
             }
             self.hazard.note_free(class, num as u32);
             self.just_freed |= 1 << class;
