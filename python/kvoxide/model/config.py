@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kvoxide._core import ConfigError
-from kvoxide.model.defaults import with_defaults
+from kvoxide.model.defaults import base_class, with_defaults
 from kvoxide.model.folder import config_file, read_object
 from kvoxide.model.mistral_format import from_mistral_format
 from kvoxide.model.quantization import Quantization, read_quantization
@@ -146,16 +146,25 @@ def read_config(path: Path) -> Config:
 
 
 def _config(source: str, values: Mapping[str, Any], quantization: Quantization) -> Config:
-    architectures = values.get("architectures")
-    if not isinstance(architectures, list) or not architectures:
-        raise UnknownModelError(f"{source} names no class of a model in architectures")
     text = values
     for name in _NESTED:
         if isinstance(values.get(name), Mapping):
             text = values[name]
     fields = Fields(source, with_defaults(text))
     dtype = _dtype(fields, Fields(source, values))
-    return Config(str(architectures[0]), fields, dtype, quantization)
+    return Config(_architecture(source, values), fields, dtype, quantization)
+
+
+def _architecture(source: str, values: Mapping[str, Any]) -> str:
+    """The first of the ``architectures``; where there is none, the base class of the
+    ``model_type``."""
+    named = values.get("architectures") or [base_class(values.get("model_type"))]
+    if not isinstance(named, list) or named[0] is None:
+        raise UnknownModelError(
+            f"{source} names no class of a model in architectures, and none is known for the"
+            f" model_type {values.get('model_type')!r}"
+        )
+    return str(named[0])
 
 
 def _dtype(*fields: Fields) -> str:

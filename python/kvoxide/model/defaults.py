@@ -1,5 +1,5 @@
-"""What a configuration means that leaves a field out: the defaults of its class in Transformers,
-for the fields that published configurations do leave out."""
+"""What a configuration means that leaves a field out, as far as published ones do: the class of the
+model, and the defaults of its class in Transformers."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -65,6 +65,21 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 # Names of whole models whose language model goes by another name.
 _TEXT_TYPES: Final = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text"}
 
+# Of Transformers, without the ending Model: those whose cache was seen to be that of the model's
+# usual class.
+_BASES: Final = """
+Afmoe Apertus Cohere2 Cohere2Vision Cohere DeepseekV2 DeepseekV32 DeepseekV3 DeepseekV4
+Ernie4_5 Ernie4_5_Moe Exaone4 ExaoneMoe FalconH1 GPT2 GPTJ Gemma2 Gemma4 Gemma Glm4
+Glm4MoeLite Glm4Moe GlmMoeDsa GptOss Granite GraniteMoeHybrid GraniteMoe GraniteMoeShared
+HYV3 HyperCLOVAX Idefics3 InternVL Jamba KimiLinear Lfm2 Lfm2Moe Llama Llava LlavaNext
+LlavaOnevision MiMoV2Flash MiniCPM3 MiniMaxM2 Ministral3 Mistral3 Mistral Mixtral NemotronH
+Nemotron OPT Olmo2 Olmo3 Olmo Olmoe PaliGemma Phi3 Qwen2Audio Qwen2 Qwen2Moe Qwen2VL
+Qwen2_5_VL Qwen3 Qwen3Moe Qwen3Next Qwen3VL Qwen3VLMoe Qwen3_5 Qwen3_5Moe SmolLM3 SmolVLM
+StableLm Starcoder2
+"""
+BASE_CLASSES: Final = tuple(f"{base}Model" for base in _BASES.split())
+"""Classes that vLLM loads for a type of models where a configuration names none."""
+
 # Fields by the names that older classes have for them.
 _NAMES: Final = {
     "n_embd": "hidden_size",
@@ -80,3 +95,9 @@ def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     named = {_NAMES[name]: value for name, value in values.items() if name in _NAMES}
     model_type = str(values.get("model_type"))
     return {**DEFAULTS.get(_TEXT_TYPES.get(model_type, model_type), {}), **named, **values}
+
+
+def base_class(model_type: object) -> str | None:
+    """The class for a ``model_type``, None where it is not known here."""
+    wanted = f"{model_type}model".replace("_", "")
+    return next((name for name in BASE_CLASSES if name.replace("_", "").lower() == wanted), None)

@@ -131,6 +131,19 @@ def test_a_snapshot_of_hugging_faces_cache(tmp_path: Path) -> None:
     assert plan_model(snapshot).block_bytes == HALF
 
 
+@pytest.mark.parametrize("names", [{}, {"architectures": None}, {"architectures": []}])
+def test_a_configuration_that_names_no_class_is_known_by_its_type(
+    tmp_path: Path, names: dict[str, Any]
+) -> None:
+    fields = {name: value for name, value in LLAMA.items() if name != "architectures"}
+    write(tmp_path, {**fields, **names})
+    made = plan_model(tmp_path)
+    assert (made.architecture, made.block_bytes) == ("LlamaModel", WHOLE)
+    write(tmp_path, {**fields, **names, "model_type": "orion"})
+    with pytest.raises(ConfigError, match=r"no class .* and none is known for the model_type 'ori"):
+        plan_model(tmp_path)
+
+
 def test_without_vllm_one_kind_of_gpu_is_known(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     assert plan_model(tmp_path, Deployment(gpu="h20")) is not None

@@ -276,17 +276,27 @@ def test_what_does_not_go_together_is_found_out_before_the_trace_is_read(
     assert "Traceback" not in result.stderr
 
 
-def test_a_policy_that_does_not_fit_the_groups_is_left_out_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("preset", "unfit", "fitting", "reason"),
+    [
+        ("qwen3-next", "interval=auto", "interval=544", "retention_interval is 32768"),
+        ("llama", "interval=8192", "pin", "no KV cache group has a sliding window"),
+    ],
+)
+def test_a_policy_that_does_not_fit_the_groups_is_left_out_by_name(
+    tmp_path: Path, preset: str, unfit: str, fitting: str, reason: str
+) -> None:
     path = tmp_path / "replay.json"
-    policies = ("--policy", "interval=auto", "--policy", "fifo", "--policy", "interval=544")
-    arguments = ("--preset", "qwen3-next", "--blocks", "3000", *policies, "--json", str(path))
+    policies = ("--policy", unfit, "--policy", "fifo", "--policy", fitting)
+    arguments = ("--preset", preset, "--blocks", "3000", *policies, "--json", str(path))
     result = kvoxide("replay", "sample", *arguments)
     assert result.exit_code == 0, result.stderr
-    assert "policy 'interval=auto': retention_interval is 32768" in result.stderr
+    assert f"policy {unfit!r}: " in result.stderr
+    assert reason in result.stderr
     assert "left out" in result.stderr
     record = json.loads(path.read_text())
-    assert record["settings"]["policies"] == ["fifo", "interval=544"]
-    assert [run["policy"] for run in record["results"]] == ["fifo", "interval=544", "unlimited"]
+    assert record["settings"]["policies"] == ["fifo", fitting]
+    assert [run["policy"] for run in record["results"]] == ["fifo", fitting, "unlimited"]
 
 
 def test_the_sample_is_the_default_and_tells_policies_apart(tmp_path: Path) -> None:

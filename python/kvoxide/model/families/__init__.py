@@ -97,6 +97,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Ernie4_5_MoeForCausalLM": _LISTED,
     "Exaone4ForCausalLM": Family(attention(full_every())),
     "ExaoneMoEForCausalLM": _LISTED,
+    "ExaoneMoeForCausalLM": _LISTED,
     "FalconH1ForCausalLM": Family(falcon_h1),
     "GPT2LMHeadModel": _LISTED,
     "GPTJForCausalLM": _LISTED,
@@ -185,6 +186,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Step3p5ForCausalLM": _LISTED,
     "TeleChat3ForCausalLM": _LISTED,
 }
+# In the order in which vLLM tries them.
+_ENDINGS: Final = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 
 
 def family_of(config: Config) -> Family:
@@ -194,13 +197,13 @@ def family_of(config: Config) -> Family:
     language model that is not known in its class.
     """
     architecture = config.architecture
-    if architecture not in FAMILIES:
+    family = next((FAMILIES[name] for name in _names(architecture) if name in FAMILIES), None)
+    if family is None:
         raise UnknownModelError(
             f"the model is a {architecture}, which is unknown here; known are"
             f" {', '.join(FAMILIES)}. Ask vLLM where it is installed, or give its groups with"
             " --groups"
         )
-    family = FAMILIES[architecture]
     language = config.text.text("model_type", "llama")
     if family.languages and language not in family.languages:
         raise UnknownModelError(
@@ -209,3 +212,9 @@ def family_of(config: Config) -> Family:
             " with --groups"
         )
     return family
+
+
+def _names(architecture: str) -> list[str]:
+    """The class, and those that vLLM takes in the place of a base class."""
+    base = architecture.removesuffix("Model")
+    return [architecture, *(base + ending for ending in _ENDINGS if base != architecture)]
