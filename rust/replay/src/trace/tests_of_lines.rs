@@ -322,8 +322,16 @@ fn a_conversation_of_wekas_is_one_line() {
     let (trace, reader) = trace(&[&line, &line]);
     assert_eq!((reader.dialect(), trace.tokens_per_id()), (Some("weka"), Ok(64)));
     let expected =
-        [None, Some((vec![0], 1_500_000)), Some((vec![1], 500_000)), Some((vec![0, 2], 6_000_000))];
-    assert_eq!(waits(&trace)[..4], expected);
+        [vec![], vec![(0, 1_500_000)], vec![(1, 500_000)], vec![(0, 6_000_000), (2, 2_000_000)]];
+    let delays = |request: &TraceRequest| {
+        let after = request.wait.iter().flat_map(|wait| &wait.after);
+        after.map(|it| (it.request, it.delay)).collect::<Vec<_>>()
+    };
+    assert_eq!(trace.requests()[..4].iter().map(delays).collect::<Vec<_>>(), expected);
+    assert_eq!(reader.notes(), [""; 0]);
+    let (early, reader) = self::trace(&[&line.replace("8.0", "5.5")]);
+    assert_eq!(delays(&early.requests()[3]), [(0, 3_500_000), (2, 0)]);
+    assert_eq!(reader.notes().len(), 1);
     let tokens = |index: usize| trace.requests()[index].prompt.token(0, 64);
     assert_eq!(tokens(0), tokens(3));
     assert_ne!(tokens(0), tokens(4), "ids of another conversation are other blocks");

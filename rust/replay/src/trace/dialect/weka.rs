@@ -11,7 +11,7 @@ use crate::trace::fields::{
 };
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
-use crate::trace::request::{TraceRequest, Wait};
+use crate::trace::request::{After, Event, TraceRequest, Wait};
 
 const SECONDS: f64 = 1e6;
 
@@ -46,7 +46,14 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     }
     let number = reading.next as u64;
     let mut conversation = Requests { width, number, num_agents: 0, reading };
-    conversation.add_all(field(fields, "requests")?, 0, (Vec::new(), 0)).map(|_| ())
+    conversation.add_all(field(fields, "requests")?, 0, Vec::new()).map(|_| ())
+}
+
+/// The answer to a request, and when it was there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Answer {
+    request: u32,
+    time: u64,
 }
 
 struct Requests<'a> {
@@ -58,15 +65,15 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Adds the requests of an agent, each of which waits for the one before it, and for the last
-    /// of each subagent that began between them. The first waits for `after`, which ended at a time.
-    /// Times count from `start`. Returns the last request.
+    /// Adds the requests of an agent, each of which waits for the answer to the one before it, and for
+    /// the last of each subagent that began between them, as the traces' own player does. The first
+    /// waits `after` others. Times count from `start`. Returns the last answer.
     fn add_all(
         &mut self,
         requests: &Value,
         start: u64,
-        (mut after, mut ended): (Vec<u32>, u64),
-    ) -> Result<Vec<u32>, LineError> {
+        mut after: Vec<Answer>,
+    ) -> Result<Vec<Answer>, LineError> {
         let agent = self.num_agents;
         self.num_agents += 1;
         let conversation = Conversation::of_numbers(self.number, agent);
@@ -75,9 +82,8 @@ impl Requests<'_> {
         for fields in objects {
             let time = time(fields, "t", SECONDS)?;
             if fields.get("type").is_some_and(|kind| kind == "subagent") {
-                let inner = field(fields, "requests")?;
-                let joined = self.add_all(inner, time, (last.clone(), ended))?;
-                after.extend(joined.into_iter().filter(|request| !last.contains(request)));
+                let joined = self.add_all(field(fields, "requests")?, time, last.clone())?;
+                after.extend(joined.into_iter().filter(|answer| !last.contains(answer)));
                 continue;
             }
             let index = (self.reading.next + self.reading.requests.len()) as u32;
@@ -85,13 +91,29 @@ impl Requests<'_> {
             let time = if time < start { time + start } else { time };
             let mut request = self.request(fields)?;
             request.conversation = Some(conversation);
-            request.wait = Wait::for_answers(after, time.saturating_sub(ended));
+            request.wait = self.wait(time, &after);
             request.arrival = Some(time);
             self.reading.requests.push(request);
-            ended = time + microseconds(fields, "api_time", SECONDS)?.unwrap_or(0);
-            (after, last) = (vec![index], vec![index]);
+            let took = microseconds(fields, "api_time", SECONDS)?.unwrap_or(0);
+            last = vec![Answer { request: index, time: time + took }];
+            after.clone_from(&last);
         }
         Ok(last)
+    }
+
+    /// Returns the wait until a time for answers. Those that were there later are waited for too.
+    fn wait(&mut self, time: u64, answers: &[Answer]) -> Option<Box<Wait>> {
+        if answers.iter().any(|answer| answer.time > time) {
+            self.reading.note(
+                "requests that began before an answer which they wait for arrive right behind it",
+            );
+        }
+        let after = |&Answer { request, time: there }: &Answer| After {
+            request,
+            event: Event::Answer,
+            delay: time.saturating_sub(there),
+        };
+        Wait::of(answers.iter().map(after).collect(), false)
     }
 
     fn request(&mut self, fields: &Fields) -> Result<TraceRequest, LineError> {
