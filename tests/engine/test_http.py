@@ -57,7 +57,7 @@ class Service:
 TWO_RANKS = Service(
     "llama", {"api_server_count": 1, "num_gpu_blocks_override": NUM_BLOCKS}, num_ranks=2
 )
-GEMMA = Service("gemma")
+GEMMA = Service("gemma", {"api_server_count": 1}, num_ranks=2)
 QWEN3_NEXT = Service(
     "qwen3-next",
     QWEN,
@@ -281,15 +281,7 @@ def test_it_says_what_it_records_and_where(which: int, served: tuple[Served, Ser
 def test_a_replay_hits_on_each_rank_what_it_counted(
     which: int, served: tuple[Served, Served], tmp_path: Path
 ) -> None:
-    recorded = served[which]
-    first = ("--requests", str(recorded.num_first), "--arrivals", "trace", *AT_ONCE_DONE)
-    result = replayed(recorded, tmp_path, *first)
-    counted = by_rank(recorded.metrics, "hits")
-    assert min(counted) > 0
-    instances = result["serving"]["instances"]
-    assert [instance["hit_tokens"] for instance in instances] == counted
-    assert result["hit_tokens"] == sum(counted)
-    assert result["prompt_tokens"] == sum(by_rank(recorded.metrics, "queries"))
+    assert_replay_hits_as_counted(served[which], tmp_path, TWO_RANKS)
 
 
 @each_recording
@@ -328,7 +320,21 @@ def test_windows_and_states(service: Service, models: Path, tmp_path: Path) -> N
     assert_answers_are_the_same(*served, service)
     assert_events_are_the_same(*served)
     assert counts(off) == counts(require)
+    for each in served:
+        assert_replay_hits_as_counted(each, tmp_path, service)
     assert [off.exit_code, require.exit_code, off.left, require.left] == [0, 0, [], []]
+
+
+def assert_replay_hits_as_counted(recorded: Served, folder: Path, service: Service) -> None:
+    first = ("--requests", str(recorded.num_first), "--arrivals", "trace", *AT_ONCE_DONE)
+    result = replayed(recorded, folder, *first)
+    counted = by_rank(recorded.metrics, "hits", service.num_ranks)
+    assert min(counted) > 0
+    instances = result["serving"]["instances"]
+    assert [instance["hit_tokens"] for instance in instances] == counted
+    assert result["hit_tokens"] == sum(counted)
+    queries = by_rank(recorded.metrics, "queries", service.num_ranks)
+    assert result["prompt_tokens"] == sum(queries)
 
 
 def assert_answers_are_the_same(off: Served, require: Served, service: Service) -> None:

@@ -24,7 +24,7 @@ load_general_plugins()
 from click.testing import CliRunner  # noqa: E402
 from kvoxide.cli import main  # noqa: E402
 from kvoxide.replay.reader import read_deployment, read_trace  # noqa: E402
-from kvoxide.vllm.environment import releases  # noqa: E402
+from kvoxide.vllm.environment import releases, settings  # noqa: E402
 from kvoxide.vllm.recording import hooks  # noqa: E402
 from kvoxide.vllm.recording import recorder as recorder_module  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
@@ -272,12 +272,26 @@ def test_a_step_that_overlaps_another_lasts_from_its_end(folder: Path) -> None:
     assert sum(step["duration"] for step in lines(folder, "steps")) < began
 
 
-def test_a_window_is_in_the_header(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "variables"),
+    [
+        ("uncached-first", {}),
+        ("interval=64", {settings.INTERVAL_VARIABLE: "64"}),
+        ("pin=16", {settings.PIN_VARIABLE: "1"}),
+        ("adaptive,share=0.25", {settings.POLICY_VARIABLE: "adaptive,share=0.25"}),
+    ],
+)
+def test_a_window_and_the_policy_are_in_the_header(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     closed(SchedulerWorld(window()))
     deployment = read_deployment(str(folder))
     assert deployment is not None
     assert deployment.groups is not None
-    assert deployment.groups.text == "swa:16:64"
+    assert deployment.policy is not None
+    assert (deployment.groups.text, deployment.policy.name) == ("swa:16:64", policy)
 
 
 def test_files_of_bounded_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ _SCHEDULER: Final = {
     "concurrency": "max_running_requests",
     "max_batched_tokens": "max_batched_tokens",
 }
+_POLICY: Final = ("policies", "groups", "preset", "model")
 _MODEL: Final = (
     "tensor_parallel",
     "pipeline_parallel",
@@ -28,14 +29,14 @@ _MODEL: Final = (
 
 
 def recorded_options(command: Command) -> Command:
-    """Fill in the options below: those of the scheduler, those of time, and with ``--model`` how it
-    is served."""
+    """Fill in the options below: those of the scheduler, the policy where groups are the server's
+    too, those of time, and with ``--model`` how it is served."""
 
     @wraps(command)
     def with_recorded(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         recorded = read_deployment(options["source"].trace)
         if recorded is not None:
-            options |= _scheduler(recorded) | _times(options)
+            options |= _scheduler(recorded) | _policies(recorded) | _times(options)
             if options["model"] is not None:
                 options |= _model(recorded, options)
         return command(*args, **options)
@@ -53,6 +54,12 @@ def _scheduler(recorded: Deployment) -> dict[str, int]:
     return {
         option: getattr(recorded, name) for option, name in _SCHEDULER.items() if is_default(option)
     }
+
+
+def _policies(recorded: Deployment) -> dict[str, Any]:
+    """With other groups than the recorded ones an interval may mean nothing."""
+    is_taken = recorded.policy is not None and all(map(is_default, _POLICY))
+    return {"policies": (recorded.policy,)} if is_taken else {}
 
 
 def _times(options: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,18 @@ def test_a_folder_is_played_on_what_its_server_had(tmp_path: Path) -> None:
     assert (settings["groups"], settings["blocks"], settings["concurrency"]) == ("full:32", [90], 7)
 
 
+def test_the_policy_is_that_of_the_server(tmp_path: Path) -> None:
+    write(tmp_path / "r", 0, *TURNS, policy="interval=0")
+    record = replay_json(tmp_path, str(tmp_path / "r"))
+    assert record["settings"]["policies"] == ["interval=0"]
+    # The answer to the first turn is behind the last tail that is kept.
+    assert record["results"][0]["hit_tokens"] == 16
+    given = replay_json(tmp_path, str(tmp_path / "r"), "--policy", "fifo")
+    assert given["settings"]["policies"] == ["fifo"]
+    other = replay_json(tmp_path, str(tmp_path / "r"), "--groups", "full:32")
+    assert other["settings"]["policies"] == ["uncached-first"]
+
+
 def test_a_recording_has_a_page(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS)
     cut = write(tmp_path / "r", 1, *(request(i, [i + 9]) for i in range(50)))
@@ -295,6 +307,8 @@ def test_headers_that_cannot_be_are_refused(
         {"cache_dtype": 8},
         {"given_block_size": "16"},
         {"max_model_len": 1.5},
+        {"policy": 0},
+        {"policy": "lru"},
         {"groups": [{"kind": "odd", "block_size": 16, "cached": True}]},
         {"groups": [{"kind": "full_attention", "block_size": 0, "cached": True}]},
         {"groups": 5},

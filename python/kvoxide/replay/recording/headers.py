@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide._core import KVCacheGroupSpec
+from kvoxide._core import ConfigError, KVCacheGroupSpec
 from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
 from kvoxide.replay.compression import CompressedStreamError, CutOffError, decompressed
 from kvoxide.replay.groups import Groups, groups_text
+from kvoxide.replay.policies import NamedPolicy, parse_policy
 from kvoxide.replay.trace_file import TraceFileError
 
 _MAX_TOKENS_PER_ID: Final = 2**28
@@ -33,6 +34,7 @@ class Deployment:
     cache_dtype: str | None
     block_size: int | None
     max_model_len: int | None
+    policy: NamedPolicy | None
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def deployment_of(header: Header, num_ranks: int) -> Deployment:
         cache_dtype=_optional_name(header, "cache_dtype"),
         block_size=_optional_count(header, "given_block_size"),
         max_model_len=_optional_count(header, "max_model_len"),
+        policy=_policy(header),
     )
 
 
@@ -136,6 +139,14 @@ def _optional_name(header: Header, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _wrong_field(header.path, name, value)
     return value
+
+
+def _policy(header: Header) -> NamedPolicy | None:
+    name = _optional_name(header, "policy")
+    try:
+        return None if name is None else parse_policy(name)
+    except ConfigError as error:
+        raise _wrong_field(header.path, "policy", name) from error
 
 
 def _spec(group: dict[str, Any]) -> KVCacheGroupSpec:

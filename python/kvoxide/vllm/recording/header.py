@@ -4,15 +4,18 @@ import json
 import secrets
 from typing import Any
 
-from kvoxide._core import KVCacheGroupSpec, __version__
+from kvoxide._core import KVCacheGroupSpec, __version__, group_kinds
 from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
-from kvoxide.vllm.environment import releases
+from kvoxide.vllm.environment import Settings, releases, settings
+
+_ADAPTER = "kvoxide.vllm.adapter"
 
 
 def header_of(scheduler: Any, started: float) -> dict[str, Any]:
     """What is known of a scheduler; ``started`` in seconds since the epoch. Sizes are in tokens;
     ``groups`` are None where they are of kinds that only vLLM knows."""
     config = scheduler.kv_cache_config
+    groups = _groups(config)
     return {
         FORMAT_FIELD: FORMAT,
         RECORDING_FIELD: secrets.token_hex(8),
@@ -25,7 +28,8 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
         "num_blocks": config.num_blocks,
         "max_running_requests": scheduler.max_num_running_reqs,
         "max_batched_tokens": scheduler.max_num_scheduled_tokens,
-        "groups": _groups(config),
+        "groups": groups,
+        "policy": None if groups is None else _policy(scheduler, groups),
         **_served_as(scheduler),
     }
 
@@ -65,3 +69,21 @@ def _group(spec: KVCacheGroupSpec) -> dict[str, Any]:
     sizes = {name: size for name, size in spec.sizes.items() if size is not None}
     cacheable = spec.prefix_cacheable
     return {"kind": spec.kind, "block_size": spec.block_size, "cached": cacheable, **sizes}
+
+
+def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
+    """What a scheduler's manager retains, as ``--policy`` of a replay has it."""
+    is_ours = type(scheduler.kv_cache_manager).__module__.startswith(_ADAPTER)
+    ours = settings.current() if is_ours else Settings()
+    if ours.retention == "adaptive":
+        share = ours.protected_share
+        return "adaptive" if share is None else f"adaptive,share={share}"
+    sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
+    interval = ours.retention_interval
+    if interval is None:
+        interval = getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None)
+    named = {"interval": interval, "pin": ours.pin_min_drop_size}
+    if not any(group["kind"] in sparse for group in groups):
+        del named["interval"]
+    parts = [f"{name}={value}" for name, value in named.items() if value is not None]
+    return ",".join(parts) or "uncached-first"
