@@ -12,6 +12,7 @@ from kvoxide.model.mistral_format import from_mistral_format
 from kvoxide.model.quantization import Quantization, read_quantization
 
 _NESTED: Final = ("text_config", "llm_config", "language_config")
+_SEEING: Final = "ForConditionalGeneration"
 # More than any model has.
 _MAX_LAYERS: Final = 10_000
 _MAX_COUNT: Final = 2**40
@@ -130,6 +131,11 @@ class Config:
     text: Fields
     dtype: str
     quantization: Quantization
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the class of the model takes nothing but text."""
+        return not self.architecture.endswith(_SEEING)
 
 
 def read_config(path: Path) -> Config:

@@ -34,7 +34,7 @@ class Deployment:
     def __post_init__(self) -> None:
         """Refuse what no server can be told."""
         gpus.gpu_named(self.gpu)
-        if self.cache_dtype not in CACHE_DTYPES:
+        if self.cache_dtype not in (*CACHE_DTYPES, NVFP4):
             raise ConfigError(
                 f"cache_dtype {self.cache_dtype!r} is unknown; known are {', '.join(CACHE_DTYPES)}"
             )
@@ -47,19 +47,9 @@ class Deployment:
                 raise ConfigError(f"{name} is {size}; it must be at least 1")
 
     def for_checkpoint(self, cache_dtype: str | None) -> "Deployment":
-        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted.
-
-        Raises :class:`~kvoxide.ConfigError` if the GPU cannot have it.
-        """
+        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted."""
         if cache_dtype is None or self.cache_dtype != AUTO:
             return self
-        gpu = gpus.gpu_named(self.gpu)
-        if cache_dtype == NVFP4 and not gpu.has_nvfp4:
-            raise ConfigError(
-                f"the checkpoint's KV cache is in {cache_dtype}; vLLM refuses to start on a"
-                f" {gpu.name}: No valid attention backend found, kv_cache_dtype not supported."
-                " --gpu names another GPU, --kv-cache-dtype another precision"
-            )
         return replace(self, cache_dtype=cache_dtype)
 
     @property

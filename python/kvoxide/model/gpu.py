@@ -20,11 +20,6 @@ class Gpu:
         """Whether the kernels are those that the families know."""
         return self.capability == (9, 0)
 
-    @property
-    def has_nvfp4(self) -> bool:
-        """Whether there are kernels for a KV cache in NVFP4."""
-        return self.capability[0] == 10
-
 
 DEFAULT: Final = "h100"
 GPUS: Final = {

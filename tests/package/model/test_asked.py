@@ -8,6 +8,7 @@ import pytest
 from kvoxide import ConfigError, UnsupportedGroupError
 from kvoxide.model import Deployment, read_model
 from kvoxide.model.asked import NotAskedError, VllmPlan, asking
+from kvoxide.model.asked.process import told
 
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
@@ -121,6 +122,12 @@ def test_what_vllm_refuses(tmp_path: Path, asked: Asked) -> None:
     for ask in (True, None):
         with pytest.raises(ConfigError, match=r"vLLM 0.99.0 refuses to start: No room"):
             read_model(write(tmp_path / "new", NEW), ask=ask)
+
+
+def test_a_package_that_is_missing_here_is_no_refusal() -> None:
+    reasons = "{FLASHINFER: [ModuleNotFoundError: No module named 'flashinfer'], FLASH_ATTN: [no]}"
+    assert told(reasons) == {"failed": "No module named 'flashinfer'"}
+    assert told("no room") == {"refused": "no room"}
 
 
 def test_a_vllm_that_cannot_be_asked(

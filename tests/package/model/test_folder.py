@@ -74,8 +74,7 @@ def test_files_that_contradict_each_other(tmp_path: Path) -> None:
         (COMPRESSED | {"kv_cache_scheme": SCHEME | {"num_bits": 4}}, "num_bits=4, type=float"),
         (COMPRESSED | {"kv_cache_scheme": SCHEME | {"strategy": "token"}}, "strategy token"),
         (COMPRESSED | {"kv_cache_scheme": SCHEME | {"symmetric": False}}, "symmetric False"),
-        (MODEL_OPT | {"kv_cache_quant_algo": "NVFP4"}, "kv_cache_dtype not supported"),
-        (model_opt("NVFP4", "NVFP4"), "nvfp4; vLLM refuses to start on a NVIDIA H200"),
+        (MODEL_OPT | {"kv_cache_quant_algo": "NVFP4"}, "LlamaForCausalLM has heads of 64"),
         (model_opt("W4A8"), "Unknown ModelOpt quant algo: W4A8"),
     ],
 )
@@ -85,6 +84,17 @@ def test_a_cache_that_vllm_refuses(
     write(tmp_path, {**LLAMA, "quantization_config": quantization})
     with pytest.raises(ConfigError, match=reason):
         plan_model(tmp_path, Deployment(gpu="h200"))
+
+
+def test_a_cache_in_nvfp4_has_half_a_byte_for_an_element_and_a_byte_for_sixteen(
+    tmp_path: Path,
+) -> None:
+    quantized = {"quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "NVFP4"}}
+    made = plan_model(write(tmp_path, {**LLAMA, "head_dim": 128, **quantized}))
+    assert (made.cache_dtype, made.block_bytes) == ("nvfp4", 4 * 16 * 2 * 2 * (64 + 8))
+    seeing = {"architectures": ["Qwen3VLForConditionalGeneration"], "head_dim": 128}
+    with pytest.raises(ConfigError, match="known here for text models"):
+        plan_model(write(tmp_path, {**LLAMA, **seeing, **quantized}))
 
 
 @pytest.mark.parametrize(

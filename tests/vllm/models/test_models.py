@@ -142,7 +142,6 @@ REFUSED_ALWAYS = ("llama-3.1-8b-with-cache-in-int8",)
 # Words of vLLM's error, none of which is about what stands in the place of a GPU, and of ours.
 SAME_REASON = {
     "num_bits=8, type=int": "num_bits=8, type=int",
-    "kv_cache_dtype=nvfp4": "KV cache is in nvfp4",
     "attention heads": "attention heads cannot be shared by",
     # vLLM has no words for it.
     "AssertionError: ": "KV heads cannot be shared by",

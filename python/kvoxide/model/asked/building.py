@@ -62,7 +62,8 @@ def build(config: Any) -> None:
         setattr(parallel_state, name, _Ranks(1))
     init_workspace_manager(torch.device("meta"))
     stand_in.name_all_kernels()
-    with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
+    dtype = set_default_torch_dtype(config.model_config.dtype)
+    with dtype, torch.device("meta"), stand_in.NoCuda():
         initialize_model(config)
     current_platform.update_block_size_for_backend(config)
 

@@ -2,6 +2,7 @@
 one line."""
 
 import json
+import re
 import sys
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from kvoxide.model.gpu import gpu_named
 
 MARK: Final = "kvoxide-answer: "
 """Begins the line of JSON among what the process prints."""
+_MISSING: Final = re.compile(r"No module named '[\w.]+'")
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -24,8 +26,14 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         config = building.vllm_config(question["folder"], question["options"])
         return found | building.answer(config)
     except (ValueError, NotImplementedError, AssertionError) as error:
-        # How vLLM refuses to start.
-        return found | {"refused": _reason(error)}
+        return found | told(_reason(error))
+
+
+def told(reason: str) -> dict[str, str]:
+    """What an error of vLLM's means: a refusal to start, unless it is for want of a package that a
+    server of that GPU has."""
+    missing = _MISSING.search(reason)
+    return {"failed": missing[0]} if missing else {"refused": reason}
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from kvoxide.model.folder import CONFIG, read_object
 from kvoxide.model.gpu import Gpu
@@ -58,6 +59,18 @@ class _Extensions(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
+class NoCuda(TorchFunctionMode):  # type: ignore[misc]
+    """Tensors that are asked for on a CUDA device are on the meta device."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device")).startswith("cuda"):
+            kwargs["device"] = "meta"
+        return function(*args, **kwargs)
+
+
 class _Configuration:
     """In the place of Triton's: numbers of warps and stages, which kernels are filtered by."""
 
@@ -81,10 +94,12 @@ def put_in_place(gpu: Gpu) -> None:
     _set_platform(gpu)
     from vllm import triton_utils
     from vllm.config import vllm as configuration
-    from vllm.utils import import_utils
+    from vllm.utils import flashinfer, import_utils
 
     triton_utils.triton.Config = _Configuration
     import_utils.has_deep_gemm = lambda: True
+    # Kernels of FlashInfer that a server loads from there.
+    flashinfer.has_nvidia_artifactory = lambda: True
     # vLLM 0.32.0 asks for Triton where it chooses the runner.
     configuration.HAS_TRITON = True
 

@@ -9,10 +9,14 @@ from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.sharding import head_size, kv_heads
 from kvoxide.model.layers import Kind, LayerCache, Layers
 from kvoxide.model.precision import AUTO, element_bytes
+from kvoxide.model.quantization import NVFP4
 
 Windows = Callable[[Fields], Sequence[int | None]]
 SLIDING: Final = "sliding_attention"
 _KINDS: Final = (SLIDING, "full_attention")
+# What FlashInfer's kernels take on Hopper; one byte for the scale of so many elements.
+_NVFP4_HEADS: Final = (128, 256)
+_ELEMENTS_OF_A_SCALE: Final = 16
 
 
 def cache_bytes(config: Config, deployment: Deployment) -> int:
@@ -34,9 +38,22 @@ def attention_layer(
     """
     heads = kv_heads(config.text, deployment.tensor_parallel, total_kv_heads)
     size = size or head_size(config.text)
-    content = 2 * heads * size * cache_bytes(config, deployment)
+    content = 2 * heads * _head_bytes(size, config, deployment)
     kind = "full_attention" if window is None else kind
     return LayerCache(kind, content, layout=(heads, size), window=window)
+
+
+def _head_bytes(size: int, config: Config, deployment: Deployment) -> int:
+    """Bytes of the key or the value of a head."""
+    if deployment.cache_dtype != NVFP4:
+        return size * cache_bytes(config, deployment)
+    if size not in _NVFP4_HEADS or not config.is_text:
+        raise ConfigError(
+            f"the checkpoint's KV cache is in nvfp4, which on a Hopper GPU is known here for text"
+            f" models with heads of {_NVFP4_HEADS}; {config.architecture} has heads of {size}."
+            " --kv-cache-dtype names another precision, or ask vLLM where it is installed"
+        )
+    return size // 2 + size // _ELEMENTS_OF_A_SCALE
 
 
 def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
