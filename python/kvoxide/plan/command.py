@@ -133,7 +133,7 @@ def plan(
     )
     nothing = scheduled(SharedTrace.of(Trace()))
     runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)
-    policies = playable_policies(runs)
+    policies, _ = playable_policies(runs)
     file = source.read(quiet=quiet)
     combinations = candidates(pools, instances, routers, policies, gpus_of(served))
     workload = scheduled(SharedTrace.of(file.trace))

@@ -74,7 +74,7 @@ class Report:
         trace, workload = self.trace_file.trace, self.search.workload
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
-            f" tokens, {trace.num_output_tokens:,} output tokens\n"
+            f" tokens, {trace.num_output_tokens:,} output tokens; format {trace.format}\n"
             f"{self.served.title}\n"
             f"hits of multiples of {hit_tokens(self.served.groups.specs):,} tokens; concurrency"
             f" {workload.concurrency:,}; {workload.max_batched_tokens:,} tokens per step; targets"

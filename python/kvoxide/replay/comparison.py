@@ -38,7 +38,8 @@ class Settings:
     """How a trace is played. Pool sizes are in blocks, ``concurrency`` in requests,
     ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit.
     ``served`` is the model that groups and pool sizes are of, if there is one; ``serving`` how time
-    passes, if it does, and ``fit`` what its step times were found from."""
+    passes, if it does, and ``fit`` what its step times were found from. ``left_out`` says which
+    policies are not played, and why."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
@@ -49,6 +50,7 @@ class Settings:
     served: ServedModel | None = None
     serving: Serving | None = None
     fit: StepFit | None = None
+    left_out: tuple[str, ...] = ()
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
@@ -67,9 +69,9 @@ class Settings:
         Raises :class:`~kvoxide._core.ConfigError` if no policy does.
         """
         *in_pools, unlimited = plan_runs(self.workload(Trace()), self.policies, self.pool_sizes)
-        playable = playable_policies(in_pools)
+        playable, left_out = playable_policies(in_pools)
         check_run(unlimited)
-        return replace(self, policies=playable)
+        return replace(self, policies=playable, left_out=left_out)
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,7 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
         "hit_tokens": hit_tokens(settings.groups.specs),
         "blocks": list(settings.pool_sizes),
         "policies": [policy.name for policy in settings.policies],
+        "left_out": list(settings.left_out),
         "concurrency": settings.concurrency,
         "max_batched_tokens": settings.max_batched_tokens,
         "bound": settings.has_bound,

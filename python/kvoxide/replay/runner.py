@@ -199,9 +199,9 @@ def plan_runs(
     return runs
 
 
-def playable_policies(runs: Iterable[Run]) -> tuple[NamedPolicy, ...]:
-    """Returns the policies of runs that go together with all their groups and pools. A line on
-    standard error says why another policy is left out.
+def playable_policies(runs: Iterable[Run]) -> tuple[tuple[NamedPolicy, ...], tuple[str, ...]]:
+    """Returns the policies of runs that go together with all their groups and pools, and why the
+    others are left out, which lines on standard error say too.
 
     Raises :class:`~kvoxide._core.ConfigError` if no policy is left.
     """
@@ -216,9 +216,10 @@ def playable_policies(runs: Iterable[Run]) -> tuple[NamedPolicy, ...]:
     playable = tuple(policy for name, policy in policies.items() if name not in refused)
     if refused and not playable:
         raise next(iter(refused.values()))
-    for why in refused.values():
-        click.echo(f"{why}; this policy is left out", err=True)
-    return playable
+    left_out = tuple(f"{why}; this policy is left out" for why in refused.values())
+    for why in left_out:
+        click.echo(why, err=True)
+    return playable, left_out
 
 
 def check_run(run: Run) -> None:

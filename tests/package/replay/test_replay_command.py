@@ -138,6 +138,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "hit_tokens": 16,
         "blocks": [50000],
         "policies": ["uncached-first"],
+        "left_out": [],
         "concurrency": 256,
         "max_batched_tokens": 8192,
         "bound": False,
@@ -296,6 +297,7 @@ def test_a_policy_that_does_not_fit_the_groups_is_left_out_by_name(
     assert "left out" in result.stderr
     record = json.loads(path.read_text())
     assert record["settings"]["policies"] == ["fifo", fitting]
+    assert [unfit in why for why in record["settings"]["left_out"]] == [True]
     assert [run["policy"] for run in record["results"]] == ["fifo", fitting, "unlimited"]
 
 

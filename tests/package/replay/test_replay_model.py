@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kvoxide.replay.groups import PRESETS, groups_text, parse_groups
 
+from tests.testing.pages import replay_page
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
 LLAMA = {
@@ -54,6 +55,28 @@ def test_the_head_says_what_was_derived(trace: str, model: str) -> None:
     assert "LlamaForCausalLM: 0.50 GiB of each rank; 16,384 bytes per block" in printed
     assert "1 x full_attention, blocks of 16 tokens, 2 layers" in printed
     assert "pool of 32,768 blocks" in printed
+
+
+def test_page_and_table_say_what_was_in_force(tmp_path: Path, trace: str, model: str) -> None:
+    refused = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (Path(model) / "hf_quant_config.json").write_text(json.dumps(refused))
+    policies = ("--policy", "fifo", "--policy", "interval=8192")
+    options = ("--model", model, "--no-ask-vllm", "--memory", "1GiB", "--kv-cache-dtype", "fp8")
+    page, record = replay_page(tmp_path, trace, *options, "--block-size", "32", *policies)
+    printed = succeed("replay", trace, *options, "--block-size", "32", *policies)
+    told = [
+        "format mooncake",
+        "LlamaForCausalLM: 1.00 GiB of each rank; 32,768 bytes per block",
+        "KV cache in fp8; on a NVIDIA H100 80GB HBM3",
+        "vLLM knows no quantization in hf_quant_config.json: nothing of it counts",
+        "1 x full_attention, blocks of 32 tokens, 2 layers",
+        "hits of multiples of 32 tokens",
+        "policy 'interval=8192': retention_interval is 8192, but no KV cache group has a sliding",
+    ]
+    of_page = " ".join(page.texts["dd"])
+    assert not [text for text in told if text not in printed.output]
+    assert not [text for text in told if text.removeprefix("format ") not in of_page]
+    assert record["settings"]["hit_tokens"] == record["settings"]["model"]["hit_tokens"] == 32
 
 
 @pytest.mark.parametrize(
