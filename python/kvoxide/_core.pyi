@@ -944,6 +944,10 @@ class Trace:
         """Requests that continue the conversation of an earlier one; None where no line names a
         conversation (``session_id``, or ``chat_id`` and ``parent_chat_id``)."""
     @property
+    def counts_from_zero(self) -> bool:
+        """Whether the ids of every prompt are 0, 1, 2 and so on, though not all prompts are the
+        same or of one session: they may count the blocks of each prompt."""
+    @property
     def num_restarts(self) -> tuple[int, int]:
         """How many prompts do not begin with the first whole id of the one before in their session,
         and how many have one."""

@@ -85,12 +85,17 @@ def _read_file(name: str, shown: str, limit: int | None, skip_bad: bool, trace: 
         skip_bad=skip_bad,
         bad_lines=lines.bad_lines,
         first_bad_line=lines.first_bad_line,
-        notes=(*lines.trace.notes, *lines.notes, *_restarts(lines.trace)),
+        notes=(*lines.trace.notes, *lines.notes, *_suspicions(lines.trace)),
     )
 
 
-def _restarts(trace: Trace) -> Iterator[str]:
-    """That prompts of a session begin with nothing of the one before, if any does."""
+def _suspicions(trace: Trace) -> Iterator[str]:
+    """That ids or prompts may mean something else than what is played."""
+    if trace.counts_from_zero:
+        yield (
+            "the ids of every prompt count from 0, so that all prompts begin alike; if they number"
+            " the blocks of each prompt, equal ids are not equal content, and hits mean nothing"
+        )
     restarts, turns = trace.num_restarts
     if restarts:
         yield (

@@ -141,6 +141,11 @@ impl PyTrace {
     }
 
     #[getter]
+    fn counts_from_zero(&self) -> bool {
+        self.trace.counts_from_zero()
+    }
+
+    #[getter]
     fn num_restarts(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.trace.num_restarts().map_err(|error| trace_error(py, &error))
     }

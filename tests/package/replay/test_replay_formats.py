@@ -70,6 +70,16 @@ def test_the_table_and_json_say_which_format_it_was(tmp_path: Path) -> None:
     assert len(trace["notes"]) == 1
 
 
+def test_ids_that_number_the_blocks_of_each_prompt_are_told(tmp_path: Path) -> None:
+    rows = [{**ROW, "input_length": 16 * n, "hash_ids": list(range(n))} for n in (2, 3, 4)]
+    result = succeed("replay", write_trace(tmp_path / "trace", lines(rows)))
+    assert "the ids of every prompt count from 0" in result.output
+    result = succeed(
+        "replay", write_trace(tmp_path / "trace", lines([*rows, {**ROW, "hash_ids": [5, 6]}]))
+    )
+    assert "count from 0" not in result.output
+
+
 def test_a_json_value_may_have_many_lines(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", json.dumps(WEKA, indent=2).encode())
     file = read_trace(path)

@@ -31,6 +31,11 @@ impl HashIds {
         self.runs.is_empty()
     }
 
+    /// Whether the ids are 0, 1, 2 and so on.
+    pub fn count_from_zero(&self) -> bool {
+        matches!(&*self.runs, [run] if run.first == 0)
+    }
+
     /// Returns the id at a position below the length.
     pub fn at(&self, position: usize) -> i64 {
         let run = self.run_at(position);

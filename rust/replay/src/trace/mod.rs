@@ -193,6 +193,23 @@ impl Trace {
         Ok((num_restarts, num_turns))
     }
 
+    /// Whether the ids of every prompt count from 0, though not all prompts are the same or of one
+    /// session.
+    pub fn counts_from_zero(&self) -> bool {
+        let counts = |request: &TraceRequest| match &request.prompt {
+            Prompt::HashIds { hash_ids, .. } => hash_ids.count_from_zero(),
+            Prompt::Tokens { .. } => false,
+        };
+        let Some((first, others)) = self.requests.split_first() else { return false };
+        let is_other = |request: &TraceRequest| {
+            first.conversation.is_none() || request.conversation != first.conversation
+        };
+        let differs = |request: &TraceRequest| request.prompt.num_ids() != first.prompt.num_ids();
+        self.requests.iter().all(counts)
+            && others.iter().any(is_other)
+            && others.iter().any(differs)
+    }
+
     /// Returns the numbers of tokens per id that are possible with another request.
     fn widths_with(&self, request: &TraceRequest) -> Result<TraceWidths, LineError> {
         let (length, num_ids) = (request.prompt.len(), request.prompt.num_ids());
@@ -273,6 +290,25 @@ mod tests {
         trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");
         let refused = trace.push(of_ids(600, 0..2)).expect_err("ids of 300 to 599 tokens");
         assert_eq!(refused.message, "has 2 ids; 600 tokens need 6, one for each 100");
+    }
+
+    #[test]
+    fn ids_that_count_the_blocks_of_each_prompt_are_told() {
+        let trace = |prompts: &[TraceRequest]| {
+            let mut trace = Trace::default();
+            prompts.iter().for_each(|prompt| trace.push(prompt.clone()).expect("a prompt"));
+            trace.counts_from_zero()
+        };
+        let of = |name: &str, count| {
+            let conversation = Some(Conversation::of_name(name));
+            TraceRequest { conversation, ..of_ids(512 * count as usize, 0..count) }
+        };
+        assert!(trace(&[of_ids(1024, 0..2), of_ids(1536, 0..3)]));
+        assert!(trace(&[of("a", 2), of("b", 3)]));
+        assert!(!trace(&[of("a", 2), of("a", 3)]), "a session goes on");
+        assert!(!trace(&[of_ids(1024, 0..2), of_ids(1024, 0..2)]), "a prompt comes again");
+        assert!(!trace(&[of_ids(1024, 0..2), of_ids(1536, 1..4)]));
+        assert!(!trace(&[of_ids(1024, 0..2)]) && !trace(&[]));
     }
 
     #[test]

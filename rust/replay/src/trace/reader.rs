@@ -42,6 +42,11 @@ impl Reader {
     /// Finds the dialect out from the first lines, unless it is known. Returns whether each line is
     /// one of its own; otherwise the whole file is one JSON value.
     pub fn find_dialect(&mut self, lines: &[&[u8]]) -> bool {
+        let header = lines.first().and_then(|line| header(unmarked(line)));
+        if let Some(table) = header.and_then(Dialect::of_header) {
+            self.dialect = self.dialect.or(Some(table));
+            return true;
+        }
         let parsed: Vec<_> =
             lines.iter().map(|line| serde_json::from_slice(unmarked(line))).collect();
         let begins_value = |line: &&[u8]| matches!(line.trim_ascii_start().first(), Some(b'{'));
@@ -82,9 +87,7 @@ impl Reader {
 
     /// Reads the header of a table, unless the line cannot be one, since of `error`.
     fn begin_table(&mut self, line: &[u8], error: String) -> Result<(), LineError> {
-        let is_header = |text: &&str| text.contains(',') && !text.starts_with(['{', '[']);
-        let text = std::str::from_utf8(line).ok().filter(is_header);
-        let Some(text) = text.filter(|_| self.dialect.is_none()) else {
+        let Some(text) = header(line).filter(|_| self.dialect.is_none()) else {
             return Err(wrong("", error));
         };
         self.dialect = Dialect::of_header(text);
@@ -185,6 +188,12 @@ impl TraceRequest {
         let request = reader.reading.requests.pop();
         request.ok_or_else(|| wrong("", "holds no request".into()))
     }
+}
+
+/// Returns the text of a line that may be a table's header.
+fn header(line: &[u8]) -> Option<&str> {
+    let is_header = |text: &&str| text.contains(',') && !text.starts_with(['{', '[']);
+    std::str::from_utf8(line).ok().filter(is_header)
 }
 
 fn unmarked(line: &[u8]) -> &[u8] {
