@@ -42,7 +42,7 @@ def _each(layers: Layers, change: Callable[[LayerCache], LayerCache]) -> Layers:
 def _kernel_block(kernels: Kernels, deployment: Deployment) -> int:
     is_fp8 = is_quantized(deployment.cache_dtype)
     smallest = kernels.quantized_block if is_fp8 else kernels.block
-    wanted = deployment.block_size or smallest
+    wanted = deployment.block_size or max(smallest, kernels.chosen_block)
     if wanted % smallest:
         raise ConfigError(
             f"block_size is {wanted}; the model's attention kernels need a multiple of {smallest}"

@@ -16,6 +16,8 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "cohere2": {"head_dim": 128, "sliding_window": 4096, "sliding_window_pattern": 4},
     "deepseek_v4": {"head_dim": 512, "sliding_window": 128, "index_head_dim": 128},
     "exaone4": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "falcon": {"multi_query": True},
+    "gpt_bigcode": {"multi_query": True},
     "gemma": {"num_key_value_heads": 16, "head_dim": 256, "max_position_embeddings": 8192},
     "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
     "gemma3_text": {

@@ -12,6 +12,7 @@ from kvoxide.model.config import Config, UnknownModelError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import (
     attention,
+    falcon,
     full_every,
     gemma_4,
     gpt_oss_windows,
@@ -19,6 +20,8 @@ from kvoxide.model.families.attention import (
     llama_4,
     mimo_v2,
     minicpm_3,
+    minimax_m3,
+    multi_query,
     qwen_windows,
 )
 from kvoxide.model.families.compressed import compressed
@@ -39,13 +42,15 @@ from kvoxide.model.layers import Layers
 class Kernels:
     """What the attention kernels that vLLM takes on a Hopper GPU ask of a block, in tokens.
 
-    ``quantized_block`` is for fp8 caches. ``state_alignment`` is where the kernels of states can
-    export one inside a chunk, and ``least_hybrid_block`` what they ask of a block beside states.
-    ``is_packed`` is whether layers of several page sizes lie side by side in a block.
+    ``quantized_block`` is for fp8 caches; ``chosen_block`` is what vLLM takes by itself.
+    ``state_alignment`` is where the kernels of states can export one inside a chunk, and
+    ``least_hybrid_block`` what they ask of a block beside states. ``is_packed`` is whether layers
+    of several page sizes lie side by side in a block.
     """
 
     block: int = 16
     quantized_block: int = 16
+    chosen_block: int = 1
     state_alignment: int = 1
     least_hybrid_block: int = 1
     is_packed: bool = False
@@ -76,14 +81,19 @@ _COHERE_2: Final = Family(attention(full_every(extra=1)))
 # Latent attention in fp8 has kernels of its own.
 _LATENT: Final = Family(latent, Kernels(quantized_block=64))
 _INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64))
+_KIMI_LINEAR: Final = Family(kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128))
+_MINIMAX_M3: Final = Family(minimax_m3, Kernels(block=64, quantized_block=64, chosen_block=128))
 _GATED_DELTA_NET: Final = Family(gated_delta_net, Kernels(state_alignment=64))
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "AfmoeForCausalLM": _LISTED,
     "ApertusForCausalLM": _LISTED,
+    "ArceeForCausalLM": _LISTED,
+    "AriaForConditionalGeneration": Family(attention(listed_windows), has_stages=False),
     "BailingMoeForCausalLM": _LISTED,
     "BailingMoeV2ForCausalLM": _LISTED,
     "Cohere2ForCausalLM": _COHERE_2,
+    "Cohere2MoeForCausalLM": _COHERE_2,
     "Cohere2VisionForConditionalGeneration": _COHERE_2,
     "CohereForCausalLM": _LISTED,
     "DeepseekForCausalLM": _LISTED,
@@ -98,9 +108,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Exaone4ForCausalLM": Family(attention(full_every())),
     "ExaoneMoEForCausalLM": _LISTED,
     "ExaoneMoeForCausalLM": _LISTED,
+    "FalconForCausalLM": Family(falcon),
     "FalconH1ForCausalLM": Family(falcon_h1),
+    "FlexOlmoForCausalLM": _LISTED,
     "GPT2LMHeadModel": _LISTED,
+    "GPTBigCodeForCausalLM": Family(multi_query),
     "GPTJForCausalLM": _LISTED,
+    "GPTNeoXForCausalLM": _LISTED,
     "Gemma2ForCausalLM": Family(attention(full_every(period=2))),
     "Gemma3ForCausalLM": _GEMMA_3,
     "Gemma3ForConditionalGeneration": _GEMMA_3,
@@ -118,6 +132,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "GraniteMoeHybridForCausalLM": Family(granite_4),
     "GraniteMoeSharedForCausalLM": _LISTED,
     "HYV3ForCausalLM": _LISTED,
+    "HunYuanDenseV1ForCausalLM": _LISTED,
     "HyperCLOVAXForCausalLM": _LISTED,
     "IQuestCoderForCausalLM": _LISTED,
     "Idefics3ForConditionalGeneration": _IDEFICS_3,
@@ -126,11 +141,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "InternVLForConditionalGeneration": _SEEING_QWEN,
     "JambaForCausalLM": Family(jamba),
     "KimiK25ForConditionalGeneration": _LATENT,
-    "KimiLinearForCausalLM": Family(
-        kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128)
-    ),
+    "KimiK3ForConditionalGeneration": _KIMI_LINEAR,
+    "KimiLinearForCausalLM": _KIMI_LINEAR,
     "KimiVLForConditionalGeneration": _LATENT,
     "LLaMAForCausalLM": _LISTED,
+    "LagunaForCausalLM": _LISTED,
     "Lfm2ForCausalLM": Family(lfm2),
     "Lfm2MoeForCausalLM": Family(lfm2),
     "Llama4ForCausalLM": Family(llama_4),
@@ -142,6 +157,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "MiMoForCausalLM": _QWEN,
     "MiMoV2FlashForCausalLM": Family(mimo_v2),
     "MiMoV2ForCausalLM": Family(mimo_v2),
+    "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
+    "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
     "MiniCPM3ForCausalLM": Family(minicpm_3),
     "MiniCPMForCausalLM": _LISTED,
     "MiniMaxM2ForCausalLM": _LISTED,
@@ -149,18 +166,21 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Mistral3ForConditionalGeneration": _LISTED,
     "MistralForCausalLM": _LISTED,
     "MixtralForCausalLM": _LISTED,
+    "MuseGlimmerForConditionalGeneration": _LISTED,
     "NemotronForCausalLM": _LISTED,
     "NemotronHForCausalLM": Family(nemotron_h),
     "OPTForCausalLM": _LISTED,
     "Olmo2ForCausalLM": _LISTED,
     "Olmo3ForCausalLM": _LISTED,
     "OlmoForCausalLM": _LISTED,
+    "OlmoHybridForCausalLM": Family(gated_delta_net),
     "OlmoeForCausalLM": _LISTED,
     "OrionForCausalLM": _LISTED,
     "PaliGemmaForConditionalGeneration": Family(attention(listed_windows), languages=("gemma",)),
     "PanguEmbeddedForCausalLM": _LISTED,
     "Phi3ForCausalLM": _LISTED,
     "Phi3VForCausalLM": _LISTED,
+    "PhiForCausalLM": _LISTED,
     "PhiMoEForCausalLM": _LISTED,
     "Qwen2AudioForConditionalGeneration": _QWEN,
     "Qwen2ForCausalLM": _QWEN,
@@ -177,6 +197,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Qwen3_5MoeForCausalLM": _GATED_DELTA_NET,
     "Qwen3_5MoeForConditionalGeneration": _GATED_DELTA_NET,
     "SarvamMoEForCausalLM": _LISTED,
+    "SeedOssForCausalLM": _LISTED,
     "SmolLM3ForCausalLM": _LISTED,
     "SmolVLMForConditionalGeneration": _IDEFICS_3,
     "SolarForCausalLM": _LISTED,

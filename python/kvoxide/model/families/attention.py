@@ -1,6 +1,7 @@
 """Models whose layers all keep keys and values: in full, in a sliding window, or in a chunk."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kvoxide._core import ConfigError
@@ -172,6 +173,35 @@ def mimo_v2(config: Config, deployment: Deployment) -> Layers:
 
     kinds = layer("", None), layer("swa_", window)
     return [(kinds[is_window != 0],) for is_window in pattern]
+
+
+def multi_query(config: Config, deployment: Deployment) -> Layers:
+    """StarCoder: one KV head, unless the configuration says otherwise."""
+    text = config.text
+    heads = 1 if text.flag("multi_query") else text.count("num_attention_heads")
+    return [(attention_layer(config, deployment, total_kv_heads=heads),)] * text.num_layers
+
+
+def falcon(config: Config, deployment: Deployment) -> Layers:
+    """As StarCoder, or as many KV heads as the newer models say, in the model's own precision."""
+    text, unquantized = config.text, replace(deployment, cache_dtype=AUTO)
+    if not text.flag("new_decoder_architecture"):
+        return multi_query(config, unquantized)
+    heads = text.count("num_kv_heads", text.count("num_attention_heads"))
+    return [(attention_layer(config, unquantized, total_kv_heads=heads),)] * text.num_layers
+
+
+def minimax_m3(config: Config, deployment: Deployment) -> Layers:
+    """MiniMax M3: sparse attention has keys of an indexer beside, in the model's own precision."""
+    sparse = config.text.part("sparse_attention_config")
+    frequency = sparse.counts("sparse_attention_freq") or []
+    size = sparse.count("sparse_index_dim")
+    keys = LayerCache("full_attention", size * element_bytes(config.dtype), layout=(1, size))
+    own = attention_layer(config, deployment)
+    return [
+        (own, keys) if is_sparse else (own,)
+        for is_sparse in config.text.of_layers("sparse_attention_freq", frequency)
+    ]
 
 
 def minicpm_3(config: Config, deployment: Deployment) -> Layers:

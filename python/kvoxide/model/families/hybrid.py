@@ -61,8 +61,9 @@ def mamba_2(
 
 
 def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
-    """Qwen3-Next and Qwen3.5."""
+    """Qwen3-Next, Qwen3.5 and OLMo Hybrid."""
     text, ranks = config.text, deployment.tensor_parallel
+    in_full = attention_layer(config, deployment)
     key_heads, value_heads = (
         text.count("linear_num_key_heads"),
         text.count("linear_num_value_heads"),
@@ -81,7 +82,7 @@ def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
         period = text.count("full_attention_interval")
         numbers = range(1, text.num_layers + 1)
         kinds = ["linear_attention" if number % period else "attention" for number in numbers]
-    return _layers(kinds, state, attention_layer(config, deployment))
+    return _layers(kinds, state, in_full)
 
 
 def kimi_linear(config: Config, deployment: Deployment) -> Layers:
@@ -96,9 +97,9 @@ def kimi_linear(config: Config, deployment: Deployment) -> Layers:
         FLOAT32_BYTES,
     )
     # Layers are counted from 1.
-    full = linear.counts("full_attn_layers") or []
+    states = linear.counts("kda_layers") or []
     layers = range(1, text.num_layers + 1)
-    kinds = ["attention" if layer in full else "linear_attention" for layer in layers]
+    kinds = ["linear_attention" if layer in states else "attention" for layer in layers]
     return _layers(kinds, state, latent_layer(config, deployment))
 
 
