@@ -39,6 +39,13 @@ def test_a_checkpoint_of_old_says_beside_its_configuration(
     assert plan_model(tmp_path / "config.json").block_bytes == block_bytes
 
 
+def test_adapters_and_defaults_of_sampling_change_nothing(tmp_path: Path) -> None:
+    made = plan_model(write(tmp_path, LLAMA))
+    write(tmp_path, {"peft_type": "LORA", "r": 16}, "adapter_config.json")
+    write(tmp_path, {"max_new_tokens": 3}, "generation_config.json")
+    assert plan_model(tmp_path) == made
+
+
 def test_what_is_beside_another_file_is_not_its_own(tmp_path: Path) -> None:
     write(write(tmp_path, LLAMA, "llama.json"), model_opt(), BESIDE)
     assert plan_model(tmp_path / "llama.json").block_bytes == WHOLE

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvoxide.model import plan_model
 from kvoxide.vllm.doctor import ModelError
 from kvoxide.vllm.doctor.guess import guessed_groups
 from kvoxide.vllm.doctor.model_groups import read_model_groups
@@ -140,13 +141,18 @@ def test_unreadable_configurations(content: str | None, tmp_path: Path) -> None:
         read_model_groups(tmp_path, ask=False)
 
 
-def test_a_known_class_is_read_as_it_is_replayed() -> None:
+def test_a_known_class_is_read_as_it_is_replayed(tmp_path: Path) -> None:
     config = ROOT / "tests/vllm/models/configs/deepseek-v4-flash.json"
+    (tmp_path / "config.json").write_bytes(config.read_bytes())
     read = read_model_groups(config, ask=False)
+    assert read_model_groups(tmp_path, ask=False) == read
     layers = {group.kind: group.layers for group in read.groups}
     assert layers == {"sliding_window_mla": 105, "mla_attention": 62}
+    replayed = plan_model(config)
+    assert {group.kind for group in read.groups} == set(replayed.kinds)
+    assert sum(layers.values()) == sum(replayed.layers_per_group)
     assert not any(group.is_guess for group in read.groups)
-    assert read.hit_tokens == 256
+    assert read.hit_tokens == replayed.hit_tokens == 256
 
 
 def test_an_unknown_class_is_guessed(tmp_path: Path) -> None:
