@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kvoxide._core import group_kinds
 from kvoxide.model import GPUS, Plan
 from kvoxide.replay.groups import Groups, groups_text, parse_groups
 
@@ -38,8 +39,15 @@ class ServedModel:
         return (
             f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
             f" max_model_len {self.plan.max_model_len:,}\n"
-            + "\n".join([self._served_as, *self.plan.notes, *self.plan.describe()])
+            + "\n".join([self._served_as, *self.plan.notes, *self.plan.describe(), *self._tails])
         )
+
+    @property
+    def _tails(self) -> tuple[str, ...]:
+        """What vLLM 0.32.0 and 0.33.0 keep by default of windows and states."""
+        sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
+        has_tails = not sparse.isdisjoint(self.plan.kinds)
+        return ("by default vLLM keeps tails as --policy interval=0 does",) if has_tails else ()
 
     @property
     def _served_as(self) -> str:
