@@ -122,7 +122,8 @@ class Fields:
 
 @dataclass(frozen=True)
 class Config:
-    """A model's configuration: the class that vLLM would load, and the language model's fields.
+    """A model's configuration: the class that vLLM would load, and the fields of its language model
+    and of its encoder of images.
 
     ``dtype`` is the model's precision, ``quantization`` says what its KV cache is quantized to.
     """
@@ -131,6 +132,7 @@ class Config:
     text: Fields
     dtype: str
     quantization: Quantization
+    vision: Fields
 
     @property
     def is_text(self) -> bool:
@@ -158,7 +160,9 @@ def _config(source: str, values: Mapping[str, Any], quantization: Quantization) 
             text = values[name]
     fields = Fields(source, with_defaults(text))
     dtype = _dtype(fields, Fields(source, values))
-    return Config(_architecture(source, values), fields, dtype, quantization)
+    vision = values.get("vision_config")
+    vision = Fields(f"{source}: vision_config", vision if isinstance(vision, Mapping) else {})
+    return Config(_architecture(source, values), fields, dtype, quantization, vision)
 
 
 def _architecture(source: str, values: Mapping[str, Any]) -> str:

@@ -143,6 +143,7 @@ REFUSED_ALWAYS = ("llama-3.1-8b-with-cache-in-int8",)
 SAME_REASON = {
     "num_bits=8, type=int": "num_bits=8, type=int",
     "attention heads": "attention heads cannot be shared by",
+    " is not divisible by ": "heads of the encoder cannot be shared by",
     # vLLM has no words for it.
     "AssertionError: ": "KV heads cannot be shared by",
     "ZeroDivisionError": "attention kernels need a multiple of",

@@ -7,7 +7,7 @@ from typing import Final
 from kvoxide._core import ConfigError
 from kvoxide.model.config import Config, Fields
 from kvoxide.model.deployment import Deployment
-from kvoxide.model.families.sharding import head_size, kv_heads
+from kvoxide.model.families.sharding import head_size, kv_heads, share
 from kvoxide.model.layers import Kind, LayerCache, Layers
 from kvoxide.model.precision import AUTO, element_bytes
 from kvoxide.model.quantization import NVFP4
@@ -67,6 +67,12 @@ def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
         return without_reused(text, each)
 
     return layers
+
+
+def glm_v(config: Config, deployment: Deployment) -> Layers:
+    """GLM-4V, whose encoder's heads are shared by the ranks too."""
+    share(config.vision.count("num_heads"), deployment.tensor_parallel, "heads of the encoder")
+    return attention(listed_windows)(config, deployment)
 
 
 def without_reused(text: Fields, layers: Sequence[tuple[LayerCache, ...]]) -> Layers:
