@@ -8,6 +8,7 @@ import pytest
 
 from tests.testing.paths import ROOT
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
+from tests.vllm.models.cases import BY_NAME
 
 QWEN = ROOT / "tests/vllm/models/configs/qwen3-8b.json"
 MODEL: list[str | Path] = ["--model", QWEN, "--max-model-len", "8192", "--memory", "2GiB,3GiB,6GiB"]
@@ -114,7 +115,7 @@ def test_memory_that_is_too_small_is_named(tmp_path: Path, trace: str) -> None:
 
 
 def test_memory_with_too_few_states_is_left_out_by_name(tmp_path: Path, trace: str) -> None:
-    states = QWEN.with_name("qwen3.5-35b-a3b.json")
+    states = BY_NAME["qwen3.5-35b-a3b"]
     arguments: list[str | Path] = ["plan", trace, "--model", states, "--instances", "1"]
     arguments += ["--target", "throughput>1", "--policy", "fifo"]
     memories = ["--memory", "3GiB,20GiB", "--max-model-len", "32768"]
