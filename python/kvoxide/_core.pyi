@@ -777,6 +777,21 @@ class HostTier:
         """Chunks that are being stored."""
     def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
         """Whether ``key`` can be loaded; pending, it is being stored."""
+    def lookup_prefix(self, keys: Iterable[bytes]) -> int | None:
+        """How many of ``keys`` have a chunk, from the first one on up to one that has none;
+        ``None`` if one of these chunks is pending."""
+    def lookup_window(self, keys: Iterable[bytes], window: int, first_window: int) -> int | None:
+        """The end of the last run of ``window`` keys that have a chunk; the run at the end of
+        ``keys`` has to have ``first_window``. Without one it is the end of the run at the start, 0
+        if there is none. ``None`` if a chunk of the run is pending."""
+    def set_loading(self, keys: Iterable[bytes], is_loading: bool) -> None:
+        """Note that ``keys`` are being loaded, for others to wait, or are no more. Keys without a
+        chunk are passed over, and nothing is noted of a chunk that is freed."""
+    def is_any_loading(self, keys: Iterable[bytes]) -> bool:
+        """Whether one of ``keys`` is noted as being loaded."""
+    @property
+    def num_loading_keys(self) -> int:
+        """Keys that are noted as being loaded."""
     def start_request(self, request: HostRequest) -> None:
         """Make ``request`` one of this tier, as the first call with keys does too."""
     def prepare_load(
@@ -842,7 +857,7 @@ class HostStorePlan:
     """What :meth:`HostTier.prepare_store` found."""
 
     @property
-    def keys(self) -> list[bytes]:
+    def keys(self) -> Sequence[bytes]:
         """The keys to store."""
     @property
     def chunk_ids(self) -> NDArray[np.int32]:

@@ -355,3 +355,68 @@ class VllmManager:
     def state_digest(self) -> bytes: ...
     def check_invariants(self) -> None:
         """Check every invariant of the engine; :class:`InternalError` names what is broken."""
+
+@final
+class VllmBlockIds:
+    """A set of block ids, without the null block's."""
+
+    def __new__(cls) -> Self: ...
+    def update(self, block_ids: list[int]) -> None: ...
+    def among(self, block_ids: dict[int, Any]) -> list[int]:
+        """Which of ``block_ids`` are here."""
+    def forget(self, block_ids: list[int], start: int, end: int) -> None:
+        """Replace those of ``block_ids[start:end]`` that are here by the null block's."""
+    def __contains__(self, block_id: int, /) -> bool: ...
+    def __len__(self) -> int: ...
+
+@final
+class VllmRequestKeys:
+    """The keys of a request's chunks, block hash and group each, in every group. ``groups`` are the
+    id of each, its hashes a chunk and its tokens a chunk; ``ValueError`` for none of these."""
+
+    def __new__(cls, groups: Sequence[tuple[int, int, int]]) -> Self: ...
+    def extend(self, hashes: list[bytes]) -> None:
+        """Read what the request's block hashes have beyond those that were read. Raises
+        :class:`~kvoxide.BlockHashError` for a hash of another length than the first one's."""
+    def groups(self) -> list[VllmGroupKeys]: ...
+    def position(self, key: bytes) -> int | None:
+        """The tokens up to the end of the chunk of ``key``, if it is here."""
+
+@final
+class VllmGroupKeys(Sequence[bytes]):
+    """The keys of a group, which grow with their request's."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> VllmChunkKeys: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+    def extend(self, hashes: list[bytes]) -> None:
+        """:meth:`VllmRequestKeys.extend`, for all groups."""
+    def chosen(
+        self, start: int, end: int, block_ids: list[int], mask: list[bool] | None = None
+    ) -> VllmChunkKeys:
+        """The keys of the chunks from ``start`` to before ``end`` whose block in ``block_ids`` is
+        not the null block and that ``mask``, which begins with ``start``, has."""
+
+@final
+class VllmChunkKeys(Sequence[bytes]):
+    """The keys of some chunks of a request. A :class:`~kvoxide.HostTier` takes them as they are."""
+
+    @staticmethod
+    def joined(parts: Sequence[VllmChunkKeys]) -> VllmChunkKeys:
+        """Raises ``ValueError`` for keys of different requests, and for no part."""
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> VllmChunkKeys: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+    def blocks(self, tables: list[list[int]]) -> tuple[list[list[int]], list[int]]:
+        """The blocks of the chunks in each group, by the ``tables`` of all groups, and the place of
+        the first of them, else 0. Raises ``IndexError`` for a chunk without a block."""

@@ -272,7 +272,7 @@ def _request_state(state: Any) -> dict[str, Any]:
     fields = {name: getattr(state, name) for name in RequestOffloadState.__slots__}
     for name in ("config", "req", "deferred_lookup_start_time"):
         del fields[name]
-    fields["positions"] = list(fields.pop("req_context")._offload_key_positions.items())
+    fields["positions"] = dict(fields.pop("req_context")._offload_key_positions)
     return fields
 
 

@@ -60,6 +60,10 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlockNumbers>()?;
     module.add_class::<vllm::VllmEventClasses>()?;
     module.add_class::<vllm::VllmEvents>()?;
+    module.add_class::<vllm::VllmBlockIds>()?;
+    module.add_class::<ffi::RequestKeys>()?;
+    module.add_class::<ffi::GroupKeys>()?;
+    module.add_class::<ffi::ChunkKeys>()?;
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-from kvoxide import HostRequest, HostTier, RequestError
+from kvoxide import BlockHashError, HostRequest, HostTier, RequestError
+from kvoxide._core_vllm import VllmChunkKeys, VllmRequestKeys
 
 
 def key(number: int, group: int = 0) -> bytes:
@@ -203,3 +204,88 @@ def test_short_hashes_come_back_as_they_were() -> None:
     assert tier.lookup(key(1)) == "miss"
     tier.complete_store([short, key(1)])
     assert [event.keys for event in tier.take_events()] == [[short]]
+
+
+def test_many_keys_are_looked_up_at_once() -> None:
+    tier = HostTier(8)
+    store(tier, [1, 2, 3, 5, 6])
+    assert tier.lookup_prefix(keys([1, 2, 3, 4, 5])) == 3
+    assert tier.lookup_prefix(keys([4, 5])) == 0
+    assert tier.lookup_window(keys([1, 2, 3, 4, 5, 6, 7]), 2, 2) == 6
+    assert tier.lookup_window(keys([1, 2, 3, 4, 5, 6]), 2, 3) == 3
+    assert tier.lookup_window(keys([6, 7, 8]), 2, 2) == 1
+    tier.prepare_store(HostRequest(), keys([7]))
+    assert tier.lookup_prefix(keys([5, 6, 7])) is None
+    assert tier.lookup_window(keys([5, 6, 7]), 2, 2) is None
+    assert tier.lookup_window(keys([5, 6, 7, 8]), 3, 3) is None
+    assert tier.lookup_window(keys([2, 3, 4, 7, 8, 9]), 2, 2) == 2
+
+
+def test_keys_that_are_being_loaded_are_noted_until_they_are_no_more() -> None:
+    tier = HostTier(4)
+    store(tier, [1, 2])
+    tier.set_loading(keys([2, 9]), is_loading=True)
+    assert (tier.num_loading_keys, tier.is_any_loading(keys([9, 1]))) == (1, False)
+    assert tier.is_any_loading(keys([1, 2]))
+    tier.set_loading(keys([2, 1]), is_loading=False)
+    assert (tier.num_loading_keys, tier.is_any_loading(keys([1, 2]))) == (0, False)
+
+
+def chunk_keys(hashes: list[bytes]) -> list[VllmChunkKeys]:
+    """The keys of a request in two groups, with two hashes a chunk in the second one."""
+    request_keys = VllmRequestKeys([(0, 1, 16), (3, 2, 32)])
+    request_keys.extend(hashes)
+    return [group[:] for group in request_keys.groups()]
+
+
+def test_keys_of_a_request_are_lists_of_bytes_that_grow() -> None:
+    hashes = [key(number)[:32] for number in range(5)]
+    request_keys = VllmRequestKeys([(0, 1, 16), (3, 2, 32)])
+    first, second = request_keys.groups()
+    request_keys.extend(hashes[:3])
+    assert (list(first), list(second)) == (keys(range(3)), [key(1, 3)])
+    second.extend(hashes)
+    assert first == keys(range(5))
+    assert [len(second), second[-1], list(second[1:])] == [2, key(3, 3), [key(3, 3)]]
+    assert list(first[1:4][-2:]) == keys([2, 3])
+    assert first[::2] == keys([0, 2, 4])
+    assert [request_keys.position(one) for one in (key(2), key(3, 3), key(2, 3))] == [48, 64, None]
+    chosen = first.chosen(1, 5, [7, 7, 0, 8, 9], [True, True, True, False])
+    assert list(chosen) == keys([1, 3])
+    both = VllmChunkKeys.joined([chosen, second[:]])
+    assert list(both[1:]) == [key(3), key(1, 3), key(3, 3)]
+    assert both.blocks([[10, 11, 12, 13], [20, 21]]) == ([[11, 13], [20, 21]], [1, 0])
+
+
+def test_keys_of_a_request_are_read_as_they_are() -> None:
+    tier, request = HostTier(8), HostRequest()
+    first, second = chunk_keys([key(number)[:32] for number in range(4)])
+    both = VllmChunkKeys.joined([first, second])
+    assert tier.prepare_store(request, first[1:3]).chunk_ids.tolist() == [0, 1]  # type: ignore[union-attr]
+    plan = tier.prepare_store(request, both)
+    assert plan is not None
+    assert type(plan.keys) is VllmChunkKeys
+    assert list(plan.keys) == [key(0), key(3), key(1, 3), key(3, 3)]
+    assert tier.lookup_prefix(both) is None
+    tier.complete_store(both)
+    assert (tier.lookup_prefix(both), tier.lookup_window(second, 2, 2)) == (6, 2)
+    assert tier.prepare_load(request, second).tolist() == [4, 5]
+    tier.complete_load(second)
+    tier.finish_request(request)
+    # The end of the prompt goes first, and of equal ends the higher group.
+    assert tier.get_lru_order() == [key(3, 3), key(3), key(2), key(1, 3), key(1), key(0)]
+
+
+def test_keys_of_a_request_with_hashes_of_another_length_are_refused() -> None:
+    tier = HostTier(4)
+    store(tier, [1])
+    short, _ = chunk_keys([bytes(16)])
+    with pytest.raises(BlockHashError, match="has 16 bytes; this tier's have 32"):
+        tier.prepare_store(HostRequest(), short)
+    tier.complete_store(short)
+    with pytest.raises(BlockHashError, match="a block hash has 16 bytes"):
+        chunk_keys([bytes(32), bytes(16)])
+    with pytest.raises(ValueError, match="different requests"):
+        VllmChunkKeys.joined([*chunk_keys([bytes(32)]), *chunk_keys([bytes(32)])])
+    with pytest.raises(IndexError, match="a chunk without a block"):
+        chunk_keys([bytes(32)])[0].blocks([[], []])

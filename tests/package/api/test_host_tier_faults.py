@@ -58,6 +58,10 @@ CALLS: dict[str, Callable[[World, Then], Any]] = {
         w.request, keys([6]), {key(6): Position(then)}
     ),
     "end a store": lambda w, then: w.tier.complete_store(faulty([3, 4, 5], then)),
+    "look up": lambda w, then: w.tier.lookup_prefix(faulty([0, 1, 2], then)),
+    "look a window up": lambda w, then: w.tier.lookup_window(faulty([0, 1, 2], then), 1, 1),
+    "note loads": lambda w, then: w.tier.set_loading(faulty([0, 1, 2], then), True),
+    "ask for loads": lambda w, then: w.tier.is_any_loading(faulty([0, 1, 2], then)),
     "touch": lambda w, then: w.tier.touch(faulty([0, 1, 2], then)),
     "end": lambda w, then: w.tier.finish_request(w.request, {key(0): Position(then)}),
 }
@@ -108,6 +112,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "allocated": lambda w: w.tier.num_allocated_chunks,
     "evictable": lambda w: w.tier.num_evictable_chunks,
     "pending": lambda w: w.tier.num_pending_chunks,
+    "loading": lambda w: w.tier.num_loading_keys,
 }
 CHANGES: dict[str, Callable[[World, Then], Any]] = CALLS | {
     "end a load": lambda w, _: w.tier.complete_load(keys([0, 1]))

@@ -1,11 +1,12 @@
 """vLLM's ``OffloadingConnectorScheduler`` with shorter ways to the same decisions and state.
 
-What is not here is vLLM's own method. Where the tier is kvoxide's, answers are read from it; any
-other manager gets vLLM's calls, in their number and order.
+What is not here is vLLM's own method. Where the tier is kvoxide's, the keys of requests are in
+Rust, and one call reads or stores many; any other manager gets vLLM's calls, in their number and
+order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -19,19 +20,27 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     TransferJobStatus,
     _ConnectorMetricName,
 )
+from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, LookupResult, OffloadPolicy
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.v1.request import RequestStatus
 
+from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import logger, recognise_connector
-from kvoxide.vllm.host.loads import GroupLoad, flat, plan_load
-from kvoxide.vllm.host.manager import ANSWERS, CPUOffloadingManager
+from kvoxide.vllm.host.blocks import AllocatedBlocks
+from kvoxide.vllm.host.keys import ChunkKeySet, KeysBeingLoaded, joined, keep_keys
+from kvoxide.vllm.host.loads import GroupLoad, LoadedRanges, plan_load
+from kvoxide.vllm.host.manager import CPUOffloadingManager
 from kvoxide.vllm.host.sources import tokens_by_source
-from kvoxide.vllm.host.stores import Offer, offers
+from kvoxide.vllm.host.stores import Offer, blocks_of, offers
 
 _HIT: Final = LookupResult.HIT
 _HIT_PENDING: Final = LookupResult.HIT_PENDING
 _MISS: Final = LookupResult.MISS
 _RETRY: Final = LookupResult.RETRY
+
+# The attribute that vLLM replaces by a set after each step.
+_ALLOCATED: Final = "_current_batch_allocated_block_ids"
 
 # Which blocks of a group are known to be gone, from one to before the other.
 _GONE: Final = "_kvoxide_gone"
@@ -61,6 +70,16 @@ class RequestState(RequestOffloadState):  # type: ignore[misc]
             keys += new
 
 
+class StateInRust(RequestOffloadState):  # type: ignore[misc]
+    """What the connector knows of a request whose keys are in Rust."""
+
+    __slots__ = ()
+
+    def update_offload_keys(self) -> None:
+        for group_state in self.group_states[:1]:
+            group_state.offload_keys.extend(self.req.block_hashes)
+
+
 class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     """The scheduler's side of vLLM's offloading connector."""
 
@@ -68,18 +87,62 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         """Take vLLM's arguments."""
         self._has_sync_loads = recognise_connector().release.has_sync_loads
         super().__init__(*args, **kwargs)
+        if self._has_own_tier and self._chunks_being_loaded is not None:
+            self._chunks_being_loaded: Any = KeysBeingLoaded(self.manager.tier)
+
+    @property
+    def _has_own_tier(self) -> bool:
+        return type(self.manager) is CPUOffloadingManager
+
+    @property
+    def _keeps_keys(self) -> bool:
+        """Whether nobody but the tier reads many of a request's keys."""
+        return (
+            self._has_own_tier
+            and not self.config.supports_partial_tail
+            and not self._events_tracker.self_describing_enabled
+        )
 
     def on_new_request(self, request: Any) -> None:
         super().on_new_request(request)
         state = self._req_status[request.request_id]
-        if type(state) is RequestOffloadState:
+        if type(state) is not RequestOffloadState:
+            return
+        if self._keeps_keys:
+            keep_keys(state)
+            state.__class__ = StateInRust
+        else:
             state.__class__ = RequestState
 
     def _answers(self, keys: Iterable[Any], req_context: Any) -> Iterator[LookupResult]:
         """The manager's answers, each as it is asked for."""
-        if type(self.manager) is CPUOffloadingManager:
-            return map(ANSWERS.__getitem__, map(self.manager.tier.lookup, keys))
         return map(self.manager.lookup, keys, repeat(req_context))
+
+    def _lookup_complete_chunks(self, req_status: Any, *args: Any) -> int | None:
+        loading = self._chunks_being_loaded
+        if type(loading) is not KeysBeingLoaded:
+            found: int | None = super()._lookup_complete_chunks(req_status, *args)
+            return found
+        self._chunks_being_loaded = None
+        try:
+            found = super()._lookup_complete_chunks(req_status, *args)
+        finally:
+            self._chunks_being_loaded = loading
+        return None if found and loading and self._is_being_loaded(req_status, found) else found
+
+    def _is_being_loaded(self, state: Any, num_tokens: int) -> bool:
+        """Whether another request loads a chunk of a hit of ``num_tokens`` behind the local one."""
+        start = state.num_locally_computed_tokens
+        end = start + num_tokens
+        for config, group in zip(self.config.kv_group_configs, state.group_states, strict=True):
+            size = config.tokens_per_chunk
+            keys = group.offload_keys[start // size : cdiv(end, size)]
+            window = config.load_window_size_in_chunks(end)
+            if window is not None:
+                keys = keys[-window:]
+            if self.manager.tier.is_any_loading(keys):
+                return True
+        return False
 
     def _maximal_prefix_lookup(
         self,
@@ -94,6 +157,8 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 keys, req_context, req, group_config, start_chunk_idx
             )
             return found
+        if self._has_own_tier:
+            return self.manager.tier.lookup_prefix(keys)  # type: ignore[no-any-return]
         num_hits, is_later = 0, False
         for answer in self._answers(keys, req_context):
             if answer is _HIT:
@@ -115,6 +180,10 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         initial_window_size: int | None = None,
     ) -> int | None:
         wanted = initial_window_size or sliding_window_size
+        if self._has_own_tier:
+            return self.manager.tier.lookup_window(  # type: ignore[no-any-return]
+                keys, sliding_window_size, wanted
+            )
         run, run_is_pending, is_later = 0, False, False
         answers = self._answers(reversed(keys), req_context)
         for at, answer in zip(range(len(keys) - 1, -1, -1), answers, strict=False):
@@ -137,12 +206,11 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             return {}
         state, manager = self._req_status[request.request_id], self.manager
         start = state.num_locally_computed_tokens
-        is_ours = type(manager) is CPUOffloadingManager
+        end, ranges = start + num_external_tokens, state.load_key_ranges
+        if self._has_own_tier:
+            return tokens_by_source(getattr(ranges, "spans", ranges), start, end, None)
         return tokens_by_source(
-            state.load_key_ranges,
-            start,
-            start + num_external_tokens,
-            None if is_ours else lambda key: manager.get_load_source(key, state.req_context),
+            ranges, start, end, lambda key: manager.get_load_source(key, state.req_context)
         )
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -151,10 +219,10 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 self._note_allocated(blocks.get_block_ids())
             return
         state, ids = self._req_status[request.request_id], blocks.get_block_ids()
-        loads = None
-        if not (self._has_sync_loads and request.request_id in self._current_batch_sync_loads):
-            loads = plan_load(self.config, state, blocks.blocks, ids, num_external_tokens)
+        is_sync = self._has_sync_loads and request.request_id in self._current_batch_sync_loads
+        loads = plan_load(self.config, state, blocks.blocks, ids, num_external_tokens, is_sync)
         if loads is None:
+            state.load_key_ranges = []
             super().update_state_after_alloc(request, blocks, num_external_tokens)
             return
         if self._has_sync_loads:
@@ -163,40 +231,43 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             state.loaded_from_offload = True
         else:
             self._note_allocated(ids[config.group_idx] for config in self.config.kv_group_configs)
-        self._load(request.request_id, state, loads)
+        self._load(request.request_id, state, loads, is_sync)
 
-    def _load(self, req_id: str, state: Any, loads: list[GroupLoad]) -> None:
-        state.load_key_ranges[:] = flat(load.ranges for load in loads)
+    def _load(self, req_id: str, state: Any, loads: list[GroupLoad], is_sync: bool) -> None:
+        state.load_key_ranges = LoadedRanges(loads)
         if state.offloading_context.policy == OffloadPolicy.CHUNK_LEVEL:
             for group_state, load in zip(state.group_states, loads, strict=True):
                 group_state.next_stored_chunk_idx = load.num_chunks
-        keys = flat(load.keys for load in loads)
-        job_id, job = self._generate_job_id(), self._load_job(req_id, state, keys, loads)
-        self._current_batch_load_jobs[job_id] = job
+        keys = joined([load.keys for load in loads])
+        source = self.manager.prepare_load(keys, state.req_context)
+        parts = [(load.block_ids, load.first_block) for load in loads]
+        job_id = self._generate_job_id()
+        self._current_batch_load_jobs[job_id] = TransferJob(
+            req_id=req_id, src_spec=source, dst_spec=_gpu_spec(parts), **_if_sync("sync", is_sync)
+        )
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(
-            req_id=req_id, pending_count=self.config.num_workers, keys=set(keys), is_store=False
+            req_id=req_id,
+            pending_count=self.config.num_workers,
+            keys=self._key_set(keys),
+            is_store=False,
+            **_if_sync("is_sync_load", is_sync),
         )
-        if self._chunks_being_loaded is not None:
+        if self._chunks_being_loaded is not None and not is_sync:
             self._chunks_being_loaded.update(keys)
         state.partial_tail_boundary = None
 
-    def _load_job(
-        self, req_id: str, state: Any, keys: list[bytes], loads: list[GroupLoad]
-    ) -> TransferJob:
-        return TransferJob(
-            req_id=req_id,
-            src_spec=self.manager.prepare_load(keys, state.req_context),
-            dst_spec=GPULoadStoreSpec(
-                flat(load.block_ids for load in loads),
-                group_sizes=[len(load.block_ids) for load in loads],
-                block_indices=[load.first_block for load in loads],
-            ),
-        )
+    @staticmethod
+    def _key_set(keys: Any) -> Any:
+        return ChunkKeySet(keys) if type(keys) is VllmChunkKeys else set(keys)
 
-    def _note_allocated(self, ids_of_groups: Iterable[Iterable[int]]) -> None:
+    def _note_allocated(self, ids_of_groups: Iterable[list[int]]) -> None:
+        noted = vars(self)[_ALLOCATED]
+        if type(noted) is not AllocatedBlocks:
+            noted = AllocatedBlocks(noted)
+            setattr(self, _ALLOCATED, noted)
         for ids in ids_of_groups:
-            self._current_batch_allocated_block_ids.update(filter(None, ids))
+            noted.note(ids)
 
     def _update_req_states(self, scheduler_output: Any) -> None:
         windowed = self._sliding_window_groups
@@ -218,6 +289,8 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         self._current_batch_allocated_block_ids.update(
             copy.dst_block_id for copy in scheduler_output.kv_cache_block_copies or ()
         )
+        self._note_allocated(())
+        self._current_batch_allocated_block_ids.watch(self._block_id_to_pending_jobs)
         if windowed and self._current_batch_allocated_block_ids:
             for req_id, state in self._req_status.items():
                 self._forget_reused_blocks(state, num_before.get(req_id))
@@ -231,24 +304,17 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             start = group_state.next_stored_chunk_idx * self.config.blocks_per_chunk
             end = len(ids) if ends is None else ends[at]
             first = _first_to_look_at(group_state, start, end)
-            if first < end and not reused.isdisjoint(ids[first:end]):
-                ids[first:end] = [0 if i in reused else i for i in ids[first:end]]
+            if first < end:
+                reused.forget(ids, first, end)
 
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
-        finished = scheduler_output.finished_req_ids or ()
-        # An id that ended may be another request's already.
-        scheduled = {
-            req_id: num_tokens
-            for req_id, num_tokens in scheduler_output.num_scheduled_tokens.items()
-            if self._may_store(req_id, num_tokens) or req_id in finished
-        }
         jobs: dict[int, TransferJob] = {}
-        if self._stores_plainly and scheduled.keys().isdisjoint(finished):
-            for req_id, num_tokens in scheduled.items():
-                self._store(req_id, num_tokens, jobs)
-            scheduled = {}
-        if scheduled or finished:
-            jobs |= self._vllms_store_jobs(scheduled, finished)
+        scheduled = scheduler_output.num_scheduled_tokens
+        # An id that ended may be another request's already.
+        for req_id in chain(scheduled, scheduler_output.finished_req_ids or ()):
+            state = self._req_status.get(req_id)
+            if state is not None:
+                self._store(state, _num_computed(state.req, scheduled), jobs)
         return jobs
 
     @property
@@ -258,39 +324,41 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             self.config.blocks_per_chunk == 1 and not self._events_tracker.self_describing_enabled
         )
 
-    def _vllms_store_jobs(self, scheduled: dict[str, int], finished: Any) -> dict[int, TransferJob]:
-        only = SimpleNamespace(num_scheduled_tokens=scheduled, finished_req_ids=finished)
+    def _vllms_store_jobs(self, req: Any, num_computed: int) -> dict[int, TransferJob]:
+        scheduled = {req.request_id: num_computed - req.num_computed_tokens}
+        only = SimpleNamespace(num_scheduled_tokens=scheduled, finished_req_ids=())
         jobs: dict[int, TransferJob] = super()._build_store_jobs(only)
         return jobs
 
-    def _store(self, req_id: str, num_scheduled: int, jobs: dict[int, TransferJob]) -> None:
+    def _store(self, state: Any, num_computed: int, jobs: dict[int, TransferJob]) -> None:
         """Add the job of a request's chunks to ``jobs``, if they are to be stored."""
-        state = self._req_status[req_id]
-        req = state.req
-        if req.is_finished() or not all(self._jobs[job].is_store for job in state.transfer_jobs):
-            jobs |= self._vllms_store_jobs({req_id: num_scheduled}, ())
+        num_tokens = self._calc_num_offloadable_tokens(state, num_computed)
+        if not (state.req.is_finished() or self._has_more(state, num_tokens)):
             return
-        num_tokens, num_prompt_tokens = (
-            self._calc_num_offloadable_tokens(state, computed)
-            for computed in (req.num_computed_tokens + num_scheduled, req.num_prompt_tokens)
-        )
-        offered = offers(self, state, num_tokens, num_prompt_tokens)
-        wanted = flat(offer.wanted for offer in offered)
-        if wanted:
+        offered = None
+        if self._stores_plainly and all(self._jobs[job].is_store for job in state.transfer_jobs):
+            num_prompt_tokens = state.req.num_prompt_tokens
+            num_prompt_tokens = self._calc_num_offloadable_tokens(state, num_prompt_tokens)
+            offered = offers(self, state, num_tokens, num_prompt_tokens)
+        if offered is None:
+            jobs |= self._vllms_store_jobs(state.req, num_computed)
+            return
+        wanted = joined([offer.wanted for offer in offered])
+        if len(wanted):
             output = self.manager.prepare_store(wanted, state.req_context)
             if output is None:
                 self._connector_stats.increase_counter(_ConnectorMetricName.ALLOCATION_FAILURE)
-                logger.warning("the host tier has no room for chunks of request %s", req_id)
+                name = state.req.request_id
+                logger.warning("the host tier has no room for chunks of request %s", name)
                 return
-            if output.keys_to_store:
+            if len(output.keys_to_store):
                 job_id = self._generate_job_id()
                 jobs[job_id] = self._store_job(job_id, state, offered, output)
                 return
         state.advance_stored_idx(num_tokens)
 
     def _store_job(self, job_id: int, state: Any, offered: list[Offer], output: Any) -> TransferJob:
-        accepted = set(output.keys_to_store)
-        parts = [offer.blocks_of(accepted) for offer in offered]
+        parts = blocks_of(offered, output.keys_to_store)
         watched: list[int] = []
         at_end: list[int] = []
         for offer, (block_ids, _) in zip(offered, parts, strict=True):
@@ -298,39 +366,63 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             (watched if is_window else at_end).extend(block_ids)
             group = offer.state
             group.next_stored_chunk_idx = max(group.next_stored_chunk_idx, offer.end)
-        for block_id in watched:
-            self._block_id_to_pending_jobs.setdefault(block_id, set()).add(job_id)
+        self._watch(job_id, watched)
+        if state.req.is_finished():
+            self._watch(job_id, at_end)
+            reallocated = self._current_batch_allocated_block_ids
+            if any(block_id in reallocated for block_id in at_end):
+                self._current_batch_jobs_to_flush.add(job_id)
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(
             req_id=state.req.request_id,
             pending_count=self.config.num_workers,
-            keys=accepted,
+            keys=self._stored_key_set(output.keys_to_store),
             is_store=True,
             deferred_fence_block_ids=at_end,
             fenced_block_ids=watched or None,
         )
-        source = GPULoadStoreSpec(
-            flat(block_ids for block_ids, _ in parts),
-            group_sizes=[len(block_ids) for block_ids, _ in parts],
-            block_indices=[first for _, first in parts],
+        return TransferJob(
+            req_id=state.req.request_id, src_spec=_gpu_spec(parts), dst_spec=output.store_spec
         )
-        return TransferJob(req_id=state.req.request_id, src_spec=source, dst_spec=output.store_spec)
 
-    def _may_store(self, req_id: str, num_scheduled_tokens: int) -> bool:
-        """Whether a request has a chunk behind those that it offered, or has ended."""
-        state = self._req_status.get(req_id)
-        if state is None:
-            return False
-        req = state.req
-        if req.is_finished():
-            return True
-        num_tokens = self._calc_num_offloadable_tokens(
-            state, req.num_computed_tokens + num_scheduled_tokens
+    def _stored_key_set(self, keys: Any) -> Any:
+        # The event of a store tells its keys in the order of a set.
+        return set(keys) if getattr(self.manager, "keeps_events", True) else self._key_set(keys)
+
+    def _watch(self, job_id: int, block_ids: Iterable[int]) -> None:
+        for block_id in block_ids:
+            self._block_id_to_pending_jobs.setdefault(block_id, set()).add(job_id)
+
+    def _has_more(self, state: Any, num_tokens: int) -> bool:
+        """Whether a request has a chunk behind those that it offered."""
+        return any(
+            num_tokens // config.tokens_per_chunk > group.next_stored_chunk_idx
+            for config, group in zip(self.config.kv_group_configs, state.group_states, strict=True)
         )
-        for config, group in zip(self.config.kv_group_configs, state.group_states, strict=True):
-            if num_tokens // config.tokens_per_chunk > group.next_stored_chunk_idx:
-                return True
-        return False
+
+
+def _num_computed(req: Any, scheduled: Mapping[str, int]) -> int:
+    """Returns how many tokens of a request the GPU has after the step."""
+    if req.status is RequestStatus.FINISHED_ABORTED:
+        return int(req.num_computed_tokens)
+    if req.is_finished():
+        # The last sampled token was never computed.
+        return int(max(req.num_prompt_tokens, req.num_tokens - 1))
+    return int(req.num_computed_tokens) + scheduled[req.request_id]
+
+
+def _gpu_spec(parts: Sequence[tuple[Sequence[int], int]]) -> GPULoadStoreSpec:
+    """Returns the blocks of all groups, of which each has the place of its first one."""
+    return GPULoadStoreSpec(
+        list(chain.from_iterable(block_ids for block_ids, _ in parts)),
+        group_sizes=[len(block_ids) for block_ids, _ in parts],
+        block_indices=[first for _, first in parts],
+    )
+
+
+def _if_sync(name: str, is_sync: bool) -> dict[str, bool]:
+    # Not every release has the argument.
+    return {name: True} if is_sync else {}
 
 
 def _first_to_look_at(group_state: Any, start: int, end: int) -> int:

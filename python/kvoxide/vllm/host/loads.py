@@ -2,27 +2,74 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, islice, repeat
+from itertools import compress, islice, repeat
 from typing import Any
 
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import MambaSpec
 
+_Range = tuple[int, int, bytes]
+
 
 @dataclass(frozen=True)
 class GroupLoad:
-    """What is loaded of a group: ``keys`` with the tokens that they stand for, into ``block_ids``
-    from the block ``first_block`` on. The group's next store begins behind ``num_chunks``."""
+    """What is loaded of a group: ``keys``, for the tokens of ``span``, into ``block_ids`` from the
+    block ``first_block`` on. The group's next store begins behind ``num_chunks``."""
 
+    config: Any
     keys: Sequence[bytes]
-    ranges: Sequence[tuple[int, int, bytes]]
+    span: tuple[int, int]
     block_ids: Sequence[int]
     first_block: int
     num_chunks: int
 
+    def ranges(self) -> Iterator[_Range]:
+        """Yields each key with the tokens that it stands for."""
+        start, end = self.span
+        # A state stands for all tokens before it.
+        if isinstance(self.config.kv_cache_spec, MambaSpec):
+            return zip(repeat(start), repeat(end), self.keys, strict=False)
+        size = self.config.tokens_per_chunk
+        starts = range(start // size * size, end, size)
+        ends = (min(at + size, end) for at in starts)
+        return zip((max(at, start) for at in starts), ends, self.keys, strict=True)
+
+
+class LoadedRanges(Sequence[_Range]):
+    """The tokens that each key of a load stands for; ``spans`` are those of each group."""
+
+    def __init__(self, loads: Sequence[GroupLoad]) -> None:
+        """Take what is loaded of each group."""
+        self._loads = [load for load in loads if len(load.keys)]
+        self.spans = [(*load.span, b"") for load in self._loads]
+
+    def __iter__(self) -> Iterator[_Range]:
+        """Iterate over the first token, the one behind the last, and the key."""
+        for load in self._loads:
+            yield from load.ranges()
+
+    def __len__(self) -> int:
+        """How many keys are loaded."""
+        return sum(len(load.keys) for load in self._loads)
+
+    def __getitem__(self, at: Any) -> Any:
+        """Some of the ranges."""
+        return list(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether ``other`` has the same ranges."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 def plan_load(
-    config: Any, state: Any, blocks: Sequence[Any], ids: Sequence[list[int]], num_tokens: int
+    config: Any,
+    state: Any,
+    blocks: Sequence[Any],
+    ids: Sequence[list[int]],
+    num_tokens: int,
+    is_sync: bool,
 ) -> list[GroupLoad] | None:
     """Returns what a load of ``num_tokens`` behind the local hit covers, group by group; None for
     what vLLM's own method has to do or to refuse. Changes nothing."""
@@ -30,7 +77,7 @@ def plan_load(
         return None
     loads = []
     for group, keys in zip(config.kv_group_configs, state.group_states, strict=True):
-        planned = _Group(group, keys.offload_keys, config.blocks_per_chunk).plan(
+        planned = _Group(group, keys.offload_keys, config.blocks_per_chunk, is_sync).plan(
             blocks[group.group_idx],
             ids[group.group_idx],
             state.num_locally_computed_tokens,
@@ -42,16 +89,12 @@ def plan_load(
     return loads
 
 
-def flat(parts: Iterator[Sequence[Any]]) -> list[Any]:
-    """Returns the parts as one list."""
-    return list(chain.from_iterable(parts))
-
-
 @dataclass(frozen=True)
 class _Group:
     config: Any
-    keys: list[bytes]
+    keys: Sequence[bytes]
     blocks_per_chunk: int
+    is_sync: bool
 
     def plan(
         self, blocks: Sequence[Any], ids: list[int], num_local: int, num_cached: int
@@ -60,37 +103,29 @@ class _Group:
         end = cdiv(num_cached, size)
         if num_local % size or len(ids) < end:
             return None
-        first = _first_to_load(blocks, ids, cdiv(num_local, size), end)
+        first = self._first_to_load(blocks, ids, cdiv(num_local, size), end)
         num_chunks = cdiv(num_cached, self.config.tokens_per_chunk)
         if not self._is_within_window(end - first) or len(self.keys) < num_chunks:
             return None
-        keys, ranges = (
-            self._keys(first, num_chunks, num_local, num_cached) if first < end else ([], [])
+        is_state = isinstance(self.config.kv_cache_spec, MambaSpec)
+        start = first // self.blocks_per_chunk if first < end else num_chunks
+        return GroupLoad(
+            self.config,
+            self.keys[start:num_chunks],
+            (num_local if is_state else first * size, num_cached),
+            ids[first:end],
+            first,
+            num_chunks,
         )
-        return GroupLoad(keys, ranges, ids[first:end], first, num_chunks)
 
     def _is_within_window(self, num_blocks: int) -> bool:
         window = self.config.sliding_window_size_in_chunks
         return window is None or num_blocks <= window * self.blocks_per_chunk + 1
 
-    def _keys(
-        self, first: int, num_chunks: int, num_local: int, num_cached: int
-    ) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
-        start, size = first // self.blocks_per_chunk, self.config.tokens_per_chunk
-        keys = self.keys[start:num_chunks]
-        if isinstance(self.config.kv_cache_spec, MambaSpec):
-            return keys, list(zip(repeat(num_local), repeat(num_cached), keys, strict=False))
-        starts = range(start * size, num_chunks * size, size)
-        ends = range((start + 1) * size, (num_chunks + 1) * size, size)
-        ranges = list(zip(starts, ends, keys, strict=True))
-        ranges[0] = (first * self.config.tokens_per_block, *ranges[0][1:])
-        ranges[-1] = (ranges[-1][0], num_cached, keys[-1])
-        return keys, ranges
-
-
-def _first_to_load(blocks: Sequence[Any], ids: list[int], start: int, end: int) -> int:
-    """Returns the first block from ``start`` on that is there and holds nothing; else ``end``."""
-    for at in compress(range(start, end), islice(ids, start, end)):
-        if blocks[at].block_hash is None:
-            return at
-    return end
+    def _first_to_load(self, blocks: Sequence[Any], ids: list[int], start: int, end: int) -> int:
+        """Returns the first block from ``start`` on that is there and is to be filled; else
+        ``end``. Blocks of a load within the step have their hashes already."""
+        for at in compress(range(start, end), islice(ids, start, end)):
+            if self.is_sync or blocks[at].block_hash is None:
+                return at
+        return end

@@ -15,7 +15,9 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec, CPUOffloadingMetrics
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 
 from kvoxide import HostRequest, HostTier, RequestError
+from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host
+from kvoxide.vllm.host.keys import in_rust
 from kvoxide.vllm.host.support import bound_arguments
 from kvoxide.vllm.host.views import ViewedState
 
@@ -57,6 +59,7 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
         self._tells_failures = release.ranks_running_requests
+        self.keeps_events = bool(arguments["enable_events"])
         self._told: list[OffloadingEvent] = []
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
@@ -67,7 +70,7 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         return ANSWERS[self.tier.lookup(key)]
 
     def prepare_load(self, keys: Collection[Any], req_context: Any) -> CPULoadStoreSpec:
-        positions = req_context._offload_key_positions if self._reads_positions else None
+        positions = self._positions(keys, req_context)
         try:
             chunks = self.tier.prepare_load(_request(req_context), keys, positions)
         except RequestError as error:
@@ -79,12 +82,12 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
         try:
-            self.tier.complete_load(keys)
+            self.tier.complete_load(in_rust(keys))
         except RequestError as error:
             raise AssertionError(str(error)) from None
 
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> PrepareStoreOutput | None:
-        positions = req_context._offload_key_positions if self._reads_positions else None
+        positions = self._positions(keys, req_context)
         try:
             plan = self.tier.prepare_store(_request(req_context), keys, positions)
         except RequestError as error:
@@ -98,12 +101,13 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         )
 
     def complete_store(self, keys: Collection[Any], req_context: Any, success: bool = True) -> None:
-        self.tier.complete_store(keys, bool(success))
+        self.tier.complete_store(in_rust(keys), bool(success))
 
     def on_request_finished(self, req_context: Any) -> None:
         request = req_context.get_state(HostRequest)
         if request is not None:
-            self.tier.finish_request(request, req_context._offload_key_positions)
+            positions = req_context._offload_key_positions
+            self.tier.finish_request(request, getattr(positions, "boundaries", positions))
 
     def reset_cache(self) -> None:
         self.tier.reset()
@@ -139,6 +143,16 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
             stats.increase_counter(metrics.STORES_SKIPPED, self.stores_skipped_in_current_batch)
             self._num_skipped = 0
         return stats
+
+    def _positions(self, keys: Any, req_context: Any) -> dict[bytes, int] | None:
+        """The positions of keys that do not bring their own."""
+        positions = req_context._offload_key_positions
+        if type(positions) is dict:
+            return positions if self._reads_positions else None
+        if type(keys) is VllmChunkKeys:
+            return None
+        # A request with keys in Rust tells no positions at its end.
+        return {key: positions[key] for key in keys if key in positions}
 
     def _share(self, num_chunks: int) -> float:
         return num_chunks / self._num_chunks if self._num_chunks else 0.0

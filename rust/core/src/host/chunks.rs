@@ -14,6 +14,8 @@ pub const MAX_CHUNKS: usize = 1 << 31;
 
 /// References of a chunk that is being stored.
 const PENDING: i32 = -1;
+/// References of a record without a key.
+const FREED: i32 = -2;
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -22,11 +24,33 @@ struct Record {
     group: GroupId,
     /// Whether the offer in progress has the key, so that the chunk is not evicted for it.
     is_offered: bool,
+    /// Whether a load is noted, for which other loads of the key wait.
+    is_loading: bool,
 }
 
 impl Record {
     fn key(&self) -> CacheKey {
         CacheKey { hash: self.hash, group: self.group }
+    }
+}
+
+/// Where the chunk of the next key is guessed to be. Keys that follow each other in a prompt mostly
+/// have chunks in a row, so that the index is asked where a row begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor {
+    guess: ChunkId,
+    step: ChunkId,
+}
+
+impl Cursor {
+    /// For keys from the head of a prompt on.
+    pub(super) fn forwards() -> Self {
+        Self { guess: ChunkId::MAX, step: 1 }
+    }
+
+    /// For keys from the end of a prompt on.
+    pub(super) fn backwards() -> Self {
+        Self { step: ChunkId::MAX, ..Self::forwards() }
     }
 }
 
@@ -40,6 +64,7 @@ pub(super) struct Chunks {
     index: HashTable<ChunkId>,
     num_evictable: usize,
     num_pending: usize,
+    num_loading: usize,
 }
 
 impl Chunks {
@@ -55,7 +80,9 @@ impl Chunks {
         records.try_reserve_exact(capacity).map_err(|_| no_memory())?;
         let mut index = HashTable::new();
         index.try_reserve(capacity, |_| 0).map_err(|_| no_memory())?;
-        Ok(Self { capacity, records, freed: Vec::new(), index, num_evictable: 0, num_pending: 0 })
+        let (num_evictable, num_pending, num_loading) = (0, 0, 0);
+        let freed = Vec::new();
+        Ok(Self { capacity, records, freed, index, num_evictable, num_pending, num_loading })
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -83,6 +110,18 @@ impl Chunks {
         self.index.find(hash_of(key), |&chunk| self.key(chunk) == *key).copied()
     }
 
+    /// Returns the chunk of a key that follows the one before it in a prompt.
+    #[inline]
+    pub(super) fn find_next(&self, key: &CacheKey, cursor: &mut Cursor) -> Option<ChunkId> {
+        let is_there = |record: &Record| record.references != FREED && record.key() == *key;
+        let chunk = match self.records.get(cursor.guess as usize) {
+            Some(record) if is_there(record) => cursor.guess,
+            _ => self.find(key)?,
+        };
+        cursor.guess = chunk.wrapping_add(cursor.step);
+        Some(chunk)
+    }
+
     #[inline]
     pub(super) fn key(&self, chunk: ChunkId) -> CacheKey {
         self.records[chunk as usize].key()
@@ -101,6 +140,21 @@ impl Chunks {
         self.records[chunk as usize].references == 0
     }
 
+    pub(super) fn num_loading(&self) -> usize {
+        self.num_loading
+    }
+
+    pub(super) fn is_loading(&self, chunk: ChunkId) -> bool {
+        self.records[chunk as usize].is_loading
+    }
+
+    pub(super) fn set_loading(&mut self, chunk: ChunkId, is_loading: bool) {
+        let record = &mut self.records[chunk as usize];
+        self.num_loading -= usize::from(record.is_loading);
+        self.num_loading += usize::from(is_loading);
+        record.is_loading = is_loading;
+    }
+
     pub(super) fn is_offered(&self, chunk: ChunkId) -> bool {
         self.records[chunk as usize].is_offered
     }
@@ -116,8 +170,9 @@ impl Chunks {
 
     /// Gives a key that has none a pending chunk. There must be a free one.
     pub(super) fn insert(&mut self, key: CacheKey) -> ChunkId {
-        let record =
-            Record { hash: key.hash, references: PENDING, group: key.group, is_offered: false };
+        let CacheKey { hash, group } = key;
+        let (is_offered, is_loading) = (false, false);
+        let record = Record { hash, references: PENDING, group, is_offered, is_loading };
         let chunk = if self.records.len() < self.capacity {
             self.records.push(record);
             (self.records.len() - 1) as ChunkId
@@ -142,7 +197,8 @@ impl Chunks {
             true => self.num_evictable -= 1,
             false => self.num_pending -= 1,
         }
-        self.records[chunk as usize].references = PENDING;
+        self.set_loading(chunk, false);
+        self.records[chunk as usize].references = FREED;
         self.freed.push(chunk);
     }
 
@@ -178,7 +234,7 @@ impl Chunks {
         self.records.clear();
         self.freed.clear();
         self.index.clear();
-        (self.num_evictable, self.num_pending) = (0, 0);
+        (self.num_evictable, self.num_pending, self.num_loading) = (0, 0, 0);
     }
 }
 
@@ -214,6 +270,17 @@ mod tests {
         assert_eq!((chunks.num_evictable(), chunks.references(chunk)), (0, Some(2)));
         assert_eq!([0; 3].map(|_| chunks.release(chunk)), [Some(false), Some(true), None]);
         assert_eq!((chunks.num_evictable(), chunks.num_pending()), (1, 0));
+    }
+
+    #[test]
+    fn a_guess_is_right_or_the_index_is_asked() {
+        let mut chunks = Chunks::new(4).expect("a size that fits");
+        assert_eq!([1, 2, 3].map(|n| chunks.insert(key(n))), [0, 1, 2]);
+        chunks.remove(1);
+        for mut cursor in [Cursor::forwards(), Cursor::backwards()] {
+            let found = [1, 2, 3, 1, 4].map(|n| chunks.find_next(&key(n), &mut cursor));
+            assert_eq!(found, [Some(0), None, Some(2), Some(0), None]);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `CPUOffloadingManager` decides with its policies `lru` and `arc`: which keys are stored and
 //! where, which chunks they push out, and in which order chunks are evicted.
 
+mod lookup;
 mod store;
 mod tier;
 
@@ -33,6 +34,9 @@ use crate::block::CacheKey;
 
 /// The position of a key: the number of tokens at its end, if it is known.
 pub type Position = Option<u32>;
+
+/// A key and its position.
+pub type PlacedKey = (CacheKey, Position);
 
 fn hash_of(key: &CacheKey) -> u64 {
     FixedState::with_seed(0).hash_one(key)

@@ -53,8 +53,8 @@ impl HostRequest {
         self.place(key).is_some()
     }
 
-    /// Notes a key. Returns where it stands from now on, and whether it is new.
-    pub(super) fn see(&mut self, key: CacheKey) -> (u32, bool) {
+    /// Notes a key and its position. Returns where it stands from now on, and whether it is new.
+    pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
         let (seen, hash) = (&mut self.seen, hash_of(&key));
         let entry = self.index.entry(
             hash,
@@ -62,11 +62,16 @@ impl HostRequest {
             |&at| hash_of(&seen[at as usize].key),
         );
         match entry {
-            Entry::Occupied(place) => (*place.get(), false),
+            Entry::Occupied(place) => {
+                let place = *place.get();
+                let known = &mut seen[place as usize].position;
+                *known = position.or(*known);
+                (place, false)
+            }
             Entry::Vacant(vacant) => {
                 let place = seen.len() as u32;
                 vacant.insert(place);
-                seen.push(Seen { key, position: None, access: Access::default() });
+                seen.push(Seen { key, position, access: Access::default() });
                 (place, true)
             }
         }
@@ -84,30 +89,38 @@ impl HostRequest {
         &mut self.seen[place as usize].access
     }
 
-    /// Ends the request. Returns its keys from the head of the prompt on: by position if all have
+    /// Ends the request. Returns its keys from the end of the prompt on: by position if all have
     /// one, else group by group, each by position if all of its keys have one.
     pub(super) fn finish(
         &mut self,
         positions: impl IntoIterator<Item = (CacheKey, u32)>,
-    ) -> Vec<Seen> {
+    ) -> impl Iterator<Item = &Seen> {
         self.is_finished = true;
         for (key, position) in positions {
             if let Some(place) = self.place(&key) {
                 self.seen[place as usize].position = Some(position);
             }
         }
-        let mut keys = self.seen.clone();
-        keys.sort_by_key(|seen| seen.key.group);
-        if keys.iter().all(|seen| seen.position.is_some()) {
-            keys.sort_by_key(|seen| seen.position);
-            return keys;
+        self.order().into_iter().rev().map(|at| &self.seen[at as usize])
+    }
+
+    /// Returns where the keys stand, from the head of the prompt on.
+    fn order(&self) -> Vec<u32> {
+        let seen = |at: &u32| &self.seen[*at as usize];
+        let position = |at: &u32| seen(at).position;
+        let group = |at: &u32| seen(at).key.group;
+        let mut order: Vec<_> = (0..self.seen.len() as u32).collect();
+        if order.iter().all(|at| position(at).is_some()) {
+            order.sort_by_key(|at| (position(at), group(at)));
+            return order;
         }
-        for group in keys.chunk_by_mut(|one, other| one.key.group == other.key.group) {
-            if group.iter().all(|seen| seen.position.is_some()) {
-                group.sort_by_key(|seen| seen.position);
+        order.sort_by_key(group);
+        for keys in order.chunk_by_mut(|one, other| group(one) == group(other)) {
+            if keys.iter().all(|at| position(at).is_some()) {
+                keys.sort_by_key(position);
             }
         }
-        keys
+        order
     }
 
     fn place(&self, key: &CacheKey) -> Option<u32> {

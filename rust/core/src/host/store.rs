@@ -3,11 +3,11 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-use super::Position;
-use super::chunks::ChunkId;
+use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
 use super::request::HostRequest;
 use super::tier::{FirstAccess, HostTier, check_not_ended};
+use super::{PlacedKey, Position};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -52,21 +52,30 @@ impl HostTier {
     /// Gives absent keys of an offer a pending chunk each. Returns `None` if there is no room. An
     /// error if a key is offered twice, or if the request ended and did not see a key before.
     ///
-    /// What the offer tells about the use of keys is noted in any case. Positions are those of the
-    /// keys.
+    /// What the offer tells about the use of keys is noted in any case.
     pub fn prepare_store(
         &mut self,
         request: &mut HostRequest,
-        keys: &[CacheKey],
-        positions: &[Position],
+        keys: impl Iterator<Item = PlacedKey> + Clone,
+    ) -> Result<Option<StorePlan>> {
+        check_distinct(keys.clone().map(|(key, _)| key))?;
+        self.prepare_store_of_distinct(request, keys)
+    }
+
+    /// [`Self::prepare_store`] of keys that the caller knows to be distinct. Of equal ones each gets
+    /// a chunk, of which all but one are lost until a reset.
+    pub fn prepare_store_of_distinct(
+        &mut self,
+        request: &mut HostRequest,
+        keys: impl Iterator<Item = PlacedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
         self.adopt(request);
-        check_distinct(keys)?;
-        check_not_ended(request, keys.iter().filter(|key| self.will_use(key)))?;
+        let only_keys = keys.clone().map(|(key, _)| key);
+        check_not_ended(request, only_keys.clone().filter(|key| self.will_use(key)))?;
         if let Some(tracker) = &mut self.tracker {
-            tracker.record(keys);
+            tracker.record(&only_keys.collect::<Vec<_>>());
         }
-        let offer = self.sort_offer(keys, positions);
+        let offer = self.sort_offer(keys);
         let absent = self.note_use(request, &offer);
         if absent.is_empty() {
             return Ok(Some(StorePlan::default()));
@@ -87,10 +96,11 @@ impl HostTier {
 
     /// Makes the pending chunks of keys ready, or frees them if the store failed. Keys that are
     /// gone or ready are passed over.
-    pub fn complete_store(&mut self, keys: &[CacheKey], is_success: bool) {
-        let mut done = Vec::with_capacity(keys.len());
+    pub fn complete_store(&mut self, keys: impl Iterator<Item = CacheKey>, is_success: bool) {
+        let mut done = Vec::new();
+        let mut cursor = Cursor::forwards();
         for key in keys {
-            let chunk = self.chunks.find(key);
+            let chunk = self.chunks.find_next(&key, &mut cursor);
             let Some(chunk) = chunk.filter(|&chunk| !self.chunks.is_ready(chunk)) else { continue };
             if is_success {
                 self.chunks.make_ready(chunk);
@@ -99,7 +109,7 @@ impl HostTier {
                 self.policy.on_remove(chunk);
                 self.chunks.remove(chunk);
             }
-            done.push(*key);
+            done.push(key);
         }
         let kind = if is_success { HostEventKind::Stored } else { HostEventKind::Failed };
         self.record_event(kind, &done);
@@ -113,10 +123,11 @@ impl HostTier {
         }
     }
 
-    fn sort_offer(&mut self, keys: &[CacheKey], positions: &[Position]) -> Offer {
-        let mut offer = Offer { used: Vec::with_capacity(keys.len()), ..Offer::default() };
-        for (at, &key) in keys.iter().enumerate() {
-            let chunk = self.chunks.find(&key);
+    fn sort_offer(&mut self, keys: impl Iterator<Item = PlacedKey>) -> Offer {
+        let mut offer = Offer::default();
+        let mut cursor = Cursor::forwards();
+        for (at, (key, position)) in keys.enumerate() {
+            let chunk = self.chunks.find_next(&key, &mut cursor);
             match chunk {
                 None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(&key)) => {
                     offer.num_absent += 1;
@@ -132,7 +143,6 @@ impl HostTier {
                     }
                 }
             }
-            let position = positions.get(at).copied().flatten();
             offer.used.push(Used { key, at, position, chunk });
         }
         offer
@@ -145,7 +155,7 @@ impl HostTier {
         let mut absent = Vec::with_capacity(offer.num_absent);
         let (mut misses, mut first) = (Vec::new(), FirstAccess::default());
         for &Used { key, at, position, chunk } in &offer.used {
-            let (place, is_new) = request.see(key);
+            let (place, is_new) = request.see(key, position);
             first.note(is_new, chunk, position);
             let access = request.access(place);
             if chunk.is_some() {
@@ -181,9 +191,9 @@ impl HostTier {
     }
 }
 
-fn check_distinct(keys: &[CacheKey]) -> Result<()> {
-    let mut seen = HashSet::with_capacity_and_hasher(keys.len(), FixedState::with_seed(0));
-    match keys.iter().find(|&key| !seen.insert(key)) {
+fn check_distinct(mut keys: impl Iterator<Item = CacheKey>) -> Result<()> {
+    let mut seen = HashSet::with_capacity_and_hasher(keys.size_hint().0, FixedState::with_seed(0));
+    match keys.find(|key| !seen.insert(*key)) {
         Some(key) => Err(Error::Request(format!("{key:?} is offered twice; offer each key once"))),
         None => Ok(()),
     }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Position;
-use super::chunks::{ChunkId, Chunks};
+use super::chunks::{ChunkId, Chunks, Cursor};
 use super::event::{HostEvent, HostEventKind};
 use super::policy::{HostPolicy, PolicyState};
 use super::request::HostRequest;
 use super::store_tracker::StoreTracker;
+use super::{PlacedKey, Position};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -109,33 +109,34 @@ impl HostTier {
     /// Adds a load to the chunks of keys and returns the chunks. An error if a key has no ready
     /// chunk, or if the request ended and did not see the key before.
     ///
-    /// Positions are those of the keys.
     pub fn prepare_load(
         &mut self,
         request: &mut HostRequest,
-        keys: &[CacheKey],
-        positions: &[Position],
+        keys: impl Iterator<Item = PlacedKey> + Clone,
     ) -> Result<Vec<ChunkId>> {
         self.adopt(request);
-        let chunks = keys.iter().map(|key| self.ready(key)).collect::<Result<Vec<_>>>()?;
-        check_not_ended(request, keys.iter())?;
-        request.reserve(keys.len());
+        let mut cursor = Cursor::forwards();
+        let ready = keys.clone().map(|(key, _)| self.ready(&key, &mut cursor));
+        let chunks = ready.collect::<Result<Vec<_>>>()?;
+        check_not_ended(request, keys.clone().map(|(key, _)| key))?;
+        request.reserve(chunks.len());
         let mut access = FirstAccess::default();
-        for (at, (key, &chunk)) in keys.iter().zip(&chunks).enumerate() {
+        for ((key, position), &chunk) in keys.zip(&chunks) {
             self.chunks.acquire(chunk);
-            let (place, is_new) = request.see(*key);
+            let (place, is_new) = request.see(key, position);
             request.access(place).note_reuse();
-            access.note(is_new, Some(chunk), positions.get(at).copied().flatten());
+            access.note(is_new, Some(chunk), position);
         }
         self.record_access(request, &access);
         Ok(chunks)
     }
 
     /// Removes a load from the chunks of keys. An error if a chunk has fewer loads.
-    pub fn complete_load(&mut self, keys: &[CacheKey]) -> Result<()> {
-        let mut released = Vec::with_capacity(keys.len());
+    pub fn complete_load(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<()> {
+        let mut released = Vec::with_capacity(keys.size_hint().0);
+        let mut cursor = Cursor::forwards();
         for key in keys {
-            let chunk = self.chunks.find(key);
+            let chunk = self.chunks.find_next(&key, &mut cursor);
             match chunk.and_then(|chunk| Some((chunk, self.chunks.release(chunk)?))) {
                 Some(one) => released.push(one),
                 None => {
@@ -168,8 +169,7 @@ impl HostTier {
         positions: impl IntoIterator<Item = (CacheKey, u32)>,
     ) {
         if request.owner == Some(self.owner()) && !request.is_finished {
-            let keys = request.finish(positions);
-            self.policy.on_request_finished(&self.chunks, &keys);
+            self.policy.on_request_finished(&self.chunks, request.finish(positions));
         }
     }
 
@@ -273,10 +273,10 @@ impl HostTier {
         (self.id, self.num_resets)
     }
 
-    fn ready(&self, key: &CacheKey) -> Result<ChunkId> {
-        self.chunks.find(key).filter(|&chunk| self.chunks.is_ready(chunk)).ok_or_else(|| {
-            Error::Request(format!("{key:?} has no ready chunk; load only keys that are hits"))
-        })
+    fn ready(&self, key: &CacheKey, cursor: &mut Cursor) -> Result<ChunkId> {
+        self.chunks.find_next(key, cursor).filter(|&chunk| self.chunks.is_ready(chunk)).ok_or_else(
+            || Error::Request(format!("{key:?} has no ready chunk; load only keys that are hits")),
+        )
     }
 }
 
@@ -296,11 +296,11 @@ impl FirstAccess {
 }
 
 /// Refuses keys that a request sees for the first time after its end.
-pub(super) fn check_not_ended<'a>(
+pub(super) fn check_not_ended(
     request: &HostRequest,
-    mut keys: impl Iterator<Item = &'a CacheKey>,
+    mut keys: impl Iterator<Item = CacheKey>,
 ) -> Result<()> {
-    match request.is_finished && !keys.all(|key| request.sees(key)) {
+    match request.is_finished && !keys.all(|key| request.sees(&key)) {
         true => Err(Error::Request("the request ended and cannot use further keys".into())),
         false => Ok(()),
     }

@@ -37,6 +37,14 @@ enum Step {
         first: usize,
         len: usize,
     },
+    /// Looks a part of a prompt up.
+    LookUp {
+        request: usize,
+        first: usize,
+        len: usize,
+        group: u16,
+        windows: (usize, usize),
+    },
     /// Ends a request; another one takes its place.
     Finish {
         request: usize,
@@ -60,6 +68,11 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         4 => any::<Index>().prop_map(|at| Step::CompleteLoad { at }),
         1 => (0..4u64, first, len).prop_map(|(prompt, first, len)| Step::Touch { prompt, first, len }),
+        4 => (0..NUM_REQUESTS, 0..3usize, 1..12usize, 0..3u16, (1..4usize, 1..5usize)).prop_map(
+            |(request, first, len, group, windows)| {
+                Step::LookUp { request, first, len, group, windows }
+            }
+        ),
         3 => (0..NUM_REQUESTS).prop_map(|request| Step::Finish { request }),
         1 => Just(Step::Reset),
     ]
@@ -114,19 +127,26 @@ impl World {
             }
             Step::CompleteStore { at, is_success } if !self.stores.is_empty() => {
                 let keys = self.stores.swap_remove(at.index(self.stores.len()));
-                self.engine.complete_store(&keys, *is_success);
+                self.engine.complete_store(keys.iter().copied(), *is_success);
                 self.model.complete_store(&keys, *is_success);
             }
             Step::Load { request, first, len, group } => self.load(*request, *first, *len, *group),
             Step::CompleteLoad { at } if !self.loads.is_empty() => {
                 let keys = self.loads.swap_remove(at.index(self.loads.len()));
-                self.engine.complete_load(&keys).expect("a load");
+                self.engine.complete_load(keys.iter().copied()).expect("a load");
+                self.engine.set_loading(keys.iter().copied(), false);
                 self.model.complete_load(&keys);
             }
             Step::Touch { prompt, first, len } => {
                 let keys: Vec<_> = (*first..first + len).map(|at| key(*prompt, at, 0)).collect();
                 self.engine.touch(&keys);
                 self.model.touch(&keys);
+            }
+            Step::LookUp { request, first, len, group, windows } => {
+                let prompt = self.requests[*request].prompt;
+                let keys: Vec<_> =
+                    (*first..first + len).map(|at| key(prompt, at, *group)).collect();
+                self.look_up(&keys, *windows);
             }
             Step::Finish { request } => self.finish(*request),
             Step::Reset => {
@@ -147,7 +167,8 @@ impl World {
             all.map(|(at, group)| (key(prompt, at, group), self.position(at))).unzip();
         self.adopt(request);
         let running = &mut self.requests[request];
-        let plan = self.engine.prepare_store(&mut running.engine, &keys, &positions);
+        let placed = keys.iter().copied().zip(positions.iter().copied());
+        let plan = self.engine.prepare_store(&mut running.engine, placed);
         let wanted = self.model.store(&mut running.model, &keys, &positions);
         let plan = plan.expect("an offer").map(|plan| {
             let stored: Vec<_> = plan.stored.iter().map(|&at| keys[at]).collect();
@@ -167,11 +188,26 @@ impl World {
         let positions: Vec<_> = hits.iter().map(|&at| self.position(at)).collect();
         self.adopt(request);
         let running = &mut self.requests[request];
-        let chunks = self.engine.prepare_load(&mut running.engine, &keys, &positions);
+        let placed = keys.iter().copied().zip(positions.iter().copied());
+        let chunks = self.engine.prepare_load(&mut running.engine, placed);
         self.model.load(&mut running.model, &keys, &positions);
         let wanted: Vec<_> = keys.iter().map(|key| self.model.chunks[key].0).collect();
         assert_eq!(chunks.expect("hits"), wanted);
+        self.engine.set_loading(keys.iter().copied(), true);
+        self.model.loading.extend(&keys);
         self.loads.push(keys);
+    }
+
+    fn look_up(&self, keys: &[CacheKey], (window, first_window): (usize, usize)) {
+        let (engine, model) = (&self.engine, &self.model);
+        assert_eq!(engine.lookup_prefix(keys.iter().copied()), model.prefix(keys));
+        assert_eq!(
+            engine.lookup_window(keys.iter().copied(), window, first_window),
+            model.window(keys, window, first_window)
+        );
+        let is_any_loading = keys.iter().any(|key| model.loading.contains(key));
+        assert_eq!(engine.is_any_loading(keys.iter().copied()), is_any_loading);
+        assert_eq!(engine.num_loading(), model.loading.len());
     }
 
     fn finish(&mut self, request: usize) {

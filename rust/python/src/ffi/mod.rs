@@ -3,6 +3,7 @@
 
 mod block_lists;
 mod block_views;
+mod chunk_keys;
 mod config;
 mod groups;
 mod retention;
@@ -26,6 +27,7 @@ mod errors;
 pub(crate) use block_ids::{id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
+pub(crate) use chunk_keys::{ChunkKeys, GroupKeys, RequestKeys};
 pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use errors::{
     Exceptions, IntoPyResult, block_error, config_error, hash_error, or_raised, request_error,

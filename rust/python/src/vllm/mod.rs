@@ -29,10 +29,12 @@ mod request;
 
 mod attributes;
 
+mod block_id_set;
 mod block_numbers;
 mod errors;
 mod hasher;
 
+pub(crate) use block_id_set::VllmBlockIds;
 pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::{VllmBlock, VllmBlocks};
 pub(crate) use events::{VllmEventClasses, VllmEvents};

@@ -1,7 +1,7 @@
 //! Adaptive replacement: chunks used once (T1), chunks used again (T2), and the ghosts of what was
 //! evicted from each (B1, B2).
 
-use super::{ChunkId, Chunks, Seen};
+use super::{ChunkId, Chunks, Cursor, Seen};
 use crate::block::CacheKey;
 use crate::host::links::{Links, NONE, Order};
 use crate::host::ordered_keys::OrderedKeys;
@@ -62,9 +62,14 @@ impl Arc {
         }
     }
 
-    pub(super) fn on_request_finished(&mut self, chunks: &Chunks, keys: &[Seen]) {
-        for seen in keys.iter().rev() {
-            let Some(chunk) = chunks.find(&seen.key) else { continue };
+    pub(super) fn on_request_finished<'a>(
+        &mut self,
+        chunks: &Chunks,
+        keys: impl Iterator<Item = &'a Seen>,
+    ) {
+        let mut cursor = Cursor::backwards();
+        for seen in keys {
+            let Some(chunk) = chunks.find_next(&seen.key, &mut cursor) else { continue };
             if seen.access.is_reused {
                 self.move_to(chunk, T2);
             } else if seen.access.is_inserted {

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{ChunkId, Chunks, HostRelease, HostRequest, Position};
+use super::{ChunkId, Chunks, Cursor, HostRelease, HostRequest, Position};
 use crate::block::CacheKey;
 
 /// Entries of a segment of own ranks, after which the next one begins.
@@ -135,7 +135,9 @@ impl Lru {
 
     /// Gives the chunks of keys that are there ranks of their own.
     pub(super) fn touch<'a>(&mut self, chunks: &Chunks, keys: impl Iterator<Item = &'a CacheKey>) {
-        keys.filter_map(|key| chunks.find(key)).for_each(|chunk| self.set_own_rank(chunk));
+        let mut cursor = Cursor::backwards();
+        let found = keys.filter_map(|key| chunks.find_next(key, &mut cursor));
+        found.for_each(|chunk| self.set_own_rank(chunk));
     }
 
     pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {

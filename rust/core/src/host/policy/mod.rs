@@ -3,7 +3,7 @@
 mod arc;
 mod lru;
 
-use super::chunks::{ChunkId, Chunks};
+use super::chunks::{ChunkId, Chunks, Cursor};
 use super::request::{HostRequest, Seen};
 use super::{HostRelease, Position};
 use crate::block::CacheKey;
@@ -98,10 +98,14 @@ impl PolicyState {
         }
     }
 
-    /// A request ended that saw these keys, from the head of the prompt on.
-    pub(super) fn on_request_finished(&mut self, chunks: &Chunks, keys: &[Seen]) {
+    /// A request ended that saw these keys, from the end of the prompt on.
+    pub(super) fn on_request_finished<'a>(
+        &mut self,
+        chunks: &Chunks,
+        keys: impl Iterator<Item = &'a Seen>,
+    ) {
         match self {
-            Self::Lru(lru) => lru.touch(chunks, keys.iter().rev().map(|seen| &seen.key)),
+            Self::Lru(lru) => lru.touch(chunks, keys.map(|seen| &seen.key)),
             Self::Arc(arc) => arc.on_request_finished(chunks, keys),
         }
     }

@@ -33,6 +33,8 @@ pub struct Tier {
     pub lists: [Vec<CacheKey>; 4],
     pub target: f64,
     pub tracked: Vec<(CacheKey, u32)>,
+    /// Keys of loads, each until the first of its loads ends.
+    pub loading: HashSet<CacheKey>,
     pub resets: usize,
 }
 
@@ -48,6 +50,7 @@ impl Tier {
             lists: Default::default(),
             target: 0.0,
             tracked: Vec::new(),
+            loading: HashSet::new(),
             resets: 0,
         }
     }
@@ -63,7 +66,34 @@ impl Tier {
     pub fn complete_load(&mut self, keys: &[CacheKey]) {
         for key in keys {
             self.chunks.get_mut(key).expect("a loaded key").1 -= 1;
+            self.loading.remove(key);
         }
+    }
+
+    /// Returns the length of the hit from the first key on; `None` if a chunk of it is pending.
+    pub fn prefix(&self, keys: &[CacheKey]) -> Option<usize> {
+        let is_absent = |key: &CacheKey| !self.chunks.contains_key(key);
+        let len = keys.iter().position(is_absent).unwrap_or(keys.len());
+        keys[..len].iter().all(|key| self.chunks[key].1 >= 0).then_some(len)
+    }
+
+    /// Returns the end of the window that a hit has; `None` if a chunk of it is pending. The last
+    /// window may end anywhere but at the last key, which needs a window of its own size.
+    pub fn window(&self, keys: &[CacheKey], window: usize, first_window: usize) -> Option<usize> {
+        let is_there = |at: usize| self.chunks.contains_key(&keys[at]);
+        let ends = (0..=keys.len()).rev();
+        for end in ends {
+            let run = (0..end).rev().take_while(|&at| is_there(at)).count();
+            let wanted = if end == keys.len() { first_window } else { window };
+            let len = if run >= wanted { wanted } else { run };
+            // A run is counted from its end on; a shorter one only if nothing is before it.
+            let is_end = end == keys.len() || !is_there(end);
+            if is_end && (run >= wanted || run == end) {
+                let is_ready = (end - len..end).all(|at| self.chunks[&keys[at]].1 >= 0);
+                return is_ready.then_some(end);
+            }
+        }
+        Some(0)
     }
 
     /// Returns the keys stored, their chunks and what was evicted.

@@ -1,57 +1,178 @@
-//! Keys of the tier and their positions, which are bytes and ints in Python.
+//! Keys of the tier and their positions, which are bytes and ints in Python, or stay in Rust.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::CacheKey;
-use kvoxide_core::host::Position;
+use kvoxide_core::host::{PlacedKey, Position};
 
-use crate::ffi::{known_key, or_raised, packed_key, request_error, unpacked_key};
+use crate::ffi::{
+    ChunkKeys, RequestKeys, hash_error, known_key, or_raised, packed_key, request_error,
+    unpacked_key,
+};
 
-/// The keys of a call, read in one pass, beside the objects that they were read from.
-pub(super) struct Keys<'py> {
-    pub(super) keys: Vec<CacheKey>,
-    pub(super) objects: Vec<Bound<'py, PyBytes>>,
-    /// The length of the tier's hashes once these keys are in it.
-    pub(super) hash_len: Option<usize>,
+/// The keys of a call.
+pub(super) enum Keys<'py> {
+    /// Keys that were read in one pass, beside the objects that they were read from.
+    Read { keys: Vec<CacheKey>, positions: Vec<Position>, objects: Vec<Bound<'py, PyBytes>> },
+    /// Chunks of a request. They are distinct, and all have positions.
+    Chunks(Bound<'py, ChunkKeys>, PyRef<'py, RequestKeys>),
 }
 
 impl<'py> Keys<'py> {
     /// Reads keys whose hashes have the length of the tier's, which the first one sets.
-    pub(super) fn read(value: &Bound<'py, PyAny>, mut hash_len: Option<usize>) -> PyResult<Self> {
+    pub(super) fn read(
+        value: &Bound<'py, PyAny>,
+        positions: Option<&Bound<'py, PyDict>>,
+        hash_len: &mut Option<usize>,
+    ) -> PyResult<Self> {
+        if let Some(chunks) = Self::chunks(value) {
+            return chunks.checked(value.py(), hash_len);
+        }
         let (mut keys, mut objects) = (Vec::new(), Vec::new());
         each(value, |object| {
-            keys.push(unpacked_key(&object, &mut hash_len)?);
+            keys.push(unpacked_key(&object, hash_len)?);
             objects.push(object);
             Ok(())
         })?;
-        Ok(Self { keys, objects, hash_len })
+        let of = |object: &Bound<'py, PyBytes>| match positions {
+            Some(positions) => positions.get_item(object)?.map(|at| position(&at)).transpose(),
+            None => Ok(None),
+        };
+        let positions = objects.iter().map(of).collect::<PyResult<_>>()?;
+        Ok(Self::Read { keys, positions, objects })
     }
 
-    /// Returns the position of each key that has one.
-    pub(super) fn positions(
+    /// Returns those keys that a tier with hashes of this length can have.
+    pub(super) fn known(value: &Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
+        match Self::chunks(value) {
+            Some(Self::Chunks(chunks, owner)) if owner.hash_len() == hash_len => {
+                return Ok(Self::Chunks(chunks, owner));
+            }
+            _ => {}
+        }
+        let mut keys = Vec::new();
+        each(value, |object| {
+            keys.extend(known_key(&object, hash_len)?);
+            Ok(())
+        })?;
+        let positions = vec![None; keys.len()];
+        Ok(Self::Read { keys, positions, objects: Vec::new() })
+    }
+
+    /// Returns the keys with their positions.
+    pub(super) fn placed(
         &self,
-        positions: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Vec<Position>> {
-        let Some(positions) = positions else { return Ok(vec![None; self.keys.len()]) };
-        let of = |object: &Bound<'py, PyBytes>| {
-            positions.get_item(object)?.map(|found| position(&found)).transpose()
-        };
-        self.objects.iter().map(of).collect()
+    ) -> impl DoubleEndedIterator<Item = PlacedKey> + ExactSizeIterator + Clone {
+        match self {
+            Self::Read { keys, positions, .. } => {
+                let placed = keys.iter().copied().zip(positions.iter().copied());
+                Placed { len: keys.len(), keys: OneOf::First(placed) }
+            }
+            Self::Chunks(chunks, owner) => {
+                let len = chunks.get().num_keys();
+                Placed { len, keys: OneOf::Second(chunks.get().placed(owner)) }
+            }
+        }
+    }
+
+    pub(super) fn keys(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = CacheKey> + ExactSizeIterator + Clone {
+        self.placed().map(|(key, _)| key)
+    }
+
+    /// Returns the keys at some places, which ascend, as Python's.
+    pub(super) fn selected(
+        &self,
+        py: Python<'py>,
+        places: &[usize],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Read { objects, .. } => {
+                let objects = places.iter().map(|&at| &objects[at]);
+                Ok(PyList::new(py, objects.collect::<Vec<_>>())?.into_any())
+            }
+            Self::Chunks(chunks, _) => {
+                Ok(Bound::new(py, chunks.get().selected(py, places))?.into_any())
+            }
+        }
+    }
+
+    fn chunks(value: &Bound<'py, PyAny>) -> Option<Self> {
+        let chunks = value.cast_exact::<ChunkKeys>().ok()?;
+        Some(Self::Chunks(chunks.clone(), chunks.get().owner(value.py())))
+    }
+
+    fn checked(self, py: Python<'_>, hash_len: &mut Option<usize>) -> PyResult<Self> {
+        if let Self::Chunks(_, owner) = &self
+            && let Some(len) = owner.hash_len()
+        {
+            let expected = *hash_len.get_or_insert(len);
+            if len != expected {
+                let message = format!("a block hash has {len} bytes; this tier's have {expected}");
+                return Err(hash_error(py, message));
+            }
+        }
+        Ok(self)
     }
 }
 
-/// Returns those keys that a tier with hashes of this length can have.
-pub(super) fn known_keys(
-    value: &Bound<'_, PyAny>,
-    hash_len: Option<usize>,
-) -> PyResult<Vec<CacheKey>> {
-    let mut keys = Vec::new();
-    each(value, |object| {
-        keys.extend(known_key(&object, hash_len)?);
-        Ok(())
-    })?;
-    Ok(keys)
+/// An iterator of one of two kinds.
+#[derive(Clone)]
+enum OneOf<A, B> {
+    First(A),
+    Second(B),
+}
+
+/// Keys with their positions, and how many are left.
+#[derive(Clone)]
+struct Placed<A, B> {
+    keys: OneOf<A, B>,
+    len: usize,
+}
+
+impl<A, B> Iterator for Placed<A, B>
+where
+    A: Iterator<Item = PlacedKey>,
+    B: Iterator<Item = PlacedKey>,
+{
+    type Item = PlacedKey;
+
+    #[inline]
+    fn next(&mut self) -> Option<PlacedKey> {
+        self.len = self.len.saturating_sub(1);
+        match &mut self.keys {
+            OneOf::First(keys) => keys.next(),
+            OneOf::Second(keys) => keys.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl<A, B> DoubleEndedIterator for Placed<A, B>
+where
+    A: DoubleEndedIterator<Item = PlacedKey>,
+    B: DoubleEndedIterator<Item = PlacedKey>,
+{
+    #[inline]
+    fn next_back(&mut self) -> Option<PlacedKey> {
+        self.len = self.len.saturating_sub(1);
+        match &mut self.keys {
+            OneOf::First(keys) => keys.next_back(),
+            OneOf::Second(keys) => keys.next_back(),
+        }
+    }
+}
+
+impl<A, B> ExactSizeIterator for Placed<A, B>
+where
+    A: Iterator<Item = PlacedKey>,
+    B: Iterator<Item = PlacedKey>,
+{
 }
 
 /// Returns all positions of keys that a tier with hashes of this length can have.

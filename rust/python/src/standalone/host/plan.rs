@@ -2,16 +2,16 @@
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 
 use kvoxide_core::host::{ChunkId, HostEvent, HostEventKind, StorePlan};
 
-use super::keys::key_list;
+use super::keys::{Keys, key_list};
 
 /// What is to be stored.
 #[pyclass(module = "kvoxide", name = "HostStorePlan", get_all, frozen)]
 pub(crate) struct PyHostStorePlan {
-    keys: Py<PyList>,
+    keys: Py<PyAny>,
     chunk_ids: Py<PyArray1<i32>>,
     evicted_keys: Py<PyList>,
 }
@@ -21,11 +21,11 @@ impl PyHostStorePlan {
     pub(super) fn new(
         py: Python<'_>,
         plan: StorePlan,
-        offer: &[Bound<'_, PyBytes>],
+        offer: &Keys<'_>,
         hash_len: Option<usize>,
     ) -> PyResult<Self> {
         Ok(Self {
-            keys: PyList::new(py, plan.stored.iter().map(|&at| &offer[at]))?.unbind(),
+            keys: offer.selected(py, &plan.stored)?.unbind(),
             chunk_ids: chunk_array(py, plan.chunks).unbind(),
             evicted_keys: key_list(py, &plan.evicted, hash_len)?.unbind(),
         })

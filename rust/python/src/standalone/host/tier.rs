@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::host::{ChunkState, HostPolicy, HostRelease, HostTier, HostTierConfig};
 
-use super::keys::{Keys, key_list, known_keys, known_positions};
+use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
 use super::request::PyHostRequest;
 use super::state::HostState;
@@ -79,6 +79,11 @@ impl PyHostTier {
     }
 
     #[getter]
+    fn num_loading_keys(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, HostTier::num_loading)
+    }
+
+    #[getter]
     fn num_pending_chunks(&self, py: Python<'_>) -> PyResult<usize> {
         self.ask(py, HostTier::num_pending)
     }
@@ -91,6 +96,33 @@ impl PyHostTier {
                 Some(ChunkState::Pending) => "hit_pending",
                 Some(ChunkState::Ready { .. }) => "hit",
             })
+        })
+    }
+
+    fn lookup_prefix(&self, keys: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        self.ask_of(keys, |tier, keys| tier.lookup_prefix(keys.keys()))
+    }
+
+    fn lookup_window(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        window: i64,
+        first_window: i64,
+    ) -> PyResult<Option<usize>> {
+        let window = size(keys.py(), "window", window)?;
+        let first_window = size(keys.py(), "first_window", first_window)?;
+        self.ask_of(keys, |tier, keys| tier.lookup_window(keys.keys(), window, first_window))
+    }
+
+    fn is_any_loading(&self, keys: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.ask_of(keys, |tier, keys| tier.is_any_loading(keys.keys()))
+    }
+
+    fn set_loading(&self, keys: &Bound<'_, PyAny>, is_loading: bool) -> PyResult<()> {
+        self.cell.change(keys.py(), "set_loading", |state| {
+            let keys = Keys::known(keys, state.hash_len)?;
+            state.core.set_loading(keys.keys(), is_loading);
+            Ok(())
         })
     }
 
@@ -110,11 +142,11 @@ impl PyHostTier {
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let py = keys.py();
         self.cell.change(py, "prepare_load", |state| {
-            let keys = Keys::read(keys, state.hash_len)?;
-            let positions = keys.positions(positions)?;
+            let mut hash_len = state.hash_len;
+            let keys = Keys::read(keys, positions, &mut hash_len)?;
             let request = &mut request.try_borrow_mut()?.request;
-            let chunks = state.core.prepare_load(request, &keys.keys, &positions).into_py(py)?;
-            state.hash_len = keys.hash_len;
+            let chunks = state.core.prepare_load(request, keys.placed()).into_py(py)?;
+            state.hash_len = hash_len;
             Ok(chunk_array(py, chunks))
         })
     }
@@ -122,8 +154,8 @@ impl PyHostTier {
     fn complete_load(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
         self.cell.change(py, "complete_load", |state| {
-            let keys = Keys::read(keys, state.hash_len)?;
-            state.core.complete_load(&keys.keys).into_py(py)
+            let keys = Keys::read(keys, None, &mut { state.hash_len })?;
+            state.core.complete_load(keys.keys()).into_py(py)
         })
     }
 
@@ -136,16 +168,20 @@ impl PyHostTier {
     ) -> PyResult<Option<PyHostStorePlan>> {
         let py = keys.py();
         self.cell.change(py, "prepare_store", |state| {
-            let keys = Keys::read(keys, state.hash_len)?;
-            let positions = keys.positions(positions)?;
+            let mut hash_len = state.hash_len;
+            let keys = Keys::read(keys, positions, &mut hash_len)?;
             let request = &mut request.try_borrow_mut()?.request;
-            let plan = state.core.prepare_store(request, &keys.keys, &positions).into_py(py)?;
-            state.hash_len = keys.hash_len;
+            let plan = match keys {
+                Keys::Read { .. } => state.core.prepare_store(request, keys.placed()),
+                Keys::Chunks(..) => state.core.prepare_store_of_distinct(request, keys.placed()),
+            };
+            let plan = plan.into_py(py)?;
+            state.hash_len = hash_len;
             if !state.log_stats {
                 state.core.take_store_sizes();
             }
             let Some(plan) = plan else { return Ok(None) };
-            let made = PyHostStorePlan::new(py, plan, &keys.objects, state.hash_len);
+            let made = PyHostStorePlan::new(py, plan, &keys, state.hash_len);
             self.cell.handed_out(py, made).map(Some)
         })
     }
@@ -153,16 +189,16 @@ impl PyHostTier {
     #[pyo3(signature = (keys, success=true))]
     fn complete_store(&self, keys: &Bound<'_, PyAny>, success: bool) -> PyResult<()> {
         self.cell.change(keys.py(), "complete_store", |state| {
-            let keys = known_keys(keys, state.hash_len)?;
-            state.core.complete_store(&keys, success);
+            let keys = Keys::known(keys, state.hash_len)?;
+            state.core.complete_store(keys.keys(), success);
             Ok(())
         })
     }
 
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.cell.change(keys.py(), "touch", |state| {
-            let keys = known_keys(keys, state.hash_len)?;
-            state.core.touch(&keys);
+            let keys = Keys::known(keys, state.hash_len)?;
+            state.core.touch(&keys.keys().collect::<Vec<_>>());
             Ok(())
         })
     }
@@ -254,6 +290,17 @@ type ArcLists<'py> =
     (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, f64);
 
 impl PyHostTier {
+    fn ask_of<R>(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        question: impl FnOnce(&HostTier, &Keys<'_>) -> R,
+    ) -> PyResult<R> {
+        self.cell.read(keys.py(), |state| {
+            let keys = Keys::read(keys, None, &mut { state.hash_len })?;
+            Ok(question(&state.core, &keys))
+        })
+    }
+
     fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&HostTier) -> R) -> PyResult<R> {
         self.cell.read(py, |state| Ok(question(&state.core)))
     }

@@ -1,0 +1,348 @@
+//! Keys of a request's chunks, which stay in Rust: lists of `bytes` for whoever reads them.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyIterator, PyList, PySlice};
+
+use kvoxide_core::host::PlacedKey;
+use kvoxide_core::{BlockHash, CacheKey, GroupId};
+
+use super::hashes::{block_hash, known_key, packed_key};
+
+/// The keys of a request's chunks in each group. They grow with the request's block hashes.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmRequestKeys")]
+pub(crate) struct RequestKeys {
+    groups: Vec<Group>,
+    columns: Vec<Column>,
+    hash_len: Option<usize>,
+}
+
+struct Group {
+    id: GroupId,
+    tokens_per_chunk: u32,
+    /// Where the hashes of its chunks stand.
+    column: usize,
+}
+
+/// Every so many of the request's hashes.
+#[derive(Default)]
+struct Column {
+    hashes_per_chunk: usize,
+    hashes: Vec<BlockHash>,
+    /// The places of the first hashes, as many as were needed so far.
+    index: HashMap<BlockHash, u32, foldhash::fast::FixedState>,
+}
+
+impl Column {
+    /// Returns the hashes that a request's list has beyond those here.
+    fn read(
+        &self,
+        list: &Bound<'_, PyList>,
+        hash_len: &mut Option<usize>,
+    ) -> PyResult<Vec<BlockHash>> {
+        let stride = self.hashes_per_chunk;
+        let places = ((self.hashes.len() + 1) * stride - 1..list.len()).step_by(stride);
+        places.map(|at| block_hash(&list.get_item(at)?, hash_len)).collect()
+    }
+
+    fn place(&mut self, hash: &BlockHash) -> Option<u32> {
+        for at in self.index.len()..self.hashes.len() {
+            self.index.insert(self.hashes[at], at as u32);
+        }
+        self.index.get(hash).copied()
+    }
+}
+
+#[pymethods]
+impl RequestKeys {
+    /// Takes the id of each group, its hashes a chunk and its tokens a chunk.
+    #[new]
+    fn new(groups: Vec<(GroupId, usize, u32)>) -> PyResult<Self> {
+        let mut made = Self { groups: Vec::new(), columns: Vec::new(), hash_len: None };
+        for (id, hashes_per_chunk, tokens_per_chunk) in groups {
+            if hashes_per_chunk == 0 || tokens_per_chunk == 0 {
+                let message = format!("a chunk of group {id} has no hash or no token");
+                return Err(PyValueError::new_err(message));
+            }
+            let is_its = |column: &Column| column.hashes_per_chunk == hashes_per_chunk;
+            let column = made.columns.iter().position(is_its).unwrap_or_else(|| {
+                made.columns.push(Column { hashes_per_chunk, ..Column::default() });
+                made.columns.len() - 1
+            });
+            made.groups.push(Group { id, tokens_per_chunk, column });
+        }
+        Ok(made)
+    }
+
+    /// Reads the hashes that the request has got.
+    fn extend(&mut self, hashes: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut hash_len = self.hash_len;
+        let new = self.columns.iter().map(|column| column.read(hashes, &mut hash_len));
+        let new = new.collect::<PyResult<Vec<_>>>()?;
+        self.hash_len = hash_len;
+        for (column, new) in self.columns.iter_mut().zip(new) {
+            column.hashes.extend(new);
+        }
+        Ok(())
+    }
+
+    /// Returns the keys of each group, as a list that grows.
+    fn groups(slf: &Bound<'_, Self>) -> Vec<GroupKeys> {
+        let group = |group| GroupKeys { keys: slf.clone().unbind(), group };
+        (0..slf.borrow().groups.len()).map(group).collect()
+    }
+
+    /// Returns the number of tokens up to the end of a chunk; `None` for a key that is not here.
+    fn position(&mut self, key: &Bound<'_, PyBytes>) -> PyResult<Option<u32>> {
+        let Some(key) = known_key(key, self.hash_len)? else { return Ok(None) };
+        let Some(group) = self.groups.iter().find(|group| group.id == key.group) else {
+            return Ok(None);
+        };
+        let place = self.columns[group.column].place(&key.hash);
+        Ok(place.map(|at| (at + 1) * group.tokens_per_chunk))
+    }
+}
+
+impl RequestKeys {
+    fn num_keys(&self, group: usize) -> usize {
+        self.columns[self.groups[group].column].hashes.len()
+    }
+
+    fn key(&self, group: usize, at: usize) -> CacheKey {
+        let Group { id, column, .. } = self.groups[group];
+        CacheKey { hash: self.columns[column].hashes[at], group: id }
+    }
+
+    fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'_> {
+        let Group { id, tokens_per_chunk, column } = self.groups[run.group];
+        let hashes = &self.columns[column].hashes[run.places.clone()];
+        let key = move |(at, &hash): (usize, &BlockHash)| {
+            (CacheKey { hash, group: id }, Some((at as u32 + 1) * tokens_per_chunk))
+        };
+        run.places.clone().zip(hashes).map(key)
+    }
+}
+
+/// The keys of a group, as a list that grows with its request.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmGroupKeys", frozen, sequence)]
+pub(crate) struct GroupKeys {
+    keys: Py<RequestKeys>,
+    group: usize,
+}
+
+impl GroupKeys {
+    /// Returns all keys that there are now.
+    fn now(&self, py: Python<'_>) -> ChunkKeys {
+        let places = 0..self.__len__(py);
+        let run = Run { group: self.group, places };
+        ChunkKeys { keys: self.keys.clone_ref(py), runs: vec![run] }
+    }
+}
+
+#[pymethods]
+impl GroupKeys {
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.keys.borrow(py).num_keys(self.group)
+    }
+
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.now(index.py()).__getitem__(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.now(py).__iter__(py)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.now(other.py()).__eq__(other)
+    }
+
+    /// Reads the hashes that the request has got, for all of its groups.
+    fn extend(&self, hashes: &Bound<'_, PyList>) -> PyResult<()> {
+        self.keys.borrow_mut(hashes.py()).extend(hashes)
+    }
+
+    /// Returns the keys from `start` to before `end` whose block in `block_ids` is not the null
+    /// block and, if there is a `mask` of them, that it has.
+    #[pyo3(signature = (start, end, block_ids, mask=None))]
+    fn chosen(
+        &self,
+        start: usize,
+        end: usize,
+        block_ids: &Bound<'_, PyList>,
+        mask: Option<Vec<bool>>,
+    ) -> PyResult<ChunkKeys> {
+        let py = block_ids.py();
+        let mut chosen = ChunkKeys { keys: self.keys.clone_ref(py), runs: Vec::new() };
+        for at in start..end.min(block_ids.len()).min(self.__len__(py)) {
+            let is_in_mask =
+                || mask.as_ref().is_none_or(|mask| mask.get(at - start) == Some(&true));
+            if is_in_mask() && block_ids.get_item(at)?.extract::<i64>()? != 0 {
+                chosen.push(self.group, at);
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// Keys of some chunks of a request, group by group.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmChunkKeys", frozen, sequence)]
+pub(crate) struct ChunkKeys {
+    keys: Py<RequestKeys>,
+    runs: Vec<Run>,
+}
+
+/// Chunks of a group that follow each other.
+#[derive(Clone)]
+struct Run {
+    group: usize,
+    places: Range<usize>,
+}
+
+#[pymethods]
+impl ChunkKeys {
+    /// Returns the keys of all parts, which are of one request.
+    #[staticmethod]
+    fn joined(parts: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
+        let Some(first) = parts.first() else {
+            return Err(PyValueError::new_err("keys are joined of at least one part"));
+        };
+        if !parts.iter().all(|part| part.keys.is(&first.keys)) {
+            return Err(PyValueError::new_err("keys of different requests cannot be joined"));
+        }
+        let runs = parts.iter().flat_map(|part| part.runs.iter().cloned()).collect();
+        Ok(Self { keys: first.keys.clone_ref(first.py()), runs })
+    }
+
+    fn __len__(&self) -> usize {
+        self.num_keys()
+    }
+
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = index.py();
+        let Ok(slice) = index.cast::<PySlice>() else {
+            let len = self.__len__();
+            let index: isize = index.extract()?;
+            let at = if index < 0 { index.checked_add_unsigned(len) } else { Some(index) };
+            let at = at.and_then(|at| usize::try_from(at).ok()).filter(|&at| at < len);
+            let at = at.ok_or_else(|| PyIndexError::new_err("no such key"))?;
+            let owner = self.owner(py);
+            let one = self.part(at..at + 1);
+            let key = one.first().map(|run| owner.key(run.group, run.places.start));
+            let key = key.ok_or_else(|| PyIndexError::new_err("no such key"))?;
+            return Ok(self.packed(py, &key).into_any());
+        };
+        let indices = slice.indices(self.__len__() as isize)?;
+        if indices.step != 1 {
+            return self.list(py)?.as_any().get_item(index);
+        }
+        let end = indices.start.max(indices.stop);
+        let part = self.part(indices.start.unsigned_abs()..end.unsigned_abs());
+        Ok(Bound::new(py, Self { keys: self.keys.clone_ref(py), runs: part })?.into_any())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.list(py)?.try_iter()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let others = PyList::new(other.py(), other.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
+        self.list(other.py())?.eq(others)
+    }
+
+    /// Returns the blocks of the chunks, by the block ids of all groups; how many there are in each
+    /// group, and the place of the first of them, else 0.
+    fn blocks<'py>(
+        &self,
+        py: Python<'py>,
+        tables: Vec<Bound<'py, PyList>>,
+    ) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<usize>)> {
+        let mut blocks: Vec<_> = tables.iter().map(|_| PyList::empty(py)).collect();
+        let mut firsts = vec![0; tables.len()];
+        for Run { group, places } in &self.runs {
+            let table = tables.get(*group).filter(|table| table.len() >= places.end);
+            let table = table.ok_or_else(|| PyIndexError::new_err("a chunk without a block"))?;
+            let ids = table.get_slice(places.start, places.end);
+            if blocks[*group].is_empty() {
+                (firsts[*group], blocks[*group]) = (places.start, ids);
+            } else {
+                blocks[*group].as_any().call_method1("extend", (ids,))?;
+            }
+        }
+        Ok((blocks, firsts))
+    }
+}
+
+impl ChunkKeys {
+    pub(crate) fn num_keys(&self) -> usize {
+        self.runs.iter().map(|run| run.places.len()).sum()
+    }
+
+    pub(crate) fn owner<'py>(&self, py: Python<'py>) -> PyRef<'py, RequestKeys> {
+        self.keys.bind(py).borrow()
+    }
+
+    /// Returns the keys with their positions. `owner` is theirs.
+    pub(crate) fn placed<'a>(
+        &'a self,
+        owner: &'a RequestKeys,
+    ) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'a> {
+        self.runs.iter().flat_map(|run| owner.run(run))
+    }
+
+    /// Returns the keys at some places, which ascend.
+    pub(crate) fn selected(&self, py: Python<'_>, places: &[usize]) -> Self {
+        let mut selected = Self { keys: self.keys.clone_ref(py), runs: Vec::new() };
+        let mut places = places.iter().copied().peekable();
+        let mut start = 0;
+        for run in &self.runs {
+            let end = start + run.places.len();
+            while let Some(at) = places.next_if(|&at| at < end) {
+                selected.push(run.group, run.places.start + at - start);
+            }
+            start = end;
+        }
+        selected
+    }
+
+    fn push(&mut self, group: usize, place: usize) {
+        match self.runs.last_mut() {
+            Some(run) if run.group == group && run.places.end == place => run.places.end += 1,
+            _ => self.runs.push(Run { group, places: place..place + 1 }),
+        }
+    }
+
+    fn part(&self, range: Range<usize>) -> Vec<Run> {
+        let mut start = 0;
+        let mut part = Vec::new();
+        for Run { group, places } in &self.runs {
+            let first = range.start.saturating_sub(start).min(places.len());
+            let last = range.end.saturating_sub(start).min(places.len());
+            if first < last {
+                part.push(Run { group: *group, places: places.start + first..places.start + last });
+            }
+            start += places.len();
+        }
+        part
+    }
+
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let owner = self.owner(py);
+        let keys: Vec<_> = self.placed(&owner).map(|(key, _)| self.packed(py, &key)).collect();
+        PyList::new(py, keys)
+    }
+
+    fn packed<'py>(&self, py: Python<'py>, key: &CacheKey) -> Bound<'py, PyBytes> {
+        packed_key(py, key, self.owner(py).hash_len.unwrap_or(0))
+    }
+}
+
+impl RequestKeys {
+    /// Returns the bytes of a hash, once there was one.
+    pub(crate) fn hash_len(&self) -> Option<usize> {
+        self.hash_len
+    }
+}
