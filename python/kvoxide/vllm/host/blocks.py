@@ -27,9 +27,10 @@ class AllocatedBlocks:
         """Find those among ``block_ids``."""
         self._watched = self._ids.among(block_ids)
 
-    def forget(self, block_ids: list[int], start: int, end: int) -> None:
-        """Replace those from ``start`` to before ``end`` in a list by the null block."""
-        self._ids.forget(block_ids, start, end)
+    def forget(self, block_ids: list[int], start: int, end: int) -> int:
+        """Replace those from ``start`` to before ``end`` in a list by the null block. Returns where
+        the first other one is then, else ``end``."""
+        return self._ids.forget(block_ids, start, end)
 
     def __contains__(self, block_id: int) -> bool:
         """Whether a block was allocated."""

@@ -220,7 +220,7 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             return
         state, ids = self._req_status[request.request_id], blocks.get_block_ids()
         is_sync = self._has_sync_loads and request.request_id in self._current_batch_sync_loads
-        loads = plan_load(self.config, state, blocks.blocks, ids, num_external_tokens, is_sync)
+        loads = plan_load(self.config, state, blocks, ids, num_external_tokens, is_sync)
         if loads is None:
             state.load_key_ranges = []
             super().update_state_after_alloc(request, blocks, num_external_tokens)
@@ -303,9 +303,11 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             ids = group_state.block_ids
             start = group_state.next_stored_chunk_idx * self.config.blocks_per_chunk
             end = len(ids) if ends is None else ends[at]
-            first = _first_to_look_at(group_state, start, end)
-            if first < end:
-                reused.forget(ids, first, end)
+            # What is gone stays so until vLLM empties the list, and is not looked at again.
+            gone_from, first = vars(group_state).get(_GONE, (0, 0))
+            if not gone_from <= start <= first <= end:
+                gone_from = first = start
+            setattr(group_state, _GONE, (gone_from, reused.forget(ids, first, end)))
 
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         jobs: dict[int, TransferJob] = {}
@@ -423,17 +425,3 @@ def _gpu_spec(parts: Sequence[tuple[Sequence[int], int]]) -> GPULoadStoreSpec:
 def _if_sync(name: str, is_sync: bool) -> dict[str, bool]:
     # Not every release has the argument.
     return {name: True} if is_sync else {}
-
-
-def _first_to_look_at(group_state: Any, start: int, end: int) -> int:
-    """Returns the first block from ``start`` to ``end`` that is there. What is gone stays so until
-    vLLM empties the list, and is not looked at again."""
-    ids = group_state.block_ids
-    first: int
-    gone_from, first = vars(group_state).get(_GONE, (0, 0))
-    if not gone_from <= start <= first <= end:
-        gone_from = first = start
-    while first < end and not ids[first]:
-        first += 1
-    setattr(group_state, _GONE, (gone_from, first))
-    return first

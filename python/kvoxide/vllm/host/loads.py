@@ -8,6 +8,8 @@ from typing import Any
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import MambaSpec
 
+from kvoxide._core_vllm import VllmBlocks
+
 _Range = tuple[int, int, bytes]
 
 
@@ -66,7 +68,7 @@ class LoadedRanges(Sequence[_Range]):
 def plan_load(
     config: Any,
     state: Any,
-    blocks: Sequence[Any],
+    blocks: Any,
     ids: Sequence[list[int]],
     num_tokens: int,
     is_sync: bool,
@@ -78,7 +80,7 @@ def plan_load(
     loads = []
     for group, keys in zip(config.kv_group_configs, state.group_states, strict=True):
         planned = _Group(group, keys.offload_keys, config.blocks_per_chunk, is_sync).plan(
-            blocks[group.group_idx],
+            blocks,
             ids[group.group_idx],
             state.num_locally_computed_tokens,
             state.num_locally_computed_tokens + num_tokens,
@@ -97,7 +99,7 @@ class _Group:
     is_sync: bool
 
     def plan(
-        self, blocks: Sequence[Any], ids: list[int], num_local: int, num_cached: int
+        self, blocks: Any, ids: list[int], num_local: int, num_cached: int
     ) -> GroupLoad | None:
         size = self.config.tokens_per_block
         end = cdiv(num_cached, size)
@@ -122,9 +124,13 @@ class _Group:
         window = self.config.sliding_window_size_in_chunks
         return window is None or num_blocks <= window * self.blocks_per_chunk + 1
 
-    def _first_to_load(self, blocks: Sequence[Any], ids: list[int], start: int, end: int) -> int:
+    def _first_to_load(self, blocks: Any, ids: list[int], start: int, end: int) -> int:
         """Returns the first block from ``start`` on that is there and is to be filled; else
         ``end``. Blocks of a load within the step have their hashes already."""
+        group = self.config.group_idx
+        if type(blocks) is VllmBlocks:
+            return blocks.first_unhashed(group, start, end, or_hashed=self.is_sync)
+        blocks = blocks.blocks[group]
         for at in compress(range(start, end), islice(ids, start, end)):
             if self.is_sync or blocks[at].block_hash is None:
                 return at

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from kvoxide._core_vllm import VllmChunkKeys, VllmGroupKeys
+from kvoxide._core_vllm import VllmBlockIds, VllmChunkKeys, VllmGroupKeys
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def _wanted(
     horizon: int | None,
     boundaries: tuple[int, ...],
 ) -> Sequence[bytes]:
-    start = group.next_stored_chunk_idx
     keys: Sequence[bytes] = group.offload_keys
+    start = VllmBlockIds.first_in(group.block_ids, group.next_stored_chunk_idx, end)
     # States are handed over by vLLM's scheduler, not found in tables.
     if config.requires_cow_source or end <= start:
         return keys[:0]

@@ -1,5 +1,7 @@
 //! The chunks of the tier and the index of their keys.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashTable;
 
 use super::hash_of;
@@ -48,6 +50,11 @@ impl Cursor {
         Self { guess: ChunkId::MAX, step: 1 }
     }
 
+    /// For keys of which the first is guessed to have this chunk.
+    pub(super) fn forwards_from(guess: ChunkId) -> Self {
+        Self { guess, ..Self::forwards() }
+    }
+
     /// For keys from the end of a prompt on.
     pub(super) fn backwards() -> Self {
         Self { step: ChunkId::MAX, ..Self::forwards() }
@@ -65,6 +72,26 @@ pub(super) struct Chunks {
     num_evictable: usize,
     num_pending: usize,
     num_loading: usize,
+    removals: Removals,
+}
+
+/// Chunks that lost their keys, the last ones of them.
+#[derive(Debug, Default)]
+struct Removals {
+    last: VecDeque<ChunkId>,
+    num: u64,
+}
+
+impl Removals {
+    const MAX_LEN: usize = 1 << 16;
+
+    fn push(&mut self, chunk: ChunkId) {
+        if self.last.len() == Self::MAX_LEN {
+            self.last.pop_front();
+        }
+        self.last.push_back(chunk);
+        self.num += 1;
+    }
 }
 
 impl Chunks {
@@ -82,7 +109,17 @@ impl Chunks {
         index.try_reserve(capacity, |_| 0).map_err(|_| no_memory())?;
         let (num_evictable, num_pending, num_loading) = (0, 0, 0);
         let freed = Vec::new();
-        Ok(Self { capacity, records, freed, index, num_evictable, num_pending, num_loading })
+        let removals = Removals::default();
+        Ok(Self {
+            capacity,
+            records,
+            freed,
+            index,
+            num_evictable,
+            num_pending,
+            num_loading,
+            removals,
+        })
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -138,6 +175,21 @@ impl Chunks {
 
     pub(super) fn is_evictable(&self, chunk: ChunkId) -> bool {
         self.records[chunk as usize].references == 0
+    }
+
+    /// Returns how many chunks lost their keys so far; a reset counts for none.
+    pub(super) fn num_removals(&self) -> u64 {
+        self.removals.num
+    }
+
+    /// Returns the chunks that lost their keys after the first so many did, if it is still known.
+    pub(super) fn removals_since(
+        &self,
+        num: u64,
+    ) -> Option<impl ExactSizeIterator<Item = ChunkId>> {
+        let num_new = usize::try_from(self.removals.num.checked_sub(num)?).ok()?;
+        let first = self.removals.last.len().checked_sub(num_new)?;
+        Some(self.removals.last.range(first..).copied())
     }
 
     pub(super) fn num_loading(&self) -> usize {
@@ -198,6 +250,7 @@ impl Chunks {
             false => self.num_pending -= 1,
         }
         self.set_loading(chunk, false);
+        self.removals.push(chunk);
         self.records[chunk as usize].references = FREED;
         self.freed.push(chunk);
     }

@@ -1,6 +1,6 @@
 //! Look-ups of many keys of one prompt, and which of them are being loaded.
 
-use super::chunks::{ChunkId, Cursor};
+use super::chunks::{ChunkId, Chunks, Cursor};
 use super::tier::HostTier;
 use crate::block::CacheKey;
 
@@ -16,6 +16,30 @@ impl HostTier {
             is_pending |= !self.chunks.is_ready(chunk);
         }
         (!is_pending).then_some(num_hits)
+    }
+
+    /// [`Self::lookup_prefix`] of the keys from a fixed one on, of which there are `num_keys` now. It
+    /// looks at what changed since the memo was written.
+    pub fn lookup_prefix_again(
+        &self,
+        key: impl Fn(usize) -> CacheKey,
+        num_keys: usize,
+        memo: &mut PrefixMemo,
+    ) -> Option<usize> {
+        memo.forget_removed(self.owner(), &self.chunks);
+        let mut cursor = memo.cursor();
+        while memo.num_hits < num_keys
+            && let Some(chunk) = self.chunks.find_next(&key(memo.num_hits), &mut cursor)
+        {
+            memo.push(chunk);
+        }
+        while let Some(chunk) = memo.chunk(memo.num_ready)
+            && self.chunks.is_ready(chunk)
+        {
+            memo.num_ready += 1;
+        }
+        let num_hits = memo.num_hits.min(num_keys);
+        (memo.num_ready >= num_hits).then_some(num_hits)
     }
 
     /// Returns the end of the last run of `window` keys that have a chunk; the run at the end of the
@@ -66,5 +90,76 @@ impl HostTier {
     /// Returns how many keys are noted as being loaded.
     pub fn num_loading(&self) -> usize {
         self.chunks.num_loading()
+    }
+}
+
+/// What a look-up of a prefix found.
+#[derive(Clone, Debug, Default)]
+pub struct PrefixMemo {
+    /// The tier and its resets.
+    owner: Option<(u64, u64)>,
+    /// The removals of chunks that are considered.
+    num_removals: u64,
+    rows: Vec<Row>,
+    num_hits: usize,
+    /// Hits from the first one on that can be loaded, as they stay until they are removed.
+    num_ready: usize,
+}
+
+/// Hits whose chunks follow each other.
+#[derive(Clone, Debug)]
+struct Row {
+    first_key: usize,
+    first_chunk: ChunkId,
+    len: usize,
+}
+
+impl PrefixMemo {
+    /// Shortens the hit to what is there still.
+    fn forget_removed(&mut self, owner: (u64, u64), chunks: &Chunks) {
+        let removed = chunks.removals_since(self.num_removals);
+        match removed.filter(|_| self.owner == Some(owner)) {
+            // Nothing is faster than to look for all hits again, where that is fewer steps.
+            Some(removed) if removed.len() * self.rows.len() <= self.num_hits => {
+                removed.for_each(|chunk| self.forget(chunk));
+            }
+            _ => *self = Self { owner: Some(owner), ..Self::default() },
+        }
+        self.num_removals = chunks.num_removals();
+    }
+
+    fn forget(&mut self, chunk: ChunkId) {
+        let place = |row: &Row| {
+            let at = chunk.checked_sub(row.first_chunk)? as usize;
+            (at < row.len).then_some(row.first_key + at)
+        };
+        let Some(num_hits) = self.rows.iter().find_map(place) else { return };
+        self.rows.retain(|row| row.first_key < num_hits);
+        if let Some(row) = self.rows.last_mut() {
+            row.len = num_hits - row.first_key;
+        }
+        self.num_hits = num_hits;
+        self.num_ready = self.num_ready.min(num_hits);
+    }
+
+    fn cursor(&self) -> Cursor {
+        self.rows.last().map_or_else(Cursor::forwards, |row| {
+            Cursor::forwards_from(row.first_chunk + row.len as ChunkId)
+        })
+    }
+
+    fn push(&mut self, chunk: ChunkId) {
+        match self.rows.last_mut() {
+            Some(row) if row.first_chunk as usize + row.len == chunk as usize => row.len += 1,
+            _ => self.rows.push(Row { first_key: self.num_hits, first_chunk: chunk, len: 1 }),
+        }
+        self.num_hits += 1;
+    }
+
+    /// Returns the chunk of a hit.
+    fn chunk(&self, at: usize) -> Option<ChunkId> {
+        let row =
+            &self.rows[self.rows.partition_point(|row| row.first_key <= at).checked_sub(1)?];
+        (at - row.first_key < row.len).then(|| row.first_chunk + (at - row.first_key) as ChunkId)
     }
 }

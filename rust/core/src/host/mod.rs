@@ -20,11 +20,9 @@ mod ordered_keys;
 
 mod links;
 
-use foldhash::fast::FixedState;
-use std::hash::BuildHasher;
-
 pub use chunks::{ChunkId, MAX_CHUNKS};
 pub use event::{HostEvent, HostEventKind};
+pub use lookup::PrefixMemo;
 pub use policy::HostPolicy;
 pub use request::HostRequest;
 pub use store::StorePlan;
@@ -38,6 +36,12 @@ pub type Position = Option<u32>;
 /// A key and its position.
 pub type PlacedKey = (CacheKey, Position);
 
+/// Mixes a key, whose hash is one already unless a test made it.
+#[inline]
 fn hash_of(key: &CacheKey) -> u64 {
-    FixedState::with_seed(0).hash_one(key)
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let [first, second, third, fourth] = key.hash.0;
+    let mixed = u128::from(first ^ third ^ u64::from(key.group) << 48)
+        * u128::from(second ^ fourth ^ MULTIPLIER);
+    (mixed as u64) ^ (mixed >> 64) as u64
 }

@@ -1,10 +1,10 @@
 //! What a request saw of the tier.
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
 
 use super::{Position, hash_of};
-use crate::block::CacheKey;
+use crate::block::{CacheKey, GroupId};
 
 /// How a request saw a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,14 +31,19 @@ pub(super) struct Seen {
 
 /// The keys that a request saw, which count as one use when it ends.
 ///
-/// It belongs to one tier, up to its next reset. Any other tier, and the same one after a reset,
+/// A key keeps its position while the request runs. The request belongs to one tier, up to its next
+/// reset. Any other tier, and the same one after a reset,
 /// treats it as a new one.
 #[derive(Clone, Debug, Default)]
 pub struct HostRequest {
     /// The tier and the number of its resets.
     pub(super) owner: Option<(u64, u64)>,
     seen: Vec<Seen>,
+    /// Where the first keys of `seen` stand; the others are added when a key is looked for.
     index: HashTable<u32>,
+    /// The last position in each group: a key behind it was not seen before.
+    last: HashMap<GroupId, u32, FixedState>,
+    has_unknown_positions: bool,
     pub(super) is_finished: bool,
     /// The rank that the request's keys share while it runs.
     pub(super) rank: Option<u64>,
@@ -49,38 +54,35 @@ impl HostRequest {
         Self { owner: Some(owner), ..Self::default() }
     }
 
-    pub(super) fn sees(&self, key: &CacheKey) -> bool {
+    pub(super) fn sees(&mut self, key: &CacheKey) -> bool {
         self.place(key).is_some()
     }
 
     /// Notes a key and its position. Returns where it stands from now on, and whether it is new.
     pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
-        let (seen, hash) = (&mut self.seen, hash_of(&key));
-        let entry = self.index.entry(
-            hash,
-            |&at| seen[at as usize].key == key,
-            |&at| hash_of(&seen[at as usize].key),
-        );
-        match entry {
-            Entry::Occupied(place) => {
-                let place = *place.get();
-                let known = &mut seen[place as usize].position;
-                *known = position.or(*known);
-                (place, false)
-            }
-            Entry::Vacant(vacant) => {
-                let place = seen.len() as u32;
-                vacant.insert(place);
-                seen.push(Seen { key, position, access: Access::default() });
-                (place, true)
-            }
+        if !self.is_behind_all(&key, position)
+            && let Some(place) = self.place(&key)
+        {
+            let known = &mut self.seen[place as usize].position;
+            *known = position.or(*known);
+            return (place, false);
         }
+        self.has_unknown_positions |= position.is_none();
+        self.seen.push(Seen { key, position, access: Access::default() });
+        (self.seen.len() as u32 - 1, true)
+    }
+
+    /// Whether the position of a key tells that it was not seen. Notes the position.
+    fn is_behind_all(&mut self, key: &CacheKey, position: Position) -> bool {
+        let Some(position) = position else { return false };
+        let last = self.last.entry(key.group).or_insert(0);
+        let is_behind = *last < position;
+        *last = position.max(*last);
+        is_behind && !self.has_unknown_positions
     }
 
     /// Makes room for further keys.
     pub(super) fn reserve(&mut self, num_keys: usize) {
-        let seen = &self.seen;
-        self.index.reserve(num_keys, |&at| hash_of(&seen[at as usize].key));
         self.seen.reserve(num_keys);
     }
 
@@ -101,29 +103,32 @@ impl HostRequest {
                 self.seen[place as usize].position = Some(position);
             }
         }
-        self.order().into_iter().rev().map(|at| &self.seen[at as usize])
+        self.index.clear();
+        self.sort();
+        self.seen.iter().rev()
     }
 
-    /// Returns where the keys stand, from the head of the prompt on.
-    fn order(&self) -> Vec<u32> {
-        let seen = |at: &u32| &self.seen[*at as usize];
-        let position = |at: &u32| seen(at).position;
-        let group = |at: &u32| seen(at).key.group;
-        let mut order: Vec<_> = (0..self.seen.len() as u32).collect();
-        if order.iter().all(|at| position(at).is_some()) {
-            order.sort_by_key(|at| (position(at), group(at)));
-            return order;
+    /// Brings the keys into their order, from the head of the prompt on.
+    fn sort(&mut self) {
+        let is_placed = |seen: &Seen| seen.position.is_some();
+        if self.seen.iter().all(is_placed) {
+            return self.seen.sort_by_key(|seen| (seen.position, seen.key.group));
         }
-        order.sort_by_key(group);
-        for keys in order.chunk_by_mut(|one, other| group(one) == group(other)) {
-            if keys.iter().all(|at| position(at).is_some()) {
-                keys.sort_by_key(position);
+        self.seen.sort_by_key(|seen| seen.key.group);
+        for keys in self.seen.chunk_by_mut(|one, other| one.key.group == other.key.group) {
+            if keys.iter().all(is_placed) {
+                keys.sort_by_key(|seen| seen.position);
             }
         }
-        order
     }
 
-    fn place(&self, key: &CacheKey) -> Option<u32> {
+    fn place(&mut self, key: &CacheKey) -> Option<u32> {
+        let hash = |&at: &u32| hash_of(&self.seen[at as usize].key);
+        let places = self.index.len() as u32..self.seen.len() as u32;
+        self.index.reserve(places.len(), hash);
+        for at in places {
+            self.index.insert_unique(hash(&at), at, hash);
+        }
         self.index.find(hash_of(key), |&at| self.seen[at as usize].key == *key).copied()
     }
 }

@@ -269,7 +269,7 @@ impl HostTier {
         }
     }
 
-    fn owner(&self) -> (u64, u64) {
+    pub(super) fn owner(&self) -> (u64, u64) {
         (self.id, self.num_resets)
     }
 
@@ -297,7 +297,7 @@ impl FirstAccess {
 
 /// Refuses keys that a request sees for the first time after its end.
 pub(super) fn check_not_ended(
-    request: &HostRequest,
+    request: &mut HostRequest,
     mut keys: impl Iterator<Item = CacheKey>,
 ) -> Result<()> {
     match request.is_finished && !keys.all(|key| request.sees(&key)) {

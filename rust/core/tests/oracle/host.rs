@@ -2,8 +2,11 @@
 
 mod model;
 
+use std::collections::HashMap;
+
 use kvoxide_core::host::{
     ChunkState, HostPolicy, HostRelease, HostRequest, HostTier, HostTierConfig, Position,
+    PrefixMemo,
 };
 use kvoxide_core::{BlockHash, CacheKey};
 use proptest::prelude::*;
@@ -68,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         4 => any::<Index>().prop_map(|at| Step::CompleteLoad { at }),
         1 => (0..4u64, first, len).prop_map(|(prompt, first, len)| Step::Touch { prompt, first, len }),
-        4 => (0..NUM_REQUESTS, 0..3usize, 1..12usize, 0..3u16, (1..4usize, 1..5usize)).prop_map(
+        8 => (0..NUM_REQUESTS, 0..3usize, 1..12usize, 0..3u16, (1..4usize, 1..5usize)).prop_map(
             |(request, first, len, group, windows)| {
                 Step::LookUp { request, first, len, group, windows }
             }
@@ -98,6 +101,8 @@ struct World {
     num_prompts: u64,
     stores: Vec<Vec<CacheKey>>,
     loads: Vec<Vec<CacheKey>>,
+    /// What look-ups found, by the first key.
+    memos: HashMap<CacheKey, PrefixMemo>,
     /// Every position that is divisible by this is not known.
     unknown: usize,
 }
@@ -112,6 +117,7 @@ impl World {
             num_prompts: NUM_REQUESTS as u64,
             stores: Vec::new(),
             loads: Vec::new(),
+            memos: HashMap::new(),
             unknown,
         }
     }
@@ -146,7 +152,7 @@ impl World {
                 let prompt = self.requests[*request].prompt;
                 let keys: Vec<_> =
                     (*first..first + len).map(|at| key(prompt, at, *group)).collect();
-                self.look_up(&keys, *windows);
+                self.look_up(prompt, &keys, *windows);
             }
             Step::Finish { request } => self.finish(*request),
             Step::Reset => {
@@ -198,8 +204,13 @@ impl World {
         self.loads.push(keys);
     }
 
-    fn look_up(&self, keys: &[CacheKey], (window, first_window): (usize, usize)) {
-        let (engine, model) = (&self.engine, &self.model);
+    fn look_up(&mut self, prompt: u64, keys: &[CacheKey], (window, first_window): (usize, usize)) {
+        let Self { engine, model, memos, .. } = self;
+        // Other prompts begin with the same chunk.
+        let first = CacheKey { hash: BlockHash([prompt, 0, 0, keys[0].hash.0[1]]), ..keys[0] };
+        let memo = memos.entry(first).or_default();
+        let found = engine.lookup_prefix_again(|at| keys[at], keys.len(), memo);
+        assert_eq!(found, model.prefix(keys));
         assert_eq!(engine.lookup_prefix(keys.iter().copied()), model.prefix(keys));
         assert_eq!(
             engine.lookup_window(keys.iter().copied(), window, first_window),

@@ -1,11 +1,12 @@
 //! Blocks per group. They stay ids until Python asks for objects.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use kvoxide_core::{BlockId, GroupBlocks};
+use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use super::block_ids::{id_arrays, id_lists};
 use super::errors::block_error;
@@ -94,6 +95,24 @@ impl<O: Owner> BlockLists<O> {
     pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
         self.owner.cell().ask(py, |core| {
             self.groups.iter().map(|group| core.pool().blocks().unhashed(group.ids())).collect()
+        })
+    }
+
+    /// Returns the place of the first block of a group from `start` to before `end` that is not the
+    /// null block and, unless `or_hashed`, has no hash; else `end`.
+    pub(crate) fn first_unhashed(
+        &self,
+        py: Python<'_>,
+        group: &GroupBlocks,
+        places: Range<usize>,
+        or_hashed: bool,
+    ) -> PyResult<usize> {
+        self.owner.cell().ask(py, |core| {
+            let states = core.pool().blocks();
+            let (first, ids) = group.tail_from(places.start);
+            let ids = &ids[..ids.len().min(places.end.saturating_sub(first))];
+            let is_it = |&id: &BlockId| id != NULL_BLOCK && (or_hashed || !states.is_cached(id));
+            ids.iter().position(is_it).map_or(places.end, |at| first + at)
         })
     }
 

@@ -1,13 +1,14 @@
 //! Keys of a request's chunks, which stay in Rust: lists of `bytes` for whoever reads them.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyList, PySlice};
 
-use kvoxide_core::host::PlacedKey;
+use kvoxide_core::host::{HostTier, PlacedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::hashes::{block_hash, known_key, packed_key};
@@ -25,6 +26,8 @@ struct Group {
     tokens_per_chunk: u32,
     /// Where the hashes of its chunks stand.
     column: usize,
+    /// What the last look-up from a chunk on found.
+    memo: Mutex<(usize, PrefixMemo)>,
 }
 
 /// Every so many of the request's hashes.
@@ -72,7 +75,7 @@ impl RequestKeys {
                 made.columns.push(Column { hashes_per_chunk, ..Column::default() });
                 made.columns.len() - 1
             });
-            made.groups.push(Group { id, tokens_per_chunk, column });
+            made.groups.push(Group { id, tokens_per_chunk, column, memo: Mutex::default() });
         }
         Ok(made)
     }
@@ -112,12 +115,12 @@ impl RequestKeys {
     }
 
     fn key(&self, group: usize, at: usize) -> CacheKey {
-        let Group { id, column, .. } = self.groups[group];
-        CacheKey { hash: self.columns[column].hashes[at], group: id }
+        let Group { id, column, .. } = &self.groups[group];
+        CacheKey { hash: self.columns[*column].hashes[at], group: *id }
     }
 
     fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'_> {
-        let Group { id, tokens_per_chunk, column } = self.groups[run.group];
+        let Group { id, tokens_per_chunk, column, .. } = self.groups[run.group];
         let hashes = &self.columns[column].hashes[run.places.clone()];
         let key = move |(at, &hash): (usize, &BlockHash)| {
             (CacheKey { hash, group: id }, Some((at as u32 + 1) * tokens_per_chunk))
@@ -291,6 +294,19 @@ impl ChunkKeys {
         owner: &'a RequestKeys,
     ) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'a> {
         self.runs.iter().flat_map(|run| owner.run(run))
+    }
+
+    /// Returns how many keys a tier has from the first one on, `None` if one of them is pending.
+    pub(crate) fn lookup_prefix(&self, owner: &RequestKeys, tier: &HostTier) -> Option<usize> {
+        let [Run { group, places }] = &self.runs[..] else {
+            return tier.lookup_prefix(self.placed(owner).map(|(key, _)| key));
+        };
+        let mut memo = owner.groups[*group].memo.lock().unwrap_or_else(PoisonError::into_inner);
+        if memo.0 != places.start {
+            *memo = (places.start, PrefixMemo::default());
+        }
+        let key = |at| owner.key(*group, places.start + at);
+        tier.lookup_prefix_again(key, places.len(), &mut memo.1)
     }
 
     /// Returns the keys at some places, which ascend.

@@ -45,13 +45,30 @@ impl VllmBlockIds {
     }
 
     /// Replaces the ids from `start` to before `end` in a list that are here by the null block's.
-    fn forget(&self, block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<()> {
+    /// Returns where the first other one is then, else `end`.
+    fn forget(&self, block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
+        let mut first = end;
         for at in start..end.min(block_ids.len()) {
-            if self.has(block_ids.get_item(at)?.extract()?) {
+            let id: BlockId = block_ids.get_item(at)?.extract()?;
+            if self.has(id) {
                 block_ids.set_item(at, NULL_BLOCK)?;
+            } else if id != NULL_BLOCK {
+                first = first.min(at);
             }
         }
-        Ok(())
+        Ok(first)
+    }
+
+    /// Returns where the first id of another block than the null block is from `start` to before
+    /// `end` in a list, else `end`.
+    #[staticmethod]
+    fn first_in(block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
+        for at in start..end.min(block_ids.len()) {
+            if block_ids.get_item(at)?.extract::<BlockId>()? != NULL_BLOCK {
+                return Ok(at);
+            }
+        }
+        Ok(end)
     }
 
     fn __contains__(&self, id: BlockId) -> bool {

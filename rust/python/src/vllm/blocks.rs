@@ -316,6 +316,18 @@ impl VllmBlocks {
         self.lists.unhashed(py)
     }
 
+    fn first_unhashed(
+        &self,
+        py: Python<'_>,
+        group: isize,
+        start: usize,
+        end: usize,
+        or_hashed: bool,
+    ) -> PyResult<usize> {
+        let group = self.selected(Some(vec![group]))?[0];
+        self.lists.first_unhashed(py, group, start..end, or_hashed)
+    }
+
     fn new_empty(&self) -> Self {
         Self::of_caller(self.lists.emptied())
     }

@@ -100,7 +100,10 @@ impl PyHostTier {
     }
 
     fn lookup_prefix(&self, keys: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-        self.ask_of(keys, |tier, keys| tier.lookup_prefix(keys.keys()))
+        self.ask_of(keys, |tier, keys| match keys {
+            Keys::Chunks(chunks, owner) => chunks.get().lookup_prefix(owner, tier),
+            keys @ Keys::Read { .. } => tier.lookup_prefix(keys.keys()),
+        })
     }
 
     fn lookup_window(
