@@ -1,8 +1,10 @@
-"""Blocks that were allocated in a step."""
+"""Blocks of a request, and those that were allocated in a step."""
 
 from collections.abc import Iterable, Iterator
+from itertools import compress, islice
+from typing import Any
 
-from kvoxide._core_vllm import VllmBlockIds
+from kvoxide._core_vllm import VllmBlockIds, VllmBlocks
 
 
 class AllocatedBlocks:
@@ -18,6 +20,14 @@ class AllocatedBlocks:
     def note(self, block_ids: list[int]) -> None:
         """Add ids; the null block is none of them."""
         self._ids.update(block_ids)
+
+    def note_table(self, blocks: Any) -> None:
+        """Add the ids of all groups of a request."""
+        if type(blocks) is VllmBlocks:
+            self._ids.update_from(blocks)
+            return
+        for block_ids in blocks.get_block_ids():
+            self.note(block_ids)
 
     def update(self, block_ids: Iterable[int]) -> None:
         """Add ids."""
@@ -43,3 +53,29 @@ class AllocatedBlocks:
     def __iter__(self) -> Iterator[int]:
         """Iterate over those that jobs watch."""
         return iter(self._watched)
+
+
+class GroupTable:
+    """The blocks of a request in a group, of kvoxide's manager or of vLLM's."""
+
+    def __init__(self, blocks: Any, group: int) -> None:
+        """Take vLLM's blocks of all groups."""
+        self._blocks, self._group = blocks, group
+        self._is_native = type(blocks) is VllmBlocks
+
+    def ids(self, start: int, end: int) -> list[int]:
+        """The ids from ``start`` to before ``end``, where there are so many."""
+        if self._is_native:
+            found: list[int] = self._blocks.block_ids_of(self._group, start, end)
+            return found
+        return [block.block_id for block in self._blocks.blocks[self._group][start:end]]
+
+    def first_to_load(self, start: int, end: int, is_sync: bool) -> int:
+        """The first block from ``start`` on that is there and is to be filled; else ``end``. Blocks
+        of a load within the step have their hashes already."""
+        if self._is_native:
+            first: int = self._blocks.first_unhashed(self._group, start, end, is_sync)
+            return first
+        blocks = islice(self._blocks.blocks[self._group], start, end)
+        is_it = (not block.is_null and (is_sync or block.block_hash is None) for block in blocks)
+        return next(compress(range(start, end), is_it), end)

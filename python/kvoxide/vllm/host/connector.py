@@ -216,21 +216,21 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens == 0:
             if self._has_sync_loads:
-                self._note_allocated(blocks.get_block_ids())
+                self._allocated.note_table(blocks)
             return
-        state, ids = self._req_status[request.request_id], blocks.get_block_ids()
+        state = self._req_status[request.request_id]
         is_sync = self._has_sync_loads and request.request_id in self._current_batch_sync_loads
-        loads = plan_load(self.config, state, blocks, ids, num_external_tokens, is_sync)
+        loads = plan_load(self.config, state, blocks, num_external_tokens, is_sync)
         if loads is None:
             state.load_key_ranges = []
             super().update_state_after_alloc(request, blocks, num_external_tokens)
             return
         if self._has_sync_loads:
-            self._note_allocated(ids)
+            self._allocated.note_table(blocks)
             self._acquire_step()
             state.loaded_from_offload = True
         else:
-            self._note_allocated(ids[config.group_idx] for config in self.config.kv_group_configs)
+            self._note_allocated(blocks.get_block_ids())
         self._load(request.request_id, state, loads, is_sync)
 
     def _load(self, req_id: str, state: Any, loads: list[GroupLoad], is_sync: bool) -> None:
@@ -261,13 +261,18 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def _key_set(keys: Any) -> Any:
         return ChunkKeySet(keys) if type(keys) is VllmChunkKeys else set(keys)
 
-    def _note_allocated(self, ids_of_groups: Iterable[list[int]]) -> None:
+    @property
+    def _allocated(self) -> AllocatedBlocks:
+        """The blocks that were allocated in this step."""
         noted = vars(self)[_ALLOCATED]
         if type(noted) is not AllocatedBlocks:
             noted = AllocatedBlocks(noted)
             setattr(self, _ALLOCATED, noted)
-        for ids in ids_of_groups:
-            noted.note(ids)
+        return noted
+
+    def _note_allocated(self, ids_of_groups: Sequence[list[int]]) -> None:
+        for config in self.config.kv_group_configs:
+            self._allocated.note(ids_of_groups[config.group_idx])
 
     def _update_req_states(self, scheduler_output: Any) -> None:
         windowed = self._sliding_window_groups
@@ -283,21 +288,18 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                     groups = state.group_states
                     num_before[req_id] = tuple(len(groups[at].block_ids) for at in windowed)
                 state.update_block_id_groups(ids_of_groups)
-                self._note_allocated(
-                    ids_of_groups[config.group_idx] for config in self.config.kv_group_configs
-                )
-        self._current_batch_allocated_block_ids.update(
+                self._note_allocated(ids_of_groups)
+        self._allocated.update(
             copy.dst_block_id for copy in scheduler_output.kv_cache_block_copies or ()
         )
-        self._note_allocated(())
-        self._current_batch_allocated_block_ids.watch(self._block_id_to_pending_jobs)
-        if windowed and self._current_batch_allocated_block_ids:
+        self._allocated.watch(self._block_id_to_pending_jobs)
+        if windowed and self._allocated:
             for req_id, state in self._req_status.items():
                 self._forget_reused_blocks(state, num_before.get(req_id))
 
     def _forget_reused_blocks(self, state: Any, ends: tuple[int, ...] | None) -> None:
         """Blocks that left a window before they were stored may be another request's by now."""
-        reused = self._current_batch_allocated_block_ids
+        reused = self._allocated
         for at, group in enumerate(self._sliding_window_groups):
             group_state = state.group_states[group]
             ids = group_state.block_ids
@@ -371,8 +373,7 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         self._watch(job_id, watched)
         if state.req.is_finished():
             self._watch(job_id, at_end)
-            reallocated = self._current_batch_allocated_block_ids
-            if any(block_id in reallocated for block_id in at_end):
+            if any(block_id in self._allocated for block_id in at_end):
                 self._current_batch_jobs_to_flush.add(job_id)
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(

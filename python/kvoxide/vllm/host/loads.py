@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice, repeat
+from itertools import repeat
 from typing import Any
 
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import MambaSpec
 
-from kvoxide._core_vllm import VllmBlocks
+from kvoxide.vllm.host.blocks import GroupTable
 
 _Range = tuple[int, int, bytes]
 
@@ -69,7 +69,6 @@ def plan_load(
     config: Any,
     state: Any,
     blocks: Any,
-    ids: Sequence[list[int]],
     num_tokens: int,
     is_sync: bool,
 ) -> list[GroupLoad] | None:
@@ -80,8 +79,7 @@ def plan_load(
     loads = []
     for group, keys in zip(config.kv_group_configs, state.group_states, strict=True):
         planned = _Group(group, keys.offload_keys, config.blocks_per_chunk, is_sync).plan(
-            blocks,
-            ids[group.group_idx],
+            GroupTable(blocks, group.group_idx),
             state.num_locally_computed_tokens,
             state.num_locally_computed_tokens + num_tokens,
         )
@@ -98,14 +96,12 @@ class _Group:
     blocks_per_chunk: int
     is_sync: bool
 
-    def plan(
-        self, blocks: Any, ids: list[int], num_local: int, num_cached: int
-    ) -> GroupLoad | None:
+    def plan(self, table: GroupTable, num_local: int, num_cached: int) -> GroupLoad | None:
         size = self.config.tokens_per_block
         end = cdiv(num_cached, size)
-        if num_local % size or len(ids) < end:
+        if num_local % size or not table.ids(end - 1, end):
             return None
-        first = self._first_to_load(blocks, ids, cdiv(num_local, size), end)
+        first = table.first_to_load(cdiv(num_local, size), end, self.is_sync)
         num_chunks = cdiv(num_cached, self.config.tokens_per_chunk)
         if not self._is_within_window(end - first) or len(self.keys) < num_chunks:
             return None
@@ -115,7 +111,7 @@ class _Group:
             self.config,
             self.keys[start:num_chunks],
             (num_local if is_state else first * size, num_cached),
-            ids[first:end],
+            table.ids(first, end),
             first,
             num_chunks,
         )
@@ -123,15 +119,3 @@ class _Group:
     def _is_within_window(self, num_blocks: int) -> bool:
         window = self.config.sliding_window_size_in_chunks
         return window is None or num_blocks <= window * self.blocks_per_chunk + 1
-
-    def _first_to_load(self, blocks: Any, ids: list[int], start: int, end: int) -> int:
-        """Returns the first block from ``start`` on that is there and is to be filled; else
-        ``end``. Blocks of a load within the step have their hashes already."""
-        group = self.config.group_idx
-        if type(blocks) is VllmBlocks:
-            return blocks.first_unhashed(group, start, end, or_hashed=self.is_sync)
-        blocks = blocks.blocks[group]
-        for at in compress(range(start, end), islice(ids, start, end)):
-            if self.is_sync or blocks[at].block_hash is None:
-                return at
-        return end

@@ -1,10 +1,12 @@
 //! Block ids as Python lists and arrays.
 
+use std::ops::Range;
+
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequenceMethods, PyTuple};
 
-use kvoxide_core::{BlockId, GroupBlocks};
+use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use super::int_cache;
 
@@ -53,4 +55,26 @@ fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, Py
     }
     let nulls = PyList::new(py, [0])?.as_sequence().repeat(blocks.null_head())?;
     Ok(nulls.in_place_concat(tail.as_sequence())?.cast_into::<PyList>()?)
+}
+
+/// Calls `visit` with the places and ids of a list that are not the null block's, until it returns
+/// false.
+pub(crate) fn each_block(
+    block_ids: &Bound<'_, PyList>,
+    places: Range<usize>,
+    mut visit: impl FnMut(usize, BlockId) -> PyResult<bool>,
+) -> PyResult<()> {
+    // Most of a window's table is one object, that of the null block.
+    let null = NULL_BLOCK.into_pyobject(block_ids.py())?;
+    for at in places.start..places.end.min(block_ids.len()) {
+        let id = block_ids.get_item(at)?;
+        if id.is(&null) {
+            continue;
+        }
+        let id = id.extract()?;
+        if id != NULL_BLOCK && !visit(at, id)? {
+            break;
+        }
+    }
+    Ok(())
 }

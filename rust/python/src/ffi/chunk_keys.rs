@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PySlice};
 use kvoxide_core::host::{HostTier, PlacedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
+use super::block_ids::each_block;
 use super::hashes::{block_hash, known_key, packed_key};
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
@@ -180,13 +181,14 @@ impl GroupKeys {
     ) -> PyResult<ChunkKeys> {
         let py = block_ids.py();
         let mut chosen = ChunkKeys { keys: self.keys.clone_ref(py), runs: Vec::new() };
-        for at in start..end.min(block_ids.len()).min(self.__len__(py)) {
-            let is_in_mask =
-                || mask.as_ref().is_none_or(|mask| mask.get(at - start) == Some(&true));
-            if is_in_mask() && block_ids.get_item(at)?.extract::<i64>()? != 0 {
+        let is_in =
+            |at: usize| mask.as_ref().is_none_or(|mask| mask.get(at - start) == Some(&true));
+        each_block(block_ids, start..end.min(self.__len__(py)), |at, _| {
+            if is_in(at) {
                 chosen.push(self.group, at);
             }
-        }
+            Ok(true)
+        })?;
         Ok(chosen)
     }
 }

@@ -1,9 +1,12 @@
-//! Which blocks were allocated in a step.
+//! Which blocks were allocated in a step, and what lists of block ids have of them.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
+
+use super::blocks::VllmBlocks;
+use crate::ffi::each_block;
 
 /// Ids of blocks, a bit each.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockIds")]
@@ -22,13 +25,15 @@ impl VllmBlockIds {
 
     /// Adds ids but that of the null block.
     fn update(&mut self, block_ids: &Bound<'_, PyList>) -> PyResult<()> {
-        for id in block_ids {
-            let id: BlockId = id.extract()?;
-            if id != NULL_BLOCK {
-                self.add(id);
-            }
-        }
-        Ok(())
+        each_block(block_ids, 0..block_ids.len(), |_, id| {
+            self.add(id);
+            Ok(true)
+        })
+    }
+
+    /// Adds the ids of all groups.
+    fn update_from(&mut self, blocks: &VllmBlocks) {
+        blocks.ids().filter(|&id| id != NULL_BLOCK).for_each(|id| self.add(id));
     }
 
     /// Returns which keys of a dictionary are here.
@@ -48,14 +53,14 @@ impl VllmBlockIds {
     /// Returns where the first other one is then, else `end`.
     fn forget(&self, block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
         let mut first = end;
-        for at in start..end.min(block_ids.len()) {
-            let id: BlockId = block_ids.get_item(at)?.extract()?;
+        each_block(block_ids, start..end, |at, id| {
             if self.has(id) {
                 block_ids.set_item(at, NULL_BLOCK)?;
-            } else if id != NULL_BLOCK {
+            } else {
                 first = first.min(at);
             }
-        }
+            Ok(true)
+        })?;
         Ok(first)
     }
 
@@ -63,12 +68,12 @@ impl VllmBlockIds {
     /// `end` in a list, else `end`.
     #[staticmethod]
     fn first_in(block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
-        for at in start..end.min(block_ids.len()) {
-            if block_ids.get_item(at)?.extract::<BlockId>()? != NULL_BLOCK {
-                return Ok(at);
-            }
-        }
-        Ok(end)
+        let mut first = end;
+        each_block(block_ids, start..end, |at, _| {
+            first = at;
+            Ok(false)
+        })?;
+        Ok(first)
     }
 
     fn __contains__(&self, id: BlockId) -> bool {

@@ -253,6 +253,11 @@ impl VllmBlocks {
         })
     }
 
+    /// Returns the ids of all groups, but those of leading null blocks.
+    pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.lists.groups.iter().flat_map(|group| group.tail()).copied()
+    }
+
     /// Returns the groups with these ids, which count from the end if negative.
     fn selected(&self, group_ids: Option<Vec<isize>>) -> PyResult<Vec<&GroupBlocks>> {
         let len = self.lists.groups.len();
@@ -326,6 +331,18 @@ impl VllmBlocks {
     ) -> PyResult<usize> {
         let group = self.selected(Some(vec![group]))?[0];
         self.lists.first_unhashed(py, group, start..end, or_hashed)
+    }
+
+    fn block_ids_of<'py>(
+        &self,
+        py: Python<'py>,
+        group: isize,
+        start: usize,
+        end: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let group = self.selected(Some(vec![group]))?[0];
+        let ids = (start..end).map_while(|at| group.get(at));
+        PyList::new(py, ids.collect::<Vec<_>>())
     }
 
     fn new_empty(&self) -> Self {

@@ -12,6 +12,8 @@ mod manager;
 mod queue_walk;
 mod sequence;
 
+mod block_id_set;
+
 mod blocks;
 mod events;
 
@@ -29,7 +31,6 @@ mod request;
 
 mod attributes;
 
-mod block_id_set;
 mod block_numbers;
 mod errors;
 mod hasher;
