@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from vllm.v1.core.kv_cache_utils import (
     init_none_hash,
     resolve_kv_cache_block_sizes,
 )
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
@@ -108,6 +110,8 @@ class Scenario:
     num_chunks: int
     interval: int | None
     extra: dict[str, Any]
+    is_async: bool
+    has_events: bool
 
     @classmethod
     def draw(cls, seed: int) -> "Scenario":
@@ -131,6 +135,8 @@ class Scenario:
             num_chunks=rng.choice([3, 30, 100, 300]),
             interval=rng.choice([None, 0, None if layout in ("full", "chunked") else 384]),
             extra=extra,
+            is_async=rng.random() < 0.3,
+            has_events=rng.random() < 0.3,
         )
 
 
@@ -170,7 +176,7 @@ class World:
         size, self._hash_size = resolve_kv_cache_block_sizes(cache, self.config)
         self._hasher = get_request_block_hasher(self._hash_size, sha256_cbor)
         with settings.using(_settings(scenario, is_ours)):
-            self.scheduler = Scheduler(
+            self.scheduler = (AsyncScheduler if scenario.is_async else Scheduler)(
                 vllm_config=self.config,
                 kv_cache_config=cache,
                 structured_output_manager=StructuredOutputManager(self.config),
@@ -185,6 +191,11 @@ class World:
         if scenario.tier == "fickle":
             policy = scenario.extra["eviction_policy"]
             self.connector.manager = FickleManager(scenario.num_chunks, policy)
+        self._told: list[Any] = []
+        self.scheduler.kv_event_publisher = SimpleNamespace(
+            publish=lambda batch: self._told.append(batch.events), shutdown=lambda: None
+        )
+        self._not_updated: list[Any] = []
         self._sources: list[Any] = []
         self._note_sources()
         self._due: dict[int, tuple[int, str | None]] = {}
@@ -224,8 +235,14 @@ class World:
             sampled_token_ids=sampled,
             kv_connector_output=self._report(metadata),
         )
-        outputs = self.scheduler.update_from_output(output, done)
-        return _visible(output), _jobs(metadata), self._answers(outputs)
+        told = _visible(output), _jobs(metadata)
+        self._not_updated.append((output, done))
+        outputs: Any = {}
+        # With async scheduling, a step is scheduled before the one before it has ended.
+        if len(self._not_updated) > self.scenario.is_async or not names:
+            outputs = self.scheduler.update_from_output(*self._not_updated.pop(0))
+        events, self._told = self._told, []
+        return *told, self._answers(outputs), events
 
     def _report(self, metadata: Any) -> KVConnectorOutput:
         for job_id in metadata.store_jobs:
@@ -348,6 +365,7 @@ def _config(scenario: Scenario, folder: Path) -> Any:
         is_encoder_decoder=False,
         async_scheduling=False,
     )
+    scheduling.async_scheduling = scenario.is_async
     cache = vllm_config.CacheConfig(block_size=SIZE, enable_prefix_caching=True)
     config = vllm_config.VllmConfig(
         model_config=model, scheduler_config=scheduling, cache_config=cache
@@ -361,6 +379,10 @@ def _config(scenario: Scenario, folder: Path) -> Any:
     cache.prefix_cache_retention_interval = scenario.interval
     chunk = max(spec.page_size_bytes for spec in specs) * scenario.extra.get("blocks_per_chunk", 1)
     memory = scenario.num_chunks * (-(-chunk // 4096) * 4096)
+    if scenario.has_events:
+        config.kv_events_config = vllm_config.KVEventsConfig(
+            enable_kv_cache_events=True, publisher="null"
+        )
     config.kv_transfer_config = vllm_config.KVTransferConfig(
         kv_connector="OffloadingConnector",
         kv_role="kv_both",
@@ -411,6 +433,7 @@ class Traffic:
             ("stores", len(stores)),
             ("flushes", len(told[0][1][1])),
             ("preemptions", len(told[0][0][4])),
+            ("events", sum(len(events) for events in told[0][3])),
             ("steps", 1),
         ):
             self.counts[what] = self.counts.get(what, 0) + number

@@ -389,8 +389,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         )
 
     def _stored_key_set(self, keys: Any) -> Any:
-        # The event of a store tells its keys in the order of a set.
-        return set(keys) if getattr(self.manager, "keeps_events", True) else self._key_set(keys)
+        # The event of a store tells its keys in the order of a set's copy.
+        has_order = getattr(self.manager, "keeps_events", True)
+        return set(keys).copy() if has_order else self._key_set(keys)
 
     def _watch(self, job_id: int, block_ids: Iterable[int]) -> None:
         for block_id in block_ids:
