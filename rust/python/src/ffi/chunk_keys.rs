@@ -106,7 +106,7 @@ impl RequestKeys {
             return Ok(None);
         };
         let place = self.columns[group.column].place(&key.hash);
-        Ok(place.map(|at| (at + 1) * group.tokens_per_chunk))
+        Ok(place.map(|at| (at + 1).saturating_mul(group.tokens_per_chunk)))
     }
 }
 
@@ -124,7 +124,7 @@ impl RequestKeys {
         let Group { id, tokens_per_chunk, column, .. } = self.groups[run.group];
         let hashes = &self.columns[column].hashes[run.places.clone()];
         let key = move |(at, &hash): (usize, &BlockHash)| {
-            (CacheKey { hash, group: id }, Some((at as u32 + 1) * tokens_per_chunk))
+            (CacheKey { hash, group: id }, Some((at as u32 + 1).saturating_mul(tokens_per_chunk)))
         };
         run.places.clone().zip(hashes).map(key)
     }
