@@ -13,6 +13,7 @@ use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::block_ids::each_block;
 use super::hashes::{block_hash, known_key, packed_key};
+use super::panics::contained;
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmRequestKeys")]
@@ -238,7 +239,7 @@ impl ChunkKeys {
             let one = self.part(at..at + 1);
             let key = one.first().map(|run| owner.key(run.group, run.places.start));
             let key = key.ok_or_else(|| PyIndexError::new_err("no such key"))?;
-            return Ok(self.packed(py, &key).into_any());
+            return contained(py, || Ok(self.packed(py, &key).into_any()));
         };
         let indices = slice.indices(self.__len__() as isize)?;
         if indices.step != 1 {
@@ -349,8 +350,10 @@ impl ChunkKeys {
 
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let owner = self.owner(py);
-        let keys: Vec<_> = self.placed(&owner).map(|(key, _)| self.packed(py, &key)).collect();
-        PyList::new(py, keys)
+        contained(py, || {
+            let keys: Vec<_> = self.placed(&owner).map(|(key, _)| self.packed(py, &key)).collect();
+            PyList::new(py, keys)
+        })
     }
 
     fn packed<'py>(&self, py: Python<'py>, key: &CacheKey) -> Bound<'py, PyBytes> {
