@@ -109,7 +109,7 @@ impl<O: Owner> BlockLists<O> {
     ) -> PyResult<usize> {
         self.owner.cell().ask(py, |core| {
             let states = core.pool().blocks();
-            let (first, ids) = group.tail_from(places.start);
+            let (first, ids) = group.ids_from(places.start);
             let ids = &ids[..ids.len().min(places.end.saturating_sub(first))];
             let is_it = |&id: &BlockId| id != NULL_BLOCK && (or_hashed || !states.is_cached(id));
             ids.iter().position(is_it).map_or(places.end, |at| first + at)

@@ -255,7 +255,7 @@ impl VllmBlocks {
 
     /// Returns the ids of all groups, but those of leading null blocks.
     pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.lists.groups.iter().flat_map(|group| group.tail()).copied()
+        self.lists.groups.iter().flat_map(|group| group.ids()).copied()
     }
 
     /// Returns the groups with these ids, which count from the end if negative.
