@@ -112,7 +112,7 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
     ),
     click.option(
         "--gpu",
-        type=click.Choice(tuple(GPUS)),
+        type=click.Choice(tuple(GPUS), case_sensitive=False),
         help=f"The GPU that the model is served on.  [default: {gpu.DEFAULT}]",
     ),
     click.option(

@@ -177,7 +177,7 @@ def test_a_replay_says_who_answered(tmp_path: Path, asked: Asked) -> None:
     path = tmp_path / "replay.json"
     folder = write(tmp_path / "new", NEW)
     arguments: list[str | Path] = ["replay", trace, "--model", folder, "--memory", "1MiB"]
-    output = succeed(*arguments, "--ask-vllm", "--json", path).output
+    output = succeed(*arguments, "--ask-vllm", "--gpu", "H100", "--json", path).output
     assert "KV cache in bfloat16; on a NVIDIA H100 80GB HBM3; as vLLM 0.99.0 answers" in output
     assert "vLLM 0.99.0 switches prefix caching off for this model" in output
     assert "groups full:32,swa-mla:32:100:uncached; hits of multiples of 32 tokens" in output
