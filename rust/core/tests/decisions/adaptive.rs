@@ -6,7 +6,9 @@ use kvoxide_core::{
     RequestView, digest, pool::ScoringFunction,
 };
 
-use crate::small::{Request, admit, config, decode, free_ids, held, look_up, made, serve, step};
+use crate::small::{
+    Request, admit, config, decode, free_ids, held, look_up, made, num_protected_tails, serve, step,
+};
 
 fn managed(num_blocks: usize, groups: &[GroupSpec], policy: Policy) -> Manager {
     made(ManagerConfig { policy, ..config(num_blocks, groups) })
@@ -24,15 +26,6 @@ fn listed(manager: &Manager) -> Vec<BlockId> {
     let mut blocks: Vec<_> = manager.pool().listed_blocks().collect();
     blocks.sort_unstable();
     blocks
-}
-
-fn num_protected_tails(manager: &Manager) -> usize {
-    manager
-        .pool()
-        .adaptive()
-        .expect("adaptive retention")
-        .protected_tails(manager.pool().blocks())
-        .count()
 }
 
 /// Returns tokens that no other prompt has.

@@ -2,7 +2,7 @@
 
 use kvoxide_core::{GroupSpec, Manager, ManagerConfig, NULL_BLOCK, Policy};
 
-use crate::small::{Request, admit, config, decode, look_up, made, serve};
+use crate::small::{Request, admit, config, decode, look_up, made, num_protected_tails, serve};
 
 /// Hits end at multiples of 16 tokens and need the two window blocks of 4 tokens before them.
 fn full_and_small_window() -> [GroupSpec; 2] {
@@ -11,15 +11,6 @@ fn full_and_small_window() -> [GroupSpec; 2] {
 
 fn managed(num_blocks: usize, policy: Policy) -> Manager {
     made(ManagerConfig { policy, ..config(num_blocks, &full_and_small_window()) })
-}
-
-fn num_protected_tails(manager: &Manager) -> usize {
-    manager
-        .pool()
-        .adaptive()
-        .expect("adaptive retention")
-        .protected_tails(manager.pool().blocks())
-        .count()
 }
 
 /// A prompt of 33 tokens and 40 tokens of an answer.

@@ -6,7 +6,7 @@ use kvoxide_core::{
     check,
 };
 
-use crate::small::{Request, admit, config, held, look_up, made, step};
+use crate::small::{Request, admit, config, held, look_up, made, num_protected_tails, step};
 
 fn adaptive(num_blocks: usize, groups: &[GroupSpec], share: f64) -> Manager {
     let protected_share = ProtectedShare::new(share).expect("a share");
@@ -217,7 +217,7 @@ fn window_tails_have_the_priority_of_their_prefix() {
 #[test]
 fn tails_of_low_priority_are_not_protected() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
-    let num_protected_tails = |priority| {
+    let num_protected_with = |priority| {
         let mut manager = adaptive(400, &groups, 0.5);
         let mut request = Request::new(&manager, 1, own(1, 30));
         manager.with_priority(Some(&claim(priority)), |manager| {
@@ -225,15 +225,10 @@ fn tails_of_low_priority_are_not_protected() {
             step(manager, &mut request, 40);
         });
         assert_eq!(check(&manager), Ok(()));
-        manager
-            .pool()
-            .adaptive()
-            .expect("adaptive retention")
-            .protected_tails(manager.pool().blocks())
-            .count()
+        num_protected_tails(&manager)
     };
-    assert_eq!(num_protected_tails(10), 0);
-    assert_eq!(num_protected_tails(80), num_protected_tails(50));
+    assert_eq!(num_protected_with(10), 0);
+    assert_eq!(num_protected_with(80), num_protected_with(50));
 }
 
 #[test]

@@ -143,6 +143,16 @@ pub fn ids(blocks: &[GroupBlocks]) -> Vec<Vec<BlockId>> {
     blocks.iter().map(|group| group.iter().collect()).collect()
 }
 
+/// Returns the number of tails that the adaptive policy protects.
+pub fn num_protected_tails(manager: &Manager) -> usize {
+    manager
+        .pool()
+        .adaptive()
+        .expect("adaptive retention")
+        .protected_tails(manager.pool().blocks())
+        .count()
+}
+
 pub fn held(manager: &Manager, id: RequestId) -> Vec<Vec<BlockId>> {
     let held = manager.blocks_of(id).expect("a request that runs");
     held.groups.iter().map(|group| group.blocks.iter().collect()).collect()

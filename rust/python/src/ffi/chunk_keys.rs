@@ -1,4 +1,5 @@
-//! Keys of a request's chunks, which stay in Rust: lists of `bytes` for whoever reads them.
+//! The keys of a request's chunks. Rust holds them; Python sees them as sequences of `bytes`, each
+//! made when it is read.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
