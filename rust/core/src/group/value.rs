@@ -161,18 +161,20 @@ impl TailValue<'_> {
         }
     }
 
-    /// Gives tails of the answer the best value, if answers are worth it: the last of them is kept.
-    /// Where hits may end at every block, the request has its last tail itself.
+    /// Whether the last tail of the answer is kept. Where hits may end at every block, the request
+    /// has that tail itself.
+    fn keeps_answer(&self) -> bool {
+        self.alignment > self.block_size && self.model.ends.keep_answers(self.num_prompt_tokens)
+    }
+
+    /// Gives tails of the answer, the first of which may begin in the prompt, the best value if the
+    /// last of them is kept.
     fn raise_answer(&self, values: &mut BlockValues, range: &Range<usize>) {
-        if !self.model.ends.keep_answers(self.num_prompt_tokens)
-            || self.alignment <= self.block_size
-        {
+        if !self.keeps_answer() {
             return;
         }
-        let first = self.num_prompt_tokens / self.block_size;
         for end in self.ends(range).filter(|end| end * self.alignment > self.num_prompt_tokens) {
-            let tail = self.tail(end * self.alignment);
-            values.raise(tail.start.max(first)..tail.end, ValueLevel::BEST);
+            values.raise(self.tail(end * self.alignment), ValueLevel::BEST);
         }
     }
 
@@ -200,7 +202,9 @@ impl TailValue<'_> {
         let at_end = self.range_at_end();
         let is_inside = at_end.start <= range.start && range.end <= at_end.end;
         let value = self.prompt_end_value();
-        let is_highest = || shared.is_empty() && self.best_inside(range).max(value) == value;
+        let is_highest = || {
+            shared.is_empty() && !self.keeps_answer() && self.best_inside(range).max(value) == value
+        };
         match value == ValueLevel::BEST {
             _ if !is_inside => None,
             true => Some(self.lasting_in_best(range)),

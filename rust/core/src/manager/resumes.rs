@@ -45,12 +45,15 @@ impl Resumes {
         let Some(adaptive) = pool.adaptive() else { return };
         let Some(full) = adaptive.full_group.map(|id| &groups[usize::from(id)]) else { return };
         let last = last_shared_block(full, rules.hash_block_size, position, pool, request, args);
-        let nearness = last.map(|block| adaptive.meta(block).nearness()).unwrap_or_default();
-        let kept_bins = self.near_end.record(position, nearness);
-        if let (Some(kept_bins), Some(model)) = (kept_bins, &mut rules.value_model) {
+        let Some(last) = last.map(|block| adaptive.meta(block)) else { return };
+        // Where more requests resumed, prompts diverge: a tail is kept there wherever their ends are.
+        if last.is_used_once()
+            && let Some(kept_bins) = self.near_end.record(position, last.nearness())
+            && let Some(model) = &mut rules.value_model
+        {
             model.kept_bins = kept_bins;
         }
-        if let Some(end) = last.and_then(|block| resumed_end(adaptive.meta(block))) {
+        if let Some(end) = resumed_end(last) {
             self.ends.note_resume(end, position);
             self.update_ends(rules, adaptive);
         }

@@ -190,10 +190,10 @@ impl Adaptive {
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
-    /// Gives a tail at which a request resumed other halvings, if its value does not last.
+    /// Gives a tail at which a request or two resumed other halvings, if its value does not last.
     pub fn demote_resumed(&mut self, tail: BlockId, halvings: usize) {
         let tail = self.block(tail);
-        if tail.uses > 1 && !tail.lasts {
+        if (2..4).contains(&tail.uses) && !tail.lasts {
             tail.halvings = halvings;
         }
     }

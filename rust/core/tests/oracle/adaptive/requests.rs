@@ -173,7 +173,9 @@ impl Manager {
         let found = hash.and_then(|hash| self.policy.pool.find(&CacheKey { hash, group }));
         if let Some(block) = hit.or(found) {
             let Block { uses, nearness, is_generated, .. } = self.policy.blocks[block as usize];
-            self.resumes.note(position, nearness);
+            if uses == 1 {
+                self.resumes.note(position, nearness);
+            }
             if !is_generated && nearness.is_none() {
                 return;
             }

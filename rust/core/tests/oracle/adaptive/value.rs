@@ -85,14 +85,13 @@ impl Prompt<'_> {
         ends.take_while(|tail| tail.start <= block).any(|tail| tail.contains(&block))
     }
 
-    /// Whether a block holds generated tokens and belongs to a tail of the answer that has to be
-    /// kept. Where hits may end at every block, the request has its last tail itself.
+    /// Whether a block belongs to a tail of the answer that has to be kept. The first of them may
+    /// begin in the prompt. Where hits may end at every block, the request has its last tail itself.
     fn is_in_answer(&self, block: usize) -> bool {
         let ends = (self.num_tokens / self.alignment + 1..).map(|i| i * self.alignment);
         let mut tails = ends.map(|end| self.tail(end)).take_while(|tail| tail.start <= block);
         self.ends.keep_answers(self.num_tokens)
             && self.alignment > self.block_size
-            && block >= self.num_tokens / self.block_size
             && tails.any(|tail| tail.contains(&block))
     }
 

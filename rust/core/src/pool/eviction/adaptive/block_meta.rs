@@ -139,6 +139,11 @@ impl BlockMeta {
         self.class() == 0
     }
 
+    /// Whether one or two requests used the block besides the one that computed it.
+    pub(super) fn has_two_or_three_uses(self) -> bool {
+        self.class() == 1
+    }
+
     /// Whether the block holds generated tokens and was used by the request alone that generated
     /// them. Others are part of a prompt.
     #[inline]

@@ -142,9 +142,10 @@ impl Adaptive {
         }
     }
 
-    /// Gives a tail another value if a request resumed at it, and its value does not last.
+    /// Gives a tail another value if a request or two resumed at it, and its value does not last. A
+    /// tail at which more did stands where prompts diverge.
     pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
-        if !self.metas[tail].is_used_once() && !self.metas[tail].lasts() {
+        if self.metas[tail].has_two_or_three_uses() && !self.metas[tail].lasts() {
             self.metas.update(tail, |meta| meta.with_value(value));
         }
     }
