@@ -31,15 +31,14 @@ pub(super) struct Seen {
 
 /// The keys that a request saw, which count as one use when it ends.
 ///
-/// A key keeps its position while the request runs. The request belongs to one tier, up to its next
-/// reset. Any other tier, and the same one after a reset,
-/// treats it as a new one.
+/// The request belongs to one tier, up to its next reset: any other tier, and the same one after a
+/// reset, treats it as a new one.
 #[derive(Clone, Debug, Default)]
 pub struct HostRequest {
     /// The tier and the number of its resets.
     pub(super) owner: Option<(u64, u64)>,
     seen: Vec<Seen>,
-    /// Where the first keys of `seen` stand; the others are added when a key is looked for.
+    /// The slots in `seen` of its first keys; the others are added when a key is looked for.
     index: HashTable<u32>,
     /// The last position in each group: a key behind it was not seen before.
     last: HashMap<GroupId, u32, FixedState>,
@@ -55,17 +54,18 @@ impl HostRequest {
     }
 
     pub(super) fn sees(&mut self, key: &CacheKey) -> bool {
-        self.place(key).is_some()
+        self.slot(key).is_some()
     }
 
-    /// Notes a key and its position. Returns where it stands from now on, and whether it is new.
+    /// Notes a key and its position. Returns its slot, which it keeps until the request ends, and
+    /// whether the key is new.
     pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
         if !self.is_behind_all(&key, position)
-            && let Some(place) = self.place(&key)
+            && let Some(slot) = self.slot(&key)
         {
-            let known = &mut self.seen[place as usize].position;
+            let known = &mut self.seen[slot as usize].position;
             *known = position.or(*known);
-            return (place, false);
+            return (slot, false);
         }
         self.has_unknown_positions |= position.is_none();
         self.seen.push(Seen { key, position, access: Access::default() });
@@ -86,9 +86,9 @@ impl HostRequest {
         self.seen.reserve(num_keys);
     }
 
-    /// Returns how the request saw the key that stands there.
-    pub(super) fn access(&mut self, place: u32) -> &mut Access {
-        &mut self.seen[place as usize].access
+    /// Returns how the request saw the key of a slot.
+    pub(super) fn access(&mut self, slot: u32) -> &mut Access {
+        &mut self.seen[slot as usize].access
     }
 
     /// Ends the request. Returns its keys from the end of the prompt on: by position if all have
@@ -99,8 +99,8 @@ impl HostRequest {
     ) -> impl Iterator<Item = &Seen> {
         self.is_finished = true;
         for (key, position) in positions {
-            if let Some(place) = self.place(&key) {
-                self.seen[place as usize].position = Some(position);
+            if let Some(slot) = self.slot(&key) {
+                self.seen[slot as usize].position = Some(position);
             }
         }
         self.index.clear();
@@ -110,19 +110,19 @@ impl HostRequest {
 
     /// Brings the keys into their order, from the head of the prompt on.
     fn sort(&mut self) {
-        let is_placed = |seen: &Seen| seen.position.is_some();
-        if self.seen.iter().all(is_placed) {
+        let has_position = |seen: &Seen| seen.position.is_some();
+        if self.seen.iter().all(has_position) {
             return self.seen.sort_by_key(|seen| (seen.position, seen.key.group));
         }
         self.seen.sort_by_key(|seen| seen.key.group);
         for keys in self.seen.chunk_by_mut(|one, other| one.key.group == other.key.group) {
-            if keys.iter().all(is_placed) {
+            if keys.iter().all(has_position) {
                 keys.sort_by_key(|seen| seen.position);
             }
         }
     }
 
-    fn place(&mut self, key: &CacheKey) -> Option<u32> {
+    fn slot(&mut self, key: &CacheKey) -> Option<u32> {
         let hash = |&at: &u32| hash_of(&self.seen[at as usize].key);
         let places = self.index.len() as u32..self.seen.len() as u32;
         self.index.reserve(places.len(), hash);

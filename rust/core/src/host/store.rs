@@ -7,7 +7,7 @@ use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
 use super::request::HostRequest;
 use super::tier::{FirstAccess, HostTier, check_not_ended};
-use super::{PlacedKey, Position};
+use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -22,13 +22,22 @@ pub struct StorePlan {
     pub evicted: Vec<CacheKey>,
 }
 
+impl StorePlan {
+    fn with_capacity(num_keys: usize, evicted: Vec<CacheKey>) -> Self {
+        let (stored, chunks) = (Vec::with_capacity(num_keys), Vec::with_capacity(num_keys));
+        Self { stored, chunks, evicted }
+    }
+}
+
 /// A key of an offer that is to be stored, or has a ready chunk.
 struct Used {
     key: CacheKey,
-    /// Its position in the offer.
+    /// Where the offer has the key.
     at: usize,
     position: Position,
     chunk: Option<ChunkId>,
+    /// Where the request has the key, once its use is noted.
+    slot: u32,
 }
 
 /// An offer, sorted by what the tier has of it.
@@ -40,14 +49,6 @@ struct Offer {
     chunks: Vec<ChunkId>,
 }
 
-/// A key that is to be stored, and where it stands in its request.
-struct Absent {
-    key: CacheKey,
-    at: usize,
-    position: Position,
-    place: u32,
-}
-
 impl HostTier {
     /// Gives absent keys of an offer a pending chunk each. Returns `None` if there is no room. An
     /// error if a key is offered twice, or if the request ended and did not see a key before.
@@ -56,7 +57,7 @@ impl HostTier {
     pub fn prepare_store(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
         check_distinct(keys.clone().map(|(key, _)| key))?;
         self.prepare_store_of_distinct(request, keys)
@@ -67,7 +68,7 @@ impl HostTier {
     pub fn prepare_store_of_distinct(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
         self.adopt(request);
         let only_keys = keys.clone().map(|(key, _)| key);
@@ -75,23 +76,23 @@ impl HostTier {
         if let Some(tracker) = &mut self.tracker {
             tracker.record(&only_keys.collect::<Vec<_>>());
         }
-        let offer = self.sort_offer(keys);
-        let absent = self.note_use(request, &offer);
-        if absent.is_empty() {
+        let mut offer = self.sort_offer(keys);
+        self.note_use(request, &mut offer);
+        if offer.num_absent == 0 {
             return Ok(Some(StorePlan::default()));
         }
-        self.store_sizes.push(absent.len());
+        self.store_sizes.push(offer.num_absent);
         let Some(evicted) = self.make_room(&offer) else { return Ok(None) };
         self.record_event(HostEventKind::Removed, &evicted);
-        let insert = |absent: &Absent| {
+        let mut plan = StorePlan::with_capacity(offer.num_absent, evicted);
+        for absent in offer.used.iter().filter(|used| used.chunk.is_none()) {
             let chunk = self.chunks.insert(absent.key);
             self.policy.on_insert(&self.chunks, request, chunk, absent.position);
-            request.access(absent.place).is_inserted = true;
-            chunk
-        };
-        let chunks = absent.iter().map(insert).collect();
-        let stored = absent.iter().map(|absent| absent.at).collect();
-        Ok(Some(StorePlan { stored, chunks, evicted }))
+            request.access(absent.slot).is_inserted = true;
+            plan.stored.push(absent.at);
+            plan.chunks.push(chunk);
+        }
+        Ok(Some(plan))
     }
 
     /// Makes the pending chunks of keys ready, or frees them if the store failed. Keys that are
@@ -123,7 +124,7 @@ impl HostTier {
         }
     }
 
-    fn sort_offer(&mut self, keys: impl Iterator<Item = PlacedKey>) -> Offer {
+    fn sort_offer(&mut self, keys: impl Iterator<Item = PositionedKey>) -> Offer {
         let mut offer = Offer::default();
         let mut cursor = Cursor::forwards();
         for (at, (key, position)) in keys.enumerate() {
@@ -143,33 +144,28 @@ impl HostTier {
                     }
                 }
             }
-            offer.used.push(Used { key, at, position, chunk });
+            offer.used.push(Used { key, at, position, chunk, slot: 0 });
         }
         offer
     }
 
-    /// Notes what a request stores and uses, before it is known whether there is room. Returns what
-    /// it stores.
-    fn note_use(&mut self, request: &mut HostRequest, offer: &Offer) -> Vec<Absent> {
+    /// Notes what a request stores and uses, before it is known whether there is room.
+    fn note_use(&mut self, request: &mut HostRequest, offer: &mut Offer) {
         request.reserve(offer.used.len());
-        let mut absent = Vec::with_capacity(offer.num_absent);
         let (mut misses, mut first) = (Vec::new(), FirstAccess::default());
-        for &Used { key, at, position, chunk } in &offer.used {
-            let (place, is_new) = request.see(key, position);
-            first.note(is_new, chunk, position);
-            let access = request.access(place);
+        for Used { key, position, chunk, slot, .. } in &mut offer.used {
+            let is_new;
+            (*slot, is_new) = request.see(*key, *position);
+            first.note(is_new, *chunk, *position);
+            let access = request.access(*slot);
             if chunk.is_some() {
                 access.note_reuse();
-                continue;
+            } else if !std::mem::replace(&mut access.is_store_miss, true) {
+                misses.push(*key);
             }
-            if !std::mem::replace(&mut access.is_store_miss, true) {
-                misses.push(key);
-            }
-            absent.push(Absent { key, at, position, place });
         }
         self.policy.on_store_miss(&misses);
         self.record_access(request, &first);
-        absent
     }
 
     /// Evicts what stands in the way of an offer, but nothing of the offer itself. Returns `None`

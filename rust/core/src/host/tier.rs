@@ -7,13 +7,13 @@ use super::event::{HostEvent, HostEventKind};
 use super::policy::{HostPolicy, PolicyState};
 use super::request::HostRequest;
 use super::store_tracker::StoreTracker;
-use super::{PlacedKey, Position};
+use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
 /// The release of vLLM whose decisions the tier makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostRelease {
+pub enum VllmVersion {
     /// LRU orders chunks by when they were stored or a request with them ended, and failed stores
     /// tell nothing.
     V0_32,
@@ -30,7 +30,7 @@ pub struct HostTierConfig {
     /// The order of eviction.
     pub policy: HostPolicy,
     /// The release whose decisions are made.
-    pub release: HostRelease,
+    pub release: VllmVersion,
     /// Offers of a key before it is stored. Below 2, offers are not counted.
     pub store_threshold: u32,
     /// The most keys whose offers are counted.
@@ -45,7 +45,7 @@ impl HostTierConfig {
         Self {
             num_chunks,
             policy,
-            release: HostRelease::default(),
+            release: VllmVersion::default(),
             store_threshold: 1,
             max_tracker_size: 64_000,
             enable_events: false,
@@ -73,7 +73,7 @@ pub struct HostTier {
     pub(super) tracker: Option<StoreTracker>,
     pub(super) num_skipped: usize,
     pub(super) store_sizes: Vec<usize>,
-    release: HostRelease,
+    release: VllmVersion,
     events: Option<Vec<HostEvent>>,
     id: u64,
     num_resets: u64,
@@ -108,11 +108,10 @@ impl HostTier {
 
     /// Adds a load to the chunks of keys and returns the chunks. An error if a key has no ready
     /// chunk, or if the request ended and did not see the key before.
-    ///
     pub fn prepare_load(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Vec<ChunkId>> {
         self.adopt(request);
         let mut cursor = Cursor::forwards();
@@ -123,8 +122,8 @@ impl HostTier {
         let mut access = FirstAccess::default();
         for ((key, position), &chunk) in keys.zip(&chunks) {
             self.chunks.acquire(chunk);
-            let (place, is_new) = request.see(key, position);
-            request.access(place).note_reuse();
+            let (slot, is_new) = request.see(key, position);
+            request.access(slot).note_reuse();
             access.note(is_new, Some(chunk), position);
         }
         self.record_access(request, &access);
@@ -160,7 +159,8 @@ impl HostTier {
         self.policy.touch(&self.chunks, keys);
     }
 
-    /// Counts what a request saw as one use. Positions are of its keys; others are passed over.
+    /// Ends a request and counts the keys that it saw as used now, from the end of its prompt on.
+    /// Positions of keys that it did not see are passed over.
     ///
     /// Nothing happens if the request ended before, or has seen nothing since the last reset.
     pub fn finish_request(
@@ -173,7 +173,7 @@ impl HostTier {
         }
     }
 
-    /// Makes a request one of this tier: what another tier or a time before a reset noted is gone.
+    /// Makes a request one of this tier. What it saw of another tier, or before a reset, is gone.
     pub fn adopt(&mut self, request: &mut HostRequest) {
         if request.owner != Some(self.owner()) {
             *request = HostRequest::new(self.owner());
@@ -256,7 +256,7 @@ impl HostTier {
     }
 
     pub(super) fn record_event(&mut self, kind: HostEventKind, keys: &[CacheKey]) {
-        let is_told = kind != HostEventKind::Failed || self.release != HostRelease::V0_32;
+        let is_told = kind != HostEventKind::Failed || self.release != VllmVersion::V0_32;
         if let Some(events) = self.events.as_mut().filter(|_| is_told && !keys.is_empty()) {
             events.push(HostEvent { kind, keys: keys.to_vec() });
         }

@@ -5,8 +5,8 @@ mod model;
 use std::collections::HashMap;
 
 use kvoxide_core::host::{
-    ChunkState, HostPolicy, HostRelease, HostRequest, HostTier, HostTierConfig, Position,
-    PrefixMemo,
+    ChunkState, HostPolicy, HostRequest, HostTier, HostTierConfig, Position, PrefixMemo,
+    VllmVersion,
 };
 use kvoxide_core::{BlockHash, CacheKey};
 use proptest::prelude::*;
@@ -285,7 +285,7 @@ proptest! {
         unknown in prop::sample::select(vec![0usize, 0, 1, 4]),
     ) {
         let policy = if is_arc { HostPolicy::Arc } else { HostPolicy::Lru };
-        let release = if is_old { HostRelease::V0_32 } else { HostRelease::V0_33 };
+        let release = if is_old { VllmVersion::V0_32 } else { VllmVersion::V0_33 };
         let config = HostTierConfig {
             release, store_threshold, max_tracker_size, ..HostTierConfig::new(num_chunks, policy)
         };

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{ChunkId, Chunks, Cursor, HostRelease, HostRequest, Position};
+use super::{ChunkId, Chunks, Cursor, HostRequest, Position, VllmVersion};
 use crate::block::CacheKey;
 
 /// Entries of a segment of own ranks, after which the next one begins.
@@ -33,8 +33,8 @@ struct Entry {
     number: u32,
 }
 
-/// What chunks are ordered by.
-type Place = (u64, Reverse<u32>, [u8; 32], u16);
+/// What chunks are ordered by: rank, the later position first, hash, group.
+type SortKey = (u64, Reverse<u32>, [u8; 32], u16);
 
 #[derive(Debug)]
 struct Segment {
@@ -53,7 +53,7 @@ impl Segment {
 
 #[derive(Debug)]
 pub(crate) struct Lru {
-    release: HostRelease,
+    release: VllmVersion,
     recencies: Vec<Recency>,
     next_rank: u64,
     next_number: u32,
@@ -65,12 +65,12 @@ pub(crate) struct Lru {
     /// The rank up to which segments were read or are.
     read_up_to: u64,
     /// Entries for chunks whose segment was read.
-    out_of_line: BinaryHeap<Reverse<(Place, Entry)>>,
+    out_of_line: BinaryHeap<Reverse<(SortKey, Entry)>>,
     num_listed: usize,
 }
 
 impl Lru {
-    pub(super) fn new(release: HostRelease) -> Self {
+    pub(super) fn new(release: VllmVersion) -> Self {
         Self {
             release,
             recencies: Vec::new(),
@@ -91,7 +91,7 @@ impl Lru {
         request: &mut HostRequest,
         seen: &[(ChunkId, Position)],
     ) {
-        if self.release == HostRelease::V0_32 {
+        if self.release == VllmVersion::V0_32 {
             return;
         }
         let rank = self.request_rank(request);
@@ -114,7 +114,7 @@ impl Lru {
         if chunk as usize >= self.recencies.len() {
             self.recencies.resize(chunk as usize + 1, Recency::default());
         }
-        match position.filter(|_| self.release != HostRelease::V0_32) {
+        match position.filter(|_| self.release != VllmVersion::V0_32) {
             Some(position) => {
                 let rank = self.request_rank(request);
                 self.set(chunks, chunk, rank, position);
@@ -168,7 +168,7 @@ impl Lru {
     pub(super) fn order(&self, chunks: &Chunks) -> Vec<CacheKey> {
         let is_evictable = |&(_, chunk): &(CacheKey, ChunkId)| chunks.is_evictable(chunk);
         let mut keys: Vec<_> = chunks.iter().filter(is_evictable).collect();
-        keys.sort_by_cached_key(|&(_, chunk)| self.place(chunks, chunk));
+        keys.sort_by_cached_key(|&(_, chunk)| self.sort_key(chunks, chunk));
         keys.into_iter().map(|(key, _)| key).collect()
     }
 
@@ -217,7 +217,7 @@ impl Lru {
 
     fn list_out_of_line(&mut self, chunks: &Chunks, chunk: ChunkId) {
         let entry = self.list(chunk);
-        self.out_of_line.push(Reverse((self.place(chunks, chunk), entry)));
+        self.out_of_line.push(Reverse((self.sort_key(chunks, chunk), entry)));
     }
 
     /// Gives a chunk a new entry, which the caller puts where it belongs.
@@ -285,9 +285,9 @@ impl Lru {
         if self.reading.is_empty() && self.out_of_line.is_empty() && !self.read_segment(chunks) {
             return None;
         }
-        let other = self.out_of_line.peek().map(|Reverse((place, _))| place);
+        let other = self.out_of_line.peek().map(|Reverse((sort_key, _))| sort_key);
         let is_out_of_line = match (self.reading.last(), other) {
-            (Some(entry), Some(other)) => *other < self.place(chunks, entry.chunk),
+            (Some(entry), Some(other)) => *other < self.sort_key(chunks, entry.chunk),
             (entry, _) => entry.is_none(),
         };
         match is_out_of_line {
@@ -304,7 +304,7 @@ impl Lru {
             let Some(last) = entries.last() else { continue };
             self.read_up_to = self.recencies[last.chunk as usize].rank;
             if is_of_request {
-                entries.sort_by_cached_key(|entry| self.place(chunks, entry.chunk));
+                entries.sort_by_cached_key(|entry| self.sort_key(chunks, entry.chunk));
             }
             entries.reverse();
             self.reading = entries;
@@ -317,7 +317,7 @@ impl Lru {
         self.recencies[entry.chunk as usize].entry == entry.number
     }
 
-    fn place(&self, chunks: &Chunks, chunk: ChunkId) -> Place {
+    fn sort_key(&self, chunks: &Chunks, chunk: ChunkId) -> SortKey {
         let Recency { rank, position, .. } = self.recencies[chunk as usize];
         let key = chunks.key(chunk);
         (rank, Reverse(position), key.hash.to_bytes(), key.group)
@@ -335,7 +335,7 @@ mod tests {
 
     fn filled(num_chunks: u64) -> (Chunks, Lru) {
         let mut chunks = Chunks::new(num_chunks as usize).expect("a size that fits");
-        let mut lru = Lru::new(HostRelease::V0_33);
+        let mut lru = Lru::new(VllmVersion::V0_33);
         for n in 0..num_chunks {
             let chunk = chunks.insert(key(n));
             lru.on_insert(&chunks, &mut HostRequest::default(), chunk, None);

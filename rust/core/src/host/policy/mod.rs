@@ -5,7 +5,7 @@ mod lru;
 
 use super::chunks::{ChunkId, Chunks, Cursor};
 use super::request::{HostRequest, Seen};
-use super::{HostRelease, Position};
+use super::{Position, VllmVersion};
 use crate::block::CacheKey;
 use arc::Arc;
 use lru::Lru;
@@ -38,7 +38,7 @@ pub(super) enum PolicyState {
 }
 
 impl PolicyState {
-    pub(super) fn new(policy: HostPolicy, release: HostRelease, capacity: usize) -> Self {
+    pub(super) fn new(policy: HostPolicy, release: VllmVersion, capacity: usize) -> Self {
         match policy {
             HostPolicy::Lru => Self::Lru(Lru::new(release)),
             HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
