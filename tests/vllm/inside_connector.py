@@ -1,12 +1,16 @@
 """vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
 
 import random
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from kvoxide import __version__
+from kvoxide.vllm.environment import settings
 from kvoxide.vllm.host import connector_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
@@ -14,6 +18,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler as Stock,
 )
 from vllm.v1.kv_offload.base import LookupResult
+from vllm.v1.kv_offload.cpu import manager as manager_module
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from tests.vllm.offloading_world import Scenario, Traffic, World
@@ -76,6 +81,34 @@ def test_derived_classes_and_off_are_left_alone(monkeypatch: pytest.MonkeyPatch)
     assert type(made(Derived)) is Derived
     monkeypatch.setenv("KVOXIDE_HOST", "off")
     assert type(made(Stock)) is Stock
+
+
+@pytest.mark.parametrize("tier", ["kvoxide's", "vLLM's"])
+def test_auto_gives_kvoxides_connector_and_says_over_what(
+    tier: str, tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tier == "vLLM's":
+        monkeypatch.setattr(manager_module.CPUOffloadingManager, "touch", lambda *_: None)
+    monkeypatch.setattr(settings, "using", lambda _: nullcontext())
+    scenario = replace(Scenario.draw(0), tier=tier, extra={"eviction_policy": "lru"})
+    world = World(scenario, tmp_path, is_ours=False)
+    assert type(world.connector) is connector_class()
+    over = "its host tier" if tier == "kvoxide's" else "CPUOffloadingManager"
+    assert f"kvoxide {__version__} speeds up the offloading connector over {over}" in lines
+
+
+def test_a_connector_that_cannot_be_made_is_vllms(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Any, *args: Any) -> None:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(connector_class(), "__init__", failing)
+    monkeypatch.setattr(settings, "using", lambda _: nullcontext())
+    scenario = replace(Scenario.draw(0), extra={"eviction_policy": "lru"})
+    assert type(World(scenario, tmp_path, is_ours=False).connector) is Stock
+    (line,) = [line for line in lines if "offloading connector" in line]
+    assert "vLLM's own methods serve the offloading connector: unexpected LookupError" in line
 
 
 def test_replaced_methods_are_named(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:

@@ -61,6 +61,7 @@ _NOT_STATE = {
     "_has_sync_loads",
     "get_external_cache_hit_sources",
     "_reset_fence_since",
+    "shadow",
 }
 
 init_none_hash(sha256_cbor)
