@@ -120,10 +120,10 @@ long_fuzzing() {
     export PATH=$fuzz/bin:$PATH
     rust/fuzz/corpus.sh unpack
     local target
-    for target in manager hashes trace; do
+    for target in manager host hashes trace; do
         (cd rust/fuzz && cargo fuzz build --fuzz-dir . --sanitizer none "$target")
     done
-    side_by_side fuzz_of manager hashes trace
+    side_by_side fuzz_of manager host hashes trace
 }
 
 fuzz_of() { # TARGET
