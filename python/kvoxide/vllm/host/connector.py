@@ -76,8 +76,9 @@ class StateInRust(RequestOffloadState):  # type: ignore[misc]
     __slots__ = ()
 
     def update_offload_keys(self) -> None:
+        hashes = self.req.block_hashes
         for group_state in self.group_states[:1]:
-            group_state.offload_keys.extend(self.req.block_hashes)
+            group_state.offload_keys.extend(hashes if type(hashes) is list else list(hashes))
 
 
 class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
