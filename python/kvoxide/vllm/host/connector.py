@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import TransferJob
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
@@ -240,10 +241,11 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 group_state.next_stored_chunk_idx = load.num_chunks
         keys = joined([load.keys for load in loads])
         source = self.manager.prepare_load(keys, state.req_context)
-        parts = [(load.block_ids, load.first_block) for load in loads]
+        block_ids = np.concatenate([load.block_ids for load in loads])
+        parts = [(len(load.block_ids), load.first_block) for load in loads]
         job_id = self._generate_job_id()
         self._current_batch_load_jobs[job_id] = TransferJob(
-            req_id=req_id, src_spec=source, dst_spec=_gpu_spec(parts), **_if_sync("sync", is_sync)
+            req_id=req_id, src_spec=source, dst_spec=_gpu_spec(block_ids, parts), **_if_sync("sync", is_sync)
         )
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(
@@ -384,8 +386,10 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             deferred_fence_block_ids=at_end,
             fenced_block_ids=watched or None,
         )
+        block_ids = list(chain.from_iterable(block_ids for block_ids, _ in parts))
+        source = _gpu_spec(block_ids, [(len(block_ids), first) for block_ids, first in parts])
         return TransferJob(
-            req_id=state.req.request_id, src_spec=_gpu_spec(parts), dst_spec=output.store_spec
+            req_id=state.req.request_id, src_spec=source, dst_spec=output.store_spec
         )
 
     def _stored_key_set(self, keys: Any) -> Any:
@@ -415,11 +419,11 @@ def _num_computed(req: Any, scheduled: Mapping[str, int]) -> int:
     return int(req.num_computed_tokens) + scheduled[req.request_id]
 
 
-def _gpu_spec(parts: Sequence[tuple[Sequence[int], int]]) -> GPULoadStoreSpec:
-    """Returns the blocks of all groups, of which each has the place of its first one."""
+def _gpu_spec(block_ids: Any, parts: Sequence[tuple[int, int]]) -> GPULoadStoreSpec:
+    """Returns the blocks of all groups; of each, how many they are and the place of the first."""
     return GPULoadStoreSpec(
-        list(chain.from_iterable(block_ids for block_ids, _ in parts)),
-        group_sizes=[len(block_ids) for block_ids, _ in parts],
+        block_ids,
+        group_sizes=[num_blocks for num_blocks, _ in parts],
         block_indices=[first for _, first in parts],
     )
 

@@ -69,10 +69,10 @@ impl Arc {
     ) {
         let mut cursor = Cursor::backwards();
         for seen in keys {
-            let Some(chunk) = chunks.find_next(&seen.key, &mut cursor) else { continue };
-            if seen.access.is_reused {
+            let Some(chunk) = chunks.find_next(&seen.key(), &mut cursor) else { continue };
+            if seen.is_reused() {
                 self.move_to(chunk, T2);
-            } else if seen.access.is_inserted {
+            } else if seen.is_inserted() {
                 self.move_to(chunk, self.list(chunk));
             }
         }
