@@ -279,8 +279,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def _update_req_states(self, scheduler_output: Any) -> None:
         windowed = self._sliding_window_groups
         num_before: dict[str, tuple[int, ...]] = {}
+        states = self._req_status
         for req_id, ids_of_groups, is_full_table in yield_req_data(scheduler_output):
-            state = self._req_status[req_id]
+            state = states[req_id]
             state.update_offload_keys()
             if is_full_table:
                 for group_state in state.group_states:
@@ -316,11 +317,23 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         jobs: dict[int, TransferJob] = {}
         scheduled = scheduler_output.num_scheduled_tokens
+        sizes = [config.tokens_per_chunk for config in self.config.kv_group_configs]
+        only_prompts = self.config.offload_prompt_only
         # An id that ended may be another request's already.
         for req_id in chain(scheduled, scheduler_output.finished_req_ids or ()):
             state = self._req_status.get(req_id)
-            if state is not None:
-                self._store(state, _num_computed(state.req, scheduled), jobs)
+            if state is None:
+                continue
+            req = state.req
+            if req.status is RequestStatus.RUNNING:
+                # Most requests decode and are at no chunk's end, which is told without a call.
+                most = req.num_prompt_tokens if only_prompts else _num_computed(req, scheduled)
+                for size, group in zip(sizes, state.group_states, strict=False):
+                    if most // size > group.next_stored_chunk_idx:
+                        break
+                else:
+                    continue
+            self._store(state, _num_computed(req, scheduled), jobs)
         return jobs
 
     @property
