@@ -245,7 +245,10 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         parts = [(len(load.block_ids), load.first_block) for load in loads]
         job_id = self._generate_job_id()
         self._current_batch_load_jobs[job_id] = TransferJob(
-            req_id=req_id, src_spec=source, dst_spec=_gpu_spec(block_ids, parts), **_if_sync("sync", is_sync)
+            req_id=req_id,
+            src_spec=source,
+            dst_spec=_gpu_spec(block_ids, parts),
+            **_if_sync("sync", is_sync),
         )
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(
@@ -326,8 +329,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 continue
             req = state.req
             if req.status is RequestStatus.RUNNING:
-                # Most requests decode and are at no chunk's end, which is told without a call.
-                most = req.num_prompt_tokens if only_prompts else _num_computed(req, scheduled)
+                num_tokens = req.num_computed_tokens + scheduled[req_id]
+                # Most requests decode and have nothing to store, which is told without a call.
+                most = req.num_prompt_tokens if only_prompts else num_tokens
                 for size, group in zip(sizes, state.group_states, strict=False):
                     if most // size > group.next_stored_chunk_idx:
                         break
@@ -399,10 +403,12 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             deferred_fence_block_ids=at_end,
             fenced_block_ids=watched or None,
         )
-        block_ids = list(chain.from_iterable(block_ids for block_ids, _ in parts))
-        source = _gpu_spec(block_ids, [(len(block_ids), first) for block_ids, first in parts])
+        all_ids = list(chain.from_iterable(block_ids for block_ids, _ in parts))
+        sizes = [(len(block_ids), first) for block_ids, first in parts]
         return TransferJob(
-            req_id=state.req.request_id, src_spec=source, dst_spec=output.store_spec
+            req_id=state.req.request_id,
+            src_spec=_gpu_spec(all_ids, sizes),
+            dst_spec=output.store_spec,
         )
 
     def _stored_key_set(self, keys: Any) -> Any:
