@@ -1,7 +1,7 @@
 //! Adaptive replacement: chunks used once (T1), chunks used again (T2), and the ghosts of what was
 //! evicted from each (B1, B2).
 
-use super::{ChunkId, Chunks, Cursor, Seen};
+use super::{ChunkId, Chunks, Cursor, Seen, room_for};
 use crate::block::CacheKey;
 use crate::host::links::{Links, NONE, Order};
 use crate::host::ordered_keys::OrderedKeys;
@@ -25,7 +25,8 @@ pub(crate) struct Arc {
 
 impl Arc {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, ..Self::default() }
+        let (links, list_of) = (Links::new(room_for(capacity)), room_for(capacity));
+        Self { capacity, links, list_of, ..Self::default() }
     }
 
     /// Moves the target if an absent key has a ghost, which becomes the youngest.

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{ChunkId, Chunks, Cursor, HostRelease, HostRequest, Position};
+use super::{ChunkId, Chunks, Cursor, HostRelease, HostRequest, Position, room_for};
 use crate::block::CacheKey;
 
 /// Entries of a segment of own ranks, after which the next one begins.
@@ -98,10 +98,10 @@ pub(crate) struct Lru {
 }
 
 impl Lru {
-    pub(super) fn new(release: HostRelease) -> Self {
+    pub(super) fn new(release: HostRelease, capacity: usize) -> Self {
         Self {
             release,
-            listing: Listing::default(),
+            listing: Listing { recencies: room_for(capacity), ..Listing::default() },
             next_rank: 0,
             segments: VecDeque::new(),
             num_in_segments: 0,
@@ -197,7 +197,7 @@ impl Lru {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.release);
+        *self = Self::new(self.release, self.listing.recencies.capacity());
     }
 
     /// Returns the evictable keys, the first to go first.
@@ -378,7 +378,7 @@ mod tests {
 
     fn filled(num_chunks: u64) -> (Chunks, Lru) {
         let mut chunks = Chunks::new(num_chunks as usize).expect("a size that fits");
-        let mut lru = Lru::new(HostRelease::V0_33);
+        let mut lru = Lru::new(HostRelease::V0_33, 0);
         for n in 0..num_chunks {
             let chunk = chunks.insert(key(n));
             lru.on_insert(&chunks, &mut HostRequest::default(), chunk, None);

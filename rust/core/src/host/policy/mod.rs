@@ -40,7 +40,7 @@ pub(super) enum PolicyState {
 impl PolicyState {
     pub(super) fn new(policy: HostPolicy, release: HostRelease, capacity: usize) -> Self {
         match policy {
-            HostPolicy::Lru => Self::Lru(Lru::new(release)),
+            HostPolicy::Lru => Self::Lru(Lru::new(release, capacity)),
             HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
         }
     }
@@ -147,4 +147,12 @@ impl PolicyState {
             Self::Arc(arc) => Some(arc.lists(chunks)),
         }
     }
+}
+
+/// Returns an empty list that needs not move to grow, where there is memory for it.
+fn room_for<T>(capacity: usize) -> Vec<T> {
+    let mut list = Vec::new();
+    // What nobody touches takes no memory; where even that is refused, the list grows as any.
+    _ = list.try_reserve_exact(capacity);
+    list
 }

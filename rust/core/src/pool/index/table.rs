@@ -226,13 +226,16 @@ impl HashTable {
     /// Removes one entry after another that serves its key. Stops at one that has a duplicate, or is
     /// not on the line where its key is looked for first. Returns how many were removed.
     pub(super) fn remove_each(&mut self, entries: &[(Entry, Home)]) -> usize {
+        let is_alone = |(entry, _): &&(Entry, Home)| !self.duplicates.has(*entry);
+        let num_alone = match self.duplicates.is_empty() {
+            true => entries.len(),
+            false => entries.iter().take_while(is_alone).count(),
+        };
         let lines = &mut *self.lines;
-        let may_have_duplicates = !self.duplicates.is_empty();
-        let num_removed = entries
+        let left = entries[..num_alone]
             .iter()
-            .take_while(|(entry, _)| !(may_have_duplicates && self.duplicates.has(*entry)))
-            .take_while(|(entry, home)| lines[home.line as usize].leave(home.fingerprint, *entry))
-            .count();
+            .map(|&(entry, home)| lines[home.line as usize].leave(home.fingerprint, entry));
+        let num_removed = left.take_while(|&is_removed| is_removed).count();
         self.len -= num_removed;
         num_removed
     }
