@@ -72,11 +72,11 @@ impl HostTier {
     /// Notes that keys are being loaded, or are no more. Keys without a chunk are passed over.
     pub fn set_loading(&mut self, keys: impl Iterator<Item = CacheKey>, is_loading: bool) {
         let mut cursor = Cursor::forwards();
-        for key in keys {
+        keys.for_each(|key| {
             if let Some(chunk) = self.chunks.find_next(&key, &mut cursor) {
                 self.chunks.set_loading(chunk, is_loading);
             }
-        }
+        });
     }
 
     /// Whether one of the keys is noted as being loaded.

@@ -22,22 +22,11 @@ pub struct StorePlan {
     pub evicted: Vec<CacheKey>,
 }
 
-impl StorePlan {
-    fn with_capacity(num_keys: usize, evicted: Vec<CacheKey>) -> Self {
-        let (stored, chunks) = (Vec::with_capacity(num_keys), Vec::with_capacity(num_keys));
-        Self { stored, chunks, evicted }
-    }
-}
-
 /// A key of an offer that is to be stored, or has a ready chunk.
 struct Used {
-    key: CacheKey,
-    /// Where the offer has the key.
-    at: usize,
-    position: Position,
+    /// Where the offer has it.
+    at: u32,
     chunk: Option<ChunkId>,
-    /// Where the request has the key, once its use is noted.
-    slot: u32,
 }
 
 /// An offer, sorted by what the tier has of it.
@@ -47,6 +36,14 @@ struct Offer {
     num_absent: usize,
     /// Chunks of the offer, ready or pending.
     chunks: Vec<ChunkId>,
+}
+
+/// A key that is to be stored, and where it stands in its request.
+struct Absent {
+    key: CacheKey,
+    at: usize,
+    position: Position,
+    slot: u32,
 }
 
 impl HostTier {
@@ -76,23 +73,23 @@ impl HostTier {
         if let Some(tracker) = &mut self.tracker {
             tracker.record(&only_keys.collect::<Vec<_>>());
         }
-        let mut offer = self.sort_offer(keys);
-        self.note_use(request, &mut offer);
-        if offer.num_absent == 0 {
+        let offer = self.sort_offer(keys.clone().map(|(key, _)| key));
+        let absent = self.note_use(request, &offer, keys);
+        if absent.is_empty() {
             return Ok(Some(StorePlan::default()));
         }
-        self.store_sizes.push(offer.num_absent);
+        self.store_sizes.push(absent.len());
         let Some(evicted) = self.make_room(&offer) else { return Ok(None) };
         self.record_event(HostEventKind::Removed, &evicted);
-        let mut plan = StorePlan::with_capacity(offer.num_absent, evicted);
-        for absent in offer.used.iter().filter(|used| used.chunk.is_none()) {
+        let insert = |absent: &Absent| {
             let chunk = self.chunks.insert(absent.key);
             self.policy.on_insert(&self.chunks, request, chunk, absent.position);
-            request.access(absent.slot).is_inserted = true;
-            plan.stored.push(absent.at);
-            plan.chunks.push(chunk);
-        }
-        Ok(Some(plan))
+            request.at(absent.slot).note_insertion();
+            chunk
+        };
+        let chunks = absent.iter().map(insert).collect();
+        let stored = absent.iter().map(|absent| absent.at).collect();
+        Ok(Some(StorePlan { stored, chunks, evicted }))
     }
 
     /// Makes the pending chunks of keys ready, or frees them if the store failed. Keys that are
@@ -124,10 +121,10 @@ impl HostTier {
         }
     }
 
-    fn sort_offer(&mut self, keys: impl Iterator<Item = PositionedKey>) -> Offer {
+    fn sort_offer(&mut self, keys: impl Iterator<Item = CacheKey>) -> Offer {
         let mut offer = Offer::default();
         let mut cursor = Cursor::forwards();
-        for (at, (key, position)) in keys.enumerate() {
+        for (at, key) in (0..).zip(keys) {
             let chunk = self.chunks.find_next(&key, &mut cursor);
             match chunk {
                 None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(&key)) => {
@@ -144,28 +141,42 @@ impl HostTier {
                     }
                 }
             }
-            offer.used.push(Used { key, at, position, chunk, slot: 0 });
+            offer.used.push(Used { at, chunk });
         }
         offer
     }
 
-    /// Notes what a request stores and uses, before it is known whether there is room.
-    fn note_use(&mut self, request: &mut HostRequest, offer: &mut Offer) {
+    /// Notes what a request stores and uses, before it is known whether there is room. Returns what
+    /// it stores.
+    fn note_use(
+        &mut self,
+        request: &mut HostRequest,
+        offer: &Offer,
+        keys: impl Iterator<Item = PositionedKey>,
+    ) -> Vec<Absent> {
         request.reserve(offer.used.len());
+        let mut absent = Vec::with_capacity(offer.num_absent);
         let (mut misses, mut first) = (Vec::new(), FirstAccess::default());
-        for Used { key, position, chunk, slot, .. } in &mut offer.used {
-            let is_new;
-            (*slot, is_new) = request.see(*key, *position);
-            first.note(is_new, *chunk, *position);
-            let access = request.access(*slot);
+        let mut used = offer.used.iter().peekable();
+        for (at, (key, position)) in keys.enumerate() {
+            let Some(Used { chunk, .. }) = used.next_if(|used| used.at as usize == at) else {
+                continue;
+            };
+            let (slot, is_new) = request.see(key, position);
+            first.note(is_new, *chunk, position);
+            let seen = request.at(slot);
             if chunk.is_some() {
-                access.note_reuse();
-            } else if !std::mem::replace(&mut access.is_store_miss, true) {
-                misses.push(*key);
+                seen.note_reuse();
+                continue;
             }
+            if !seen.note_store_miss() {
+                misses.push(key);
+            }
+            absent.push(Absent { key, at, position, slot });
         }
         self.policy.on_store_miss(&misses);
         self.record_access(request, &first);
+        absent
     }
 
     /// Evicts what stands in the way of an offer, but nothing of the offer itself. Returns `None`

@@ -51,7 +51,18 @@ impl Column {
     ) -> PyResult<Vec<BlockHash>> {
         let stride = self.hashes_per_chunk;
         let places = ((self.hashes.len() + 1) * stride - 1..list.len()).step_by(stride);
-        places.map(|at| block_hash(&list.get_item(at)?, hash_len)).collect()
+        let mut new = Vec::with_capacity(places.len());
+        for at in places {
+            new.push(block_hash(&list.get_item(at)?, hash_len)?);
+        }
+        Ok(new)
+    }
+
+    fn add(&mut self, new: Vec<BlockHash>) {
+        match self.hashes.is_empty() {
+            true => self.hashes = new,
+            false => self.hashes.extend(new),
+        }
     }
 
     fn place(&mut self, hash: &BlockHash) -> Option<u32> {
@@ -90,7 +101,7 @@ impl RequestKeys {
         let new = new.collect::<PyResult<Vec<_>>>()?;
         self.hash_len = hash_len;
         for (column, new) in self.columns.iter_mut().zip(new) {
-            column.hashes.extend(new);
+            column.add(new);
         }
         Ok(())
     }

@@ -151,6 +151,14 @@ where
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.len, Some(self.len))
     }
+
+    #[inline]
+    fn fold<T, F: FnMut(T, PositionedKey) -> T>(self, init: T, each: F) -> T {
+        match self.keys {
+            OneOf::First(keys) => keys.fold(init, each),
+            OneOf::Second(keys) => keys.fold(init, each),
+        }
+    }
 }
 
 impl<A, B> DoubleEndedIterator for Positioned<A, B>
