@@ -1,7 +1,6 @@
 """vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
 
 import random
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -16,7 +15,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
 from vllm.v1.kv_offload.base import LookupResult
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from tests.vllm.offloading_world import Scenario, Traffic, World
+from tests.proof.connector.comparison import Comparison
+from tests.proof.connector.scenario import LAYOUTS, Scenario
+from tests.proof.connector.world import VllmsConnector
 
 NUM_STEPS = 250
 
@@ -31,16 +32,14 @@ def made(cls: Any) -> Any:
     return cls.__new__(cls)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_jobs_and_state_are_vllms_after_every_step(seed: int, tmp_path: Path) -> None:
-    scenario = Scenario.draw(seed)
-    stock, ours = (World(scenario, tmp_path, is_ours) for is_ours in (False, True))
-    assert (type(stock.connector), type(ours.connector)) == (Stock, connector_class())
-    traffic = Traffic(scenario, stock, ours)
-    for _ in range(NUM_STEPS):
-        if not traffic.step():
-            break
-    assert traffic.counts["stores"]
+@pytest.mark.parametrize("seed", range(len(LAYOUTS)))
+def test_jobs_and_state_are_vllms_after_every_step(seed: int) -> None:
+    comparison = Comparison(Scenario.draw(seed))
+    stock, ours = (side.connectors[0] for side in comparison.sides)
+    assert (type(stock), type(ours)) == (VllmsConnector, connector_class())
+    counts = comparison.run(NUM_STEPS)
+    assert counts["stores"]
+    assert counts["checked blocks"]
 
 
 def test_look_ups_ask_and_answer_alike() -> None:
