@@ -1,16 +1,13 @@
 """vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
 
 import random
-from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
 from kvoxide import __version__
-from kvoxide.vllm.environment import settings
 from kvoxide.vllm.host import connector_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
@@ -21,9 +18,13 @@ from vllm.v1.kv_offload.base import LookupResult
 from vllm.v1.kv_offload.cpu import manager as manager_module
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from tests.vllm.offloading_world import Scenario, Traffic, World
+from tests.proof.connector.comparison import Comparison
+from tests.proof.connector.memory import Prefixes
+from tests.proof.connector.scenario import LAYOUTS, Scenario
+from tests.proof.connector.world import ServersWorld, VllmsConnector
 
 NUM_STEPS = 250
+_PLAIN = replace(Scenario.draw(0), children=1, extra={"eviction_policy": "lru"})
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +37,14 @@ def made(cls: Any) -> Any:
     return cls.__new__(cls)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_jobs_and_state_are_vllms_after_every_step(seed: int, tmp_path: Path) -> None:
-    scenario = Scenario.draw(seed)
-    stock, ours = (World(scenario, tmp_path, is_ours) for is_ours in (False, True))
-    assert (type(stock.connector), type(ours.connector)) == (Stock, connector_class())
-    traffic = Traffic(scenario, stock, ours)
-    for _ in range(NUM_STEPS):
-        if not traffic.step():
-            break
-    assert traffic.counts["stores"]
+@pytest.mark.parametrize("seed", range(len(LAYOUTS)))
+def test_jobs_and_state_are_vllms_after_every_step(seed: int) -> None:
+    comparison = Comparison(Scenario.draw(seed))
+    stock, ours = (side.connectors[0] for side in comparison.sides)
+    assert (type(stock), type(ours)) == (VllmsConnector, connector_class())
+    counts = comparison.run(NUM_STEPS)
+    assert counts["stores"]
+    assert counts["checked blocks"]
 
 
 def test_look_ups_ask_and_answer_alike() -> None:
@@ -85,28 +84,24 @@ def test_derived_classes_and_off_are_left_alone(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("tier", ["kvoxide's", "vLLM's"])
 def test_auto_gives_kvoxides_connector_and_says_over_what(
-    tier: str, tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    tier: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tier == "vLLM's":
         monkeypatch.setattr(manager_module.CPUOffloadingManager, "touch", lambda *_: None)
-    monkeypatch.setattr(settings, "using", lambda _: nullcontext())
-    scenario = replace(Scenario.draw(0), tier=tier, extra={"eviction_policy": "lru"})
-    world = World(scenario, tmp_path, is_ours=False)
-    assert type(world.connector) is connector_class()
+    world = ServersWorld(_PLAIN, Prefixes())
+    assert type(world.connectors[0]) is connector_class()
     over = "its host tier" if tier == "kvoxide's" else "CPUOffloadingManager"
     assert f"kvoxide {__version__} speeds up the offloading connector over {over}" in lines
 
 
 def test_a_connector_that_cannot_be_made_is_vllms(
-    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(self: Any, *args: Any) -> None:
         raise LookupError("planted")
 
     monkeypatch.setattr(connector_class(), "__init__", failing)
-    monkeypatch.setattr(settings, "using", lambda _: nullcontext())
-    scenario = replace(Scenario.draw(0), extra={"eviction_policy": "lru"})
-    assert type(World(scenario, tmp_path, is_ours=False).connector) is Stock
+    assert type(ServersWorld(_PLAIN, Prefixes()).connectors[0]) is Stock
     (line,) = [line for line in lines if "offloading connector" in line]
     assert "vLLM's own methods serve the offloading connector: unexpected LookupError" in line
 

@@ -3,7 +3,6 @@ connector answers as vLLM's does and holds the same then, or raises the same cla
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,10 @@ from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
-from tests.vllm.offloading_world import Scenario, World
+from tests.proof.connector.memory import Prefixes
+from tests.proof.connector.scenario import Scenario
+from tests.proof.connector.visible import HOOKS, plain_state
+from tests.proof.connector.world import World
 
 Call = Callable[[World], Any]
 
@@ -41,7 +43,7 @@ def announced(world: World, **values: Any) -> Any:
     tokens = list(range(300)) + [1] * 20
     request = Request("new", tokens, SamplingParams(max_tokens=3), None, block_hasher=world._hasher)
     request.kv_transfer_params = values.pop("kv_transfer_params", None)
-    world.connector.on_new_request(request)
+    world.connectors[0].on_new_request(request)
     for name, value in values.items():
         setattr(request, name, value)
     return request
@@ -49,7 +51,7 @@ def announced(world: World, **values: Any) -> Any:
 
 def matched(world: World, num_computed_tokens: int = 0, **values: Any) -> Any:
     request = announced(world, **values)
-    return world.connector.get_num_new_matched_tokens(request, num_computed_tokens)
+    return world.connectors[0].get_num_new_matched_tokens(request, num_computed_tokens)
 
 
 def with_params(**params: Any) -> Call:
@@ -66,8 +68,8 @@ def loaded(blocks: Callable[[World], Any], num_tokens: int, num_computed: int = 
 
     def call(world: World) -> Any:
         request = announced(world)
-        world.connector.get_num_new_matched_tokens(request, num_computed)
-        return world.connector.update_state_after_alloc(request, blocks(world), num_tokens)
+        world.connectors[0].get_num_new_matched_tokens(request, num_computed)
+        return world.connectors[0].update_state_after_alloc(request, blocks(world), num_tokens)
 
     return call
 
@@ -76,11 +78,11 @@ def reported(**jobs: int) -> Call:
     """Workers report so many completions of jobs that have these names."""
 
     def call(world: World) -> Any:
-        named = {"unknown": 10**6, "ended": 0, "pending": max(world.connector._jobs, default=0)}
+        named = {"unknown": 10**6, "ended": 0, "pending": max(world.connectors[0]._jobs, default=0)}
         report = OffloadingWorkerMetadata()
         report.completed_jobs.update({named[name]: count for name, count in jobs.items()})
         output = KVConnectorOutput(kv_connector_worker_meta=report)
-        return world.connector.update_connector_output(output)
+        return world.connectors[0].update_connector_output(output)
 
     return call
 
@@ -92,7 +94,7 @@ def scheduled(**changes: Any) -> Call:
         output = world.scheduler.schedule()
         for name, value in changes.items():
             setattr(output, name, value)
-        return world.connector.build_connector_meta(output)
+        return world.connectors[0].build_connector_meta(output)
 
     return call
 
@@ -112,14 +114,16 @@ PARAMS: dict[str, tuple[Any, ...]] = {
 }
 
 CALLS: dict[str, Call] = {
-    "look-up of a stranger": lambda w: w.connector.get_num_new_matched_tokens(stranger(w), 0),
-    "load of a stranger": lambda w: w.connector.update_state_after_alloc(
+    "look-up of a stranger": lambda w: w.connectors[0].get_num_new_matched_tokens(stranger(w), 0),
+    "load of a stranger": lambda w: w.connectors[0].update_state_after_alloc(
         stranger(w), table(w, [1]), 16
     ),
-    "sources of a stranger": lambda w: w.connector.get_external_cache_hit_sources(stranger(w), 16),
-    "end of a stranger": lambda w: w.connector.request_finished(stranger(w)),
-    "announced twice": lambda w: w.connector.on_new_request(running(w)),
-    "ended twice": lambda w: [w.connector.request_finished(running(w)) for _ in range(2)],
+    "sources of a stranger": lambda w: w.connectors[0].get_external_cache_hit_sources(
+        stranger(w), 16
+    ),
+    "end of a stranger": lambda w: w.connectors[0].request_finished(stranger(w)),
+    "announced twice": lambda w: w.connectors[0].on_new_request(running(w)),
+    "ended twice": lambda w: [w.connectors[0].request_finished(running(w)) for _ in range(2)],
     "hashes that are no bytes": lambda w: matched(w, block_hashes=[7] * 20),
     "hashes that are text": lambda w: matched(w, block_hashes=["text"] * 20),
     "hashes of another length": lambda w: matched(w, block_hashes=[bytes(16)] * 20),
@@ -138,7 +142,7 @@ CALLS: dict[str, Call] = {
     "load of more than was offered": loaded(lambda w: table(w, list(range(1, 60))), 900),
     "load of fewer tokens than none": loaded(lambda w: table(w, [1]), -16),
     "load of part of a block": loaded(lambda w: table(w, [50]), 7),
-    "load without an offer": lambda w: w.connector.update_state_after_alloc(
+    "load without an offer": lambda w: w.connectors[0].update_state_after_alloc(
         announced(w), table(w, [50, 51]), 32
     ),
     "unknown job": reported(unknown=1),
@@ -147,7 +151,7 @@ CALLS: dict[str, Call] = {
     "job reported too often": reported(pending=5),
     "reset inside a step": lambda w: (
         loaded(lambda w: table(w, [50, 51, 52, 53]), 64)(w),
-        w.connector.reset_cache(),
+        w.connectors[0].reset_cache(),
     ),
     "step of a stranger": scheduled(num_scheduled_tokens={"stranger": 4}),
     "step of a stranger's blocks": scheduled(scheduled_cached_reqs=cached(["stranger"], [([5],)])),
@@ -193,34 +197,43 @@ def outcome(call: Call, world: World) -> Any:
     return repr(answer) if isinstance(answer, tuple | dict | bool | None) else None
 
 
-def served(folder: Path, is_ours: bool) -> World:
+def served(is_ours: bool) -> World:
     """A world in which one request ended and one runs, with stores that are under way."""
     scenario = replace(
         Scenario.draw(0),
         tier="kvoxide's",
         over_kvoxide=True,
-        extra={"eviction_policy": "lru", "offload_prompt_only": False},
+        eagle_group=None,
         num_blocks=160,
         num_chunks=100,
+        interval=None,
+        extra={"eviction_policy": "lru", "offload_prompt_only": False},
         is_async=False,
-        is_eagle=False,
         has_events=False,
+        has_gpu_hits=True,
+        ranks=1,
+        children=1,
+        defers_loads=False,
+        reuses_ids=False,
+        tokens_per_step=96,
     )
-    world = World(scenario, folder, is_ours)
-    world.add("ended", list(range(300)), 2, None)
+    world = World(scenario, Prefixes(), is_ours)
+    world.add(name="ended", tokens=list(range(300)), params=None, max_tokens=2)
     for _ in range(14):
         world.step()
-    world.add("running", list(range(1000, 1300)), 60, None)
+    world.add(name="running", tokens=list(range(1000, 1300)), params=None, max_tokens=60)
     for _ in range(4):
         world.step()
-    while not world.connector._jobs:
+    while not world.connectors[0]._jobs:
         world.step()
     assert list(world.scheduler.requests) == ["running"]
+    for name in HOOKS:
+        del vars(world.connectors[0])[name]  # nobody watches
     return world
 
 
 def state_of(world: World) -> dict[str, Any]:
-    state = world.state()
+    state = plain_state(world.connectors[0])
     allocated = state["_current_batch_allocated_block_ids"]
     state["_current_batch_allocated_block_ids"] = [i for i in range(1_000) if i in allocated]
     state["_step_region"] = state.get("_step_region") is not None
@@ -229,8 +242,8 @@ def state_of(world: World) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_kvoxides_connector_answers_as_vllms(name: str, tmp_path: Path) -> None:
-    sides = [served(tmp_path, is_ours) for is_ours in (False, True)]
+def test_kvoxides_connector_answers_as_vllms(name: str) -> None:
+    sides = [served(is_ours) for is_ours in (False, True)]
     told = [outcome(CALLS[name], side) for side in sides]
     if name in REFUSED:
         assert told[1] is REFUSED[name]

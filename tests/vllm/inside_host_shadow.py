@@ -1,8 +1,6 @@
 """The shadow beside vLLM's offloading connector: silent while both agree, one report if not."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +16,9 @@ from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
-from tests.vllm import offloading_world
-from tests.vllm.offloading_world import Scenario, Traffic, World
+from tests.proof.connector.comparison import Comparison
+from tests.proof.connector.scenario import LAYOUTS, Scenario
+from tests.proof.connector.world import ServersWorld
 
 NUM_STEPS = 120
 
@@ -93,45 +92,33 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drawn(seed: int, **changes: Any) -> Scenario:
-    return replace(Scenario.draw(seed), tier="vLLM's", over_kvoxide=seed % 2 == 0, **changes)
+    return replace(Scenario.draw(seed), tier="vLLM's", **changes)
 
 
-@pytest.fixture
-def shadowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., World]:
-    def make(scenario: Scenario, mode: settings.Mode = "auto") -> World:
-        wanted = settings.Settings(mode, host_mode="shadow", check_every=20)
-        with monkeypatch.context() as patch:
-            patch.setattr(offloading_world, "_settings", lambda *_: wanted)
-            return World(scenario, tmp_path, is_ours=False)
-
-    return make
+def shadowed(scenario: Scenario, mode: settings.Mode = "auto") -> Comparison:
+    """The same traffic on vLLM's own connector and on one with a shadow."""
+    comparison = Comparison(scenario)
+    wanted = settings.Settings(mode, host_mode="shadow", check_every=5)
+    comparison.sides[1] = ServersWorld(scenario, comparison.sides[0]._prefixes, wanted)
+    return comparison
 
 
-def played(scenario: Scenario, folder: Path, shadow: World) -> Any:
-    """Plays the same traffic on vLLM's own connector and on one with a shadow, which answer and
-    hold the same after every step. Returns the second one's connector."""
-    stock = World(scenario, folder, is_ours=False)
-    assert type(stock.connector) is Stock
-    traffic = Traffic(scenario, stock, shadow)
-    for _ in range(NUM_STEPS):
-        if not traffic.step():
-            break
-    assert traffic.counts["stores"]
-    return shadow.connector
+def played(comparison: Comparison) -> Any:
+    """Both answer and hold the same after every step. Returns the second one's connector."""
+    assert comparison.run(NUM_STEPS)["stores"]
+    return comparison.sides[1].connectors[0]
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_both_agree(
-    seed: int, tmp_path: Path, lines: list[str], shadowed: Callable[..., World]
-) -> None:
-    scenario = drawn(seed)
-    world = shadowed(scenario, "shadow" if seed % 4 == 0 else "auto")
-    assert type(world.connector.manager) is CPUOffloadingManager
-    assert type(world.connector) is connector_shadow_class()
-    connector = played(scenario, tmp_path, world)
-    assert connector.shadow is not None, lines
-    assert type(connector.shadow.native.manager) is host.native_class()
-    assert connector.shadow.num_calls > NUM_STEPS
+@pytest.mark.parametrize("seed", range(len(LAYOUTS)))
+def test_both_agree(seed: int, lines: list[str]) -> None:
+    comparison = shadowed(drawn(seed), "shadow" if seed % 4 == 0 else "auto")
+    connector: Any = comparison.sides[1].connectors[0]
+    assert type(connector.manager) is CPUOffloadingManager
+    assert isinstance(connector, connector_shadow_class())
+    shadow = played(comparison).shadow
+    assert shadow is not None, lines
+    assert type(shadow.native.manager) is host.native_class()
+    assert shadow.num_calls > NUM_STEPS
     assert not [line for line in lines if "difference" in line]
 
 
@@ -139,14 +126,14 @@ def test_both_agree(
 def test_the_first_difference_is_told_once_and_ends_the_shadow(
     native: type,
     what: str,
-    tmp_path: Path,
     lines: list[str],
-    shadowed: Callable[..., World],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scenario = drawn(0, num_chunks=30, has_events=True, extra={"eviction_policy": "lru"})
+    scenario = drawn(
+        0, num_chunks=30, has_events=True, children=1, extra={"eviction_policy": "lru"}
+    )
     monkeypatch.setattr(host, "connector_class", lambda: native)
-    connector = played(scenario, tmp_path, shadowed(scenario))
+    connector = played(shadowed(scenario))
     assert connector.shadow is None
     (error,) = [line for line in lines if "difference" in line]
     assert error.startswith("kvoxide shadow: first difference of the host tier, in ")
@@ -155,9 +142,7 @@ def test_the_first_difference_is_told_once_and_ends_the_shadow(
 
 
 def test_a_tier_that_cannot_be_kvoxides_has_no_shadow(
-    tmp_path: Path,
     lines: list[str],
-    shadowed: Callable[..., World],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class OwnPolicy(LRUCachePolicy):  # type: ignore[misc]
@@ -165,20 +150,18 @@ def test_a_tier_that_cannot_be_kvoxides_has_no_shadow(
 
     monkeypatch.setitem(CachePolicyFactory._registry, "lru", lambda: OwnPolicy)
     scenario = drawn(0, extra={"eviction_policy": "lru"})
-    connector = played(scenario, tmp_path, shadowed(scenario))
+    connector = played(shadowed(scenario))
     assert connector.shadow is None
     (line,) = [line for line in lines if "shadow: not started" in line]
     assert "OwnPolicy, not vLLM's own" in line
 
 
 def test_code_of_another_plugin_has_no_shadow(
-    tmp_path: Path,
     lines: list[str],
-    shadowed: Callable[..., World],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ARCCachePolicy, "touch", lambda self, keys, req_context: None)
-    assert type(shadowed(drawn(0)).connector) is Stock
+    assert type(shadowed(drawn(0)).sides[1].connectors[0]) is Stock
     (line,) = [line for line in lines if "offloading connector" in line]
     assert "ARCCachePolicy.touch is replaced" in line
 
