@@ -4,6 +4,7 @@
 #     sameness     CALLS random calls: the adapter beside each release, the standalone manager, and
 #                  both with adaptive retention, every invariant after every call
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
+#     connector    STEPS of it with its offloading connector, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
 #     engines      vLLM's engine with its manager and with kvoxide's: more requests than each whole run
 #                  has, and models with recurrent states
@@ -14,7 +15,7 @@
 #
 # SEED is where the random traffic begins: by default where it never began before.
 
-parts=(recorded sameness scheduler conformance engines soak retention mutations fuzzing)
+parts=(recorded sameness scheduler connector conformance engines soak retention mutations fuzzing)
 CALLS=${CALLS:-5000000}
 STEPS=${STEPS:-1000000}
 FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
@@ -62,6 +63,14 @@ long_scheduler() {
 
 scheduler_of() { # RELEASE
     with_release "$1" tests.proof.scheduler --steps "$STEPS" --seed "$SEED" --keep-going --families all
+}
+
+long_connector() {
+    side_by_side connector_of 0.33.0 0.32.0
+}
+
+connector_of() { # RELEASE
+    with_release "$1" tests.proof.connector --steps "$STEPS" --seed "$SEED" --keep-going
 }
 
 long_conformance() {
@@ -120,10 +129,10 @@ long_fuzzing() {
     export PATH=$fuzz/bin:$PATH
     rust/fuzz/corpus.sh unpack
     local target
-    for target in manager hashes trace; do
+    for target in manager host hashes trace; do
         (cd rust/fuzz && cargo fuzz build --fuzz-dir . --sanitizer none "$target")
     done
-    side_by_side fuzz_of manager hashes trace
+    side_by_side fuzz_of manager host hashes trace
 }
 
 fuzz_of() { # TARGET

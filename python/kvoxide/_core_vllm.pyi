@@ -102,7 +102,7 @@ class VllmBlocks:
     def first_unhashed(self, group: int, start: int, end: int, or_hashed: bool) -> int:
         """The place of the first block of ``group`` from ``start`` to before ``end`` that is not
         the null block and, unless ``or_hashed``, has no hash; else ``end``."""
-    def block_ids_of(self, group: int, start: int, end: int) -> list[int]:
+    def block_ids_of(self, group: int, start: int, end: int) -> NDArray[np.int32]:
         """The ids of ``group`` from ``start`` to before ``end``, where there are so many."""
     def new_empty(self) -> VllmBlocks: ...
     def __add__(self, other: Any, /) -> VllmBlocks: ...
@@ -271,6 +271,9 @@ class VllmManager:
     ) -> VllmBlocks:
         """What a request holds; with the tables of all groups, ``blocks`` are their lists."""
     def get_block_ids(self, request_id: str) -> tuple[list[int], ...]: ...
+    def get_block_ids_for_computed_tokens(
+        self, request_id: str, num_computed_tokens: int
+    ) -> tuple[list[int], ...]: ...
     def estimate_cached_tokens(self, request_id: str) -> int: ...
     def get_num_blocks_to_allocate(
         self,

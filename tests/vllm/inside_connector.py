@@ -1,12 +1,13 @@
 """vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
 
 import random
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from kvoxide import __version__
 from kvoxide.vllm.host import connector_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
@@ -14,11 +15,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler as Stock,
 )
 from vllm.v1.kv_offload.base import LookupResult
+from vllm.v1.kv_offload.cpu import manager as manager_module
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from tests.vllm.offloading_world import Scenario, Traffic, World
+from tests.proof.connector.comparison import Comparison
+from tests.proof.connector.memory import Prefixes
+from tests.proof.connector.scenario import LAYOUTS, Scenario
+from tests.proof.connector.world import ServersWorld, VllmsConnector
 
 NUM_STEPS = 250
+_PLAIN = replace(Scenario.draw(0), children=1, extra={"eviction_policy": "lru"})
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +37,14 @@ def made(cls: Any) -> Any:
     return cls.__new__(cls)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_jobs_and_state_are_vllms_after_every_step(seed: int, tmp_path: Path) -> None:
-    scenario = Scenario.draw(seed)
-    stock, ours = (World(scenario, tmp_path, is_ours) for is_ours in (False, True))
-    assert (type(stock.connector), type(ours.connector)) == (Stock, connector_class())
-    traffic = Traffic(scenario, stock, ours)
-    for _ in range(NUM_STEPS):
-        if not traffic.step():
-            break
-    assert traffic.counts["stores"]
+@pytest.mark.parametrize("seed", range(len(LAYOUTS)))
+def test_jobs_and_state_are_vllms_after_every_step(seed: int) -> None:
+    comparison = Comparison(Scenario.draw(seed))
+    stock, ours = (side.connectors[0] for side in comparison.sides)
+    assert (type(stock), type(ours)) == (VllmsConnector, connector_class())
+    counts = comparison.run(NUM_STEPS)
+    assert counts["stores"]
+    assert counts["checked blocks"]
 
 
 def test_look_ups_ask_and_answer_alike() -> None:
@@ -76,6 +80,30 @@ def test_derived_classes_and_off_are_left_alone(monkeypatch: pytest.MonkeyPatch)
     assert type(made(Derived)) is Derived
     monkeypatch.setenv("KVOXIDE_HOST", "off")
     assert type(made(Stock)) is Stock
+
+
+@pytest.mark.parametrize("tier", ["kvoxide's", "vLLM's"])
+def test_auto_gives_kvoxides_connector_and_says_over_what(
+    tier: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tier == "vLLM's":
+        monkeypatch.setattr(manager_module.CPUOffloadingManager, "touch", lambda *_: None)
+    world = ServersWorld(_PLAIN, Prefixes())
+    assert type(world.connectors[0]) is connector_class()
+    over = "its host tier" if tier == "kvoxide's" else "CPUOffloadingManager"
+    assert f"kvoxide {__version__} speeds up the offloading connector over {over}" in lines
+
+
+def test_a_connector_that_cannot_be_made_is_vllms(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Any, *args: Any) -> None:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(connector_class(), "__init__", failing)
+    assert type(ServersWorld(_PLAIN, Prefixes()).connectors[0]) is Stock
+    (line,) = [line for line in lines if "offloading connector" in line]
+    assert "vLLM's own methods serve the offloading connector: unexpected LookupError" in line
 
 
 def test_replaced_methods_are_named(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:

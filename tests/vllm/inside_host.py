@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kvoxide import __version__
-from kvoxide.vllm.environment import SettingsError, recognise_host, recognition, sources
+from kvoxide.vllm.environment import recognise_host, recognition, sources
 from kvoxide.vllm.host import native_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
@@ -60,10 +60,20 @@ def test_a_shadow_of_the_manager_leaves_the_host_tier(
     assert "vLLM's own manager manages the host tier: with KVOXIDE=shadow" in line
 
 
-def test_a_shadow_of_the_host_tier_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVOXIDE_HOST", "shadow")
-    with pytest.raises(SettingsError, match="there is no shadow of the host tier yet"):
-        plugin.register()
+def test_another_connector_is_vllms_and_named(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    from vllm.v1.simple_kv_offload import manager
+
+    def made() -> Any:
+        return manager.SimpleCPUOffloadScheduler.__new__(manager.SimpleCPUOffloadScheduler)
+
+    assert isinstance(made(), manager.SimpleCPUOffloadScheduler)
+    (line,) = lines
+    assert "vLLM's own SimpleCPUOffloadConnector serves the host tier: kvoxide serves" in line
+    monkeypatch.setenv("KVOXIDE_HOST", "require")
+    with pytest.raises(UnsupportedError, match="cannot serve SimpleCPUOffloadConnector"):
+        made()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ MAX_TOKENS = 4 * MILLION
     show_default=True,
     help="Length of the long prompt.",
 )
+@click.option("--host", is_flag=True, help="Measure the host tier instead of the manager.")
 @click.option("--alone", is_flag=True, help="Measure kvoxide by itself even if vLLM is installed.")
 @output_option("--json", "FILE", "Write all times and ratios.")
 @plot_option("Draw the ratios; without vLLM, the times.")
@@ -46,6 +47,7 @@ MAX_TOKENS = 4 * MILLION
 def bench(
     layouts: tuple[str, ...],
     tokens: int,
+    host: bool,
     alone: bool,
     json_path: Path | None,
     plot_path: Path | None,
@@ -67,6 +69,7 @@ def bench(
             chosen,
             Effort(tokens),
             with_vllm=vllm.version is not None,
+            host=host,
             on_layout=_say_nothing if quiet else _say,
         )
     except SettingsError as error:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kvoxide.bench.clock import collector_paused
-from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.rows import ROWS, Row
+from kvoxide.bench.clock import Samples, collector_paused
+from kvoxide.bench.host import measure_host
+from kvoxide.bench.layouts import LAYOUTS, Layout
+from kvoxide.bench.rows import HOST_ROWS, ROWS, Row
 from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, Side, StandaloneSide, StockSide
 from kvoxide.bench.traffic import Effort, Traffic
 
@@ -49,9 +50,11 @@ def measure(
     effort: Effort,
     *,
     with_vllm: bool,
+    host: bool = False,
     on_layout: Callable[[str], None] = lambda name: None,
 ) -> list[Measurement]:
-    """Measure the layouts of these names, side by side with the installed vLLM or alone.
+    """Measure the layouts of these names, side by side with the installed vLLM or alone; the host
+    tier instead of the manager if asked for.
 
     ``on_layout`` is called with the name of each before it begins.
     """
@@ -59,7 +62,7 @@ def measure(
     with _quiet_vllm():
         for name in layouts:
             on_layout(name)
-            measured += _measure_layout(name, effort, with_vllm=with_vllm)
+            measured += _measure_layout(name, effort, with_vllm=with_vllm, host=host)
     return measured
 
 
@@ -76,16 +79,19 @@ def _quiet_vllm() -> Iterator[None]:
         del os.environ[_LEVEL_VARIABLE]
 
 
-def _measure_layout(name: str, effort: Effort, *, with_vllm: bool) -> list[Measurement]:
+def _measure_layout(name: str, effort: Effort, *, with_vllm: bool, host: bool) -> list[Measurement]:
     layout = LAYOUTS[name]
-    classes: list[type[Side]] = [StockSide, AdapterSide] if with_vllm else [StandaloneSide]
-    sizes = (layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
-    sides = [make(*sizes) for make in classes]
     with collector_paused():
-        samples = Traffic(layout, sides, effort).run()
+        samples = (measure_host if host else _measure_manager)(layout, effort, with_vllm)
     measured = []
-    for key, row in ROWS.items():
+    for key, row in (HOST_ROWS if host else ROWS).items():
         ours = samples.microseconds(key, KVOXIDE)
         if ours is not None:
             measured.append(Measurement(row, name, samples.microseconds(key, VLLM), ours))
     return measured
+
+
+def _measure_manager(layout: Layout, effort: Effort, with_vllm: bool) -> Samples:
+    classes: list[type[Side]] = [StockSide, AdapterSide] if with_vllm else [StandaloneSide]
+    sizes = (layout, effort.num_blocks(layout), effort.max_model_len, effort.chunk)
+    return Traffic(layout, [make(*sizes) for make in classes], effort).run()

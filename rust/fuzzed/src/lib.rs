@@ -2,6 +2,7 @@
 //! found before. They panic on a wrong result.
 
 pub mod hashes;
+pub mod host;
 pub mod manager;
 mod pickle;
 pub mod trace;
@@ -10,5 +11,9 @@ pub mod trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 3] =
-    [("hashes", hashes::run), ("manager", manager::run), ("trace", trace::run)];
+pub const TARGETS: [Target; 4] = [
+    ("hashes", hashes::run),
+    ("host", host::run),
+    ("manager", manager::run),
+    ("trace", trace::run),
+];

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kvoxide.bench import command, vllm_release
 from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.rows import ROWS
+from kvoxide.bench.rows import HOST_ROWS, ROWS
 from kvoxide.bench.traffic import Effort
 from kvoxide.bench.vllm_release import UsableVllm, find_vllm
 from kvoxide.cli import main
@@ -46,6 +47,19 @@ def require_every_row(rows: Sequence[dict[str, Any]], layouts: Sequence[str]) ->
     expected = [(layout, key) for layout in layouts for key in ROWS]
     assert [(row["layout"], row["row"]) for row in rows] == expected
     assert all(row["kvoxide_us"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "alone", [("--alone",), pytest.param((), marks=needs_vllm, id="beside vLLM")]
+)
+def test_the_host_tier_is_measured_if_asked_for(alone: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    result = bench(*SMALL, "--host", *alone, "--json", path)
+    assert result.exit_code == 0, result.output
+    rows = rows_in(path)
+    assert [(row["layout"], row["row"]) for row in rows] == list(product(LAYOUTS, HOST_ROWS))
+    assert all(row["kvoxide_us"] > 0 for row in rows)
+    assert all((row["vllm_us"] is None) == bool(alone) for row in rows)
 
 
 def test_alone_gives_times_of_every_layout(tmp_path: Path) -> None:

@@ -119,6 +119,37 @@ def test_adaptive_retention_beside_other_policies_is_a_problem(
     assert "KVOXIDE_POLICY='adaptive' is not valid" in problems(diagnosis)["settings"]
 
 
+@pytest.mark.parametrize(
+    ("environ", "reasons", "told"),
+    [
+        ({}, [], ["vLLM's own; KVOXIDE_HOST=auto gives it to kvoxide"]),
+        ({"KVOXIDE_HOST": "auto"}, [], ["kvoxide's", "kvoxide's"]),
+        ({"KVOXIDE_HOST": "shadow"}, [], ["vLLM's own decides, kvoxide's compares"] * 2),
+        ({"KVOXIDE_HOST": "auto"}, ["lru.py has changed"], ["lru.py has changed"] * 2),
+        ({"KVOXIDE_HOST": "auto", "KVOXIDE": "off"}, [], ["vLLM's own, as with KVOXIDE=off"]),
+        ({"KVOXIDE_HOST": "auto", "KVOXIDE": "shadow"}, [], ["vLLM's own, as with KVOXIDE=shadow"]),
+        (
+            {"KVOXIDE_HOST": "auto", "VLLM_USE_SIMPLE_KV_OFFLOAD": "1"},
+            [],
+            [
+                "kvoxide's",
+                "kvoxide's",
+                "VLLM_USE_SIMPLE_KV_OFFLOAD makes --kv-offloading-size use one that stays vLLM's",
+            ],
+        ),
+    ],
+)
+def test_the_host_tier_is_told(
+    environ: dict[str, str], reasons: list[str], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    checks = diagnose(monkeypatch, host=reasons, connector=reasons).checks
+    found = [check for check in checks if check.name in ("host tier", "connector")]
+    assert [check.found for check in found] == told
+    assert not any(check.decides for check in found)
+
+
 def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", "other,kvoxide")
     assert diagnose(monkeypatch).ok

@@ -1,5 +1,6 @@
 """What an error in vLLM's code is, and how it is put there."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Plant:
 
     def around(self, owner: Any, name: str, function: Around) -> None:
         """``function`` gets the original, and then what that is called with."""
-        found = vars(owner)[name]
+        found = inspect.getattr_static(owner, name)
         original = getattr(found, "__func__", found)
 
         def changed(*args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from vllm.v1.kv_offload.base import LookupResult
+from vllm.v1.kv_offload.base import LookupResult, get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager, _RequestCacheAccess
 from vllm.v1.kv_offload.cpu.policies import arc as arc_module
 from vllm.v1.kv_offload.cpu.policies import lru as lru_module
@@ -45,6 +45,18 @@ def own_stores_are_reuses(plant: Plant) -> None:
         context.get_state(_RequestCacheAccess).reused_keys.update(kwargs.get("reused_keys", ()))
 
     plant.around(CPUOffloadingManager, "_record_request_cache_access", record)
+
+
+@manager
+def inserted_again_is_no_reuse(plant: Plant) -> None:
+    def store(original: Any, self: Any, keys: Any, context: Any) -> Any:
+        output = original(self, keys, context)
+        if output is not None:
+            state = self._get_request_cache_access(context)
+            state.reused_keys.difference_update(output.keys_to_store)
+        return output
+
+    plant.around(CPUOffloadingManager, "prepare_store", store)
 
 
 @manager
@@ -221,6 +233,15 @@ def head_of_a_running_request_first(plant: Plant) -> None:
 
 
 @lru
+def higher_group_of_a_running_request_first(plant: Plant) -> None:
+    def insert(original: Any, self: Any, key: Any, chunk: Any, context: Any) -> None:
+        original(self, key, chunk, context)
+        self._ranks[key] = (*self._ranks[key], -get_offload_group_idx(key))
+
+    plant.around(LRUCachePolicy, "insert", insert)
+
+
+@lru
 def no_rank_for_keys_that_are_not_there(plant: Plant) -> None:
     def access(original: Any, self: Any, keys: Any, context: Any) -> None:
         if any(key in self.chunks for key in keys):
@@ -266,6 +287,28 @@ def offers_adapt_from_their_first_key_on(plant: Plant) -> None:
         original(self, list(keys)[::-1], context)
 
     plant.around(ARCCachePolicy, "on_store_miss", miss)
+
+
+@arc
+def ghosts_without_room_do_not_adapt(plant: Plant) -> None:
+    def store(original: Any, self: Any, keys: Any, context: Any) -> Any:
+        before = getattr(self._policy, "target_t1_size", None)
+        output = original(self, keys, context)
+        if output is None and before is not None:
+            self._policy.target_t1_size = before
+        return output
+
+    plant.around(CPUOffloadingManager, "prepare_store", store)
+
+
+@arc
+def no_way_back_from_what_was_used_again(plant: Plant) -> None:
+    def evict(original: Any, self: Any, n: int, protected: Any) -> Any:
+        room = sum(not chunk.ref_cnt and key not in protected for key, chunk in self.t2.items())
+        is_first_in_t2 = len(self.t1) < int(self.target_t1_size)
+        return None if is_first_in_t2 and room < n else original(self, n, protected)
+
+    plant.around(ARCCachePolicy, "evict", evict)
 
 
 @arc

@@ -59,6 +59,7 @@ def run_in(namespace: dict[str, Any], row: Row) -> Answer:
 
 def _state_of_tier(namespace: dict[str, Any]) -> Any:
     tier = namespace.get("tier")
+    tier = getattr(tier, "tier", tier)  # vLLM's has kvoxide's inside
     return tier and (tier.get_chunks(), tier.get_lru_order())
 
 

@@ -20,7 +20,7 @@ from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.environment import settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
-_DIRECT = (*_OBSERVED, "get_block_ids")
+_DIRECT = (*_OBSERVED, "get_block_ids", "get_block_ids_for_computed_tokens")
 
 
 class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]

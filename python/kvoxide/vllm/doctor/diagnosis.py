@@ -269,19 +269,31 @@ def _manager(found: Mapping[str, Any]) -> Check:
 
 def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
     """What a connector that offloads to host memory would get."""
-    name = "host tier"
     try:
         mode = variables.parse_host_mode(os.environ)
     except SettingsError:
         return  # among the settings
+    variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
     if mode == "off":
-        told = f"vLLM's own; {variables.HOST_VARIABLE}=auto gives it to kvoxide"
-        yield Check(name, True, told, decides=False)
+        told = f"vLLM's own; {variable}=auto gives it to kvoxide"
+        yield Check("host tier", True, told, decides=False)
+    elif manager_mode == "off" or (manager_mode == "shadow" and mode != "shadow"):
+        told = f"vLLM's own, as with {variables.MODE_VARIABLE}={manager_mode}"
+        yield Check("host tier", False, told, f"unset {variable}", decides=False)
     elif found["vllm"] is not None and not found["error"]:
-        remedy = f"see the checks above, or unset {variables.HOST_VARIABLE}"
+        remedy = f"see the checks above, or unset {variable}"
+        ours = "vLLM's own decides, kvoxide's compares" if mode == "shadow" else "kvoxide's"
         for name, reasons in (("host tier", found["host"]), ("connector", found["connector"])):
-            told = "; ".join(reasons) or "kvoxide's"
+            told = "; ".join(reasons) or ours
             yield Check(name, not reasons, told, remedy, decides=False)
+        yield from _simple_connector()
+
+
+def _simple_connector() -> Iterator[Check]:
+    variable = "VLLM_USE_SIMPLE_KV_OFFLOAD"
+    if os.environ.get(variable, "0") not in ("", "0"):
+        told = f"{variable} makes --kv-offloading-size use one that stays vLLM's"
+        yield Check("connector", False, told, f"unset {variable}", decides=False)
 
 
 def _model(groups: Sequence[ModelGroup], verified: Mapping[str, Any] | None) -> Check:

@@ -3,8 +3,8 @@
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
 - ``KVOXIDE_ACCEPT``: ``verified`` to run natively in a vLLM that is not a known release where a
   certificate of ``kvoxide verify`` holds; unset, known releases alone are accepted.
-- ``KVOXIDE_HOST``: ``off`` (default), ``auto`` or ``require`` for vLLM's host tier, which is left
-  alone too where ``KVOXIDE`` is ``off`` or ``shadow``.
+- ``KVOXIDE_HOST``: ``off`` (default), ``auto``, ``require`` or ``shadow`` for vLLM's host tier,
+  which is left alone too where ``KVOXIDE`` is ``off``, and but for a shadow where it is ``shadow``.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
   protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
-HostMode: TypeAlias = Literal["off", "auto", "require"]
+HostMode: TypeAlias = Literal["off", "auto", "require", "shadow"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
-HOST_MODES: Final[tuple[HostMode, ...]] = ("off", "auto", "require")
+HOST_MODES: Final[tuple[HostMode, ...]] = ("off", "auto", "require", "shadow")
 RETENTIONS: Final[tuple[Retention, ...]] = ("standard", "adaptive")
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
@@ -159,6 +159,11 @@ def using(settings: Settings) -> Iterator[None]:
         _override.reset(token)
 
 
+def are_overridden() -> bool:
+    """Whether this is inside of :func:`using`."""
+    return _override.get() is not None
+
+
 def parse_mode(environ: Mapping[str, str]) -> Mode:
     """The mode alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
     return _choice(environ, MODE_VARIABLE, MODES)
@@ -167,9 +172,6 @@ def parse_mode(environ: Mapping[str, str]) -> Mode:
 def parse_host_mode(environ: Mapping[str, str]) -> HostMode:
     """The mode of the host tier alone; :class:`SettingsError` if it is not one of
     :data:`HOST_MODES`."""
-    if _value(environ, HOST_VARIABLE) == "shadow":
-        allowed = f"{', '.join(HOST_MODES)}; there is no shadow of the host tier yet"
-        raise SettingsError(HOST_VARIABLE, environ[HOST_VARIABLE], allowed)
     return _choice(environ, HOST_VARIABLE, HOST_MODES)
 
 

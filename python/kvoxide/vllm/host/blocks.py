@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator
 from itertools import compress, islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvoxide._core_vllm import VllmBlockIds, VllmBlocks
 
 
@@ -63,12 +66,13 @@ class GroupTable:
         self._blocks, self._group = blocks, group
         self._is_native = type(blocks) is VllmBlocks
 
-    def ids(self, start: int, end: int) -> list[int]:
+    def ids(self, start: int, end: int) -> NDArray[np.int32]:
         """The ids from ``start`` to before ``end``, where there are so many."""
         if self._is_native:
-            found: list[int] = self._blocks.block_ids_of(self._group, start, end)
+            found: NDArray[np.int32] = self._blocks.block_ids_of(self._group, start, end)
             return found
-        return [block.block_id for block in self._blocks.blocks[self._group][start:end]]
+        blocks = self._blocks.blocks[self._group][start:end]
+        return np.array([block.block_id for block in blocks], dtype=np.int32)
 
     def first_to_load(self, start: int, end: int, is_sync: bool) -> int:
         """The first block from ``start`` on that is there and is to be filled; else ``end``. Blocks

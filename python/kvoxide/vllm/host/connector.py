@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import TransferJob
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
@@ -76,8 +77,9 @@ class StateInRust(RequestOffloadState):  # type: ignore[misc]
     __slots__ = ()
 
     def update_offload_keys(self) -> None:
+        hashes = self.req.block_hashes
         for group_state in self.group_states[:1]:
-            group_state.offload_keys.extend(self.req.block_hashes)
+            group_state.offload_keys.extend(hashes if type(hashes) is list else list(hashes))
 
 
 class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
@@ -240,10 +242,14 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 group_state.next_stored_chunk_idx = load.num_chunks
         keys = joined([load.keys for load in loads])
         source = self.manager.prepare_load(keys, state.req_context)
-        parts = [(load.block_ids, load.first_block) for load in loads]
+        block_ids = np.concatenate([load.block_ids for load in loads])
+        parts = [(len(load.block_ids), load.first_block) for load in loads]
         job_id = self._generate_job_id()
         self._current_batch_load_jobs[job_id] = TransferJob(
-            req_id=req_id, src_spec=source, dst_spec=_gpu_spec(parts), **_if_sync("sync", is_sync)
+            req_id=req_id,
+            src_spec=source,
+            dst_spec=_gpu_spec(block_ids, parts),
+            **_if_sync("sync", is_sync),
         )
         state.transfer_jobs.add(job_id)
         self._jobs[job_id] = TransferJobStatus(
@@ -277,8 +283,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def _update_req_states(self, scheduler_output: Any) -> None:
         windowed = self._sliding_window_groups
         num_before: dict[str, tuple[int, ...]] = {}
+        states = self._req_status
         for req_id, ids_of_groups, is_full_table in yield_req_data(scheduler_output):
-            state = self._req_status[req_id]
+            state = states[req_id]
             state.update_offload_keys()
             if is_full_table:
                 for group_state in state.group_states:
@@ -314,11 +321,24 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         jobs: dict[int, TransferJob] = {}
         scheduled = scheduler_output.num_scheduled_tokens
+        sizes = [config.tokens_per_chunk for config in self.config.kv_group_configs]
+        only_prompts = self.config.offload_prompt_only
         # An id that ended may be another request's already.
         for req_id in chain(scheduled, scheduler_output.finished_req_ids or ()):
             state = self._req_status.get(req_id)
-            if state is not None:
-                self._store(state, _num_computed(state.req, scheduled), jobs)
+            if state is None:
+                continue
+            req = state.req
+            if req.status is RequestStatus.RUNNING:
+                num_tokens = req.num_computed_tokens + scheduled[req_id]
+                # Most requests decode and have nothing to store, which is told without a call.
+                most = req.num_prompt_tokens if only_prompts else num_tokens
+                for size, group in zip(sizes, state.group_states, strict=False):
+                    if most // size > group.next_stored_chunk_idx:
+                        break
+                else:
+                    continue
+            self._store(state, _num_computed(req, scheduled), jobs)
         return jobs
 
     @property
@@ -384,8 +404,12 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             deferred_fence_block_ids=at_end,
             fenced_block_ids=watched or None,
         )
+        all_ids = list(chain.from_iterable(block_ids for block_ids, _ in parts))
+        sizes = [(len(block_ids), first) for block_ids, first in parts]
         return TransferJob(
-            req_id=state.req.request_id, src_spec=_gpu_spec(parts), dst_spec=output.store_spec
+            req_id=state.req.request_id,
+            src_spec=_gpu_spec(all_ids, sizes),
+            dst_spec=output.store_spec,
         )
 
     def _stored_key_set(self, keys: Any) -> Any:
@@ -415,11 +439,11 @@ def _num_computed(req: Any, scheduled: Mapping[str, int]) -> int:
     return int(req.num_computed_tokens) + scheduled[req.request_id]
 
 
-def _gpu_spec(parts: Sequence[tuple[Sequence[int], int]]) -> GPULoadStoreSpec:
-    """Returns the blocks of all groups, of which each has the place of its first one."""
+def _gpu_spec(block_ids: Any, parts: Sequence[tuple[int, int]]) -> GPULoadStoreSpec:
+    """Returns the blocks of all groups; of each, how many they are and the place of the first."""
     return GPULoadStoreSpec(
-        list(chain.from_iterable(block_ids for block_ids, _ in parts)),
-        group_sizes=[len(block_ids) for block_ids, _ in parts],
+        block_ids,
+        group_sizes=[num_blocks for num_blocks, _ in parts],
         block_indices=[first for _, first in parts],
     )
 

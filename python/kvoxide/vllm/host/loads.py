@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import MambaSpec
 
@@ -21,7 +23,7 @@ class GroupLoad:
     config: Any
     keys: Sequence[bytes]
     span: tuple[int, int]
-    block_ids: Sequence[int]
+    block_ids: NDArray[np.int32]
     first_block: int
     num_chunks: int
 
@@ -99,7 +101,7 @@ class _Group:
     def plan(self, table: GroupTable, num_local: int, num_cached: int) -> GroupLoad | None:
         size = self.config.tokens_per_block
         end = cdiv(num_cached, size)
-        if num_local % size or not table.ids(end - 1, end):
+        if num_local % size or not len(table.ids(end - 1, end)):
             return None
         first = table.first_to_load(cdiv(num_local, size), end, self.is_sync)
         num_chunks = cdiv(num_cached, self.config.tokens_per_chunk)

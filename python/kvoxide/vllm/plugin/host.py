@@ -3,14 +3,16 @@
 As for the manager, vLLM's classes stay the objects that everybody has imported, and their
 ``__new__`` decides for each construction. Classes that derive from them are left alone. One
 variable switches both, off by default: vLLM's connector is private and changes with each release.
+Its shadow has both: kvoxide's connector over kvoxide's tier, beside vLLM's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from kvoxide.vllm.environment import (
+    Settings,
     SettingsError,
     compiled_module_problem,
     connector_reasons,
@@ -31,7 +33,8 @@ class StandIn:
 
     ``construct`` makes kvoxide's with the arguments of vLLM's and returns it with the line about
     it. Where ``reasons`` speak against that, a line has ``stays``, what serves then; the error
-    of ``KVOXIDE_HOST=require`` has ``aim``, what kvoxide cannot do.
+    of ``KVOXIDE_HOST=require`` has ``aim``, what kvoxide cannot do. ``shadow`` makes what
+    ``KVOXIDE_HOST=shadow`` has in its place, if anything, which says itself what it does.
     """
 
     module: str
@@ -40,6 +43,7 @@ class StandIn:
     stays: str
     reasons: Callable[[], list[str]]
     construct: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, str]]
+    shadow: Callable[[], Any] | None = None
 
     def take_over(self, module: ModuleType) -> None:
         """Decide from now on what a call of the class constructs."""
@@ -57,13 +61,17 @@ class StandIn:
         """What ``stock(*args, **kwargs)`` is to construct. Raises :class:`UnsupportedError` where
         ``KVOXIDE_HOST`` is ``require`` instead of giving vLLM's own."""
         wanted = settings.current()
-        if wanted.host_mode == "off" or wanted.mode == "off":
+        is_shadow = wanted.host_mode == "shadow"
+        if "off" in (wanted.host_mode, wanted.mode) or (is_shadow and self.shadow is None):
             return object.__new__(stock)
         cause = None
         try:
-            if not (reasons := self._reasons(wanted.mode)):
+            if not (reasons := self._reasons(wanted)):
+                if is_shadow and self.shadow is not None:
+                    return self.shadow()
                 made, line = self.construct(args, kwargs)
-                logger.info("%s", line)
+                if not settings.are_overridden():  # a shadow's is not the server's
+                    logger.info("%s", line)
                 return made
         except (SettingsError, UnsupportedError):
             raise
@@ -75,10 +83,12 @@ class StandIn:
             self._stand_aside(reasons, cause)
         return object.__new__(stock)
 
-    def _reasons(self, mode: str) -> list[str]:
+    def _reasons(self, wanted: Settings) -> list[str]:
         if problem := compiled_module_problem():
             return [problem]
-        if mode == "shadow":
+        if wanted.host_mode == "shadow":
+            return host_reasons() or self.reasons()
+        if wanted.mode == "shadow":
             return ["with KVOXIDE=shadow, vLLM's own classes decide"]
         return self.reasons()
 
@@ -119,8 +129,23 @@ def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     from kvoxide import __version__
     from kvoxide.vllm import host
 
-    line = f"kvoxide {__version__} speeds up the offloading connector: keys, look-ups, loads"
-    return object.__new__(host.connector_class()), line  # Python calls its constructor next
+    made = constructed(host.connector_class(), args, kwargs)
+    is_ours = type(made.manager) is host.native_class()
+    tier = "its host tier" if is_ours else type(made.manager).__qualname__
+    return made, f"kvoxide {__version__} speeds up the offloading connector over {tier}"
+
+
+def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    raise _NotOurs(
+        "kvoxide serves OffloadingConnector, which --kv-offloading-size gives without "
+        "VLLM_USE_SIMPLE_KV_OFFLOAD"
+    )
+
+
+def _shadow_connector() -> Any:
+    from kvoxide.vllm.shadow import connector_shadow_class
+
+    return object.__new__(connector_shadow_class())  # Python calls its constructor next
 
 
 STAND_INS: Final = (
@@ -139,5 +164,14 @@ STAND_INS: Final = (
         stays="vLLM's own methods serve the offloading connector",
         reasons=connector_reasons,
         construct=_construct_connector,
+        shadow=_shadow_connector,
+    ),
+    StandIn(
+        module="vllm.v1.simple_kv_offload.manager",
+        name="SimpleCPUOffloadScheduler",
+        aim="serve SimpleCPUOffloadConnector",
+        stays="vLLM's own SimpleCPUOffloadConnector serves the host tier",
+        reasons=list,
+        construct=_construct_simple,
     ),
 )

@@ -4,6 +4,8 @@ again.
 A server then gets the manager of :mod:`~kvoxide.vllm.shadow.shadow`, which makes each call twice
 (:mod:`~kvoxide.vllm.shadow.step`) and keeps it (:mod:`~kvoxide.vllm.shadow.recorder`,
 :mod:`~kvoxide.vllm.shadow.description`, :mod:`~kvoxide.vllm.shadow.configuration`).
+With ``KVOXIDE_HOST=shadow`` the offloading connector is that of
+:mod:`~kvoxide.vllm.shadow.host`.
 ``kvoxide shadow`` reads the file (:mod:`~kvoxide.vllm.shadow.recording`) and plays it
 (:mod:`~kvoxide.vllm.shadow.replaying`) on each manager that is there
 (:mod:`~kvoxide.vllm.shadow.players`, :mod:`~kvoxide.vllm.shadow.engine_player`).
@@ -22,6 +24,7 @@ __all__ = [
     "Make",
     "Recording",
     "RecordingError",
+    "connector_shadow_class",
     "engine_alone",
     "in_vllm",
     "replay",
@@ -35,3 +38,10 @@ def shadow_class() -> type:
     from kvoxide.vllm.shadow.shadow import ShadowManager
 
     return ShadowManager
+
+
+def connector_shadow_class() -> type:
+    """The class that stands in for vLLM's connector with ``KVOXIDE_HOST=shadow``."""
+    from kvoxide.vllm.shadow.host import ShadowConnectorScheduler
+
+    return ShadowConnectorScheduler

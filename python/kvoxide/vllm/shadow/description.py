@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias
 
 Json: TypeAlias = Any
 
+_MAX_LOGGED: Final = 400
+
 
 def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
     """A value that goes into or comes out of a manager, vLLM's or ours, as JSON."""
@@ -114,3 +116,9 @@ def digest(value: Json) -> str:
 def compact(value: Json) -> str:
     """A JSON value as text, without spaces."""
     return json.dumps(value, separators=(",", ":"))
+
+
+def shortened(value: Json) -> str:
+    """A value as text for a line of the log."""
+    text = str(value)
+    return text if len(text) <= _MAX_LOGGED else text[:_MAX_LOGGED] + " ..."

@@ -16,7 +16,7 @@ from kvoxide._core import __version__
 from kvoxide.vllm import adapter
 from kvoxide.vllm.environment import Settings, logger, recognise, settings, takeover_reasons
 from kvoxide.vllm.shadow.configuration import configuration_of
-from kvoxide.vllm.shadow.description import Json
+from kvoxide.vllm.shadow.description import Json, shortened
 from kvoxide.vllm.shadow.recorder import Recorder
 from kvoxide.vllm.shadow.step import Pair, Step, raised
 
@@ -28,7 +28,6 @@ UNWATCHED: Final = {
     "get_usage",
     "prefix_cache_lookup_enabled",
 }
-_MAX_LOGGED: Final = 400
 
 
 class ShadowManager(StockManager):  # type: ignore[misc]
@@ -156,9 +155,9 @@ class Shadow:
             "kvoxide shadow: first difference, in the %s of %s: vLLM %s, kvoxide %s. Show it with: "
             "kvoxide shadow %s  Serving goes on with vLLM's manager alone.",
             difference["what"],
-            _shortened(difference["call"]),
-            _shortened(difference["vllm"]),
-            _shortened(difference["kvoxide"]),
+            shortened(difference["call"]),
+            shortened(difference["vllm"]),
+            shortened(difference["kvoxide"]),
             path,
         )
 
@@ -173,8 +172,3 @@ def _remark() -> str:
         if reasons
         else ""
     )
-
-
-def _shortened(value: Json) -> str:
-    text = str(value)
-    return text if len(text) <= _MAX_LOGGED else text[:_MAX_LOGGED] + " ..."

@@ -130,6 +130,11 @@ impl Chunks {
         self.freed.len() + self.capacity - self.records.len()
     }
 
+    /// Returns how many chunks have a key.
+    pub(super) fn num_used(&self) -> usize {
+        self.capacity - self.num_free()
+    }
+
     /// Returns how many ids were given out since the last reset, free ones again among them.
     pub(super) fn num_allocated(&self) -> usize {
         self.records.len()

@@ -22,6 +22,11 @@ impl Default for Order {
 }
 
 impl Links {
+    /// Takes the list that they are kept in, which is empty.
+    pub(super) fn new(room: Vec<[u32; 2]>) -> Self {
+        Self(room)
+    }
+
     /// Returns the place behind one that is in an order.
     pub(super) fn next(&self, place: u32) -> u32 {
         self.0[place as usize][1]

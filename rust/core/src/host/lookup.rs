@@ -18,8 +18,8 @@ impl HostTier {
         (!is_pending).then_some(num_hits)
     }
 
-    /// [`Self::lookup_prefix`] of the keys from a fixed one on, of which there are `num_keys` now. It
-    /// looks at what changed since the memo was written.
+    /// [`Self::lookup_prefix`] of a prompt that grows, of which `num_keys` keys are known. Looks at
+    /// what changed since the memo was written alone.
     pub fn lookup_prefix_again(
         &self,
         key: impl Fn(usize) -> CacheKey,
@@ -72,11 +72,11 @@ impl HostTier {
     /// Notes that keys are being loaded, or are no more. Keys without a chunk are passed over.
     pub fn set_loading(&mut self, keys: impl Iterator<Item = CacheKey>, is_loading: bool) {
         let mut cursor = Cursor::forwards();
-        for key in keys {
+        keys.for_each(|key| {
             if let Some(chunk) = self.chunks.find_next(&key, &mut cursor) {
                 self.chunks.set_loading(chunk, is_loading);
             }
-        }
+        });
     }
 
     /// Whether one of the keys is noted as being loaded.
@@ -129,11 +129,11 @@ impl PrefixMemo {
     }
 
     fn forget(&mut self, chunk: ChunkId) {
-        let place = |row: &Row| {
+        let hit = |row: &Row| {
             let at = chunk.checked_sub(row.first_chunk)? as usize;
             (at < row.len).then_some(row.first_key + at)
         };
-        let Some(num_hits) = self.rows.iter().find_map(place) else { return };
+        let Some(num_hits) = self.rows.iter().find_map(hit) else { return };
         self.rows.retain(|row| row.first_key < num_hits);
         if let Some(row) = self.rows.last_mut() {
             row.len = num_hits - row.first_key;

@@ -26,7 +26,7 @@ pub use lookup::PrefixMemo;
 pub use policy::HostPolicy;
 pub use request::HostRequest;
 pub use store::StorePlan;
-pub use tier::{ChunkState, HostRelease, HostTier, HostTierConfig};
+pub use tier::{ChunkState, HostTier, HostTierConfig, VllmVersion};
 
 use crate::block::CacheKey;
 
@@ -34,7 +34,7 @@ use crate::block::CacheKey;
 pub type Position = Option<u32>;
 
 /// A key and its position.
-pub type PlacedKey = (CacheKey, Position);
+pub type PositionedKey = (CacheKey, Position);
 
 /// Mixes a key, whose hash is one already unless a test made it.
 #[inline]

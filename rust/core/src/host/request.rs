@@ -1,48 +1,90 @@
 //! What a request saw of the tier.
 
-use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashTable;
 
 use super::{Position, hash_of};
-use crate::block::{CacheKey, GroupId};
+use crate::block::{BlockHash, CacheKey, GroupId};
 
-/// How a request saw a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Access {
-    pub(super) is_inserted: bool,
-    pub(super) is_reused: bool,
-    /// Whether the policy was told that the request stores the key.
-    pub(super) is_store_miss: bool,
-}
-
-impl Access {
-    /// Notes the use of a chunk that the request did not store itself.
-    pub(super) fn note_reuse(&mut self) {
-        self.is_reused |= !self.is_inserted;
-    }
-}
-
+/// A key and how a request saw it, in 40 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    pub(super) key: CacheKey,
-    pub(super) position: Position,
-    pub(super) access: Access,
+    hash: BlockHash,
+    /// 0 while it is not known.
+    position: u32,
+    group: GroupId,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Seen>() == 40);
+
+impl Seen {
+    const HAS_POSITION: u8 = 1;
+    const IS_INSERTED: u8 = 2;
+    const IS_REUSED: u8 = 4;
+    const IS_STORE_MISS: u8 = 8;
+
+    fn new(CacheKey { hash, group }: CacheKey, position: Position) -> Self {
+        let mut seen = Self { hash, position: 0, group, flags: 0 };
+        seen.set_position(position);
+        seen
+    }
+
+    pub(super) fn key(&self) -> CacheKey {
+        CacheKey { hash: self.hash, group: self.group }
+    }
+
+    fn has_position(&self) -> bool {
+        self.flags & Self::HAS_POSITION != 0
+    }
+
+    /// Changes the position if there is one.
+    fn set_position(&mut self, position: Position) {
+        if let Some(position) = position {
+            self.position = position;
+            self.flags |= Self::HAS_POSITION;
+        }
+    }
+
+    pub(super) fn is_inserted(&self) -> bool {
+        self.flags & Self::IS_INSERTED != 0
+    }
+
+    pub(super) fn is_reused(&self) -> bool {
+        self.flags & Self::IS_REUSED != 0
+    }
+
+    pub(super) fn note_insertion(&mut self) {
+        self.flags |= Self::IS_INSERTED;
+    }
+
+    /// Notes the use of a chunk that the request did not store itself.
+    pub(super) fn note_reuse(&mut self) {
+        if !self.is_inserted() {
+            self.flags |= Self::IS_REUSED;
+        }
+    }
+
+    /// Notes that the policy is told that the request stores the key. Returns whether it was before.
+    pub(super) fn note_store_miss(&mut self) -> bool {
+        let was_told = self.flags & Self::IS_STORE_MISS != 0;
+        self.flags |= Self::IS_STORE_MISS;
+        was_told
+    }
 }
 
 /// The keys that a request saw, which count as one use when it ends.
 ///
-/// A key keeps its position while the request runs. The request belongs to one tier, up to its next
-/// reset. Any other tier, and the same one after a reset,
-/// treats it as a new one.
+/// The request belongs to one tier, up to its next reset: any other tier, and the same one after a
+/// reset, treats it as a new one.
 #[derive(Clone, Debug, Default)]
 pub struct HostRequest {
     /// The tier and the number of its resets.
     pub(super) owner: Option<(u64, u64)>,
     seen: Vec<Seen>,
-    /// Where the first keys of `seen` stand; the others are added when a key is looked for.
+    /// The slots in `seen` of its first keys; the others are added when a key is looked for.
     index: HashTable<u32>,
     /// The last position in each group: a key behind it was not seen before.
-    last: HashMap<GroupId, u32, FixedState>,
+    last: Vec<u32>,
     has_unknown_positions: bool,
     pub(super) is_finished: bool,
     /// The rank that the request's keys share while it runs.
@@ -55,27 +97,31 @@ impl HostRequest {
     }
 
     pub(super) fn sees(&mut self, key: &CacheKey) -> bool {
-        self.place(key).is_some()
+        self.slot(key).is_some()
     }
 
-    /// Notes a key and its position. Returns where it stands from now on, and whether it is new.
+    /// Notes a key and its position. Returns its slot, which it keeps until the request ends, and
+    /// whether the key is new.
     pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
         if !self.is_behind_all(&key, position)
-            && let Some(place) = self.place(&key)
+            && let Some(slot) = self.slot(&key)
         {
-            let known = &mut self.seen[place as usize].position;
-            *known = position.or(*known);
-            return (place, false);
+            self.seen[slot as usize].set_position(position);
+            return (slot, false);
         }
         self.has_unknown_positions |= position.is_none();
-        self.seen.push(Seen { key, position, access: Access::default() });
+        self.seen.push(Seen::new(key, position));
         (self.seen.len() as u32 - 1, true)
     }
 
     /// Whether the position of a key tells that it was not seen. Notes the position.
     fn is_behind_all(&mut self, key: &CacheKey, position: Position) -> bool {
         let Some(position) = position else { return false };
-        let last = self.last.entry(key.group).or_insert(0);
+        let group = usize::from(key.group);
+        if group >= self.last.len() {
+            self.last.resize(group + 1, 0);
+        }
+        let last = &mut self.last[group];
         let is_behind = *last < position;
         *last = position.max(*last);
         is_behind && !self.has_unknown_positions
@@ -86,9 +132,9 @@ impl HostRequest {
         self.seen.reserve(num_keys);
     }
 
-    /// Returns how the request saw the key that stands there.
-    pub(super) fn access(&mut self, place: u32) -> &mut Access {
-        &mut self.seen[place as usize].access
+    /// Returns the key of a slot.
+    pub(super) fn at(&mut self, slot: u32) -> &mut Seen {
+        &mut self.seen[slot as usize]
     }
 
     /// Ends the request. Returns its keys from the end of the prompt on: by position if all have
@@ -99,8 +145,8 @@ impl HostRequest {
     ) -> impl Iterator<Item = &Seen> {
         self.is_finished = true;
         for (key, position) in positions {
-            if let Some(place) = self.place(&key) {
-                self.seen[place as usize].position = Some(position);
+            if let Some(slot) = self.slot(&key) {
+                self.seen[slot as usize].set_position(Some(position));
             }
         }
         self.index.clear();
@@ -110,25 +156,24 @@ impl HostRequest {
 
     /// Brings the keys into their order, from the head of the prompt on.
     fn sort(&mut self) {
-        let is_placed = |seen: &Seen| seen.position.is_some();
-        if self.seen.iter().all(is_placed) {
-            return self.seen.sort_by_key(|seen| (seen.position, seen.key.group));
+        if !self.has_unknown_positions || self.seen.iter().all(Seen::has_position) {
+            return self.seen.sort_by_key(|seen| (seen.position, seen.group));
         }
-        self.seen.sort_by_key(|seen| seen.key.group);
-        for keys in self.seen.chunk_by_mut(|one, other| one.key.group == other.key.group) {
-            if keys.iter().all(is_placed) {
+        self.seen.sort_by_key(|seen| seen.group);
+        for keys in self.seen.chunk_by_mut(|one, other| one.group == other.group) {
+            if keys.iter().all(Seen::has_position) {
                 keys.sort_by_key(|seen| seen.position);
             }
         }
     }
 
-    fn place(&mut self, key: &CacheKey) -> Option<u32> {
-        let hash = |&at: &u32| hash_of(&self.seen[at as usize].key);
+    fn slot(&mut self, key: &CacheKey) -> Option<u32> {
+        let hash = |&at: &u32| hash_of(&self.seen[at as usize].key());
         let places = self.index.len() as u32..self.seen.len() as u32;
         self.index.reserve(places.len(), hash);
         for at in places {
             self.index.insert_unique(hash(&at), at, hash);
         }
-        self.index.find(hash_of(key), |&at| self.seen[at as usize].key == *key).copied()
+        self.index.find(hash_of(key), |&at| self.seen[at as usize].key() == *key).copied()
     }
 }

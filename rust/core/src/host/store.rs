@@ -7,7 +7,7 @@ use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
 use super::request::HostRequest;
 use super::tier::{FirstAccess, HostTier, check_not_ended};
-use super::{PlacedKey, Position};
+use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
@@ -24,10 +24,8 @@ pub struct StorePlan {
 
 /// A key of an offer that is to be stored, or has a ready chunk.
 struct Used {
-    key: CacheKey,
-    /// Its position in the offer.
-    at: usize,
-    position: Position,
+    /// Where the offer has it.
+    at: u32,
     chunk: Option<ChunkId>,
 }
 
@@ -45,7 +43,7 @@ struct Absent {
     key: CacheKey,
     at: usize,
     position: Position,
-    place: u32,
+    slot: u32,
 }
 
 impl HostTier {
@@ -56,7 +54,7 @@ impl HostTier {
     pub fn prepare_store(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
         check_distinct(keys.clone().map(|(key, _)| key))?;
         self.prepare_store_of_distinct(request, keys)
@@ -67,7 +65,7 @@ impl HostTier {
     pub fn prepare_store_of_distinct(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
         self.adopt(request);
         let only_keys = keys.clone().map(|(key, _)| key);
@@ -75,8 +73,8 @@ impl HostTier {
         if let Some(tracker) = &mut self.tracker {
             tracker.record(&only_keys.collect::<Vec<_>>());
         }
-        let offer = self.sort_offer(keys);
-        let absent = self.note_use(request, &offer);
+        let offer = self.sort_offer(keys.clone().map(|(key, _)| key));
+        let absent = self.note_use(request, &offer, keys);
         if absent.is_empty() {
             return Ok(Some(StorePlan::default()));
         }
@@ -86,7 +84,7 @@ impl HostTier {
         let insert = |absent: &Absent| {
             let chunk = self.chunks.insert(absent.key);
             self.policy.on_insert(&self.chunks, request, chunk, absent.position);
-            request.access(absent.place).is_inserted = true;
+            request.at(absent.slot).note_insertion();
             chunk
         };
         let chunks = absent.iter().map(insert).collect();
@@ -123,10 +121,10 @@ impl HostTier {
         }
     }
 
-    fn sort_offer(&mut self, keys: impl Iterator<Item = PlacedKey>) -> Offer {
+    fn sort_offer(&mut self, keys: impl Iterator<Item = CacheKey>) -> Offer {
         let mut offer = Offer::default();
         let mut cursor = Cursor::forwards();
-        for (at, (key, position)) in keys.enumerate() {
+        for (at, key) in (0..).zip(keys) {
             let chunk = self.chunks.find_next(&key, &mut cursor);
             match chunk {
                 None if self.tracker.as_ref().is_none_or(|tracker| tracker.admits(&key)) => {
@@ -143,29 +141,38 @@ impl HostTier {
                     }
                 }
             }
-            offer.used.push(Used { key, at, position, chunk });
+            offer.used.push(Used { at, chunk });
         }
         offer
     }
 
     /// Notes what a request stores and uses, before it is known whether there is room. Returns what
     /// it stores.
-    fn note_use(&mut self, request: &mut HostRequest, offer: &Offer) -> Vec<Absent> {
+    fn note_use(
+        &mut self,
+        request: &mut HostRequest,
+        offer: &Offer,
+        keys: impl Iterator<Item = PositionedKey>,
+    ) -> Vec<Absent> {
         request.reserve(offer.used.len());
         let mut absent = Vec::with_capacity(offer.num_absent);
         let (mut misses, mut first) = (Vec::new(), FirstAccess::default());
-        for &Used { key, at, position, chunk } in &offer.used {
-            let (place, is_new) = request.see(key, position);
-            first.note(is_new, chunk, position);
-            let access = request.access(place);
+        let mut used = offer.used.iter().peekable();
+        for (at, (key, position)) in keys.enumerate() {
+            let Some(Used { chunk, .. }) = used.next_if(|used| used.at as usize == at) else {
+                continue;
+            };
+            let (slot, is_new) = request.see(key, position);
+            first.note(is_new, *chunk, position);
+            let seen = request.at(slot);
             if chunk.is_some() {
-                access.note_reuse();
+                seen.note_reuse();
                 continue;
             }
-            if !std::mem::replace(&mut access.is_store_miss, true) {
+            if !seen.note_store_miss() {
                 misses.push(key);
             }
-            absent.push(Absent { key, at, position, place });
+            absent.push(Absent { key, at, position, slot });
         }
         self.policy.on_store_miss(&misses);
         self.record_access(request, &first);

@@ -7,13 +7,13 @@ use super::event::{HostEvent, HostEventKind};
 use super::policy::{HostPolicy, PolicyState};
 use super::request::HostRequest;
 use super::store_tracker::StoreTracker;
-use super::{PlacedKey, Position};
+use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
 /// The release of vLLM whose decisions the tier makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostRelease {
+pub enum VllmVersion {
     /// LRU orders chunks by when they were stored or a request with them ended, and failed stores
     /// tell nothing.
     V0_32,
@@ -30,7 +30,7 @@ pub struct HostTierConfig {
     /// The order of eviction.
     pub policy: HostPolicy,
     /// The release whose decisions are made.
-    pub release: HostRelease,
+    pub release: VllmVersion,
     /// Offers of a key before it is stored. Below 2, offers are not counted.
     pub store_threshold: u32,
     /// The most keys whose offers are counted.
@@ -45,7 +45,7 @@ impl HostTierConfig {
         Self {
             num_chunks,
             policy,
-            release: HostRelease::default(),
+            release: VllmVersion::default(),
             store_threshold: 1,
             max_tracker_size: 64_000,
             enable_events: false,
@@ -73,7 +73,7 @@ pub struct HostTier {
     pub(super) tracker: Option<StoreTracker>,
     pub(super) num_skipped: usize,
     pub(super) store_sizes: Vec<usize>,
-    release: HostRelease,
+    release: VllmVersion,
     events: Option<Vec<HostEvent>>,
     id: u64,
     num_resets: u64,
@@ -108,51 +108,72 @@ impl HostTier {
 
     /// Adds a load to the chunks of keys and returns the chunks. An error if a key has no ready
     /// chunk, or if the request ended and did not see the key before.
-    ///
     pub fn prepare_load(
         &mut self,
         request: &mut HostRequest,
-        keys: impl Iterator<Item = PlacedKey> + Clone,
+        keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Vec<ChunkId>> {
         self.adopt(request);
-        let mut cursor = Cursor::forwards();
-        let ready = keys.clone().map(|(key, _)| self.ready(&key, &mut cursor));
-        let chunks = ready.collect::<Result<Vec<_>>>()?;
-        check_not_ended(request, keys.clone().map(|(key, _)| key))?;
-        request.reserve(chunks.len());
-        let mut access = FirstAccess::default();
-        for ((key, position), &chunk) in keys.zip(&chunks) {
-            self.chunks.acquire(chunk);
-            let (place, is_new) = request.see(key, position);
-            request.access(place).note_reuse();
-            access.note(is_new, Some(chunk), position);
+        let (chunks, missing) = self.change_each(keys.clone().map(|(key, _)| key), |all, chunk| {
+            let is_ready = all.is_ready(chunk);
+            is_ready.then(|| all.acquire(chunk));
+            is_ready
+        });
+        let checked = match missing {
+            None => check_not_ended(request, keys.clone().map(|(key, _)| key)),
+            Some(key) => Err(Error::Request(format!(
+                "{key:?} has no ready chunk; load only keys that are hits"
+            ))),
+        };
+        if let Err(error) = checked {
+            chunks.into_iter().for_each(|chunk| _ = self.chunks.release(chunk));
+            return Err(error);
         }
+        request.reserve(chunks.len());
+        let mut access = FirstAccess::of_up_to(chunks.len());
+        let mut next = chunks.iter().copied();
+        keys.for_each(|(key, position)| {
+            let (slot, is_new) = request.see(key, position);
+            request.at(slot).note_reuse();
+            access.note(is_new, next.next(), position);
+        });
         self.record_access(request, &access);
         Ok(chunks)
     }
 
     /// Removes a load from the chunks of keys. An error if a chunk has fewer loads.
     pub fn complete_load(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<()> {
-        let mut released = Vec::with_capacity(keys.size_hint().0);
-        let mut cursor = Cursor::forwards();
-        for key in keys {
-            let chunk = self.chunks.find_next(&key, &mut cursor);
-            match chunk.and_then(|chunk| Some((chunk, self.chunks.release(chunk)?))) {
-                Some(one) => released.push(one),
-                None => {
-                    released.iter().for_each(|&(chunk, _)| self.chunks.acquire(chunk));
-                    return Err(Error::Request(format!(
-                        "{key:?} has no load that could end; complete each load once"
-                    )));
-                }
-            }
+        let (chunks, missing) = self.change_each(keys, |all, chunk| all.release(chunk).is_some());
+        if let Some(key) = missing {
+            chunks.into_iter().for_each(|chunk| self.chunks.acquire(chunk));
+            return Err(Error::Request(format!(
+                "{key:?} has no load that could end; complete each load once"
+            )));
         }
-        for (chunk, is_evictable) in released {
-            if is_evictable {
-                self.policy.on_evictable(&self.chunks, chunk);
-            }
-        }
+        self.policy.on_released(&self.chunks, &chunks);
         Ok(())
+    }
+
+    /// Changes the chunks of keys until a key has none, or one that `change` refuses. Returns the
+    /// changed chunks, and that key.
+    fn change_each(
+        &mut self,
+        keys: impl Iterator<Item = CacheKey>,
+        change: impl Fn(&mut Chunks, ChunkId) -> bool,
+    ) -> (Vec<ChunkId>, Option<CacheKey>) {
+        let mut changed = Vec::with_capacity(keys.size_hint().0);
+        let (mut cursor, mut missing) = (Cursor::forwards(), None);
+        // Keys of several groups are faster in `for_each` than in a loop that can end early.
+        keys.for_each(|key| {
+            if missing.is_some() {
+                return;
+            }
+            match self.chunks.find_next(&key, &mut cursor) {
+                Some(chunk) if change(&mut self.chunks, chunk) => changed.push(chunk),
+                _ => missing = Some(key),
+            }
+        });
+        (changed, missing)
     }
 
     /// Counts a use of keys, of which the first is used last.
@@ -160,7 +181,8 @@ impl HostTier {
         self.policy.touch(&self.chunks, keys);
     }
 
-    /// Counts what a request saw as one use. Positions are of its keys; others are passed over.
+    /// Ends a request and counts the keys that it saw as used now, from the end of its prompt on.
+    /// Positions of keys that it did not see are passed over.
     ///
     /// Nothing happens if the request ended before, or has seen nothing since the last reset.
     pub fn finish_request(
@@ -173,7 +195,7 @@ impl HostTier {
         }
     }
 
-    /// Makes a request one of this tier: what another tier or a time before a reset noted is gone.
+    /// Makes a request one of this tier. What it saw of another tier, or before a reset, is gone.
     pub fn adopt(&mut self, request: &mut HostRequest) {
         if request.owner != Some(self.owner()) {
             *request = HostRequest::new(self.owner());
@@ -256,7 +278,7 @@ impl HostTier {
     }
 
     pub(super) fn record_event(&mut self, kind: HostEventKind, keys: &[CacheKey]) {
-        let is_told = kind != HostEventKind::Failed || self.release != HostRelease::V0_32;
+        let is_told = kind != HostEventKind::Failed || self.release != VllmVersion::V0_32;
         if let Some(events) = self.events.as_mut().filter(|_| is_told && !keys.is_empty()) {
             events.push(HostEvent { kind, keys: keys.to_vec() });
         }
@@ -272,26 +294,24 @@ impl HostTier {
     pub(super) fn owner(&self) -> (u64, u64) {
         (self.id, self.num_resets)
     }
-
-    fn ready(&self, key: &CacheKey, cursor: &mut Cursor) -> Result<ChunkId> {
-        self.chunks.find_next(key, cursor).filter(|&chunk| self.chunks.is_ready(chunk)).ok_or_else(
-            || Error::Request(format!("{key:?} has no ready chunk; load only keys that are hits")),
-        )
-    }
 }
 
 /// What a call saw of keys that its request had not seen before.
 #[derive(Default)]
 pub(super) struct FirstAccess {
     is_any_new: bool,
-    /// The chunks of those that have one, with their positions.
-    chunks: Vec<(ChunkId, Position)>,
+    /// The chunks and positions of those that have both.
+    chunks: Vec<(ChunkId, u32)>,
 }
 
 impl FirstAccess {
+    fn of_up_to(num_chunks: usize) -> Self {
+        Self { chunks: Vec::with_capacity(num_chunks), ..Self::default() }
+    }
+
     pub(super) fn note(&mut self, is_new: bool, chunk: Option<ChunkId>, position: Position) {
         self.is_any_new |= is_new;
-        self.chunks.extend(chunk.filter(|_| is_new).map(|chunk| (chunk, position)));
+        self.chunks.extend(chunk.zip(position).filter(|_| is_new));
     }
 }
 

@@ -1,61 +1,12 @@
 //! The host tier against its model.
 
 mod model;
+mod world;
 
-use std::collections::HashMap;
-
-use kvoxide_core::host::{
-    ChunkState, HostPolicy, HostRelease, HostRequest, HostTier, HostTierConfig, Position,
-    PrefixMemo,
-};
-use kvoxide_core::{BlockHash, CacheKey};
+use kvoxide_core::host::{HostPolicy, HostTierConfig, VllmVersion};
 use proptest::prelude::*;
-use proptest::sample::Index;
 
-#[derive(Clone, Debug)]
-enum Step {
-    /// Offers keys of a prompt, from one chunk on, of the groups in this order.
-    Store {
-        request: usize,
-        first: usize,
-        len: usize,
-        groups: Vec<u16>,
-    },
-    CompleteStore {
-        at: Index,
-        is_success: bool,
-    },
-    /// Loads what is ready of a part of a prompt.
-    Load {
-        request: usize,
-        first: usize,
-        len: usize,
-        group: u16,
-    },
-    CompleteLoad {
-        at: Index,
-    },
-    Touch {
-        prompt: u64,
-        first: usize,
-        len: usize,
-    },
-    /// Looks a part of a prompt up.
-    LookUp {
-        request: usize,
-        first: usize,
-        len: usize,
-        group: u16,
-        windows: (usize, usize),
-    },
-    /// Ends a request; another one takes its place.
-    Finish {
-        request: usize,
-    },
-    Reset,
-}
-
-const NUM_REQUESTS: usize = 4;
+use world::{NUM_REQUESTS, Step, World};
 
 fn step() -> impl Strategy<Value = Step> {
     let (first, len) = (0..12usize, 1..8usize);
@@ -64,12 +15,12 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..NUM_REQUESTS, first.clone(), len.clone(), groups).prop_map(
             |(request, first, len, groups)| Step::Store { request, first, len, groups }
         ),
-        6 => (any::<Index>(), prop::bool::weighted(0.8))
+        6 => (any::<usize>(), prop::bool::weighted(0.8))
             .prop_map(|(at, is_success)| Step::CompleteStore { at, is_success }),
         4 => (0..NUM_REQUESTS, first.clone(), len.clone(), 0..3u16).prop_map(
             |(request, first, len, group)| Step::Load { request, first, len, group }
         ),
-        4 => any::<Index>().prop_map(|at| Step::CompleteLoad { at }),
+        4 => any::<usize>().prop_map(|at| Step::CompleteLoad { at }),
         1 => (0..4u64, first, len).prop_map(|(prompt, first, len)| Step::Touch { prompt, first, len }),
         8 => (0..NUM_REQUESTS, 0..3usize, 1..12usize, 0..3u16, (1..4usize, 1..5usize)).prop_map(
             |(request, first, len, group, windows)| {
@@ -77,201 +28,11 @@ fn step() -> impl Strategy<Value = Step> {
             }
         ),
         3 => (0..NUM_REQUESTS).prop_map(|request| Step::Finish { request }),
+        1 => (0..NUM_REQUESTS, 0..12usize, 1..8usize, 0..3u16).prop_map(
+            |(request, first, len, group)| Step::Refused { request, first, len, group }
+        ),
         1 => Just(Step::Reset),
     ]
-}
-
-fn key(prompt: u64, at: usize, group: u16) -> CacheKey {
-    // Prompts share their first three chunks, and hashes are not in the order of positions.
-    let n = if at < 3 { at as u64 } else { (prompt + 1) * 100 + at as u64 };
-    CacheKey { hash: BlockHash([n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n, 0, 0]), group }
-}
-
-#[derive(Default)]
-struct Running {
-    prompt: u64,
-    engine: HostRequest,
-    model: model::Request,
-}
-
-struct World {
-    engine: HostTier,
-    model: model::Tier,
-    requests: Vec<Running>,
-    num_prompts: u64,
-    stores: Vec<Vec<CacheKey>>,
-    loads: Vec<Vec<CacheKey>>,
-    /// What look-ups found, by the first key.
-    memos: HashMap<CacheKey, PrefixMemo>,
-    /// Every position that is divisible by this is not known.
-    unknown: usize,
-}
-
-impl World {
-    fn new(config: HostTierConfig, unknown: usize) -> Self {
-        let prompts = 0..NUM_REQUESTS as u64;
-        Self {
-            engine: HostTier::new(&config).expect("a tier"),
-            model: model::Tier::new(config),
-            requests: prompts.map(|prompt| Running { prompt, ..Running::default() }).collect(),
-            num_prompts: NUM_REQUESTS as u64,
-            stores: Vec::new(),
-            loads: Vec::new(),
-            memos: HashMap::new(),
-            unknown,
-        }
-    }
-
-    fn position(&self, at: usize) -> Position {
-        (self.unknown == 0 || !at.is_multiple_of(self.unknown)).then_some(16 * (at as u32 + 1))
-    }
-
-    fn play(&mut self, step: &Step) {
-        match step {
-            Step::Store { request, first, len, groups } => {
-                self.store(*request, *first, *len, groups);
-            }
-            Step::CompleteStore { at, is_success } if !self.stores.is_empty() => {
-                let keys = self.stores.swap_remove(at.index(self.stores.len()));
-                self.engine.complete_store(keys.iter().copied(), *is_success);
-                self.model.complete_store(&keys, *is_success);
-            }
-            Step::Load { request, first, len, group } => self.load(*request, *first, *len, *group),
-            Step::CompleteLoad { at } if !self.loads.is_empty() => {
-                let keys = self.loads.swap_remove(at.index(self.loads.len()));
-                self.engine.complete_load(keys.iter().copied()).expect("a load");
-                self.engine.set_loading(keys.iter().copied(), false);
-                self.model.complete_load(&keys);
-            }
-            Step::Touch { prompt, first, len } => {
-                let keys: Vec<_> = (*first..first + len).map(|at| key(*prompt, at, 0)).collect();
-                self.engine.touch(&keys);
-                self.model.touch(&keys);
-            }
-            Step::LookUp { request, first, len, group, windows } => {
-                let prompt = self.requests[*request].prompt;
-                let keys: Vec<_> =
-                    (*first..first + len).map(|at| key(prompt, at, *group)).collect();
-                self.look_up(prompt, &keys, *windows);
-            }
-            Step::Finish { request } => self.finish(*request),
-            Step::Reset => {
-                self.engine.reset();
-                self.model.reset();
-                self.stores.clear();
-                self.loads.clear();
-            }
-            Step::CompleteStore { .. } | Step::CompleteLoad { .. } => {}
-        }
-        self.compare();
-    }
-
-    fn store(&mut self, request: usize, first: usize, len: usize, groups: &[u16]) {
-        let prompt = self.requests[request].prompt;
-        let all = groups.iter().flat_map(|&group| (first..first + len).map(move |at| (at, group)));
-        let (keys, positions): (Vec<_>, Vec<_>) =
-            all.map(|(at, group)| (key(prompt, at, group), self.position(at))).unzip();
-        self.adopt(request);
-        let running = &mut self.requests[request];
-        let placed = keys.iter().copied().zip(positions.iter().copied());
-        let plan = self.engine.prepare_store(&mut running.engine, placed);
-        let wanted = self.model.store(&mut running.model, &keys, &positions);
-        let plan = plan.expect("an offer").map(|plan| {
-            let stored: Vec<_> = plan.stored.iter().map(|&at| keys[at]).collect();
-            (stored, plan.chunks, plan.evicted)
-        });
-        assert_eq!(plan, wanted);
-        self.stores.extend(plan.map(|(stored, ..)| stored));
-    }
-
-    fn load(&mut self, request: usize, first: usize, len: usize, group: u16) {
-        let prompt = self.requests[request].prompt;
-        let is_ready = |&at: &usize| {
-            matches!(self.engine.lookup(&key(prompt, at, group)), Some(ChunkState::Ready { .. }))
-        };
-        let hits: Vec<_> = (first..first + len).filter(is_ready).collect();
-        let keys: Vec<_> = hits.iter().map(|&at| key(prompt, at, group)).collect();
-        let positions: Vec<_> = hits.iter().map(|&at| self.position(at)).collect();
-        self.adopt(request);
-        let running = &mut self.requests[request];
-        let placed = keys.iter().copied().zip(positions.iter().copied());
-        let chunks = self.engine.prepare_load(&mut running.engine, placed);
-        self.model.load(&mut running.model, &keys, &positions);
-        let wanted: Vec<_> = keys.iter().map(|key| self.model.chunks[key].0).collect();
-        assert_eq!(chunks.expect("hits"), wanted);
-        self.engine.set_loading(keys.iter().copied(), true);
-        self.model.loading.extend(&keys);
-        self.loads.push(keys);
-    }
-
-    fn look_up(&mut self, prompt: u64, keys: &[CacheKey], (window, first_window): (usize, usize)) {
-        let Self { engine, model, memos, .. } = self;
-        // Other prompts begin with the same chunk.
-        let first = CacheKey { hash: BlockHash([prompt, 0, 0, keys[0].hash.0[1]]), ..keys[0] };
-        let memo = memos.entry(first).or_default();
-        let found = engine.lookup_prefix_again(|at| keys[at], keys.len(), memo);
-        assert_eq!(found, model.prefix(keys));
-        assert_eq!(engine.lookup_prefix(keys.iter().copied()), model.prefix(keys));
-        assert_eq!(
-            engine.lookup_window(keys.iter().copied(), window, first_window),
-            model.window(keys, window, first_window)
-        );
-        let is_any_loading = keys.iter().any(|key| model.loading.contains(key));
-        assert_eq!(engine.is_any_loading(keys.iter().copied()), is_any_loading);
-        assert_eq!(engine.num_loading(), model.loading.len());
-    }
-
-    fn finish(&mut self, request: usize) {
-        let mut running = std::mem::take(&mut self.requests[request]);
-        let ats = (0..20).flat_map(|at| (0..3).map(move |group| (at, group)));
-        let positions: Vec<_> = ats
-            .filter_map(|(at, group)| Some((key(running.prompt, at, group), self.position(at)?)))
-            .collect();
-        let position = |key: &CacheKey| {
-            positions.iter().find(|(other, _)| other == key).map(|&(_, position)| position)
-        };
-        self.model.finish(&mut running.model, position);
-        self.engine.finish_request(&mut running.engine, positions.iter().copied());
-        self.requests[request].prompt = self.num_prompts;
-        self.requests[request].model.resets = self.model.resets;
-        self.num_prompts += 1;
-    }
-
-    /// Begins the request anew if there was a reset.
-    fn adopt(&mut self, request: usize) {
-        let model = &mut self.requests[request].model;
-        if model.resets != self.model.resets {
-            *model = model::Request { resets: self.model.resets, ..Default::default() };
-        }
-    }
-
-    fn compare(&self) {
-        let Self { engine, model, .. } = self;
-        let mut chunks: Vec<_> = engine.keys().collect();
-        chunks.sort_by_key(|&(_, chunk)| chunk);
-        let mut wanted: Vec<_> =
-            model.chunks.iter().map(|(&key, &(chunk, _))| (key, chunk)).collect();
-        wanted.sort_by_key(|&(_, chunk)| chunk);
-        assert_eq!(chunks, wanted);
-        for (key, &(_, references)) in &model.chunks {
-            let state = match u32::try_from(references) {
-                Ok(num_loads) => ChunkState::Ready { num_loads },
-                Err(_) => ChunkState::Pending,
-            };
-            assert_eq!(engine.lookup(key), Some(state));
-        }
-        assert_eq!(engine.tracked_offers(), model.tracked);
-        match model.config.policy {
-            HostPolicy::Lru => assert_eq!(engine.lru_order(), Some(model.lru_order())),
-            HostPolicy::Arc => {
-                assert_eq!(engine.arc_lists(), Some((model.lists.clone(), model.target)));
-            }
-        }
-        let num_pending = model.chunks.values().filter(|chunk| chunk.1 < 0).count();
-        let num_evictable = model.chunks.values().filter(|chunk| chunk.1 == 0).count();
-        assert_eq!((engine.num_pending(), engine.num_evictable()), (num_pending, num_evictable));
-        assert_eq!(engine.num_free(), model.config.num_chunks - model.chunks.len());
-    }
 }
 
 proptest! {
@@ -285,7 +46,7 @@ proptest! {
         unknown in prop::sample::select(vec![0usize, 0, 1, 4]),
     ) {
         let policy = if is_arc { HostPolicy::Arc } else { HostPolicy::Lru };
-        let release = if is_old { HostRelease::V0_32 } else { HostRelease::V0_33 };
+        let release = if is_old { VllmVersion::V0_32 } else { VllmVersion::V0_33 };
         let config = HostTierConfig {
             release, store_threshold, max_tracker_size, ..HostTierConfig::new(num_chunks, policy)
         };

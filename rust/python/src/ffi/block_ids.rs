@@ -6,7 +6,7 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequenceMethods, PyTuple};
 
-use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
+use kvoxide_core::{BlockId, GroupBlocks, Manager, NULL_BLOCK, RequestBlocks};
 
 use super::int_cache;
 
@@ -15,7 +15,22 @@ pub(crate) fn id_lists<'py, 'a>(
     py: Python<'py>,
     groups: impl IntoIterator<Item = &'a GroupBlocks>,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let lists = groups.into_iter().map(|group| id_list(py, group));
+    let lists = groups.into_iter().map(|group| id_list(py, group, usize::MAX));
+    PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Returns the ids of a request's blocks up to a number of tokens as a tuple of lists; all ids of a
+/// group whose blocks do not lie at the positions of tokens.
+pub(crate) fn computed_id_lists<'py>(
+    py: Python<'py>,
+    core: &Manager,
+    held: &RequestBlocks,
+    num_computed_tokens: usize,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let lists = held.groups.iter().zip(core.groups()).map(|(held, group)| {
+        let num_blocks = num_computed_tokens.div_ceil(group.spec.block_size);
+        id_list(py, &held.blocks, if group.covers_tokens { num_blocks } else { usize::MAX })
+    });
     PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
 }
 
@@ -47,13 +62,15 @@ fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray
     ids.into_pyarray(py)
 }
 
-/// Returns the ids of one group as a list.
-fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks) -> PyResult<Bound<'py, PyList>> {
-    let tail = int_cache::list_of(py, blocks.ids())?;
-    if blocks.null_head() == 0 {
+/// Returns the first ids of one group, up to `num` of them, as a list.
+fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks, num: usize) -> PyResult<Bound<'py, PyList>> {
+    let num_nulls = blocks.null_head().min(num);
+    let ids = blocks.ids();
+    let tail = int_cache::list_of(py, &ids[..ids.len().min(num - num_nulls)])?;
+    if num_nulls == 0 {
         return Ok(tail);
     }
-    let nulls = PyList::new(py, [0])?.as_sequence().repeat(blocks.null_head())?;
+    let nulls = PyList::new(py, [0])?.as_sequence().repeat(num_nulls)?;
     Ok(nulls.in_place_concat(tail.as_sequence())?.cast_into::<PyList>()?)
 }
 
@@ -64,17 +81,34 @@ pub(crate) fn each_block(
     places: Range<usize>,
     mut visit: impl FnMut(usize, BlockId) -> PyResult<bool>,
 ) -> PyResult<()> {
+    let py = block_ids.py();
     // Most of a window's table is one object, that of the null block.
-    let null = NULL_BLOCK.into_pyobject(block_ids.py())?;
-    for at in places.start..places.end.min(block_ids.len()) {
+    let null = NULL_BLOCK.into_pyobject(py)?;
+    let mut nulls = None;
+    let end = places.end.min(block_ids.len());
+    let (mut at, mut no_row_before) = (places.start, places.start);
+    while at < end {
         let id = block_ids.get_item(at)?;
-        if id.is(&null) {
-            continue;
+        if !id.is(&null) {
+            let id = id.extract()?;
+            if id != NULL_BLOCK && !visit(at, id)? {
+                break;
+            }
+        } else if at >= no_row_before && at + NULL_ROW <= end {
+            let nulls = match &nulls {
+                Some(nulls) => nulls,
+                None => nulls.insert(PyList::new(py, [NULL_BLOCK; NULL_ROW])?),
+            };
+            no_row_before = at + NULL_ROW;
+            if block_ids.get_slice(at, no_row_before).eq(nulls)? {
+                at = no_row_before;
+                continue;
+            }
         }
-        let id = id.extract()?;
-        if id != NULL_BLOCK && !visit(at, id)? {
-            break;
-        }
+        at += 1;
     }
     Ok(())
 }
+
+/// Null blocks that are passed over at once, which Python compares faster than each is read.
+const NULL_ROW: usize = 128;

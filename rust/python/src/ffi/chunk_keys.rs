@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyList, PySlice};
 
-use kvoxide_core::host::{HostTier, PlacedKey, PrefixMemo};
+use kvoxide_core::host::{HostTier, PositionedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::block_ids::each_block;
@@ -51,7 +51,18 @@ impl Column {
     ) -> PyResult<Vec<BlockHash>> {
         let stride = self.hashes_per_chunk;
         let places = ((self.hashes.len() + 1) * stride - 1..list.len()).step_by(stride);
-        places.map(|at| block_hash(&list.get_item(at)?, hash_len)).collect()
+        let mut new = Vec::with_capacity(places.len());
+        for at in places {
+            new.push(block_hash(&list.get_item(at)?, hash_len)?);
+        }
+        Ok(new)
+    }
+
+    fn add(&mut self, new: Vec<BlockHash>) {
+        match self.hashes.is_empty() {
+            true => self.hashes = new,
+            false => self.hashes.extend(new),
+        }
     }
 
     fn place(&mut self, hash: &BlockHash) -> Option<u32> {
@@ -90,7 +101,7 @@ impl RequestKeys {
         let new = new.collect::<PyResult<Vec<_>>>()?;
         self.hash_len = hash_len;
         for (column, new) in self.columns.iter_mut().zip(new) {
-            column.hashes.extend(new);
+            column.add(new);
         }
         Ok(())
     }
@@ -122,7 +133,7 @@ impl RequestKeys {
         CacheKey { hash: self.columns[*column].hashes[at], group: *id }
     }
 
-    fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'_> {
+    fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PositionedKey> + Clone + use<'_> {
         let Group { id, tokens_per_chunk, column, .. } = self.groups[run.group];
         let hashes = &self.columns[column].hashes[run.places.clone()];
         let key = move |(at, &hash): (usize, &BlockHash)| {
@@ -293,17 +304,17 @@ impl ChunkKeys {
     }
 
     /// Returns the keys with their positions. `owner` is theirs.
-    pub(crate) fn placed<'a>(
+    pub(crate) fn with_positions<'a>(
         &'a self,
         owner: &'a RequestKeys,
-    ) -> impl DoubleEndedIterator<Item = PlacedKey> + Clone + use<'a> {
+    ) -> impl DoubleEndedIterator<Item = PositionedKey> + Clone + use<'a> {
         self.runs.iter().flat_map(|run| owner.run(run))
     }
 
     /// Returns how many keys a tier has from the first one on, `None` if one of them is pending.
     pub(crate) fn lookup_prefix(&self, owner: &RequestKeys, tier: &HostTier) -> Option<usize> {
         let [Run { group, places }] = &self.runs[..] else {
-            return tier.lookup_prefix(self.placed(owner).map(|(key, _)| key));
+            return tier.lookup_prefix(self.with_positions(owner).map(|(key, _)| key));
         };
         let mut memo = owner.groups[*group].memo.lock().unwrap_or_else(PoisonError::into_inner);
         if memo.0 != places.start {
@@ -352,7 +363,8 @@ impl ChunkKeys {
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let owner = self.owner(py);
         contained(py, || {
-            let keys: Vec<_> = self.placed(&owner).map(|(key, _)| self.packed(py, &key)).collect();
+            let keys: Vec<_> =
+                self.with_positions(&owner).map(|(key, _)| self.packed(py, &key)).collect();
             PyList::new(py, keys)
         })
     }

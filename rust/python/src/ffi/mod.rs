@@ -24,7 +24,7 @@ mod panics;
 
 mod errors;
 
-pub(crate) use block_ids::{each_block, id_array, id_lists};
+pub(crate) use block_ids::{computed_id_lists, each_block, id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
 pub(crate) use chunk_keys::{ChunkKeys, GroupKeys, RequestKeys};

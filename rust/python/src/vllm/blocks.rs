@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use numpy::PyArray1;
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ use super::engine::Engine;
 use super::errors::IntoVllmResult;
 use super::state::VllmState;
 use super::synced::Synced;
-use crate::ffi::{BlockLists, BlockView, GuardedCell, arrays, contained, lists_or_none};
+use crate::ffi::{BlockLists, BlockView, GuardedCell, arrays, contained, id_array, lists_or_none};
 
 /// Ends of the free queue.
 pub(super) const FRONT: usize = 0;
@@ -339,10 +340,10 @@ impl VllmBlocks {
         group: isize,
         start: usize,
         end: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let group = self.selected(Some(vec![group]))?[0];
-        let ids = (start..end).map_while(|at| group.get(at));
-        PyList::new(py, ids.collect::<Vec<_>>())
+        let ids = group.iter().skip(start).take(end.saturating_sub(start));
+        contained(py, || Ok(id_array(py, ids)))
     }
 
     fn new_empty(&self) -> Self {

@@ -31,25 +31,7 @@ class VllmSide(Side):
         super().__init__(CPUOffloadingManager(**scenario.arguments()))
 
     def state(self) -> State:
-        manager = self.manager
-        policy = manager._policy
-        seen: State = {
-            "free": manager._get_num_free_chunks(),
-            "allocated": manager._num_allocated_chunks,
-            "evictable": manager._num_evictable_cache_chunks,
-            "pending": manager._num_write_pending_chunks,
-            "tracked": list((manager.counts or {}).items()),
-        }
-        if hasattr(policy, "chunks"):
-            chunks = policy.chunks
-            seen["order"] = sorted(policy._evictable, key=lambda key: (policy._ranks[key], key))
-        else:
-            chunks = {**policy.t1, **policy.t2}
-            lists = (policy.t1, policy.t2, policy.b1, policy.b2)
-            seen["lists"] = [list(keys) for keys in lists]
-            seen["target"] = struct.pack(">d", policy.target_t1_size)
-        seen["chunks"] = {key: (chunk.chunk_id, chunk.ref_cnt) for key, chunk in chunks.items()}
-        return seen
+        return state_of_vllms(self.manager)
 
 
 class KvoxideSide(Side):
@@ -57,21 +39,45 @@ class KvoxideSide(Side):
         super().__init__(native_class()(**scenario.arguments()))
 
     def state(self) -> State:
-        tier = self.manager.tier
-        seen: State = {
-            "free": tier.num_free_chunks,
-            "allocated": tier.num_allocated_chunks,
-            "evictable": tier.num_evictable_chunks,
-            "pending": tier.num_pending_chunks,
-            "tracked": list(tier.get_tracked_offers().items()),
-        }
-        if (order := tier.get_lru_order()) is not None:
-            seen["order"] = order
-        else:
-            *seen["lists"], target = tier.get_arc_lists()
-            seen["target"] = struct.pack(">d", target)
-        seen["chunks"] = {
-            key: (chunk, -1 if loads is None else loads)
-            for key, (chunk, loads) in tier.get_chunks().items()
-        }
-        return seen
+        return state_of_kvoxides(self.manager.tier)
+
+
+def state_of_vllms(manager: Any) -> State:
+    policy = manager._policy
+    seen: State = {
+        "free": manager._get_num_free_chunks(),
+        "allocated": manager._num_allocated_chunks,
+        "evictable": manager._num_evictable_cache_chunks,
+        "pending": manager._num_write_pending_chunks,
+        "tracked": list((manager.counts or {}).items()),
+    }
+    if hasattr(policy, "chunks"):
+        chunks = policy.chunks
+        seen["order"] = sorted(policy._evictable, key=lambda key: (policy._ranks[key], key))
+    else:
+        chunks = {**policy.t1, **policy.t2}
+        lists = (policy.t1, policy.t2, policy.b1, policy.b2)
+        seen["lists"] = [list(keys) for keys in lists]
+        seen["target"] = struct.pack(">d", policy.target_t1_size)
+    seen["chunks"] = {key: (chunk.chunk_id, chunk.ref_cnt) for key, chunk in chunks.items()}
+    return seen
+
+
+def state_of_kvoxides(tier: Any) -> State:
+    seen: State = {
+        "free": tier.num_free_chunks,
+        "allocated": tier.num_allocated_chunks,
+        "evictable": tier.num_evictable_chunks,
+        "pending": tier.num_pending_chunks,
+        "tracked": list(tier.get_tracked_offers().items()),
+    }
+    if (order := tier.get_lru_order()) is not None:
+        seen["order"] = order
+    else:
+        *seen["lists"], target = tier.get_arc_lists()
+        seen["target"] = struct.pack(">d", target)
+    seen["chunks"] = {
+        key: (chunk, -1 if loads is None else loads)
+        for key, (chunk, loads) in tier.get_chunks().items()
+    }
+    return seen

@@ -1,7 +1,7 @@
 //! Adaptive replacement: chunks used once (T1), chunks used again (T2), and the ghosts of what was
 //! evicted from each (B1, B2).
 
-use super::{ChunkId, Chunks, Cursor, Seen};
+use super::{ChunkId, Chunks, Cursor, Seen, room_for};
 use crate::block::CacheKey;
 use crate::host::links::{Links, NONE, Order};
 use crate::host::ordered_keys::OrderedKeys;
@@ -25,7 +25,8 @@ pub(crate) struct Arc {
 
 impl Arc {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, ..Self::default() }
+        let (links, list_of) = (Links::new(room_for(capacity)), room_for(capacity));
+        Self { capacity, links, list_of, ..Self::default() }
     }
 
     /// Moves the target if an absent key has a ghost, which becomes the youngest.
@@ -69,10 +70,10 @@ impl Arc {
     ) {
         let mut cursor = Cursor::backwards();
         for seen in keys {
-            let Some(chunk) = chunks.find_next(&seen.key, &mut cursor) else { continue };
-            if seen.access.is_reused {
+            let Some(chunk) = chunks.find_next(&seen.key(), &mut cursor) else { continue };
+            if seen.is_reused() {
                 self.move_to(chunk, T2);
-            } else if seen.access.is_inserted {
+            } else if seen.is_inserted() {
                 self.move_to(chunk, self.list(chunk));
             }
         }

@@ -5,7 +5,7 @@ mod lru;
 
 use super::chunks::{ChunkId, Chunks, Cursor};
 use super::request::{HostRequest, Seen};
-use super::{HostRelease, Position};
+use super::{Position, VllmVersion};
 use crate::block::CacheKey;
 use arc::Arc;
 use lru::Lru;
@@ -38,9 +38,9 @@ pub(super) enum PolicyState {
 }
 
 impl PolicyState {
-    pub(super) fn new(policy: HostPolicy, release: HostRelease, capacity: usize) -> Self {
+    pub(super) fn new(policy: HostPolicy, release: VllmVersion, capacity: usize) -> Self {
         match policy {
-            HostPolicy::Lru => Self::Lru(Lru::new(release)),
+            HostPolicy::Lru => Self::Lru(Lru::new(release, capacity)),
             HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
         }
     }
@@ -52,12 +52,12 @@ impl PolicyState {
         }
     }
 
-    /// A request saw keys for the first time, of which these have a chunk.
+    /// A request saw keys for the first time, of which these have a chunk and a position.
     pub(super) fn on_request_access(
         &mut self,
         chunks: &Chunks,
         request: &mut HostRequest,
-        seen: &[(ChunkId, Position)],
+        seen: &[(ChunkId, u32)],
     ) {
         if let Self::Lru(lru) = self {
             lru.on_request_access(chunks, request, seen);
@@ -91,9 +91,16 @@ impl PolicyState {
         }
     }
 
+    /// Loads of ready chunks ended.
+    pub(super) fn on_released(&mut self, chunks: &Chunks, released: &[ChunkId]) {
+        if let Self::Lru(lru) = self {
+            lru.on_released(chunks, released);
+        }
+    }
+
     pub(super) fn touch(&mut self, chunks: &Chunks, keys: &[CacheKey]) {
         match self {
-            Self::Lru(lru) => lru.touch(chunks, keys.iter().rev()),
+            Self::Lru(lru) => lru.touch(chunks, keys.iter().rev().copied()),
             Self::Arc(arc) => arc.touch(chunks, keys),
         }
     }
@@ -105,7 +112,7 @@ impl PolicyState {
         keys: impl Iterator<Item = &'a Seen>,
     ) {
         match self {
-            Self::Lru(lru) => lru.touch(chunks, keys.map(|seen| &seen.key)),
+            Self::Lru(lru) => lru.touch(chunks, keys.map(Seen::key)),
             Self::Arc(arc) => arc.on_request_finished(chunks, keys),
         }
     }
@@ -140,4 +147,12 @@ impl PolicyState {
             Self::Arc(arc) => Some(arc.lists(chunks)),
         }
     }
+}
+
+/// Returns an empty list that needs not move to grow, where there is memory for it.
+fn room_for<T>(capacity: usize) -> Vec<T> {
+    let mut list = Vec::new();
+    // What nobody touches takes no memory; where even that is refused, the list grows as any.
+    _ = list.try_reserve_exact(capacity);
+    list
 }

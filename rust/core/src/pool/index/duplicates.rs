@@ -20,6 +20,11 @@ impl Duplicates {
         self.0.is_empty()
     }
 
+    /// Whether an entry has a duplicate.
+    pub(super) fn has(&self, first: Entry) -> bool {
+        self.0.contains_key(&first)
+    }
+
     /// Returns the duplicates of an entry.
     pub(super) fn of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
         let (one, several) = match self.0.get(&first) {

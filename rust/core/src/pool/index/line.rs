@@ -22,7 +22,7 @@ pub(super) struct Line {
 
 /// The searches compare all slots at once, without a branch for each.
 impl Line {
-    /// Whether a slot has, or had last, an entry with this fingerprint.
+    /// Whether a slot may have an entry with this fingerprint. One of 0 seems to be in empty slots.
     #[inline]
     fn may_have(&self, fp: Fingerprint) -> bool {
         self.fingerprints.iter().fold(false, |any, &other| any | (other == fp.0))
@@ -51,8 +51,8 @@ impl Line {
         }
     }
 
-    /// Puts an entry into an empty slot, if there is one and no slot has, or had last, an entry with
-    /// this fingerprint. Returns whether it was done.
+    /// Puts an entry into an empty slot, if there is one and no slot may have an entry with this
+    /// fingerprint. Returns whether it was done.
     #[inline]
     pub(super) fn enter(&mut self, fp: Fingerprint, entry: Entry) -> bool {
         if self.may_have(fp) {
@@ -69,7 +69,7 @@ impl Line {
         let is_home = self.entries[home_slot(fp)] == entry;
         let slot = if is_home { Some(home_slot(fp)) } else { self.slot_of(entry) };
         if let Some(slot) = slot {
-            self.entries[slot] = NONE;
+            self.empty(slot);
         }
         slot.is_some()
     }
@@ -79,6 +79,12 @@ impl Line {
         let same = self.entries.map(|other| if other == entry { u8::MAX } else { 0 });
         let last_bit = u64::from_le_bytes(same).checked_ilog2();
         last_bit.map(|bit| (bit / u8::BITS) as usize)
+    }
+
+    /// Removes what is in a slot, and its fingerprint, which would stand in the way of its key.
+    #[inline]
+    pub(super) fn empty(&mut self, slot: usize) {
+        self.put(slot, Fingerprint(0), NONE);
     }
 
     #[inline]

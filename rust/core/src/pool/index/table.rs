@@ -223,14 +223,16 @@ impl HashTable {
         }
     }
 
-    /// Removes one entry after another that serves its key. Stops at one that may have a duplicate, or
-    /// is not on the line where its key is looked for first. Returns how many were removed.
+    /// Removes one entry after another that serves its key. Stops at one that has a duplicate, or is
+    /// not on the line where its key is looked for first. Returns how many were removed.
     pub(super) fn remove_each(&mut self, entries: &[(Entry, Home)]) -> usize {
-        if !self.duplicates.is_empty() {
-            return 0;
-        }
+        let is_alone = |(entry, _): &&(Entry, Home)| !self.duplicates.has(*entry);
+        let num_alone = match self.duplicates.is_empty() {
+            true => entries.len(),
+            false => entries.iter().take_while(is_alone).count(),
+        };
         let lines = &mut *self.lines;
-        let left = entries
+        let left = entries[..num_alone]
             .iter()
             .map(|&(entry, home)| lines[home.line as usize].leave(home.fingerprint, entry));
         let num_removed = left.take_while(|&is_removed| is_removed).count();
@@ -242,8 +244,10 @@ impl HashTable {
         let (line, slot) = self.slot_of(fp, entry)?;
         let next_duplicate =
             if self.duplicates.is_empty() { None } else { self.duplicates.replace(entry) };
-        self.lines[line].entries[slot] = next_duplicate.unwrap_or(NONE);
-        if next_duplicate.is_none() {
+        if let Some(next_duplicate) = next_duplicate {
+            self.lines[line].entries[slot] = next_duplicate;
+        } else {
+            self.lines[line].empty(slot);
             self.len -= 1;
             for before in self.path(fp).take_while(|&before| before != line) {
                 if self.num_overflowed[before] != CROWDED {

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use kvoxide_core::CacheKey;
-use kvoxide_core::host::{HostPolicy, HostRelease, HostTierConfig, Position};
+use kvoxide_core::host::{HostPolicy, HostTierConfig, Position, VllmVersion};
 
 /// The rank, the later position first, then the key.
-type Place = (u64, Reverse<u32>, [u8; 32], u16);
+type SortKey = (u64, Reverse<u32>, [u8; 32], u16);
 
 #[derive(Clone, Default)]
 pub struct Request {
@@ -194,17 +194,17 @@ impl Tier {
     pub fn lru_order(&self) -> Vec<CacheKey> {
         let is_evictable = |key: &&CacheKey| self.chunks[*key].1 == 0;
         let mut keys: Vec<_> = self.chunks.keys().filter(is_evictable).copied().collect();
-        keys.sort_by_key(|key| self.place(key));
+        keys.sort_by_key(|key| self.sort_key(key));
         keys
     }
 
-    fn place(&self, key: &CacheKey) -> Place {
+    fn sort_key(&self, key: &CacheKey) -> SortKey {
         let (rank, position) = self.ranks[key];
         (rank, Reverse(position), key.hash.to_bytes(), key.group)
     }
 
     fn shares_ranks(&self) -> bool {
-        self.config.policy == HostPolicy::Lru && self.config.release == HostRelease::V0_33
+        self.config.policy == HostPolicy::Lru && self.config.release == VllmVersion::V0_33
     }
 
     fn see(&mut self, request: &mut Request, keys: &[CacheKey], positions: &[Position]) {

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::CacheKey;
-use kvoxide_core::host::{PlacedKey, Position};
+use kvoxide_core::host::{Position, PositionedKey};
 
 use crate::ffi::{
     ChunkKeys, RequestKeys, hash_error, known_key, or_raised, packed_key, request_error,
@@ -61,17 +61,17 @@ impl<'py> Keys<'py> {
     }
 
     /// Returns the keys with their positions.
-    pub(super) fn placed(
+    pub(super) fn with_positions(
         &self,
-    ) -> impl DoubleEndedIterator<Item = PlacedKey> + ExactSizeIterator + Clone {
+    ) -> impl DoubleEndedIterator<Item = PositionedKey> + ExactSizeIterator + Clone {
         match self {
             Self::Read { keys, positions, .. } => {
-                let placed = keys.iter().copied().zip(positions.iter().copied());
-                Placed { len: keys.len(), keys: OneOf::First(placed) }
+                let positioned = keys.iter().copied().zip(positions.iter().copied());
+                Positioned { len: keys.len(), keys: OneOf::First(positioned) }
             }
             Self::Chunks(chunks, owner) => {
                 let len = chunks.get().num_keys();
-                Placed { len, keys: OneOf::Second(chunks.get().placed(owner)) }
+                Positioned { len, keys: OneOf::Second(chunks.get().with_positions(owner)) }
             }
         }
     }
@@ -79,7 +79,7 @@ impl<'py> Keys<'py> {
     pub(super) fn keys(
         &self,
     ) -> impl DoubleEndedIterator<Item = CacheKey> + ExactSizeIterator + Clone {
-        self.placed().map(|(key, _)| key)
+        self.with_positions().map(|(key, _)| key)
     }
 
     /// Returns the keys at some places, which ascend, as Python's.
@@ -127,20 +127,20 @@ enum OneOf<A, B> {
 
 /// Keys with their positions, and how many are left.
 #[derive(Clone)]
-struct Placed<A, B> {
+struct Positioned<A, B> {
     keys: OneOf<A, B>,
     len: usize,
 }
 
-impl<A, B> Iterator for Placed<A, B>
+impl<A, B> Iterator for Positioned<A, B>
 where
-    A: Iterator<Item = PlacedKey>,
-    B: Iterator<Item = PlacedKey>,
+    A: Iterator<Item = PositionedKey>,
+    B: Iterator<Item = PositionedKey>,
 {
-    type Item = PlacedKey;
+    type Item = PositionedKey;
 
     #[inline]
-    fn next(&mut self) -> Option<PlacedKey> {
+    fn next(&mut self) -> Option<PositionedKey> {
         self.len = self.len.saturating_sub(1);
         match &mut self.keys {
             OneOf::First(keys) => keys.next(),
@@ -151,15 +151,23 @@ where
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.len, Some(self.len))
     }
+
+    #[inline]
+    fn fold<T, F: FnMut(T, PositionedKey) -> T>(self, init: T, each: F) -> T {
+        match self.keys {
+            OneOf::First(keys) => keys.fold(init, each),
+            OneOf::Second(keys) => keys.fold(init, each),
+        }
+    }
 }
 
-impl<A, B> DoubleEndedIterator for Placed<A, B>
+impl<A, B> DoubleEndedIterator for Positioned<A, B>
 where
-    A: DoubleEndedIterator<Item = PlacedKey>,
-    B: DoubleEndedIterator<Item = PlacedKey>,
+    A: DoubleEndedIterator<Item = PositionedKey>,
+    B: DoubleEndedIterator<Item = PositionedKey>,
 {
     #[inline]
-    fn next_back(&mut self) -> Option<PlacedKey> {
+    fn next_back(&mut self) -> Option<PositionedKey> {
         self.len = self.len.saturating_sub(1);
         match &mut self.keys {
             OneOf::First(keys) => keys.next_back(),
@@ -168,10 +176,10 @@ where
     }
 }
 
-impl<A, B> ExactSizeIterator for Placed<A, B>
+impl<A, B> ExactSizeIterator for Positioned<A, B>
 where
-    A: Iterator<Item = PlacedKey>,
-    B: Iterator<Item = PlacedKey>,
+    A: Iterator<Item = PositionedKey>,
+    B: Iterator<Item = PositionedKey>,
 {
 }
 

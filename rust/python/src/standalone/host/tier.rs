@@ -4,7 +4,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use kvoxide_core::host::{ChunkState, HostPolicy, HostRelease, HostTier, HostTierConfig};
+use kvoxide_core::host::{ChunkState, HostPolicy, HostTier, HostTierConfig, VllmVersion};
 
 use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
@@ -13,8 +13,8 @@ use super::state::HostState;
 use crate::ffi::{GuardedCell, IntoPyResult, config_error, known_key, size};
 
 /// The releases whose decisions a tier can make.
-const RELEASES: [(&str, HostRelease); 2] =
-    [("0.33.0", HostRelease::V0_33), ("0.32.0", HostRelease::V0_32)];
+const RELEASES: [(&str, VllmVersion); 2] =
+    [("0.33.0", VllmVersion::V0_33), ("0.32.0", VllmVersion::V0_32)];
 
 /// Chunks of KV in host memory.
 #[pyclass(module = "kvoxide", name = "HostTier", frozen)]
@@ -148,7 +148,7 @@ impl PyHostTier {
             let mut hash_len = state.hash_len;
             let keys = Keys::read(keys, positions, &mut hash_len)?;
             let request = &mut request.try_borrow_mut()?.request;
-            let chunks = state.core.prepare_load(request, keys.placed()).into_py(py)?;
+            let chunks = state.core.prepare_load(request, keys.with_positions()).into_py(py)?;
             state.hash_len = hash_len;
             Ok(chunk_array(py, chunks))
         })
@@ -175,8 +175,10 @@ impl PyHostTier {
             let keys = Keys::read(keys, positions, &mut hash_len)?;
             let request = &mut request.try_borrow_mut()?.request;
             let plan = match keys {
-                Keys::Read { .. } => state.core.prepare_store(request, keys.placed()),
-                Keys::Chunks(..) => state.core.prepare_store_of_distinct(request, keys.placed()),
+                Keys::Read { .. } => state.core.prepare_store(request, keys.with_positions()),
+                Keys::Chunks(..) => {
+                    state.core.prepare_store_of_distinct(request, keys.with_positions())
+                }
             };
             let plan = plan.into_py(py)?;
             state.hash_len = hash_len;

@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 use kvoxide_core::GroupBlocks;
 
 use super::construction::PyManager;
-use crate::ffi::{IntoPyResult, count, held_blocks, id_lists, request_error};
+use crate::ffi::{IntoPyResult, computed_id_lists, count, held_blocks, id_lists, request_error};
 use crate::standalone::blocks::{PyBlock, PyBlocks};
 
 #[pymethods]
@@ -40,16 +40,7 @@ impl PyManager {
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
         self.cell.read(py, |state| {
             let held = state.blocks_of(py, request_id)?;
-            let groups = held.groups.iter().zip(state.core.groups());
-            let computed = groups.map(|(held, group)| {
-                let mut blocks = held.blocks.clone();
-                if group.covers_tokens {
-                    let num_blocks = num_computed.div_ceil(group.spec.block_size);
-                    blocks.truncate(num_blocks.min(blocks.len()));
-                }
-                blocks
-            });
-            id_lists(py, &computed.collect::<Vec<_>>())
+            computed_id_lists(py, &state.core, held, num_computed)
         })
     }
 

@@ -3,10 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
-use kvoxide_core::GroupBlocks;
+use kvoxide_core::{GroupBlocks, Manager, RequestBlocks};
 
 use super::construction::VllmManager;
-use crate::ffi::{BlockLists, id_lists};
+use crate::ffi::{BlockLists, computed_id_lists, id_lists};
 use crate::vllm::blocks::{Held, VllmBlocks, groups_of, lists_of};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::state::VllmState;
@@ -43,15 +43,19 @@ impl VllmManager {
         py: Python<'py>,
         request_id: &str,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        self.engine.cell.read(py, |state| {
-            let held = state.id_of(request_id).map(|id| state.core.blocks_of(id)).transpose();
-            match held.into_vllm(py)? {
-                Some(held) => id_lists(py, held.groups.iter().map(|group| &group.blocks)),
-                None => {
-                    let groups = &state.core.config().groups;
-                    PyTuple::new(py, groups.iter().map(|_| PyList::empty(py)))
-                }
-            }
+        self.block_id_lists(py, request_id, |_, held| {
+            id_lists(py, held.groups.iter().map(|group| &group.blocks))
+        })
+    }
+
+    fn get_block_ids_for_computed_tokens<'py>(
+        &self,
+        py: Python<'py>,
+        request_id: &str,
+        num_computed_tokens: usize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.block_id_lists(py, request_id, |core, held| {
+            computed_id_lists(py, core, held, num_computed_tokens)
         })
     }
 
@@ -74,6 +78,24 @@ impl VllmManager {
         self.engine.cell.read(py, |state| {
             let cut = state.core.truncated(&groups, num_computed_tokens).into_vllm(py)?;
             Ok(self.wrap(cut))
+        })
+    }
+}
+
+impl VllmManager {
+    /// Returns lists of what a request holds; empty ones for a request without blocks.
+    fn block_id_lists<'py>(
+        &self,
+        py: Python<'py>,
+        request_id: &str,
+        lists: impl FnOnce(&Manager, &RequestBlocks) -> PyResult<Bound<'py, PyTuple>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.engine.cell.read(py, |state| {
+            let held = state.id_of(request_id).map(|id| state.core.blocks_of(id)).transpose();
+            match held.into_vllm(py)? {
+                Some(held) => lists(&state.core, held),
+                None => PyTuple::new(py, state.core.groups().iter().map(|_| PyList::empty(py))),
+            }
         })
     }
 }

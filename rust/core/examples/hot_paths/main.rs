@@ -1,4 +1,4 @@
-//! One operation of the manager on a state that is always the same, for counting instructions:
+//! One operation of the manager, or of a host tier, on a state that is always the same, for counting instructions:
 //!
 //! ```sh
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \
@@ -8,9 +8,12 @@
 //! Everything but the operation is outside of `counted`. `hot_paths` without arguments prints the
 //! names of all layouts and operations, one pair per line.
 
+mod host;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 
+use kvoxide_core::host::HostPolicy;
 use kvoxide_core::{
     AllocateArgs, BlockHash, GroupSpec, HashWindow, Manager, ManagerConfig, Policy, PrefixHit,
     RequestView, Result,
@@ -50,6 +53,9 @@ fn main() -> ExitCode {
             for layout in LAYOUTS {
                 OPERATIONS.iter().for_each(|(name, _)| println!("{layout} {name}"));
             }
+            for (policy, _) in HostPolicy::ALL {
+                host::OPERATIONS.iter().for_each(|(name, _)| println!("host-{policy} {name}"));
+            }
             ExitCode::SUCCESS
         }
         [layout, operation] => run(layout, operation),
@@ -58,14 +64,24 @@ fn main() -> ExitCode {
 }
 
 fn run(layout: &str, operation: &str) -> ExitCode {
-    let Some(config) = config(layout) else { return usage("no such layout") };
-    let Some((_, operation)) = OPERATIONS.iter().find(|(name, _)| *name == operation) else {
-        return usage("no such operation");
+    let done = if let Some(policy) = layout.strip_prefix("host-").and_then(HostPolicy::named) {
+        named(&host::OPERATIONS, operation)
+            .map(|operation| host::Tier::new(policy).and_then(|mut tier| operation(&mut tier)))
+    } else if let Some(config) = config(layout) {
+        named(&OPERATIONS, operation)
+            .map(|operation| World::new(config).and_then(|mut world| operation(&mut world)))
+    } else {
+        return usage("no such layout");
     };
-    match World::new(config).and_then(|mut world| operation(&mut world)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => usage(&error.to_string()),
+    match done {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => usage(&error.to_string()),
+        None => usage("no such operation"),
     }
+}
+
+fn named<T: Copy>(operations: &[(&str, T)], name: &str) -> Option<T> {
+    operations.iter().find(|(known, _)| *known == name).map(|&(_, operation)| operation)
 }
 
 fn usage(problem: &str) -> ExitCode {

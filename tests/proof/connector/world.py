@@ -1,0 +1,251 @@
+"""One side: vLLM's scheduler with its offloading connector, and made workers."""
+
+from collections import Counter, deque
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from kvoxide.vllm.adapter.manager import KVCacheManager as KvoxideManager
+from kvoxide.vllm.environment import settings
+from kvoxide.vllm.host import connector_class, native_class
+from kvoxide.vllm.verify.schedulers.side import NoGrammar
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.distributed.kv_transfer.kv_connector.v1 import offloading_connector
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler,
+)
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256_cbor
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
+from vllm.v1.core.sched import scheduler as scheduler_module
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_offload.base import LookupResult, OffloadPolicy, RequestOffloadingContext
+from vllm.v1.kv_offload.cpu import spec as spec_module
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from .memory import Prefixes, Text
+from .scenario import Scenario
+from .visible import HOOKS, Told, plain_metadata, plain_outputs, plain_stats, plain_step
+from .worker import Batch, Rank
+
+init_none_hash(sha256_cbor)
+
+
+class VllmsConnector(OffloadingConnectorScheduler):  # type: ignore[misc]
+    """vLLM's own; an error that is planted here is not inherited by kvoxide's."""
+
+
+class VllmsTier(CPUOffloadingManager):  # type: ignore[misc]
+    """vLLM's own, for the same reason."""
+
+
+class FickleTier(CPUOffloadingManager):  # type: ignore[misc]
+    """Answers depend on how often it was asked, as those of tiers that promote do, and some
+    requests are stored as a whole; ``asked`` are the calls."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.asked: list[Any] = []
+
+    def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        self.asked.append(("lookup", key, req_context.req_id))
+        if len(self.asked) % 23 == 0:
+            return LookupResult.RETRY
+        answer: LookupResult = super().lookup(key, req_context)
+        return answer
+
+    def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
+        super().on_new_request(req_context)
+        is_whole = int(req_context.req_id[1:]) % 3 == 0
+        return RequestOffloadingContext(
+            OffloadPolicy.REQUEST_LEVEL if is_whole else OffloadPolicy.CHUNK_LEVEL
+        )
+
+    def get_load_source(self, key: Any, req_context: Any) -> CacheHitSource:
+        self.asked.append(("source", key, req_context.req_id))
+        sources = list(CacheHitSource)
+        return sources[len(self.asked) // 3 % len(sources)]
+
+
+def _tier_class(tier: str, is_ours: bool) -> type:
+    if tier == "fickle":
+        return FickleTier
+    return native_class() if is_ours and tier == "kvoxide's" else VllmsTier
+
+
+class World:
+    """``is_ours`` says whether the connector is kvoxide's."""
+
+    def __init__(self, scenario: Scenario, prefixes: Prefixes, is_ours: bool) -> None:
+        self.scenario = scenario
+        self.counts: Counter[str] = Counter()
+        self._config, cache = scenario.config(), scenario.cache()
+        size, hash_size = resolve_kv_cache_block_sizes(cache, self._config)
+        self._hasher = get_request_block_hasher(hash_size, sha256_cbor)
+        with ExitStack() as stack:
+            self._choose_classes(stack, is_ours)
+            self.scheduler = (AsyncScheduler if scenario.is_async else Scheduler)(
+                vllm_config=self._config,
+                kv_cache_config=cache,
+                structured_output_manager=NoGrammar(),
+                block_size=size,
+                hash_block_size=hash_size,
+                log_stats=True,
+            )
+        self._block_size = size
+        # vLLM 0.32.0 does not look at it.
+        self.scheduler.defer_async_loads = scenario.defers_loads
+        self._told: list[Any] = []
+        self.scheduler.kv_event_publisher = SimpleNamespace(
+            publish=lambda batch: self._told.extend(batch.events), shutdown=lambda: None
+        )
+        self._prefixes = prefixes
+        self._texts: dict[str, Text] = {}
+        self._batch = Batch(prefixes.text)
+        self.ranks = [Rank(scenario, i, self._config, cache) for i in range(scenario.ranks)]
+        self._aggregator = KVOutputAggregator(scenario.ranks)
+        self._in_flight: deque[tuple[Any, list[bool]]] = deque()
+        self._step = 0
+        connector = self.scheduler.connector
+        children = getattr(connector, "_connectors", [connector])
+        self.connectors = [child.connector_scheduler for child in children]
+        self._answers: list[Any] = []
+        for child in range(len(children)):
+            self._watch(child)
+
+    def _choose_classes(self, stack: ExitStack, is_ours: bool) -> None:
+        """Whoever has registered the plugin, the classes are those of the scenario."""
+        put = mock.patch.object
+        stack.enter_context(settings.using(settings.Settings(mode="off")))
+        connector = connector_class() if is_ours else VllmsConnector
+        tier = _tier_class(self.scenario.tier, is_ours)
+        stack.enter_context(put(offloading_connector, "OffloadingConnectorScheduler", connector))
+        stack.enter_context(put(spec_module, "CPUOffloadingManager", tier))
+        if self.scenario.over_kvoxide:
+            stack.enter_context(put(scheduler_module, "KVCacheManager", KvoxideManager))
+
+    def _watch(self, child: int) -> None:
+        """Count the hooks of a connector, and note what they answer."""
+        connector = self.connectors[child]
+        for name in HOOKS:
+            setattr(connector, name, partial(self._asking, name, child, getattr(connector, name)))
+
+    def _asking(self, name: str, child: int, hook: Any, *args: Any, **kwargs: Any) -> Any:
+        self.counts["hooks"] += 1
+        answer = hook(*args, **kwargs)
+        if name == "take_events":
+            answer = list(answer)
+        if name == "update_state_after_alloc":
+            self._expect(child, *args)
+        if name == "get_external_cache_hit_sources":
+            self._answers.append((name, list(answer.items())))
+        elif name not in ("build_connector_meta", "get_stats", "take_events"):
+            self._answers.append((name, answer))
+        return answer
+
+    def _expect(self, child: int, request: Any, _blocks: Any, num_tokens: int) -> None:
+        """Tell the workers what a load that was just planned has to bring."""
+        connector = self.connectors[child]
+        if not num_tokens:
+            return
+        state = connector._req_status[request.request_id]
+        num_tokens += state.num_locally_computed_tokens
+        (job_id,) = state.transfer_jobs
+        self.counts["loads within a step"] += getattr(
+            connector._jobs[job_id], "is_sync_load", False
+        )
+        self.counts["loads that end inside a block"] += num_tokens % self._block_size > 0
+        for rank in self.ranks:
+            rank.workers[child].wanted[job_id] = self._texts[request.request_id], num_tokens
+
+    def text_of(self, name: str) -> Text:
+        """What a request, which may have ended, says and is told."""
+        return self._texts[name]
+
+    def add(self, *, name: str, tokens: list[int], params: Any, **sampling: Any) -> None:
+        request = Request(
+            name,
+            list(tokens),
+            SamplingParams(ignore_eos=True, **sampling),
+            None,
+            block_hasher=self._hasher,
+        )
+        request.kv_transfer_params = params
+        self._texts[name] = self._prefixes.text(tokens)
+        self.scheduler.add_request(request)
+
+    def abort(self, *, name: str) -> None:
+        self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+
+    def reset(self, *, with_running: bool, with_host: bool) -> bool:
+        """False also where vLLM refuses, once it has preempted all that runs."""
+        try:
+            return bool(
+                self.scheduler.reset_prefix_cache(
+                    reset_running_requests=with_running, reset_connector=with_host
+                )
+            )
+        except RuntimeError:
+            return False
+
+    def step(self) -> Told:
+        """A step."""
+        self._step += 1
+        has_requests = self.scheduler.has_requests()
+        output = self.scheduler.schedule()
+        names = output.num_scheduled_tokens
+        requests = self.scheduler.requests
+        self._in_flight.append((output, [requests[name].is_prefill_chunk for name in names]))
+        self.counts["steps that defer loads"] += bool(getattr(self.scheduler, "deferred_loads", 0))
+        told = Told([has_requests, *plain_step(output)])
+        # With async scheduling, a step is scheduled before the one before it has ended.
+        if len(self._in_flight) > self.scenario.is_async or not names:
+            self._run(*self._in_flight.popleft(), told)
+        told.answers, self._answers = self._answers, []
+        return told
+
+    def _run(self, output: Any, is_chunk: list[bool], told: Told) -> None:
+        told.jobs = plain_metadata(output.kv_connector_metadata)
+        forward, tokens = self._batch.take(output)
+        reports = [rank.run(output, self._step, forward) for rank in self.ranks]
+        names = list(output.num_scheduled_tokens)
+        done = [
+            ModelRunnerOutput(
+                req_ids=names,
+                req_id_to_index={name: i for i, name in enumerate(names)},
+                sampled_token_ids=[
+                    [] if chunk else [token] for chunk, token in zip(is_chunk, tokens, strict=True)
+                ],
+                kv_connector_output=report,
+            )
+            for report in reports
+        ]
+        if len(done) > 1:
+            done = [self._aggregator.aggregate(done)]
+        outputs = self.scheduler.update_from_output(output, done[0])
+        told.outputs, told.stats = plain_outputs(outputs), plain_stats(outputs)
+        told.events, self._told = self._told, []
+
+
+class ServersWorld(World):
+    """The classes are those that the plugin chooses with ``wanted``, else with the environment."""
+
+    def __init__(
+        self, scenario: Scenario, prefixes: Prefixes, wanted: settings.Settings | None = None
+    ) -> None:
+        self._wanted = wanted
+        super().__init__(scenario, prefixes, is_ours=True)
+
+    def _choose_classes(self, stack: ExitStack, is_ours: bool) -> None:
+        if self._wanted is not None:
+            stack.enter_context(settings.using(self._wanted))
