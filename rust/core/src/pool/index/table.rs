@@ -390,6 +390,18 @@ mod tests {
     }
 
     #[test]
+    fn keys_leave_and_come_back_at_once_beside_one_with_a_duplicate() {
+        let mut t = Fixture::new(&[0, 7, 7, 8, 9], 40);
+        assert_eq!([1, 2, 3, 4].map(|entry| t.insert(entry)), [None, Some(1), None, None]);
+        let home = |t: &Fixture, key| t.index.home(fingerprint(key));
+        let left = [(3, home(&t, 8)), (4, home(&t, 9)), (1, home(&t, 7))];
+        assert_eq!(t.index.remove_each(&left), 2);
+        assert_eq!([7, 8, 9].map(|key| t.find(key)), [Some(1), None, None]);
+        assert_eq!(t.index.insert_each(&[home(&t, 8), home(&t, 9)], &[3, 4]), 2);
+        assert_eq!([7, 8, 9].map(|key| t.find(key)), [Some(1), Some(3), Some(4)]);
+    }
+
+    #[test]
     fn keys_of_more_groups_than_slots_are_found_wherever_their_lines_are() {
         for num_groups in [20, 200] {
             let layout = KeyLayout::new(num_groups);
