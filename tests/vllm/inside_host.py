@@ -4,12 +4,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kvoxide import __version__
+from kvoxide import PoisonedError, __version__
 from kvoxide.vllm.environment import recognise_host, recognition, sources
 from kvoxide.vllm.host import native_class
+from kvoxide.vllm.host.safe_tier import SafeTier
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
-from vllm.v1.kv_offload.base import ReqContext, make_offload_key
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.kv_offload.cpu import manager as stock
 from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
@@ -184,3 +185,61 @@ def test_a_module_without_the_class_is_left_alone() -> None:
     for stand_in in host.STAND_INS:
         stand_in.take_over(module)
     assert vars(module) == {}
+
+
+class BrokenTier:
+    """A tier each of whose methods meets a fault."""
+
+    num_chunks = 8
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*args: Any) -> None:
+            self.num_calls += 1
+            raise PoisonedError("the tier is poisoned")
+
+        if name.startswith("num_"):
+            fail()
+        return fail
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda m, context: m.lookup(keys(1)[0], context), LookupResult.MISS),
+        (lambda m, context: m.prepare_store(keys(1), context), None),
+        (lambda m, context: m.complete_store(keys(1), context), None),
+        (lambda m, context: m.complete_load(keys(1), context), None),
+        (lambda m, context: m.tier.lookup_prefix(keys(1)), 0),
+        (lambda m, context: m.tier.lookup_window(keys(1), 1, 1), 0),
+        (lambda m, context: list(m.take_events()), []),
+        (lambda m, context: m._get_num_free_chunks(), 8),
+        (lambda m, context: m.on_request_finished(context), None),
+    ],
+)
+def test_after_a_fault_nothing_is_hit_and_nothing_is_stored(
+    call: Any, answer: Any, lines: list[str]
+) -> None:
+    manager: Any = Stock(8)
+    context = ReqContext(req_id="a")
+    manager.on_new_request(context)
+    broken = BrokenTier()
+    manager.tier = SafeTier(broken)  # type: ignore[arg-type]
+    assert call(manager, context) == answer
+    assert broken.num_calls == 1
+    for method in (call, lambda m, context: m.touch(keys(1), context)):
+        method(manager, context)
+    assert manager.lookup(keys(1)[0], context) is LookupResult.MISS
+    assert manager.prepare_store(keys(1), context) is None
+    manager.get_stats()
+    (fault,) = [line for line in lines if "out of use" in line]
+    assert "the tier is poisoned" in fault
+
+
+def test_a_load_from_a_tier_that_failed_is_an_error() -> None:
+    manager: Any = Stock(8)
+    manager.tier = SafeTier(BrokenTier())  # type: ignore[arg-type]
+    with pytest.raises(PoisonedError):
+        manager.prepare_load(keys(1), ReqContext(req_id="a"))

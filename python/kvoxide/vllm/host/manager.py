@@ -1,7 +1,7 @@
 """vLLM's ``CPUOffloadingManager`` over :class:`kvoxide.HostTier`."""
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
@@ -18,6 +18,7 @@ from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host
 from kvoxide.vllm.host.keys import in_rust
+from kvoxide.vllm.host.safe_tier import SafeTier
 from kvoxide.vllm.host.support import bound_arguments
 from kvoxide.vllm.host.views import ViewedState
 
@@ -47,7 +48,7 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         self._config_info = {} if info is None else info.as_config_info()
         self.store_threshold = arguments["store_threshold"]
         self.max_tracker_size = arguments["max_tracker_size"]
-        self.tier = HostTier(
+        tier = HostTier(
             self._num_chunks,
             arguments["cache_policy"],
             store_threshold=self.store_threshold,
@@ -56,6 +57,7 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
             log_stats=True,
             vllm_release=release.version,  # type: ignore[arg-type]
         )
+        self.tier = cast(HostTier, SafeTier(tier))
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
         self._tells_failures = release.ranks_running_requests
