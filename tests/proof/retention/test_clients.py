@@ -20,8 +20,8 @@ BLOCKS = {
     "qwen3-next": 500,
     "deepseek-v4": 8_500,
 }
-# Single pools differ by a point or two with anything: the cost is a mean over three sizes.
-SIZES = (0.7, 1.0, 1.4)
+# Single pools differ by some points with anything: the cost is a mean over these sizes.
+SIZES = (0.7, 0.85, 1.0, 1.2, 1.4)
 # Points of hit share that the others may lose at most.
 MOST = 1.0
 # docs/lab/retention.md, Bad clients: what is known to cost more.
