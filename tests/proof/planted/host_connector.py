@@ -2,6 +2,8 @@
 comparison of ``tests/proof/connector`` has to see all of them; they are planted in classes that
 its first side alone has."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -239,20 +241,32 @@ def what_ended_is_stored_first(plant: Plant) -> None:
     plant.around(Connector, "_build_store_jobs", build)
 
 
+@contextmanager
+def _noting_answers(manager: Any, note: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """Pass each offer to store, its context and the answer to ``note``."""
+    offer = manager.prepare_store
+
+    def asking(keys: Any, context: Any) -> Any:
+        answer = offer(keys, context)
+        note(keys, context, answer)
+        return answer
+
+    manager.prepare_store = asking
+    yield
+    del manager.prepare_store
+
+
 @stores
 def refused_offers_are_not_made_again(plant: Plant) -> None:
     def build(original: Any, self: Any, output: Any) -> Any:
-        offer, refused = self.manager.prepare_store, []
+        refused = []
 
-        def asking(keys: Any, context: Any) -> Any:
-            answer = offer(keys, context)
+        def note(_: Any, context: Any, answer: Any) -> None:
             if answer is None:
                 refused.append(context.req_id)
-            return answer
 
-        self.manager.prepare_store = asking
-        jobs = original(self, output)
-        del self.manager.prepare_store
+        with _noting_answers(self.manager, note):
+            jobs = original(self, output)
         for name in refused:
             state = self._req_status[name]
             state.advance_stored_idx(state.req.num_prompt_tokens)
@@ -264,18 +278,15 @@ def refused_offers_are_not_made_again(plant: Plant) -> None:
 @stores
 def cursors_stop_at_what_was_not_accepted(plant: Plant) -> None:
     def build(original: Any, self: Any, output: Any) -> Any:
-        offer, parts = self.manager.prepare_store, []
+        parts = []
 
-        def asking(keys: Any, context: Any) -> Any:
-            answer = offer(keys, context)
+        def note(keys: Any, context: Any, answer: Any) -> None:
             if answer is not None and 0 < len(answer.keys_to_store) < len(keys):
                 groups = self._req_status[context.req_id].group_states
                 parts.append([(group, group.next_stored_chunk_idx) for group in groups])
-            return answer
 
-        self.manager.prepare_store = asking
-        jobs = original(self, output)
-        del self.manager.prepare_store
+        with _noting_answers(self.manager, note):
+            jobs = original(self, output)
         for group, start in (each for part in parts for each in part):
             group.next_stored_chunk_idx = start
         return jobs

@@ -1,4 +1,5 @@
-//! One operation of the manager, or of a host tier, on a state that is always the same, for counting instructions:
+//! One operation of the manager, or of a host tier, on a state that is always the same, for
+//! counting instructions:
 //!
 //! ```sh
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \

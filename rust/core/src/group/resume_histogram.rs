@@ -75,8 +75,8 @@ impl ResumeHistogram {
         Self { alignment, total: 0, counts: [0; Bin::COUNT] }
     }
 
-    /// Counts the first request that resumes at `position`, a multiple of the alignment, with this nearness
-    /// to the end of the earlier prompt. Returns the kept bins from time to time.
+    /// Counts the first request that resumes at `position`, a multiple of the alignment, with this
+    /// nearness to the end of the earlier prompt. Returns the kept bins from time to time.
     pub fn record(&mut self, position: usize, nearness: Nearness) -> Option<KeptBins> {
         let bin = Bin::of(position, self.alignment, nearness)?;
         self.counts[bin.index()] += 1;
