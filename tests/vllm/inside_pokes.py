@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from vllm.plugins import load_general_plugins
-from vllm.v1.core import kv_cache_manager
+from vllm.v1.core.kv_cache_manager import KVCacheManager
 
-Stock = kv_cache_manager.KVCacheManager
 load_general_plugins()
 
 from kvoxide import ConfigError  # noqa: E402
 from kvoxide.vllm.adapter import native_class  # noqa: E402
+from kvoxide.vllm.environment import settings  # noqa: E402
 from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy  # noqa: E402
 
 from tests.testing.small_world import (  # noqa: E402
@@ -30,12 +30,11 @@ ROW = 3 * BLOCK_SIZE
 
 
 def stock_manager(*specs: Any, **arguments: Any) -> Any:
-    """As :func:`make_manager`, of vLLM's own class."""
-    stand_in, kv_cache_manager.KVCacheManager = kv_cache_manager.KVCacheManager, Stock
-    try:
-        return make_manager(*specs, **arguments)
-    finally:
-        kv_cache_manager.KVCacheManager = stand_in
+    """As :func:`make_manager`, of vLLM's own class; fails where kvoxide's would be made."""
+    with settings.using(settings.Settings(mode="off")):
+        manager = make_manager(*specs, **arguments)
+    assert type(manager) is KVCacheManager
+    return manager
 
 
 def native_manager(*specs: Any, **arguments: Any) -> Any:
@@ -151,6 +150,16 @@ def test_copies_that_others_put_into_a_group_are_handed_out(make: Callable[..., 
     assert blocks[0] is source
     assert blocks[1] is target
     assert manager.take_kv_cache_block_copies() == ([], [])
+
+
+@MANAGERS
+def test_fewer_tokens_than_none_cache_nothing(make: Callable[..., Any]) -> None:
+    manager = hybrid(make)
+    request = make_request("a", list(range(100)))
+    manager.cache_blocks(request, -1)
+    admit(manager, request, ROW)
+    manager.cache_blocks(request, -ROW)
+    assert manager.get_computed_blocks(make_request("b", list(range(100))))[1] == ROW
 
 
 @MANAGERS

@@ -130,7 +130,8 @@ class NativeCoordinator(CoordinatorCalls):
         )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        self._cache_blocks(request, num_computed_tokens)
+        # Late outputs of a request whose id is used again leave fewer than none computed.
+        self._cache_blocks(request, max(0, num_computed_tokens))
         if self.is_caching_watched:
             self.tell_of_caching(request, num_computed_tokens)
 
