@@ -163,6 +163,19 @@ def test_fewer_tokens_than_none_cache_nothing(make: Callable[..., Any]) -> None:
 
 
 @MANAGERS
+@pytest.mark.parametrize(("in_flight", "num_dropped"), [(0, 2), (-BLOCK_SIZE, 3)])
+def test_fewer_tokens_than_none_in_flight_count_as_computed(
+    make: Callable[..., Any], in_flight: int, num_dropped: int
+) -> None:
+    manager = make(full(), window())
+    request = make_request("a", list(range(100)))
+    admit(manager, request, 96)
+    request.num_computed_tokens, request.num_in_flight_tokens = 96, in_flight
+    manager.allocate_slots(request, 4)
+    assert manager.get_block_ids("secret-a")[1].count(0) == num_dropped
+
+
+@MANAGERS
 def test_a_function_in_place_of_a_groups_cache_blocks_is_called(make: Callable[..., Any]) -> None:
     manager = make(full(), window())
     told: list[tuple[str, int]] = []

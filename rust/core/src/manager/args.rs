@@ -95,6 +95,7 @@ impl<'a> Allocation<'a> {
     /// Returns the computed tokens without those of steps in flight, which may still read blocks
     /// before them.
     pub(super) fn num_processed(&self) -> usize {
-        self.total_computed.saturating_sub(self.request.num_in_flight_tokens)
+        let in_flight = self.request.num_in_flight_tokens;
+        self.total_computed.saturating_add_signed(in_flight.saturating_neg())
     }
 }

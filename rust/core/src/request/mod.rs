@@ -25,8 +25,9 @@ pub struct RequestView<'a> {
     pub num_prompt_tokens: usize,
     /// Tokens whose KV the scheduler counts as computed.
     pub num_computed_tokens: usize,
-    /// Tokens of steps whose output is not processed yet.
-    pub num_in_flight_tokens: usize,
+    /// Tokens of steps whose output is not processed yet. Fewer than none where outputs of an ended
+    /// request reached this one, which has its id.
+    pub num_in_flight_tokens: isize,
     /// The shared-prefix boundary that the look-up found; 0 for none.
     pub shared_prefix_boundary: usize,
     /// Whether the request waits to be admitted (new or preempted), so that the watermark applies.

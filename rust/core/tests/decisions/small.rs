@@ -22,7 +22,7 @@ pub struct Request {
     pub id: RequestId,
     pub hashes: Vec<BlockHash>,
     pub num_computed_tokens: usize,
-    pub num_in_flight_tokens: usize,
+    pub num_in_flight_tokens: isize,
     pub is_waiting: bool,
     tokens: Vec<u64>,
     num_prompt_tokens: usize,

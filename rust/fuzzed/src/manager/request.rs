@@ -81,7 +81,7 @@ impl Request {
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
-            num_in_flight_tokens: self.num_in_flight_tokens,
+            num_in_flight_tokens: self.num_in_flight_tokens.cast_signed(),
             shared_prefix_boundary: self.boundary,
             is_waiting: self.is_waiting,
             ..RequestView::new(self.id, self.chain(), self.tokens.len())

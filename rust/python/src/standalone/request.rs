@@ -74,7 +74,7 @@ impl PyRequest {
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
             num_computed_tokens: self.num_computed_tokens,
-            num_in_flight_tokens: self.num_in_flight_tokens,
+            num_in_flight_tokens: self.num_in_flight_tokens.cast_signed(),
             shared_prefix_boundary: self.shared_prefix_boundary,
             is_waiting: matches!(self.status, RequestStatus::Waiting | RequestStatus::Preempted),
             ..RequestView::new(self.id, hashes.chained(self.hasher.is_some()), self.num_tokens)

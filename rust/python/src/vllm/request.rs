@@ -247,7 +247,7 @@ pub(super) struct RequestSnapshot {
     pub(super) num_tokens: usize,
     pub(super) num_prompt_tokens: usize,
     pub(super) num_computed_tokens: usize,
-    pub(super) num_in_flight_tokens: usize,
+    pub(super) num_in_flight_tokens: isize,
     pub(super) shared_prefix_boundary: usize,
     pub(super) is_waiting: bool,
 }
@@ -268,7 +268,7 @@ impl RequestSnapshot {
             num_tokens: request.num_tokens()?,
             num_prompt_tokens: request.count(intern!(py, "num_prompt_tokens"))?,
             num_computed_tokens: request.count(intern!(py, "num_computed_tokens"))?,
-            num_in_flight_tokens: request.count(intern!(py, "num_in_flight_tokens"))?,
+            num_in_flight_tokens: request.get(intern!(py, "num_in_flight_tokens"))?.extract()?,
             shared_prefix_boundary: request.count(intern!(py, "shared_prefix_boundary"))?,
             is_waiting,
         })
