@@ -95,12 +95,20 @@ impl EndStatistics {
         &mut self.0[end as usize]
     }
 
+    /// Returns the weight, from 0 to 1, of the ends of a request that computed so many tokens. A
+    /// client that sends its prompt again for each token computes little each time, and its many
+    /// ends must not decide what those of others are worth.
+    pub(crate) fn weight(num_computed: usize) -> f64 {
+        (num_computed as f64 / tuning::COMPUTED_TOKENS_OF_END).min(1.0)
+    }
+
     /// Counts an end behind so many tokens.
-    pub(crate) fn note_end(&mut self, end: End, num_tokens: usize) {
+    pub(crate) fn note_end(&mut self, end: End, num_tokens: usize, weight: f64) {
         let outcome = self.of(end);
-        outcome.num_ends = outcome.num_ends * tuning::END_FADE + 1.0;
-        outcome.num_tokens = outcome.num_tokens * tuning::END_FADE + num_tokens as f64;
-        outcome.num_regained *= tuning::END_FADE;
+        let kept = 1.0 - weight * tuning::END_FADE;
+        outcome.num_ends = outcome.num_ends * kept + weight;
+        outcome.num_tokens = outcome.num_tokens * kept + weight * num_tokens as f64;
+        outcome.num_regained *= kept;
     }
 
     /// Counts a request that resumes at an end, behind so many tokens. The first to do so makes it
@@ -108,7 +116,7 @@ impl EndStatistics {
     pub(crate) fn note_resume(&mut self, end: End, num_tokens: usize) {
         self.of(end).num_regained += num_tokens as f64;
         if end != End::Resumed {
-            self.note_end(End::Resumed, num_tokens);
+            self.note_end(End::Resumed, num_tokens, 1.0);
         }
     }
 
@@ -129,7 +137,7 @@ mod tests {
     fn after(num_ends: usize, num_tokens: usize) -> EndValues {
         let mut ends = EndStatistics::default();
         for _ in 0..num_ends {
-            ends.note_end(End::Answer, 400);
+            ends.note_end(End::Answer, 400, 1.0);
             ends.note_resume(End::Answer, num_tokens);
         }
         ends.values(100.0, 0.5)
@@ -157,6 +165,20 @@ mod tests {
         let halvings =
             [200, 400, 800, 1600, 3200].map(|num_tokens| answer.behind(num_tokens).halvings());
         assert_eq!(halvings, [3, 2, 1, 0, 0]);
+    }
+
+    #[test]
+    fn ends_of_requests_that_compute_little_say_little() {
+        let [mut ends, mut both] = [EndStatistics::default(); 2];
+        for _ in 0..1000 {
+            for ends in [&mut ends, &mut both] {
+                ends.note_end(End::Answer, 400, EndStatistics::weight(300));
+                ends.note_resume(End::Answer, 50);
+            }
+            both.note_end(End::Answer, 400, EndStatistics::weight(16));
+        }
+        let [alone, both] = [ends, both].map(|ends| ends.values(100.0, 0.5).answer.behind(400));
+        assert_eq!(alone, both);
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl Manager {
             let mut held = RequestBlocks::new(groups.len());
             if let Some(resumes) = resumes {
                 resumes.note_resume(&mut derived.rules, groups, pool, request, args);
-                held.tails.get_or_insert_default().num_prompt_tokens = request.num_prompt_tokens;
+                let tails = held.tails.get_or_insert_default();
+                tails.num_prompt_tokens = request.num_prompt_tokens;
+                tails.num_hit_tokens = args.total_computed(request);
             }
             held
         });

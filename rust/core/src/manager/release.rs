@@ -69,7 +69,7 @@ impl Manager {
         }
         let Self { derived, groups, pool, resumes, .. } = self;
         if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
-            let values = resumes.note_end(&mut derived.rules, adaptive, blocks, &held);
+            let values = resumes.note_end(&mut derived.rules, groups, adaptive, blocks, &held);
             let alignment = derived.rules.tail_alignment;
             release_order::release_all(groups, adaptive, blocks, &held, values, alignment);
             return Ok(());

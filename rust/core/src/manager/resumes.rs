@@ -59,25 +59,32 @@ impl Resumes {
         }
     }
 
-    /// Notes the ends of prompts that were computed since a request last ended, and that of the
-    /// answer of the one that ends. Returns the values of its tails.
+    /// Notes the ends of the prompt and of the answer of a request that ends. Returns the values of
+    /// its tails.
     pub(super) fn note_end(
         &mut self,
         rules: &mut CacheRules,
-        adaptive: &mut Adaptive,
+        groups: &[Group],
+        adaptive: &Adaptive,
         blocks: &Blocks,
         held: &RequestBlocks,
     ) -> SequenceValues {
-        let Some(full) = adaptive.full_group else { return SequenceValues::default() };
-        for num_tokens in std::mem::take(&mut adaptive.ended_prompts) {
-            self.ends.note_end(End::Prompt, num_tokens);
-        }
-        let mut owned = held.groups[usize::from(full)].blocks.iter_owned_rev();
-        let last = owned.find(|&block| blocks.is_cached(block));
+        let Some(full) = adaptive.full_group.map(usize::from) else {
+            return SequenceValues::default();
+        };
+        let last = held.groups[full].blocks.iter_owned_rev().find(|&block| blocks.is_cached(block));
         let has_answer = last.is_some_and(|block| adaptive.meta(block).is_unused_answer());
         let num_tokens = last.map_or(0, |block| blocks.last_hash_num_tokens(block));
-        if has_answer {
-            self.ends.note_end(End::Answer, num_tokens);
+        if let Some(tails) = &held.tails {
+            let weight = EndStatistics::weight(num_tokens.saturating_sub(tails.num_hit_tokens));
+            let size = groups[full].block_size;
+            let last_in_prompt = tails.num_prompt_tokens / size * size;
+            if (tails.num_hit_tokens + 1..=num_tokens).contains(&last_in_prompt) {
+                self.ends.note_end(End::Prompt, tails.num_prompt_tokens, weight);
+            }
+            if has_answer {
+                self.ends.note_end(End::Answer, num_tokens, weight);
+            }
         }
         let ends = self.update_ends(rules, adaptive);
         let end = if has_answer { ends.answer } else { ends.prompt };

@@ -30,6 +30,8 @@ pub struct RequestTails {
     pub protected: Vec<(BlockId, u64)>,
     /// Tokens of the prompt.
     pub num_prompt_tokens: usize,
+    /// Tokens that were computed before the request was admitted.
+    pub num_hit_tokens: usize,
 }
 
 impl RequestBlocks {

@@ -70,8 +70,6 @@ pub struct Adaptive {
     round_len: usize,
     num_cached_in_round: usize,
     num_rounds: usize,
-    /// Lengths in tokens of the prompts whose ends were computed since a request last ended.
-    pub ended_prompts: Vec<usize>,
 }
 
 impl Adaptive {
@@ -101,7 +99,6 @@ impl Adaptive {
             round_len: (num_blocks / Self::ROUNDS_PER_POOL).max(Self::MIN_ROUND_LEN),
             num_cached_in_round: 0,
             num_rounds: 0,
-            ended_prompts: Vec::new(),
             pool,
         }
     }

@@ -116,9 +116,6 @@ impl Adaptive {
             let behind = cached.num_prompt_tokens.checked_sub(end);
             self.start(block, group, behind.is_none());
             let is_full_attention = self.full_group() == Some(group);
-            if is_full_attention && behind.is_some_and(|behind| behind < cached.block_size) {
-                self.ended_prompts.push(cached.num_prompt_tokens);
-            }
             let nearness = behind.filter(|_| is_full_attention).and_then(nearness);
             let state = self.block(block);
             (state.halvings, state.lasts) = (cached.value.halvings, cached.value.lasts);

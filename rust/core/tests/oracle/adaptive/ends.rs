@@ -61,14 +61,23 @@ pub struct Ends {
 }
 
 impl Ends {
-    const FADE: f64 = 1.0 - 1.0 / 1024.0;
+    /// The part of earlier ends that fades with another one.
+    const FADE: f64 = 1.0 / 1024.0;
+    /// Tokens that a request computes from which on its ends count in full.
+    const COMPUTED: f64 = 128.0;
     /// Ends with the value of full-attention blocks that are assumed at the start.
     const PRIOR: f64 = 16.0;
 
-    pub fn note_end(&mut self, num_tokens: usize) {
-        self.num = self.num * Self::FADE + 1.0;
-        self.num_tokens = self.num_tokens * Self::FADE + num_tokens as f64;
-        self.num_resumed_tokens *= Self::FADE;
+    /// Returns how much the ends of a request count that computed so many tokens.
+    pub fn weight(num_computed: usize) -> f64 {
+        (num_computed as f64 / Self::COMPUTED).min(1.0)
+    }
+
+    pub fn note_end(&mut self, num_tokens: usize, weight: f64) {
+        let left = 1.0 - weight * Self::FADE;
+        self.num = self.num * left + weight;
+        self.num_tokens = self.num_tokens * left + weight * num_tokens as f64;
+        self.num_resumed_tokens *= left;
     }
 
     pub fn note_resume(&mut self, num_tokens: usize) {

@@ -43,12 +43,14 @@ pub struct Request {
     /// Tails that were protected when the request released them.
     pub tails: Vec<Tail>,
     pub num_prompt_tokens: usize,
+    /// Tokens that were computed before the request was admitted.
+    pub num_hit_tokens: usize,
 }
 
 impl Request {
-    fn new(num_groups: usize, num_prompt_tokens: usize) -> Self {
+    fn new(num_groups: usize, num_prompt_tokens: usize, num_hit_tokens: usize) -> Self {
         let (tables, num_cached) = (vec![Vec::new(); num_groups], vec![0; num_groups]);
-        Self { tables, num_cached, tails: Vec::new(), num_prompt_tokens }
+        Self { tables, num_cached, tails: Vec::new(), num_prompt_tokens, num_hit_tokens }
     }
 }
 
@@ -135,7 +137,7 @@ impl Manager {
             Some(request) => request,
             None => {
                 self.note_resume(step);
-                Request::new(self.groups.len(), step.num_prompt_tokens)
+                Request::new(self.groups.len(), step.num_prompt_tokens, step.num_computed)
             }
         };
         for (i, hit) in step.hit.into_iter().flatten().enumerate() {
@@ -184,26 +186,29 @@ impl Manager {
             } else {
                 let ends = if is_generated { &mut self.answer_ends } else { &mut self.prompt_ends };
                 ends.note_resume(position);
-                self.resumed_ends.note_end(position);
+                self.resumed_ends.note_end(position, 1.0);
             }
             self.update_end_worths();
         }
     }
 
-    /// Counts the ends of prompts that were computed, and that of an answer if the last cached block
-    /// holds generated tokens. Returns the halvings of tails at the end of the sequence.
+    /// Counts the end of the prompt if the request computed its last block, and that of an answer if
+    /// the last cached block holds generated tokens. Returns the halvings of tails at the end of the
+    /// sequence.
     pub fn note_ends(&mut self, request: &Request) -> usize {
         let Some(full) = self.policy.full_group() else { return 0 };
-        for num_tokens in std::mem::take(&mut self.policy.ended_prompts) {
-            self.prompt_ends.note_end(num_tokens);
-        }
         let table = &request.tables[usize::from(full)];
         let last = table.iter().rposition(|&block| self.policy.is_cached(block));
         let has_answer = last.is_some_and(|last| self.policy.is_unused_answer(table[last]));
-        let num_tokens =
-            last.map_or(0, |last| (last + 1) * self.groups[usize::from(full)].block_size);
+        let block_size = self.groups[usize::from(full)].block_size;
+        let num_tokens = last.map_or(0, |last| (last + 1) * block_size);
+        let weight = Ends::weight(num_tokens.saturating_sub(request.num_hit_tokens));
+        let num_full = request.num_prompt_tokens / block_size * block_size;
+        if request.num_hit_tokens < num_full && num_full <= num_tokens {
+            self.prompt_ends.note_end(request.num_prompt_tokens, weight);
+        }
         if has_answer {
-            self.answer_ends.note_end(num_tokens);
+            self.answer_ends.note_end(num_tokens, weight);
         }
         self.update_end_worths();
         let worth = if has_answer { self.end_worths.answer } else { self.end_worths.prompt };

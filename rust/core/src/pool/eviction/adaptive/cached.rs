@@ -23,9 +23,6 @@ impl Adaptive {
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
             let num_behind = num_prompt_tokens - batch.num_tokens(last);
-            if num_behind < batch.block_size {
-                self.ended_prompts.push(num_prompt_tokens);
-            }
             self.note_nearness(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {

@@ -90,8 +90,6 @@ pub struct Adaptive {
     num_sampled: usize,
     /// How often blocks with generated tokens were hit, tails left out.
     pub(crate) num_answer_block_hits: u64,
-    /// Lengths in tokens of the prompts whose ends were computed since these were taken.
-    pub(crate) ended_prompts: Vec<usize>,
     /// Tails of requests that run.
     protected: BlockList,
     /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
@@ -128,7 +126,6 @@ impl Adaptive {
             num_ranked: 0,
             num_sampled: 0,
             num_answer_block_hits: 0,
-            ended_prompts: Vec::new(),
             protected: BlockList::new(blocks, protected_sentinel),
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
