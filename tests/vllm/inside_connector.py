@@ -29,7 +29,7 @@ _PLAIN = replace(Scenario.draw(0), children=1, extra={"eviction_policy": "lru"})
 
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVOXIDE_HOST", "auto")
+    monkeypatch.delenv("KVOXIDE_HOST", raising=False)
     plugin.register()
 
 

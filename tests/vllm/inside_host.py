@@ -20,7 +20,7 @@ Stock = stock.CPUOffloadingManager
 
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVOXIDE_HOST", "auto")
+    monkeypatch.delenv("KVOXIDE_HOST", raising=False)
     plugin.register()
 
 
@@ -28,7 +28,7 @@ def keys(*numbers: int) -> list[bytes]:
     return [make_offload_key(bytes([number]) * 32, 0) for number in numbers]
 
 
-def test_auto_gives_kvoxides_manager_and_says_so(lines: list[str]) -> None:
+def test_kvoxides_manager_is_given_by_install_alone(lines: list[str]) -> None:
     manager = Stock(8, "arc", store_threshold=2)
     assert type(manager) is native_class()
     assert isinstance(manager, Stock)
@@ -56,6 +56,7 @@ def test_a_shadow_of_the_manager_leaves_the_host_tier(
     monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE", "shadow")
+    monkeypatch.setenv("KVOXIDE_HOST", "auto")
     assert type(Stock(8)) is Stock
     (line,) = lines
     assert "vLLM's own manager manages the host tier: with KVOXIDE=shadow" in line

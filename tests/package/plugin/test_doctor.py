@@ -21,6 +21,8 @@ GOOD: dict[str, Any] = {
     "verified": None,
     "replaced": [],
     "scheduler": [],
+    "host": [],
+    "connector": [],
     "is_loaded": True,
     "foreign": None,
     "manager": doctor.NATIVE_CLASS,
@@ -30,7 +32,13 @@ STOCK = "vllm.v1.core.kv_cache_manager.KVCacheManager"
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KVOXIDE", "KVOXIDE_RECORD", "VLLM_PLUGINS", *settings.POLICY_VARIABLES):
+    for name in (
+        "KVOXIDE",
+        "KVOXIDE_HOST",
+        "KVOXIDE_RECORD",
+        "VLLM_PLUGINS",
+        *settings.POLICY_VARIABLES,
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(importlib.metadata, "entry_points", _entry_points)
 
@@ -122,14 +130,15 @@ def test_adaptive_retention_beside_other_policies_is_a_problem(
 @pytest.mark.parametrize(
     ("environ", "reasons", "told"),
     [
-        ({}, [], ["vLLM's own; KVOXIDE_HOST=auto gives it to kvoxide"]),
-        ({"KVOXIDE_HOST": "auto"}, [], ["kvoxide's", "kvoxide's"]),
+        ({}, [], ["kvoxide's", "kvoxide's"]),
+        ({"KVOXIDE_HOST": "off"}, [], ["vLLM's own, as with KVOXIDE_HOST=off"]),
         ({"KVOXIDE_HOST": "shadow"}, [], ["vLLM's own decides, kvoxide's compares"] * 2),
+        ({"KVOXIDE": "shadow"}, [], ["vLLM's own decides, kvoxide's compares"] * 2),
         ({"KVOXIDE_HOST": "auto"}, ["lru.py has changed"], ["lru.py has changed"] * 2),
-        ({"KVOXIDE_HOST": "auto", "KVOXIDE": "off"}, [], ["vLLM's own, as with KVOXIDE=off"]),
+        ({"KVOXIDE": "off"}, [], ["vLLM's own, as with KVOXIDE=off"]),
         ({"KVOXIDE_HOST": "auto", "KVOXIDE": "shadow"}, [], ["vLLM's own, as with KVOXIDE=shadow"]),
         (
-            {"KVOXIDE_HOST": "auto", "VLLM_USE_SIMPLE_KV_OFFLOAD": "1"},
+            {"VLLM_USE_SIMPLE_KV_OFFLOAD": "1"},
             [],
             [
                 "kvoxide's",

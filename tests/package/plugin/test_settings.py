@@ -22,6 +22,20 @@ def test_modes(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("environ", "mode"),
+    [
+        ({}, "auto"),
+        ({"KVOXIDE": "require"}, "auto"),
+        ({"KVOXIDE": "shadow"}, "shadow"),
+        ({"KVOXIDE": "shadow", "KVOXIDE_HOST": "off"}, "off"),
+        *(({"KVOXIDE_HOST": mode.upper()}, mode) for mode in settings.MODES),
+    ],
+)
+def test_modes_of_the_host_tier(environ: dict[str, str], mode: str) -> None:
+    assert parse(**environ).host_mode == mode
+
+
+@pytest.mark.parametrize(
     ("value", "interval"), [("", None), ("0", 0), ("8192", 8192), ("auto", 32768), ("AUTO", 32768)]
 )
 def test_retention_interval(value: str, interval: int | None) -> None:

@@ -274,14 +274,14 @@ def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
     except SettingsError:
         return  # among the settings
     variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
-    if mode == "off":
-        told = f"vLLM's own; {variable}=auto gives it to kvoxide"
-        yield Check("host tier", True, told, decides=False)
-    elif manager_mode == "off" or (manager_mode == "shadow" and mode != "shadow"):
-        told = f"vLLM's own, as with {variables.MODE_VARIABLE}={manager_mode}"
+    if "off" in (mode, manager_mode):
+        at_fault = variable if mode == "off" else variables.MODE_VARIABLE
+        yield Check("host tier", True, f"vLLM's own, as with {at_fault}=off", decides=False)
+    elif manager_mode == "shadow" and mode != "shadow":
+        told = f"vLLM's own, as with {variables.MODE_VARIABLE}=shadow"
         yield Check("host tier", False, told, f"unset {variable}", decides=False)
     elif found["vllm"] is not None and not found["error"]:
-        remedy = f"see the checks above, or unset {variable}"
+        remedy = f"see the checks above, or set {variable}=off"
         ours = "vLLM's own decides, kvoxide's compares" if mode == "shadow" else "kvoxide's"
         for name, reasons in (("host tier", found["host"]), ("connector", found["connector"])):
             told = "; ".join(reasons) or ours

@@ -3,8 +3,9 @@
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
 - ``KVOXIDE_ACCEPT``: ``verified`` to run natively in a vLLM that is not a known release where a
   certificate of ``kvoxide verify`` holds; unset, known releases alone are accepted.
-- ``KVOXIDE_HOST``: ``off`` (default), ``auto``, ``require`` or ``shadow`` for vLLM's host tier,
-  which is left alone too where ``KVOXIDE`` is ``off``, and but for a shadow where it is ``shadow``.
+- ``KVOXIDE_HOST``: the same for vLLM's host tier; unset, ``shadow`` where ``KVOXIDE`` is, else
+  ``auto``. The tier is left alone too where ``KVOXIDE`` is ``off``, and but for a shadow where it
+  is ``shadow``.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
   protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
@@ -26,11 +27,9 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
-HostMode: TypeAlias = Literal["off", "auto", "require", "shadow"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
-HOST_MODES: Final[tuple[HostMode, ...]] = ("off", "auto", "require", "shadow")
 RETENTIONS: Final[tuple[Retention, ...]] = ("standard", "adaptive")
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
@@ -90,7 +89,7 @@ class Settings:
     check_every: int = 0
     protected_share: float | None = None
     accepts_verified: bool = False
-    host_mode: HostMode = "off"
+    host_mode: Mode = "auto"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -169,10 +168,11 @@ def parse_mode(environ: Mapping[str, str]) -> Mode:
     return _choice(environ, MODE_VARIABLE, MODES)
 
 
-def parse_host_mode(environ: Mapping[str, str]) -> HostMode:
-    """The mode of the host tier alone; :class:`SettingsError` if it is not one of
-    :data:`HOST_MODES`."""
-    return _choice(environ, HOST_VARIABLE, HOST_MODES)
+def parse_host_mode(environ: Mapping[str, str]) -> Mode:
+    """The mode of the host tier alone; :class:`SettingsError` if it is not one of :data:`MODES`."""
+    if _value(environ, HOST_VARIABLE) is None and _value(environ, MODE_VARIABLE) == "shadow":
+        return "shadow"
+    return _choice(environ, HOST_VARIABLE, MODES)
 
 
 def recording_folder() -> Path | None:

@@ -2,8 +2,8 @@
 
 As for the manager, vLLM's classes stay the objects that everybody has imported, and their
 ``__new__`` decides for each construction. Classes that derive from them are left alone. One
-variable switches both, off by default: vLLM's connector is private and changes with each release.
-Its shadow has both: kvoxide's connector over kvoxide's tier, beside vLLM's.
+variable switches both: vLLM's connector is private and changes with each release. Its shadow has
+both: kvoxide's connector over kvoxide's tier, beside vLLM's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
