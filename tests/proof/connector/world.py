@@ -84,7 +84,8 @@ def _tier_class(tier: str, is_ours: bool) -> type:
 
 
 class World:
-    """``is_ours`` says whether the connector is kvoxide's."""
+    """``is_ours`` says whether the connector is kvoxide's and, in half of the scenarios, the GPU's
+    manager too."""
 
     def __init__(self, scenario: Scenario, prefixes: Prefixes, is_ours: bool) -> None:
         self.scenario = scenario
@@ -131,7 +132,7 @@ class World:
         tier = _tier_class(self.scenario.tier, is_ours)
         stack.enter_context(put(offloading_connector, "OffloadingConnectorScheduler", connector))
         stack.enter_context(put(spec_module, "CPUOffloadingManager", tier))
-        if self.scenario.over_kvoxide:
+        if self.scenario.over_kvoxide and is_ours:
             stack.enter_context(put(scheduler_module, "KVCacheManager", KvoxideManager))
 
     def _watch(self, child: int) -> None:
