@@ -183,13 +183,15 @@ class Scenario:
     def may_load_wrong_bytes(self) -> bool:
         """Whether vLLM may: after a reset, it stores blocks that left their window and are others'
         by now; of a chunk it may store some blocks alone, but later load all of them; it may copy
-        a block of a hit before that is computed; and with 0.32.0, one of two connectors may load
-        into a block from which the other still stores."""
-        if self.has_finer_hashes and self.eagle_group is not None:
-            return True
-        if self.children > 1 and installed_version() == "0.32.0":
-            return True
-        return self.has_windows and (self.resets > 0 or "blocks_per_chunk" in self.extra)
+        a block of a hit before that is computed; a request may get the outputs of one that had its
+        id; and with 0.32.0, one of two connectors may load into a block from which the other still
+        stores."""
+        return (
+            (self.has_windows and (self.resets > 0 or "blocks_per_chunk" in self.extra))
+            or (self.has_finer_hashes and self.eagle_group is not None)
+            or (self.reuses_ids and self.is_async)
+            or (self.children > 1 and installed_version() == "0.32.0")
+        )
 
     @property
     def dcp(self) -> int:

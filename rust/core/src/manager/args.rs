@@ -96,6 +96,6 @@ impl<'a> Allocation<'a> {
     /// before them.
     pub(super) fn num_processed(&self) -> usize {
         let in_flight = self.request.num_in_flight_tokens;
-        self.total_computed.saturating_add_signed(in_flight.saturating_neg())
+        self.total_computed.cast_signed().wrapping_sub(in_flight).max(0).cast_unsigned()
     }
 }
