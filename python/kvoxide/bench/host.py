@@ -73,6 +73,12 @@ class HostSide(ABC):
     @abstractmethod
     def _make(self, num_chunks: int) -> None: ...
 
+    def _parts(self, request: Any, tokens: tuple[int, int]) -> list[Any]:
+        """Returns the keys of each group."""
+        start, end = tokens
+        groups = zip(self._groups, request[1], strict=True)
+        return [keys[start // g.block_size : end // g.block_size] for g, keys in groups]
+
     @abstractmethod
     def new_request(self, prompt: Prompt) -> Any:
         """A request, and what keys its chunks have."""
@@ -121,10 +127,7 @@ class TierSide(HostSide):
         return request, keys.groups()
 
     def _keys(self, request: Any, tokens: tuple[int, int]) -> VllmChunkKeys:
-        start, end = tokens
-        groups = zip(self._groups, request[1], strict=True)
-        parts = [keys[start // g.block_size : end // g.block_size] for g, keys in groups]
-        return VllmChunkKeys.joined(parts)
+        return VllmChunkKeys.joined(self._parts(request, tokens))
 
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
         """As :meth:`HostSide.look_up`."""
@@ -180,10 +183,7 @@ class StockHostSide(HostSide):
         return context, keys
 
     def _keys(self, request: Any, tokens: tuple[int, int]) -> list[Any]:
-        start, end = tokens
-        groups = zip(self._groups, request[1], strict=True)
-        parts = [keys[start // g.block_size : end // g.block_size] for g, keys in groups]
-        return [key for part in parts for key in part]
+        return [key for part in self._parts(request, tokens) for key in part]
 
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
         """As :meth:`HostSide.look_up`."""
