@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import torch
+from kvoxide.vllm.environment import settings
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor
 from vllm.v1.core import kv_cache_manager
@@ -77,6 +78,14 @@ def make_manager(*specs: Any, **arguments: Any) -> Any:
     arguments = {"max_model_len": MAX_MODEL_LEN, "log_stats": True, **sizes, **arguments}
     arguments.setdefault("kv_cache_config", config(*specs))
     return kv_cache_manager.KVCacheManager(**arguments)
+
+
+def stock_manager(*specs: Any, **arguments: Any) -> Any:
+    """As :func:`make_manager`, of vLLM's own class; fails where kvoxide's would be made."""
+    with settings.using(settings.Settings(mode="off")):
+        manager = make_manager(*specs, **arguments)
+    assert type(manager) is kv_cache_manager.KVCacheManager
+    return manager
 
 
 def make_request(name: object, tokens: list[int]) -> Any:

@@ -12,18 +12,24 @@ import torch
 from kvoxide import PoisonedError
 from kvoxide.vllm.adapter import native_class
 from kvoxide.vllm.adapter.events import by_position
-from kvoxide.vllm.environment import recognise, settings
+from kvoxide.vllm.environment import recognise
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor
 from vllm.v1.core import kv_cache_manager
-from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request
 
-from tests.testing.small_world import BLOCK_SIZE, config, full, states, window
+from tests.testing.small_world import (
+    BLOCK_SIZE,
+    config,
+    full,
+    states,
+    stock_manager,
+    window,
+)
 
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
 LOOKAHEADS = (0, 1, 3) if recognise().release.has_hash_lookahead else (0,)
@@ -115,12 +121,11 @@ class Pair:
             "scheduler_block_size": row,
             "hash_block_size": BLOCK_SIZE,
             "enable_kv_cache_events": True,
+            "log_stats": False,
             "kv_cache_config": config(*specs, num_blocks=num_blocks),
             **(lookahead if num_lookahead_tokens else {}),
         }
-        with settings.using(settings.Settings(mode="off")):
-            self.stock: Any = StockManager(**arguments)
-        assert type(self.stock) is StockManager
+        self.stock = stock_manager(**arguments)
         self.native: Any = native_class()(**arguments)
         self.hasher = get_request_block_hasher(
             BLOCK_SIZE, sha256_cbor, *([num_lookahead_tokens] if num_lookahead_tokens else [])

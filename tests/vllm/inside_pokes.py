@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 from vllm.plugins import load_general_plugins
-from vllm.v1.core.kv_cache_manager import KVCacheManager
 
 load_general_plugins()
 
 from kvoxide import ConfigError  # noqa: E402
 from kvoxide.vllm.adapter import native_class  # noqa: E402
-from kvoxide.vllm.environment import settings  # noqa: E402
 from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy  # noqa: E402
 
 from tests.testing.small_world import (  # noqa: E402
@@ -23,18 +21,11 @@ from tests.testing.small_world import (  # noqa: E402
     make_manager,
     make_request,
     states,
+    stock_manager,
     window,
 )
 
 ROW = 3 * BLOCK_SIZE
-
-
-def stock_manager(*specs: Any, **arguments: Any) -> Any:
-    """As :func:`make_manager`, of vLLM's own class; fails where kvoxide's would be made."""
-    with settings.using(settings.Settings(mode="off")):
-        manager = make_manager(*specs, **arguments)
-    assert type(manager) is KVCacheManager
-    return manager
 
 
 def native_manager(*specs: Any, **arguments: Any) -> Any:
