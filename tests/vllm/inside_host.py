@@ -170,8 +170,9 @@ def test_views_show_what_is_inside_and_refuse_changes() -> None:
     assert (list(policy.t2), list(policy.b1), policy.target_t1_size) == ([], [], 0.0)
     with pytest.raises(AttributeError, match=r"evict\(\) changes a policy"):
         policy.evict(1, set())
-    with pytest.raises(AttributeError):
-        policy.target_t1_size = 1.0
+    for name in ("target_t1_size", "touch"):
+        with pytest.raises(AttributeError, match=f"{name} is set in a policy that is in Rust"):
+            setattr(policy, name, 1.0)
     manager.get_stats()
     assert (manager.stores_skipped_in_current_batch, manager.allocation_sizes_in_current_batch) == (
         0,

@@ -12,8 +12,9 @@ pub const NULL_BLOCK: BlockId = 0;
 /// The most blocks of a pool. Larger ids are those of alias keys in the index.
 pub const MAX_BLOCKS: usize = 1 << 31;
 
-/// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes, padded with
-/// zeros. All hashes of one manager have the same length.
+/// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes. Fewer are padded
+/// with zeros, and the last byte tells how many there are. All hashes of one manager have the same
+/// length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BlockHash(pub [u64; 4]);
 
@@ -23,12 +24,22 @@ impl BlockHash {
 
     /// Returns the hash of these bytes; `None` if there are none or more than [`Self::MAX_LEN`].
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
-        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
-            return None;
-        }
+        let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
+        fits.then(|| Self::padded(bytes))
+    }
+
+    /// Returns the hash of at most [`Self::MAX_LEN`] bytes.
+    pub(crate) fn padded(bytes: &[u8]) -> Self {
         let mut padded = [0; Self::MAX_LEN];
+        padded[Self::MAX_LEN - 1] = bytes.len() as u8;
         padded[..bytes.len()].copy_from_slice(bytes);
-        Some(Self::from_bytes(padded))
+        Self::from_bytes(padded)
+    }
+
+    /// Returns how many bytes the hash was made from, if it is known that they were fewer than
+    /// [`Self::MAX_LEN`].
+    pub fn padded_len(&self) -> usize {
+        usize::from(self.to_bytes()[Self::MAX_LEN - 1]).min(Self::MAX_LEN - 1)
     }
 
     /// Returns the hash of these bytes.
@@ -71,12 +82,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_its_bytes_and_zeros() {
+    fn a_hash_is_its_bytes_zeros_and_their_number() {
         let bytes: Vec<u8> = (1..=33).collect();
         for len in [1, 16, 31, 32] {
             let hash = BlockHash::from_slice(&bytes[..len]).expect("a length that fits");
             assert_eq!(hash.to_bytes()[..len], bytes[..len]);
-            assert!(hash.to_bytes()[len..].iter().all(|&byte| byte == 0));
+            if len < 32 {
+                assert!(hash.to_bytes()[len..31].iter().all(|&byte| byte == 0));
+                assert_eq!(hash.padded_len(), len);
+            }
             assert_eq!(BlockHash::from_bytes(hash.to_bytes()), hash);
         }
         assert_eq!(BlockHash::from_slice(&[]), None);

@@ -276,15 +276,32 @@ def test_keys_of_a_request_are_read_as_they_are() -> None:
     assert tier.get_lru_order() == [key(3, 3), key(3), key(2), key(1, 3), key(1), key(0)]
 
 
+def test_hashes_of_several_short_lengths_are_different_keys() -> None:
+    tier, hashes = HostTier(4), [b"h", b"h\0", b"h1", bytes(31)]
+    keys = [hash_ + bytes(4) for hash_ in hashes]
+    plan = tier.prepare_store(HostRequest(), keys)
+    assert plan is not None
+    assert plan.keys == keys
+    tier.complete_store(keys)
+    assert set(tier.get_chunks()) == set(keys)
+    assert tier.lookup_prefix(chunk_keys(hashes)[0]) == 4
+    assert [tier.lookup(key) for key in (b"h2" + bytes(4), bytes(36))] == ["miss", "miss"]
+    with pytest.raises(BlockHashError, match="has 32 bytes; this tier's hashes have fewer than 32"):
+        tier.prepare_store(HostRequest(), [bytes(36)])
+    assert chunk_keys(hashes)[0] + keys[:1] == [*keys, keys[0]]
+
+
 def test_keys_of_a_request_with_hashes_of_another_length_are_refused() -> None:
     tier = HostTier(4)
     store(tier, [1])
     short, _ = chunk_keys([bytes(16)])
-    with pytest.raises(BlockHashError, match="has 16 bytes; this tier's have 32"):
+    with pytest.raises(BlockHashError, match="has fewer than 32 bytes; this tier's hashes have 32"):
         tier.prepare_store(HostRequest(), short)
     tier.complete_store(short)
-    with pytest.raises(BlockHashError, match="a block hash has 16 bytes"):
+    with pytest.raises(BlockHashError, match="a block hash has fewer than 32 bytes"):
         chunk_keys([bytes(32), bytes(16)])
+    with pytest.raises(BlockHashError, match="a block hash has 33 bytes"):
+        chunk_keys([bytes(33)])
     with pytest.raises(ValueError, match="different requests"):
         VllmChunkKeys.joined([*chunk_keys([bytes(32)]), *chunk_keys([bytes(32)])])
     with pytest.raises(IndexError, match="a chunk without a block"):

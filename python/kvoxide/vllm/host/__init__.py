@@ -5,8 +5,9 @@ state of its own; and the scheduler's side of vLLM's offloading connector.
 :mod:`~kvoxide.vllm.host.views` of what is inside for those who look. What it cannot stand in for
 says :mod:`~kvoxide.vllm.host.support`. :mod:`~kvoxide.vllm.host.connector` is over any manager;
 :mod:`~kvoxide.vllm.host.stores` and :mod:`~kvoxide.vllm.host.loads` are what it stores and loads,
-:mod:`~kvoxide.vllm.host.sources` from where, :mod:`~kvoxide.vllm.host.keys` what stands in for keys
-that are in Rust, :mod:`~kvoxide.vllm.host.blocks` for blocks.
+:mod:`~kvoxide.vllm.host.sources` from where, :mod:`~kvoxide.vllm.host.request_state` what it knows
+of a request, :mod:`~kvoxide.vllm.host.keys` what stands in for keys that are in Rust,
+:mod:`~kvoxide.vllm.host.blocks` for blocks.
 
 Importing this takes the compiled module; vLLM is imported with the manager.
 """

@@ -17,7 +17,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler as StockScheduler,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    RequestOffloadState,
     TransferJobStatus,
     _ConnectorMetricName,
 )
@@ -29,9 +28,10 @@ from vllm.v1.request import RequestStatus
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import logger, recognise_connector
 from kvoxide.vllm.host.blocks import AllocatedBlocks
-from kvoxide.vllm.host.keys import ChunkKeySet, KeysBeingLoaded, joined, keep_keys
+from kvoxide.vllm.host.keys import ChunkKeySet, KeysBeingLoaded, joined
 from kvoxide.vllm.host.loads import GroupLoad, LoadedRanges, plan_load
 from kvoxide.vllm.host.manager import CPUOffloadingManager
+from kvoxide.vllm.host.request_state import extend_keys_faster
 from kvoxide.vllm.host.sources import tokens_by_source
 from kvoxide.vllm.host.stores import Offer, blocks_of, offers
 
@@ -45,41 +45,6 @@ _ALLOCATED: Final = "_current_batch_allocated_block_ids"
 
 # Which blocks of a group are known to be gone, from one to before the other.
 _GONE: Final = "_kvoxide_gone"
-
-
-class RequestState(RequestOffloadState):  # type: ignore[misc]
-    """What the connector knows of a request. The step's new hashes alone cost time."""
-
-    __slots__ = ()
-
-    def update_offload_keys(self) -> None:
-        hashes = self.req.block_hashes
-        if type(hashes) is not list:
-            super().update_offload_keys()
-            return
-        num_hashes = len(hashes)
-        for config, state in zip(self.config.kv_group_configs, self.group_states, strict=False):
-            keys, hashes_per_chunk = state.offload_keys, config.hashes_per_chunk
-            end = (len(keys) + 1) * hashes_per_chunk
-            if end > num_hashes:
-                continue
-            group = config.group_idx.to_bytes(4, "big")
-            new = [block_hash + group for block_hash in hashes[end - 1 :: hashes_per_chunk]]
-            size, num_known = config.tokens_per_chunk, len(keys) + 1
-            ends = range(num_known * size, (num_known + len(new)) * size, size)
-            self.req_context._offload_key_positions.update(zip(new, ends, strict=True))
-            keys += new
-
-
-class StateInRust(RequestOffloadState):  # type: ignore[misc]
-    """What the connector knows of a request whose keys are in Rust."""
-
-    __slots__ = ()
-
-    def update_offload_keys(self) -> None:
-        hashes = self.req.block_hashes
-        for group_state in self.group_states[:1]:
-            group_state.offload_keys.extend(hashes if type(hashes) is list else list(hashes))
 
 
 class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
@@ -107,14 +72,7 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
 
     def on_new_request(self, request: Any) -> None:
         super().on_new_request(request)
-        state = self._req_status[request.request_id]
-        if type(state) is not RequestOffloadState:
-            return
-        if self._keeps_keys:
-            keep_keys(state)
-            state.__class__ = StateInRust
-        else:
-            state.__class__ = RequestState
+        extend_keys_faster(self._req_status[request.request_id], self._keeps_keys)
 
     def _answers(self, keys: Iterable[Any], req_context: Any) -> Iterator[LookupResult]:
         """The manager's answers, each as it is asked for."""
@@ -328,9 +286,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
             state = self._req_status.get(req_id)
             if state is None:
                 continue
-            req = state.req
-            if req.status is RequestStatus.RUNNING:
-                num_tokens = req.num_computed_tokens + scheduled[req_id]
+            req, num_new = state.req, scheduled.get(req_id)
+            if num_new is not None and req.status is RequestStatus.RUNNING:
+                num_tokens = req.num_computed_tokens + num_new
                 # Most requests decode and have nothing to store, which is told without a call.
                 most = req.num_prompt_tokens if only_prompts else num_tokens
                 for size, group in zip(sizes, state.group_states, strict=False):

@@ -1,24 +1,13 @@
 """Keys that stay in Rust: lists, sets and dictionaries of ``bytes`` for vLLM's code that reads
 them."""
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence, Set
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSet, Sequence, Set
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from kvoxide import HostTier
 from kvoxide._core_vllm import VllmChunkKeys, VllmRequestKeys
-
-
-def keep_keys(state: Any) -> None:
-    """Keep the keys of a request, which has none yet, in Rust."""
-    groups = state.config.kv_group_configs
-    keys = VllmRequestKeys(
-        [(group.group_idx, group.hashes_per_chunk, group.tokens_per_chunk) for group in groups]
-    )
-    for group_state, group_keys in zip(state.group_states, keys.groups(), strict=True):
-        group_state.offload_keys = group_keys
-    state.req_context._offload_key_positions = KeyPositions(keys)
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -95,7 +84,7 @@ class ChunkKeySet(Set[bytes]):
         return set(keys)
 
 
-class KeysBeingLoaded(Set[bytes]):
+class KeysBeingLoaded(MutableSet[bytes]):
     """The keys of a tier that requests load now, so that others wait for them."""
 
     def __init__(self, tier: HostTier) -> None:
@@ -113,6 +102,14 @@ class KeysBeingLoaded(Set[bytes]):
     def __len__(self) -> int:
         """How many keys are being loaded."""
         return self.tier.num_loading_keys
+
+    def add(self, key: bytes) -> None:
+        """A request loads ``key``."""
+        self.update([key])
+
+    def discard(self, key: bytes) -> None:
+        """No request loads ``key``."""
+        self.difference_update([key])
 
     def update(self, keys: Any) -> None:
         """Requests load ``keys``."""

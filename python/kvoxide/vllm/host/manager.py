@@ -16,7 +16,7 @@ from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 
 from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
-from kvoxide.vllm.environment import recognise_host
+from kvoxide.vllm.environment import recognise_host, settings
 from kvoxide.vllm.host.keys import in_rust
 from kvoxide.vllm.host.safe_tier import SafeTier
 from kvoxide.vllm.host.support import bound_arguments
@@ -57,7 +57,8 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
             log_stats=True,
             vllm_release=release.version,  # type: ignore[arg-type]
         )
-        self.tier = cast(HostTier, SafeTier(tier))
+        # A shadow reports a fault, and nobody is served by what is left.
+        self.tier = tier if settings.are_overridden() else cast(HostTier, SafeTier(tier))
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
         self._tells_failures = release.ranks_running_requests

@@ -66,9 +66,14 @@ class ViewedState:
 class _PolicyView:
     """Attributes of one of vLLM's policies, as they are when they are asked for."""
 
+    _tier: HostTier
+    cache_capacity: int
+
     def __init__(self, tier: HostTier) -> None:
-        self._tier = tier
-        self.cache_capacity = tier.num_chunks
+        vars(self).update(_tier=tier, cache_capacity=tier.num_chunks)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise _not_here(f"{name} is set in")
 
     def get(self, key: bytes) -> ChunkStatus | None:
         """The chunk of ``key``."""
@@ -79,9 +84,16 @@ class _PolicyView:
         return {key: _status(*chunk) for key, chunk in found}
 
 
+def _not_here(what_happens_to: str) -> AttributeError:
+    return AttributeError(
+        f"{what_happens_to} a policy that is in Rust, of which this is a view; "
+        "set KVOXIDE_HOST=off to have vLLM's"
+    )
+
+
 def _refused(name: str) -> Any:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise AttributeError(f"{name}() changes a policy; kvoxide's is in Rust, and this is a view")
+        raise _not_here(f"{name}() changes")
 
     return refuse
 

@@ -66,14 +66,10 @@ impl HashAlgorithm {
     }
 
     fn digest(self, bytes: &[u8]) -> BlockHash {
-        let mut padded = [0; BlockHash::MAX_LEN];
         match self {
-            Self::Sha256 | Self::Sha256Cbor => padded.copy_from_slice(&Sha256::digest(bytes)),
-            Self::Xxhash | Self::XxhashCbor => {
-                padded[..16].copy_from_slice(&xxh3_128(bytes).to_be_bytes());
-            }
+            Self::Sha256 | Self::Sha256Cbor => BlockHash::from_bytes(Sha256::digest(bytes).into()),
+            Self::Xxhash | Self::XxhashCbor => BlockHash::padded(&xxh3_128(bytes).to_be_bytes()),
         }
-        BlockHash::from_bytes(padded)
     }
 }
 

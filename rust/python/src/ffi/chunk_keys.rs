@@ -13,7 +13,7 @@ use kvoxide_core::host::{HostTier, PositionedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::block_ids::each_block;
-use super::hashes::{block_hash, known_key, packed_key};
+use super::chunk_hashes::HashLengths;
 use super::panics::contained;
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
@@ -21,7 +21,7 @@ use super::panics::contained;
 pub(crate) struct RequestKeys {
     groups: Vec<Group>,
     columns: Vec<Column>,
-    hash_len: Option<usize>,
+    hash_lengths: Option<HashLengths>,
 }
 
 struct Group {
@@ -47,13 +47,15 @@ impl Column {
     fn read(
         &self,
         list: &Bound<'_, PyList>,
-        hash_len: &mut Option<usize>,
+        hash_lengths: &mut Option<HashLengths>,
     ) -> PyResult<Vec<BlockHash>> {
         let stride = self.hashes_per_chunk;
         let places = ((self.hashes.len() + 1) * stride - 1..list.len()).step_by(stride);
         let mut new = Vec::with_capacity(places.len());
         for at in places {
-            new.push(block_hash(&list.get_item(at)?, hash_len)?);
+            let hash = list.get_item(at)?;
+            let bytes = hash.cast::<PyBytes>()?.as_bytes();
+            new.push(HashLengths::hash(list.py(), bytes, hash_lengths)?);
         }
         Ok(new)
     }
@@ -78,7 +80,7 @@ impl RequestKeys {
     /// Takes the id of each group, its hashes a chunk and its tokens a chunk.
     #[new]
     fn new(groups: Vec<(GroupId, usize, u32)>) -> PyResult<Self> {
-        let mut made = Self { groups: Vec::new(), columns: Vec::new(), hash_len: None };
+        let mut made = Self { groups: Vec::new(), columns: Vec::new(), hash_lengths: None };
         for (id, hashes_per_chunk, tokens_per_chunk) in groups {
             if hashes_per_chunk == 0 || tokens_per_chunk == 0 {
                 let message = format!("a chunk of group {id} has no hash or no token");
@@ -96,10 +98,10 @@ impl RequestKeys {
 
     /// Reads the hashes that the request has got.
     fn extend(&mut self, hashes: &Bound<'_, PyList>) -> PyResult<()> {
-        let mut hash_len = self.hash_len;
-        let new = self.columns.iter().map(|column| column.read(hashes, &mut hash_len));
+        let mut hash_lengths = self.hash_lengths;
+        let new = self.columns.iter().map(|column| column.read(hashes, &mut hash_lengths));
         let new = new.collect::<PyResult<Vec<_>>>()?;
-        self.hash_len = hash_len;
+        self.hash_lengths = hash_lengths;
         for (column, new) in self.columns.iter_mut().zip(new) {
             column.add(new);
         }
@@ -114,7 +116,7 @@ impl RequestKeys {
 
     /// Returns the number of tokens up to the end of a chunk; `None` for a key that is not here.
     fn position(&mut self, key: &Bound<'_, PyBytes>) -> PyResult<Option<u32>> {
-        let Some(key) = known_key(key, self.hash_len)? else { return Ok(None) };
+        let Some(key) = HashLengths::known_key(key, self.hash_lengths)? else { return Ok(None) };
         let Some(group) = self.groups.iter().find(|group| group.id == key.group) else {
             return Ok(None);
         };
@@ -267,8 +269,12 @@ impl ChunkKeys {
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let others = PyList::new(other.py(), other.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
-        self.list(other.py())?.eq(others)
+        self.list(other.py())?.eq(other.try_iter()?.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let others = other.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        self.list(other.py())?.as_any().add(others)
     }
 
     /// Returns the blocks of the chunks, by the block ids of all groups; how many there are in each
@@ -370,13 +376,13 @@ impl ChunkKeys {
     }
 
     fn packed<'py>(&self, py: Python<'py>, key: &CacheKey) -> Bound<'py, PyBytes> {
-        packed_key(py, key, self.owner(py).hash_len.unwrap_or(0))
+        HashLengths::packed(self.owner(py).hash_lengths, py, key)
     }
 }
 
 impl RequestKeys {
-    /// Returns the bytes of a hash, once there was one.
-    pub(crate) fn hash_len(&self) -> Option<usize> {
-        self.hash_len
+    /// Returns the lengths of the hashes, once there was one.
+    pub(crate) fn hash_lengths(&self) -> Option<HashLengths> {
+        self.hash_lengths
     }
 }

@@ -148,7 +148,8 @@ pub(crate) fn known_key(
     Ok(hash.map(|hash| CacheKey { hash, group }))
 }
 
-fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
+/// Returns the hash and the group of a packed key.
+pub(super) fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
     let refuse =
         || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
     let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;

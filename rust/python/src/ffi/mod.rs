@@ -12,6 +12,7 @@ mod shared_methods;
 mod pickling;
 
 mod block_ids;
+mod chunk_hashes;
 mod hashes;
 mod numbers;
 mod tokens;
@@ -27,6 +28,7 @@ mod errors;
 pub(crate) use block_ids::{computed_id_lists, each_block, id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
+pub(crate) use chunk_hashes::HashLengths;
 pub(crate) use chunk_keys::{ChunkKeys, GroupKeys, RequestKeys};
 pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use errors::{

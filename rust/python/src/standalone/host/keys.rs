@@ -6,10 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::{Position, PositionedKey};
 
-use crate::ffi::{
-    ChunkKeys, RequestKeys, hash_error, known_key, or_raised, packed_key, request_error,
-    unpacked_key,
-};
+use crate::ffi::{ChunkKeys, HashLengths, RequestKeys, or_raised, request_error};
 
 /// The keys of a call.
 pub(super) enum Keys<'py> {
@@ -20,18 +17,18 @@ pub(super) enum Keys<'py> {
 }
 
 impl<'py> Keys<'py> {
-    /// Reads keys whose hashes have the length of the tier's, which the first one sets.
+    /// Reads keys. The first one sets the lengths of hashes that the tier takes.
     pub(super) fn read(
         value: &Bound<'py, PyAny>,
         positions: Option<&Bound<'py, PyDict>>,
-        hash_len: &mut Option<usize>,
+        hash_lengths: &mut Option<HashLengths>,
     ) -> PyResult<Self> {
         if let Some(chunks) = Self::chunks(value) {
-            return chunks.checked(value.py(), hash_len);
+            return chunks.checked(value.py(), hash_lengths);
         }
         let (mut keys, mut objects) = (Vec::new(), Vec::new());
         each(value, |object| {
-            keys.push(unpacked_key(&object, hash_len)?);
+            keys.push(HashLengths::key(&object, hash_lengths)?);
             objects.push(object);
             Ok(())
         })?;
@@ -43,17 +40,20 @@ impl<'py> Keys<'py> {
         Ok(Self::Read { keys, positions, objects })
     }
 
-    /// Returns those keys that a tier with hashes of this length can have.
-    pub(super) fn known(value: &Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
+    /// Returns those keys that a tier with hashes of these lengths can have.
+    pub(super) fn known(
+        value: &Bound<'py, PyAny>,
+        hash_lengths: Option<HashLengths>,
+    ) -> PyResult<Self> {
         match Self::chunks(value) {
-            Some(Self::Chunks(chunks, owner)) if owner.hash_len() == hash_len => {
+            Some(Self::Chunks(chunks, owner)) if owner.hash_lengths() == hash_lengths => {
                 return Ok(Self::Chunks(chunks, owner));
             }
             _ => {}
         }
         let mut keys = Vec::new();
         each(value, |object| {
-            keys.extend(known_key(&object, hash_len)?);
+            keys.extend(HashLengths::known_key(&object, hash_lengths)?);
             Ok(())
         })?;
         let positions = vec![None; keys.len()];
@@ -104,15 +104,11 @@ impl<'py> Keys<'py> {
         Some(Self::Chunks(chunks.clone(), chunks.get().owner(value.py())))
     }
 
-    fn checked(self, py: Python<'_>, hash_len: &mut Option<usize>) -> PyResult<Self> {
+    fn checked(self, py: Python<'_>, hash_lengths: &mut Option<HashLengths>) -> PyResult<Self> {
         if let Self::Chunks(_, owner) = &self
-            && let Some(len) = owner.hash_len()
+            && let Some(lengths) = owner.hash_lengths()
         {
-            let expected = *hash_len.get_or_insert(len);
-            if len != expected {
-                let message = format!("a block hash has {len} bytes; this tier's have {expected}");
-                return Err(hash_error(py, message));
-            }
+            lengths.agree(py, hash_lengths)?;
         }
         Ok(self)
     }
@@ -183,14 +179,14 @@ where
 {
 }
 
-/// Returns all positions of keys that a tier with hashes of this length can have.
+/// Returns all positions of keys that a tier with hashes of these lengths can have.
 pub(super) fn known_positions(
     positions: &Bound<'_, PyDict>,
-    hash_len: Option<usize>,
+    hash_lengths: Option<HashLengths>,
 ) -> PyResult<Vec<(CacheKey, u32)>> {
     let mut known = Vec::with_capacity(positions.len());
     for (key, at) in positions {
-        if let Some(key) = known_key(key.cast::<PyBytes>()?, hash_len)? {
+        if let Some(key) = HashLengths::known_key(key.cast::<PyBytes>()?, hash_lengths)? {
             known.push((key, position(&at)?));
         }
     }
@@ -201,9 +197,9 @@ pub(super) fn known_positions(
 pub(super) fn key_list<'py>(
     py: Python<'py>,
     keys: &[CacheKey],
-    hash_len: Option<usize>,
+    hash_lengths: Option<HashLengths>,
 ) -> PyResult<Bound<'py, PyList>> {
-    PyList::new(py, keys.iter().map(|key| packed_key(py, key, hash_len.unwrap_or(0))))
+    PyList::new(py, keys.iter().map(|key| HashLengths::packed(hash_lengths, py, key)))
 }
 
 fn position(value: &Bound<'_, PyAny>) -> PyResult<u32> {

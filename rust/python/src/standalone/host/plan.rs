@@ -7,6 +7,7 @@ use pyo3::types::PyList;
 use kvoxide_core::host::{ChunkId, HostEvent, HostEventKind, StorePlan};
 
 use super::keys::{Keys, key_list};
+use crate::ffi::HashLengths;
 
 /// What is to be stored.
 #[pyclass(module = "kvoxide", name = "HostStorePlan", get_all, frozen)]
@@ -22,12 +23,12 @@ impl PyHostStorePlan {
         py: Python<'_>,
         plan: StorePlan,
         offer: &Keys<'_>,
-        hash_len: Option<usize>,
+        hash_lengths: Option<HashLengths>,
     ) -> PyResult<Self> {
         Ok(Self {
             keys: offer.selected(py, &plan.stored)?.unbind(),
             chunk_ids: chunk_array(py, plan.chunks).unbind(),
-            evicted_keys: key_list(py, &plan.evicted, hash_len)?.unbind(),
+            evicted_keys: key_list(py, &plan.evicted, hash_lengths)?.unbind(),
         })
     }
 }
@@ -44,9 +45,9 @@ impl PyHostEvent {
     pub(super) fn new(
         py: Python<'_>,
         event: &HostEvent,
-        hash_len: Option<usize>,
+        hash_lengths: Option<HashLengths>,
     ) -> PyResult<Self> {
-        Ok(Self { kind: event.kind, keys: key_list(py, &event.keys, hash_len)?.unbind() })
+        Ok(Self { kind: event.kind, keys: key_list(py, &event.keys, hash_lengths)?.unbind() })
     }
 }
 

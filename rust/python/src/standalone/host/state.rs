@@ -6,13 +6,13 @@ use pyo3::types::PyBytes;
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::HostTier;
 
-use crate::ffi::{CheckedState, packed_key};
+use crate::ffi::{CheckedState, HashLengths};
 
 /// The state of a tier.
 pub(super) struct HostState {
     pub(super) core: HostTier,
-    /// How many bytes block hashes have, once there was one.
-    pub(super) hash_len: Option<usize>,
+    /// The lengths of block hashes, once there was one.
+    pub(super) hash_lengths: Option<HashLengths>,
     pub(super) log_stats: bool,
 }
 
@@ -27,7 +27,7 @@ impl CheckedState for HostState {
 impl HostState {
     /// Returns a key as Python's.
     pub(super) fn packed<'py>(&self, py: Python<'py>, key: &CacheKey) -> Bound<'py, PyBytes> {
-        packed_key(py, key, self.hash_len.unwrap_or(0))
+        HashLengths::packed(self.hash_lengths, py, key)
     }
 
     /// Frees all chunks and panics, for tests of the state after a panic.

@@ -10,7 +10,7 @@ use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
 use super::request::PyHostRequest;
 use super::state::HostState;
-use crate::ffi::{GuardedCell, IntoPyResult, config_error, known_key, size};
+use crate::ffi::{GuardedCell, HashLengths, IntoPyResult, config_error, size};
 
 /// The releases whose decisions a tier can make.
 const RELEASES: [(&str, VllmVersion); 2] =
@@ -49,7 +49,7 @@ impl PyHostTier {
             ..HostTierConfig::new(size(py, "num_chunks", num_chunks)?, chosen)
         };
         let core = HostTier::new(&config).into_py(py)?;
-        let cell = GuardedCell::new(HostState { core, hash_len: None, log_stats });
+        let cell = GuardedCell::new(HostState { core, hash_lengths: None, log_stats });
         Ok(Self { cell, policy })
     }
 
@@ -90,7 +90,7 @@ impl PyHostTier {
 
     fn lookup(&self, py: Python<'_>, key: &Bound<'_, PyBytes>) -> PyResult<&'static str> {
         self.cell.read(py, |state| {
-            let known = known_key(key, state.hash_len)?;
+            let known = HashLengths::known_key(key, state.hash_lengths)?;
             Ok(match known.and_then(|key| state.core.lookup(&key)) {
                 None => "miss",
                 Some(ChunkState::Pending) => "hit_pending",
@@ -123,7 +123,7 @@ impl PyHostTier {
 
     fn set_loading(&self, keys: &Bound<'_, PyAny>, is_loading: bool) -> PyResult<()> {
         self.cell.change(keys.py(), "set_loading", |state| {
-            let keys = Keys::known(keys, state.hash_len)?;
+            let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.set_loading(keys.keys(), is_loading);
             Ok(())
         })
@@ -145,11 +145,11 @@ impl PyHostTier {
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let py = keys.py();
         self.cell.change(py, "prepare_load", |state| {
-            let mut hash_len = state.hash_len;
-            let keys = Keys::read(keys, positions, &mut hash_len)?;
+            let mut hash_lengths = state.hash_lengths;
+            let keys = Keys::read(keys, positions, &mut hash_lengths)?;
             let request = &mut request.try_borrow_mut()?.request;
             let chunks = state.core.prepare_load(request, keys.with_positions()).into_py(py)?;
-            state.hash_len = hash_len;
+            state.hash_lengths = hash_lengths;
             Ok(chunk_array(py, chunks))
         })
     }
@@ -157,7 +157,7 @@ impl PyHostTier {
     fn complete_load(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
         self.cell.change(py, "complete_load", |state| {
-            let keys = Keys::read(keys, None, &mut { state.hash_len })?;
+            let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
             state.core.complete_load(keys.keys()).into_py(py)
         })
     }
@@ -171,8 +171,8 @@ impl PyHostTier {
     ) -> PyResult<Option<PyHostStorePlan>> {
         let py = keys.py();
         self.cell.change(py, "prepare_store", |state| {
-            let mut hash_len = state.hash_len;
-            let keys = Keys::read(keys, positions, &mut hash_len)?;
+            let mut hash_lengths = state.hash_lengths;
+            let keys = Keys::read(keys, positions, &mut hash_lengths)?;
             let request = &mut request.try_borrow_mut()?.request;
             let plan = match keys {
                 Keys::Read { .. } => state.core.prepare_store(request, keys.with_positions()),
@@ -181,12 +181,12 @@ impl PyHostTier {
                 }
             };
             let plan = plan.into_py(py)?;
-            state.hash_len = hash_len;
+            state.hash_lengths = hash_lengths;
             if !state.log_stats {
                 state.core.take_store_sizes();
             }
             let Some(plan) = plan else { return Ok(None) };
-            let made = PyHostStorePlan::new(py, plan, &keys, state.hash_len);
+            let made = PyHostStorePlan::new(py, plan, &keys, state.hash_lengths);
             self.cell.handed_out(py, made).map(Some)
         })
     }
@@ -194,7 +194,7 @@ impl PyHostTier {
     #[pyo3(signature = (keys, success=true))]
     fn complete_store(&self, keys: &Bound<'_, PyAny>, success: bool) -> PyResult<()> {
         self.cell.change(keys.py(), "complete_store", |state| {
-            let keys = Keys::known(keys, state.hash_len)?;
+            let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.complete_store(keys.keys(), success);
             Ok(())
         })
@@ -202,7 +202,7 @@ impl PyHostTier {
 
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.cell.change(keys.py(), "touch", |state| {
-            let keys = Keys::known(keys, state.hash_len)?;
+            let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.touch(&keys.keys().collect::<Vec<_>>());
             Ok(())
         })
@@ -215,7 +215,7 @@ impl PyHostTier {
         positions: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         self.cell.change(request.py(), "finish_request", |state| {
-            let known = positions.map(|positions| known_positions(positions, state.hash_len));
+            let known = positions.map(|positions| known_positions(positions, state.hash_lengths));
             let positions = known.transpose()?.unwrap_or_default();
             state.core.finish_request(&mut request.try_borrow_mut()?.request, positions);
             Ok(())
@@ -232,7 +232,7 @@ impl PyHostTier {
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.cell.change(py, "take_events", |state| {
             let events = state.core.take_events();
-            let events = events.iter().map(|event| PyHostEvent::new(py, event, state.hash_len));
+            let events = events.iter().map(|event| PyHostEvent::new(py, event, state.hash_lengths));
             let made = events.collect::<PyResult<Vec<_>>>();
             self.cell.handed_out(py, made.and_then(|events| PyList::new(py, events)))
         })
@@ -263,14 +263,14 @@ impl PyHostTier {
     fn get_lru_order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         self.cell.read(py, |state| {
             let order = state.core.lru_order();
-            order.map(|keys| key_list(py, &keys, state.hash_len)).transpose()
+            order.map(|keys| key_list(py, &keys, state.hash_lengths)).transpose()
         })
     }
 
     fn get_arc_lists<'py>(&self, py: Python<'py>) -> PyResult<Option<ArcLists<'py>>> {
         self.cell.read(py, |state| {
             let Some((lists, target)) = state.core.arc_lists() else { return Ok(None) };
-            let [t1, t2, b1, b2] = lists.map(|keys| key_list(py, &keys, state.hash_len));
+            let [t1, t2, b1, b2] = lists.map(|keys| key_list(py, &keys, state.hash_lengths));
             Ok(Some((t1?, t2?, b1?, b2?, target)))
         })
     }
@@ -301,7 +301,7 @@ impl PyHostTier {
         question: impl FnOnce(&HostTier, &Keys<'_>) -> R,
     ) -> PyResult<R> {
         self.cell.read(keys.py(), |state| {
-            let keys = Keys::read(keys, None, &mut { state.hash_len })?;
+            let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
             Ok(question(&state.core, &keys))
         })
     }

@@ -1,0 +1,84 @@
+//! Hashes of the host tier's keys. Like vLLM's tier it takes hashes of several lengths.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use kvoxide_core::{BlockHash, CacheKey};
+
+use super::errors::hash_error;
+use super::hashes::{packed_key, unpacked};
+
+/// The lengths of all hashes of a tier or a request. Only hashes that are all padded tell theirs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HashLengths {
+    /// Each has [`BlockHash::MAX_LEN`] bytes.
+    Longest,
+    /// Each has fewer.
+    Shorter,
+}
+
+impl HashLengths {
+    fn of(bytes: &[u8]) -> Self {
+        if bytes.len() == BlockHash::MAX_LEN { Self::Longest } else { Self::Shorter }
+    }
+
+    /// Returns the hash of these bytes. The first one sets the lengths.
+    pub(crate) fn hash(
+        py: Python<'_>,
+        bytes: &[u8],
+        lengths: &mut Option<Self>,
+    ) -> PyResult<BlockHash> {
+        let hash = BlockHash::from_slice(bytes).ok_or_else(|| {
+            hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", bytes.len()))
+        })?;
+        Self::of(bytes).agree(py, lengths)?;
+        Ok(hash)
+    }
+
+    /// Returns the key that is packed. The first one sets the lengths.
+    pub(crate) fn key(
+        packed: &Bound<'_, PyBytes>,
+        lengths: &mut Option<Self>,
+    ) -> PyResult<CacheKey> {
+        let (hash, group) = unpacked(packed)?;
+        let hash = Self::hash(packed.py(), hash, lengths)?;
+        Ok(CacheKey { hash, group })
+    }
+
+    /// Returns the key that is packed; `None` for one that cannot be among these.
+    pub(crate) fn known_key(
+        packed: &Bound<'_, PyBytes>,
+        lengths: Option<Self>,
+    ) -> PyResult<Option<CacheKey>> {
+        let (hash, group) = unpacked(packed)?;
+        let found = BlockHash::from_slice(hash).filter(|_| Some(Self::of(hash)) == lengths);
+        Ok(found.map(|hash| CacheKey { hash, group }))
+    }
+
+    /// Sets unknown lengths to these, or raises where they are others.
+    pub(crate) fn agree(self, py: Python<'_>, lengths: &mut Option<Self>) -> PyResult<()> {
+        let expected = *lengths.get_or_insert(self);
+        if expected == self {
+            return Ok(());
+        }
+        let [given, expected] = [self, expected].map(|lengths| match lengths {
+            Self::Longest => "32",
+            Self::Shorter => "fewer than 32",
+        });
+        let message = format!("a block hash has {given} bytes; this tier's hashes have {expected}");
+        Err(hash_error(py, message))
+    }
+
+    /// Returns the key as vLLM packs it.
+    pub(crate) fn packed<'py>(
+        lengths: Option<Self>,
+        py: Python<'py>,
+        key: &CacheKey,
+    ) -> Bound<'py, PyBytes> {
+        let len = match lengths {
+            Some(Self::Shorter) => key.hash.padded_len(),
+            _ => BlockHash::MAX_LEN,
+        };
+        packed_key(py, key, len)
+    }
+}
