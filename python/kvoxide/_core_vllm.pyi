@@ -4,7 +4,7 @@ There is no file of this name: :mod:`kvoxide._core` makes this module when it is
 counts and positions are in tokens, block counts and ids in blocks. Block id 0 is the null block.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, final, overload
 
 import numpy as np
@@ -373,9 +373,16 @@ class VllmBlockIds:
     def update_from(self, blocks: VllmBlocks) -> None: ...
     def among(self, block_ids: dict[int, Any]) -> list[int]:
         """Which of ``block_ids`` are here."""
-    def forget(self, block_ids: list[int], start: int, end: int) -> int:
-        """Replace those of ``block_ids[start:end]`` that are here by the null block's. Returns
-        where the first other one is then, else ``end``."""
+    def forget_in(
+        self,
+        states: dict[str, Any],
+        groups: Sequence[int],
+        blocks_per_chunk: int,
+        num_before: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Replace those that are here by the null block's id in the lists of requests in windowed
+        ``groups``: behind the chunks that a request stored, and before ``num_before`` of its
+        blocks in each group, where it has such numbers."""
     @staticmethod
     def first_in(block_ids: list[int], start: int, end: int) -> int:
         """Where the first one in ``block_ids[start:end]`` is that is not the null block's, else

@@ -1,6 +1,6 @@
 """Blocks of a request, and those that were allocated in a step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import Any
 
@@ -40,10 +40,16 @@ class AllocatedBlocks:
         """Find those among ``block_ids``."""
         self._watched = self._ids.among(block_ids)
 
-    def forget(self, block_ids: list[int], start: int, end: int) -> int:
-        """Replace those from ``start`` to before ``end`` in a list by the null block. Returns where
-        the first other one is then, else ``end``."""
-        return self._ids.forget(block_ids, start, end)
+    def forget_in(
+        self,
+        states: dict[str, Any],
+        groups: Sequence[int],
+        blocks_per_chunk: int,
+        num_before: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Replace them by the null block in what requests did not store of windowed ``groups``, but
+        for blocks that came after the numbers ``num_before``."""
+        self._ids.forget_in(states, groups, blocks_per_chunk, num_before)
 
     def __contains__(self, block_id: int) -> bool:
         """Whether a block was allocated."""

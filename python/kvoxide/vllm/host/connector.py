@@ -43,9 +43,6 @@ _RETRY: Final = LookupResult.RETRY
 # The attribute that vLLM replaces by a set after each step.
 _ALLOCATED: Final = "_current_batch_allocated_block_ids"
 
-# Which blocks of a group are known to be gone, from one to before the other.
-_GONE: Final = "_kvoxide_gone"
-
 
 class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
     """The scheduler's side of vLLM's offloading connector."""
@@ -259,22 +256,9 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         )
         self._allocated.watch(self._block_id_to_pending_jobs)
         if windowed and self._allocated:
-            for req_id, state in self._req_status.items():
-                self._forget_reused_blocks(state, num_before.get(req_id))
-
-    def _forget_reused_blocks(self, state: Any, ends: tuple[int, ...] | None) -> None:
-        """Blocks that left a window before they were stored may be another request's by now."""
-        reused = self._allocated
-        for at, group in enumerate(self._sliding_window_groups):
-            group_state = state.group_states[group]
-            ids = group_state.block_ids
-            start = group_state.next_stored_chunk_idx * self.config.blocks_per_chunk
-            end = len(ids) if ends is None else ends[at]
-            # What is gone stays so until vLLM empties the list, and is not looked at again.
-            gone_from, first = vars(group_state).get(_GONE, (0, 0))
-            if not gone_from <= start <= first <= end:
-                gone_from = first = start
-            setattr(group_state, _GONE, (gone_from, reused.forget(ids, first, end)))
+            # Blocks that left a window before they were stored may be another request's by now.
+            size = self.config.blocks_per_chunk
+            self._allocated.forget_in(self._req_status, windowed, size, num_before)
 
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         jobs: dict[int, TransferJob] = {}

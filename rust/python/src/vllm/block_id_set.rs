@@ -1,7 +1,9 @@
 //! Which blocks were allocated in a step, and what lists of block ids have of them.
 
+use pyo3::exceptions::{PyAttributeError, PyIndexError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
@@ -49,19 +51,31 @@ impl VllmBlockIds {
         Ok(found)
     }
 
-    /// Replaces the ids from `start` to before `end` in a list that are here by the null block's.
-    /// Returns where the first other one is then, else `end`.
-    fn forget(&self, block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
-        let mut first = end;
-        each_block(block_ids, start..end, |at, id| {
-            if self.has(id) {
-                block_ids.set_item(at, NULL_BLOCK)?;
-            } else {
-                first = first.min(at);
+    /// Replaces the ids that are here by the null block's in what requests' windowed `groups` did
+    /// not store yet: behind the stored chunks, and before the number of blocks that `num_before`
+    /// has of a request in each of these groups, else in all of its list.
+    fn forget_in(
+        &self,
+        states: &Bound<'_, PyDict>,
+        groups: Vec<usize>,
+        blocks_per_chunk: usize,
+        num_before: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let py = states.py();
+        for (request_id, state) in states {
+            let ends = num_before.get_item(request_id)?.map(|ends| ends.extract::<Vec<usize>>());
+            let ends = ends.transpose()?;
+            let of_groups = state.getattr(intern!(py, "group_states"))?.cast_into::<PyTuple>()?;
+            for (at, &group) in groups.iter().enumerate() {
+                let list = PendingList::of(&of_groups.get_item(group)?, blocks_per_chunk)?;
+                let end = match &ends {
+                    Some(ends) => *ends.get(at).ok_or_else(|| PyIndexError::new_err("no end"))?,
+                    None => list.block_ids.len(),
+                };
+                list.forget(self, end)?;
             }
-            Ok(true)
-        })?;
-        Ok(first)
+        }
+        Ok(())
     }
 
     /// Returns where the first id of another block than the null block is from `start` to before
@@ -97,5 +111,59 @@ impl VllmBlockIds {
 
     fn has(&self, id: BlockId) -> bool {
         self.words.get(id as usize / 64).is_some_and(|word| word & (1 << (id % 64)) != 0)
+    }
+}
+
+/// Lists that are longer have a note of what was looked at.
+const MAX_WITHOUT_NOTE: usize = 64;
+
+/// The blocks of a request in a windowed group, of which those behind the stored chunks may leave
+/// the window, and be another request's, before they are stored.
+struct PendingList<'py> {
+    /// The attributes of vLLM's object.
+    fields: Bound<'py, PyDict>,
+    block_ids: Bound<'py, PyList>,
+    /// The first block that is not stored.
+    start: usize,
+}
+
+impl<'py> PendingList<'py> {
+    fn of(group_state: &Bound<'py, PyAny>, blocks_per_chunk: usize) -> PyResult<Self> {
+        let py = group_state.py();
+        let fields = group_state.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
+        let field = |name: &Bound<'py, PyString>| {
+            let missing = || PyAttributeError::new_err(format!("a group's state has no {name}"));
+            fields.get_item(name)?.ok_or_else(missing)
+        };
+        let block_ids = field(intern!(py, "block_ids"))?.cast_into::<PyList>()?;
+        let num_stored: usize = field(intern!(py, "next_stored_chunk_idx"))?.extract()?;
+        Ok(Self { block_ids, start: num_stored.saturating_mul(blocks_per_chunk), fields })
+    }
+
+    /// Replaces those before `end` that were allocated by the null block. What is null from a place
+    /// to before another one stays so until vLLM empties the list; the note has both places.
+    fn forget(self, allocated: &VllmBlockIds, end: usize) -> PyResult<()> {
+        let name = intern!(self.fields.py(), "_kvoxide_gone");
+        let note = self.fields.get_item(name)?;
+        let (mut gone_from, mut first) = match &note {
+            Some(note) => note.extract()?,
+            None => (0, 0),
+        };
+        if !(gone_from <= self.start && self.start <= first && first <= end) {
+            (gone_from, first) = (self.start, self.start);
+        }
+        let mut first_left = end;
+        each_block(&self.block_ids, first..end, |at, id| {
+            if allocated.has(id) {
+                self.block_ids.set_item(at, NULL_BLOCK)?;
+            } else {
+                first_left = first_left.min(at);
+            }
+            Ok(true)
+        })?;
+        if note.is_none() && end.saturating_sub(self.start) <= MAX_WITHOUT_NOTE {
+            return Ok(());
+        }
+        self.fields.set_item(name, (gone_from, first_left))
     }
 }
