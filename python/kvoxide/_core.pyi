@@ -734,18 +734,19 @@ class HostTier:
     """Chunks of KV in host memory behind the pool, with the decisions of vLLM's
     ``CPUOffloadingManager``: which keys are stored in which chunk, and what they push out.
 
-    A chunk holds the blocks of one key: a block hash of 1 to 32 bytes, of one length in a tier, and
-    its group in 4 bytes, big-endian. ``store_threshold`` is how often a key is offered before it is
-    stored; from 2 on, offers of the last ``max_tracker_size`` keys are counted. ``log_stats`` keeps
-    the sizes of stores for :meth:`take_store_sizes`. ``vllm_release`` is whose decisions these are.
+    A chunk holds the blocks of one key: a block hash, of 32 bytes in all keys of a tier or of 1 to
+    31 in all, and its group in 4 bytes, big-endian. ``store_threshold`` is how often a key is
+    offered before it is stored; from 2 on, offers of the last ``max_tracker_size`` keys are
+    counted. ``log_stats`` keeps the sizes of stores for :meth:`take_store_sizes`.
+    ``vllm_release`` is whose decisions these are.
 
     ``positions`` are the tokens up to the end of each key. Under ``lru`` a request's keys go from
     the end of the prompt on; a key without a position goes by when it was stored. Iterables of keys
     are read before anything changes.
 
     Raises :class:`ConfigError` for a size below 0, more than 2,147,483,648 chunks or an unknown
-    name, :class:`BlockError` for a key without a group, :class:`BlockHashError` for a hash of
-    another length than those in the tier, :class:`RequestError` for a position that is none.
+    name, :class:`BlockError` for a key without a group, :class:`BlockHashError` for a hash of 32
+    bytes beside shorter ones, or a longer one, :class:`RequestError` for a position that is none.
     """
 
     def __new__(

@@ -398,7 +398,7 @@ class VllmRequestKeys:
     def __new__(cls, groups: Sequence[tuple[int, int, int]]) -> Self: ...
     def extend(self, hashes: list[bytes]) -> None:
         """Read what the request's block hashes have beyond those that were read. Raises
-        :class:`~kvoxide.BlockHashError` for a hash of another length than the first one's."""
+        :class:`~kvoxide.BlockHashError` for 32 bytes beside shorter hashes, and for more."""
     def groups(self) -> list[VllmGroupKeys]: ...
     def position(self, key: bytes) -> int | None:
         """The tokens up to the end of the chunk of ``key``, if it is here."""
