@@ -12,11 +12,11 @@ import kvoxide
 from kvoxide.replay.policies import DEFAULT_POLICY
 
 from . import sweep
-from .cells import PERCENTS, PRESETS, Half, chosen
+from .cells import PERCENTS, PRESETS, Half, Traffics, Whole, chosen
 from .judge import ADAPTIVE, POLICIES, Cell, Judge
 from .known import KnownResults, default_path
 from .verdict import comparison_lines, lost_lines, summary_lines
-from .workloads import workloads
+from .workloads import TraceFile, workloads
 
 
 def main() -> int:
@@ -46,9 +46,12 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
         presets=arguments.presets,
         policies=arguments.policies,
         percents=arguments.percents,
+        whole=Whole(arguments.of),
         has_bound=arguments.bound,
     )
-    traffics = list(chosen(halves, arguments.workloads, arguments.seeds))
+    traffics = [Traffics(TraceFile(path), seed=1) for path in arguments.traces] or list(
+        chosen(halves, arguments.workloads, arguments.seeds)
+    )
     return judge.cells(traffics, arguments.jobs)
 
 
@@ -62,10 +65,14 @@ def _parser() -> argparse.ArgumentParser:
     halves = [half.value for half in Half]
     add("--half", choices=[*halves, "all"], default=Half.TUNING.value)
     add("--workloads", type=_names(tuple(workloads())), default=[], metavar="NAME,...")
+    traces = "traces with 16 tokens an id in place of workloads"
+    add("--traces", type=Path, nargs="+", default=[], metavar="FILE", help=traces)
     add("--presets", type=_names(PRESETS), default=list(PRESETS), metavar="NAME,...")
     add("--policies", type=_policies, default=list(POLICIES), metavar="POLICY,...")
     add("--seeds", type=_numbers, default=[], metavar="N,...", help="by default the half's")
     add("--percents", type=_numbers, default=list(PERCENTS), metavar="N,...", help="pool sizes")
+    wholes = [whole.value for whole in Whole]
+    add("--of", choices=wholes, default=Whole.CACHED.value, help="blocks that sizes are a part of")
     add("--bound", action="store_true", help="what a policy that knows the future could hit")
     add("--sweep", action="store_true", help="20 pool sizes, adaptive and the default")
     add("--plot", type=Path, metavar="FILE", help="draw the curves of a sweep")

@@ -5,13 +5,23 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from .workloads import Workload, workloads
+from .workloads import TraceFile, Workload, workloads
 
 PRESETS: Final = ("llama", "gpt-oss", "gemma-3", "qwen3-next", "deepseek-v4")
-PERCENTS: Final = (12, 30, 65)  # pool sizes, of the blocks that a pool without evictions holds
+PERCENTS: Final = (12, 30, 65)  # pool sizes
 
 # A pool has room for this many times the blocks that are in use at most while nothing is evicted.
 ROOM: Final = 1.5
+
+
+class Whole(Enum):
+    """What pool sizes are a part of."""
+
+    CACHED = "cached"
+    """The blocks that a pool without evictions holds, those of all groups."""
+    DISTINCT = "distinct"
+    """The blocks of the distinct tokens, as if one group alone had them: windows and states find
+    little room."""
 
 
 TUNING_SEEDS: Final = (1, 2)
@@ -27,9 +37,9 @@ class Half(Enum):
     HELD_BACK = "held-back"
 
     @classmethod
-    def of(cls, workload: Workload, seed: int) -> "Half":
+    def of(cls, workload: Workload | TraceFile, seed: int) -> "Half":
         families = sorted({workload.family for workload in workloads().values()})
-        is_tuning = families.index(workload.family) % 2 == 0 and seed in TUNING_SEEDS
+        is_tuning = workload.family in families[::2] and seed in TUNING_SEEDS
         return cls.TUNING if is_tuning else cls.HELD_BACK
 
 
@@ -37,7 +47,7 @@ class Half(Enum):
 class Traffics:
     """One workload with one seed: what the cells of all presets and sizes have in common."""
 
-    workload: Workload
+    workload: Workload | TraceFile
     seed: int
 
     @property
@@ -60,8 +70,8 @@ def chosen(
                 yield traffic
 
 
-def pool_size(num_distinct_blocks: int, percent: int) -> int:
-    return num_distinct_blocks * percent // 100
+def pool_size(num_blocks: int, percent: int) -> int:
+    return num_blocks * percent // 100
 
 
 def has_room(blocks: int, most_used_blocks: int) -> bool:

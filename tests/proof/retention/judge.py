@@ -12,7 +12,7 @@ from kvoxide._core import Policy, Serving, Simulation, SimulationResult, StepTim
 from kvoxide.replay.groups import Groups, preset_groups
 from kvoxide.replay.policies import DEFAULT_POLICY, UNLIMITED, parse_policy
 
-from .cells import PERCENTS, Traffics, has_room, pool_size
+from .cells import PERCENTS, Traffics, Whole, has_room, pool_size
 from .known import KnownResults, Played, build_digest
 from .traffic import Recorded
 
@@ -51,6 +51,7 @@ class Judge:
     presets: Sequence[str]
     policies: Sequence[str] = POLICIES
     percents: Sequence[int] = PERCENTS
+    whole: Whole = Whole.CACHED
     has_bound: bool = False
 
     def cells(self, traffics: Sequence[Traffics], jobs: int) -> Iterator[Cell]:
@@ -75,7 +76,9 @@ class Judge:
     ) -> Cell | None:
         groups = preset_groups(preset)
         unlimited = played.unlimited(groups)
-        blocks = pool_size(unlimited.cached_blocks, percent)
+        is_cached = self.whole is Whole.CACHED
+        num_blocks = unlimited.cached_blocks if is_cached else played.num_distinct_blocks(groups)
+        blocks = pool_size(num_blocks, percent)
         if not has_room(blocks, unlimited.peak_used_blocks):
             return None
         results = {
@@ -112,6 +115,14 @@ class _Traffic:
     @cached_property
     def _trace(self) -> Trace:
         return self._recorded.trace()
+
+    @cached_property
+    def _num_distinct_tokens(self) -> int:
+        return self._recorded.num_distinct_tokens()
+
+    def num_distinct_blocks(self, groups: Groups) -> int:
+        """The blocks of all distinct tokens in the group with the largest ones."""
+        return self._num_distinct_tokens // max(group.block_size for group in groups.specs)
 
     def unlimited(self, groups: Groups) -> Played:
         """The default policy in a pool that holds every block of every request."""

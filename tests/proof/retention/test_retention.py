@@ -10,7 +10,7 @@ from kvoxide._core import Policy
 from kvoxide.replay.groups import Groups
 
 from tests.proof.retention import judge as judge_module
-from tests.proof.retention.cells import PERCENTS, Half, Traffics, chosen, has_room
+from tests.proof.retention.cells import PERCENTS, Half, Traffics, Whole, chosen, has_room
 from tests.proof.retention.judge import Cell, Judge
 from tests.proof.retention.known import KnownResults
 from tests.proof.retention.sweep import falls, sweep_lines
@@ -23,7 +23,7 @@ from tests.proof.retention.verdict import (
     lost_lines,
     summary_lines,
 )
-from tests.proof.retention.workloads import TWIN, Workload, workloads
+from tests.proof.retention.workloads import TWIN, TraceFile, Workload, workloads
 
 
 def small_scan(traffic: Traffic) -> None:
@@ -55,7 +55,7 @@ def judged(folder: Path, preset: str, traffic: Traffics, **settings: Any) -> lis
     return list(Judge(known, [preset], **settings).cells([traffic], jobs=1))
 
 
-def records(workload: Workload, seed: int) -> list[dict[str, Any]]:
+def records(workload: Workload | TraceFile, seed: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in workload.recorded(seed).lines]
 
 
@@ -173,6 +173,27 @@ def test_pools_without_room_for_what_runs_are_left_out(tmp_path: Path) -> None:
     assert has_room(150, 100)
     assert not has_room(149, 100)
     assert not judged(tmp_path, "llama", small(small_scan), percents=[1])
+
+
+def test_a_trace_in_a_file_is_played_like_the_traffic_that_it_has(tmp_path: Path) -> None:
+    generated = small(small_chat)
+    path = tmp_path / "chat.jsonl"
+    path.write_bytes(b"\n".join(generated.workload.recorded(1).lines))
+    traffic = Traffics(TraceFile(path), 7)
+    assert traffic.half is Half.HELD_BACK
+    (found,), (expected,) = (
+        judged(tmp_path, "gpt-oss", each, percents=[30]) for each in (traffic, generated)
+    )
+    assert found.workload == f"{tmp_path.name}/chat"
+    assert (found.blocks, found.shares) == (expected.blocks, expected.shares)
+
+
+def test_a_pool_may_be_a_part_of_the_distinct_tokens(tmp_path: Path) -> None:
+    traffic = small(small_scan)
+    ids = {each for record in records(traffic.workload, 1) for each in record["hash_ids"]}
+    (cell,) = judged(tmp_path, "gpt-oss", traffic, percents=[50], whole=Whole.DISTINCT)
+    num_answers = 240  # of 8 tokens, each with the end of its prompt's last block
+    assert cell.blocks == (len(ids) + num_answers) // 2
 
 
 def test_a_fall_is_from_any_smaller_pool() -> None:

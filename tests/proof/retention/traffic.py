@@ -178,6 +178,13 @@ class Recorded:
         records = map(json.loads, self.lines)
         return [record["input_length"] + record["output_length"] for record in records]
 
+    def num_distinct_tokens(self) -> int:
+        """Tokens of prompts and, where their ids are known, of answers, equal prefixes once."""
+        records = list(map(json.loads, self.lines))
+        names = ("hash_ids", "output_hash_ids")
+        ids = {each for name in names for record in records for each in record.get(name, ())}
+        return len(ids) * TOKENS_PER_ID
+
     @property
     def digest(self) -> str:
         return hashlib.sha256(b"\n".join(self.lines)).hexdigest()[:16]

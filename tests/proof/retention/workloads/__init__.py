@@ -7,6 +7,7 @@ with the same traffic: one whose lines have the answers' ids, and its twin, whos
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from tests.proof.retention.traffic import Recorded, Traffic
@@ -54,6 +55,25 @@ class Workload:
         traffic = Traffic(self.family, seed, answers_return=self.answers_return)
         self.generator(traffic)
         return Recorded(tuple(traffic.lines()))
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """Traffic that others made: the lines of a trace, with 16 tokens an id."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.parent.name}/{self.path.stem}"
+
+    @property
+    def family(self) -> str:
+        return self.name
+
+    def recorded(self, seed: int) -> Recorded:
+        """The same whatever the seed."""
+        return Recorded(tuple(self.path.read_bytes().splitlines()))
 
 
 @cache
