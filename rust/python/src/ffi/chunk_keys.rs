@@ -272,7 +272,7 @@ impl ChunkKeys {
         self.list(other.py())?.eq(other.try_iter()?.collect::<PyResult<Vec<_>>>()?)
     }
 
-    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __concat__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let others = other.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         self.list(other.py())?.as_any().add(others)
     }
