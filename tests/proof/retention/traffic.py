@@ -180,9 +180,9 @@ class Recorded:
 
     def num_distinct_tokens(self) -> int:
         """Tokens of prompts and, where their ids are known, of answers, equal prefixes once."""
-        records = list(map(json.loads, self.lines))
-        names = ("hash_ids", "output_hash_ids")
-        ids = {each for name in names for record in records for each in record.get(name, ())}
+        ids: set[int] = set()
+        for record in map(json.loads, self.lines):
+            ids.update(record["hash_ids"], record.get("output_hash_ids", ()))
         return len(ids) * TOKENS_PER_ID
 
     @property

@@ -1,6 +1,6 @@
 """Blocks of a request, and those that were allocated in a step."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import compress, islice
 from typing import Any
 
@@ -16,18 +16,18 @@ class AllocatedBlocks:
 
     def __init__(self, block_ids: Iterable[int]) -> None:
         """Take the first ids."""
-        self._ids = VllmBlockIds()
+        self.ids = VllmBlockIds()
         self._watched: list[int] = []
         self.update(block_ids)
 
     def note(self, block_ids: list[int]) -> None:
         """Add ids; the null block is none of them."""
-        self._ids.update(block_ids)
+        self.ids.update(block_ids)
 
     def note_table(self, blocks: Any) -> None:
         """Add the ids of all groups of a request."""
         if type(blocks) is VllmBlocks:
-            self._ids.update_from(blocks)
+            self.ids.update_from(blocks)
             return
         for block_ids in blocks.get_block_ids():
             self.note(block_ids)
@@ -38,26 +38,15 @@ class AllocatedBlocks:
 
     def watch(self, block_ids: dict[int, set[int]]) -> None:
         """Find those among ``block_ids``."""
-        self._watched = self._ids.among(block_ids)
-
-    def forget_in(
-        self,
-        states: dict[str, Any],
-        groups: Sequence[int],
-        blocks_per_chunk: int,
-        num_before: Mapping[str, Sequence[int]],
-    ) -> None:
-        """Replace them by the null block in what requests did not store of windowed ``groups``, but
-        for blocks that came after the numbers ``num_before``."""
-        self._ids.forget_in(states, groups, blocks_per_chunk, num_before)
+        self._watched = self.ids.among(block_ids)
 
     def __contains__(self, block_id: int) -> bool:
         """Whether a block was allocated."""
-        return block_id in self._ids
+        return block_id in self.ids
 
     def __len__(self) -> int:
         """How many blocks were allocated."""
-        return len(self._ids)
+        return len(self.ids)
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over those that jobs watch."""

@@ -258,7 +258,7 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         if windowed and self._allocated:
             # Blocks that left a window before they were stored may be another request's by now.
             size = self.config.blocks_per_chunk
-            self._allocated.forget_in(self._req_status, windowed, size, num_before)
+            self._allocated.ids.forget_in(self._req_status, windowed, size, num_before)
 
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         jobs: dict[int, TransferJob] = {}

@@ -6,7 +6,7 @@ use pyo3::types::PyBytes;
 use kvoxide_core::{BlockHash, CacheKey};
 
 use super::errors::hash_error;
-use super::hashes::{packed_key, unpacked};
+use super::hashes::{hash_of, key_of_known_len, packed_key, unpacked};
 
 /// The lengths of all hashes of a tier or a request. Only hashes that are all padded tell theirs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(crate) enum HashLengths {
 }
 
 impl HashLengths {
-    fn of(bytes: &[u8]) -> Self {
-        if bytes.len() == BlockHash::MAX_LEN { Self::Longest } else { Self::Shorter }
+    fn of(len: usize) -> Self {
+        if len == BlockHash::MAX_LEN { Self::Longest } else { Self::Shorter }
     }
 
     /// Returns the hash of these bytes. The first one sets the lengths.
@@ -28,10 +28,8 @@ impl HashLengths {
         bytes: &[u8],
         lengths: &mut Option<Self>,
     ) -> PyResult<BlockHash> {
-        let hash = BlockHash::from_slice(bytes).ok_or_else(|| {
-            hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", bytes.len()))
-        })?;
-        Self::of(bytes).agree(py, lengths)?;
+        let hash = hash_of(py, bytes)?;
+        Self::of(bytes.len()).agree(py, lengths)?;
         Ok(hash)
     }
 
@@ -50,9 +48,7 @@ impl HashLengths {
         packed: &Bound<'_, PyBytes>,
         lengths: Option<Self>,
     ) -> PyResult<Option<CacheKey>> {
-        let (hash, group) = unpacked(packed)?;
-        let found = BlockHash::from_slice(hash).filter(|_| Some(Self::of(hash)) == lengths);
-        Ok(found.map(|hash| CacheKey { hash, group }))
+        key_of_known_len(packed, |len| Some(Self::of(len)) == lengths)
     }
 
     /// Sets unknown lengths to these, or raises where they are others.

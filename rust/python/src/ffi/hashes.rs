@@ -51,9 +51,7 @@ impl Hashes {
         let mut made = Self::default();
         for row in rows {
             let row = row.as_ref();
-            let hash = BlockHash::from_slice(row).ok_or_else(|| {
-                hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", row.len()))
-            })?;
+            let hash = hash_of(py, row)?;
             if made.hash_len != 0 && made.hash_len != row.len() {
                 let message = format!(
                     "block hashes have {} and {} bytes; all must have the same length",
@@ -67,6 +65,13 @@ impl Hashes {
         }
         Ok(made)
     }
+}
+
+/// Returns the hash of bytes, which can be too many or none.
+pub(super) fn hash_of(py: Python<'_>, bytes: &[u8]) -> PyResult<BlockHash> {
+    BlockHash::from_slice(bytes).ok_or_else(|| {
+        hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", bytes.len()))
+    })
 }
 
 /// Returns a hash as the bytes that it was made from.
@@ -143,8 +148,16 @@ pub(crate) fn known_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: Option<usize>,
 ) -> PyResult<Option<CacheKey>> {
+    key_of_known_len(packed, |len| Some(len) == hash_len)
+}
+
+/// Returns a key to look up; `None` if its hash has a length that `is_known` refuses.
+pub(super) fn key_of_known_len(
+    packed: &Bound<'_, PyBytes>,
+    is_known: impl FnOnce(usize) -> bool,
+) -> PyResult<Option<CacheKey>> {
     let (hash, group) = unpacked(packed)?;
-    let hash = BlockHash::from_slice(hash).filter(|_| Some(hash.len()) == hash_len);
+    let hash = BlockHash::from_slice(hash).filter(|_| is_known(hash.len()));
     Ok(hash.map(|hash| CacheKey { hash, group }))
 }
 
