@@ -1,5 +1,7 @@
 """Which manager vLLM's offloading connector gets for the host tier."""
 
+import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -157,7 +159,7 @@ def test_what_vllm_asserts_is_an_assertion_here_that_changes_nothing() -> None:
     assert manager.tier.get_chunks() == {}
 
 
-def test_views_show_what_is_inside_and_refuse_changes() -> None:
+def test_views_show_what_is_inside() -> None:
     manager, context = Stock(2, "arc", store_threshold=2), ReqContext("a")
     for _ in range(2):
         manager.prepare_store(keys(1), context)
@@ -168,16 +170,53 @@ def test_views_show_what_is_inside_and_refuse_changes() -> None:
     assert isinstance(policy, ARCCachePolicy)
     assert (policy.get(keys(1)[0]).chunk_id, policy.t1[keys(1)[0]].ref_cnt) == (0, -1)
     assert (list(policy.t2), list(policy.b1), policy.target_t1_size) == ([], [], 0.0)
-    with pytest.raises(AttributeError, match=r"evict\(\) changes a policy"):
-        policy.evict(1, set())
-    for name in ("target_t1_size", "touch"):
-        with pytest.raises(AttributeError, match=f"{name} is set in a policy that is in Rust"):
-            setattr(policy, name, 1.0)
+    assert not hasattr(policy, "chunks")
     manager.get_stats()
     assert (manager.stores_skipped_in_current_batch, manager.allocation_sizes_in_current_batch) == (
         0,
         [],
     )
+    assert isinstance(manager, native_class())
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "_policy.evict() is called": lambda manager: manager._policy.evict(1, set()),
+    "_policy.target_t1_size is set": lambda manager: setattr(manager._policy, "target_t1_size", 1),
+    "_allocate_chunks is set": lambda manager: setattr(manager, "_allocate_chunks", None),
+    "store_threshold is set": lambda manager: setattr(manager, "store_threshold", 3),
+    "_free_list is read": lambda manager: manager._free_list,
+}
+
+
+@pytest.mark.parametrize("why", CHANGES)
+@pytest.mark.parametrize("cache_policy", ["lru", "arc"])
+def test_who_changes_what_is_inside_has_vllms_own_manager(
+    why: str, cache_policy: str, lines: list[str]
+) -> None:
+    manager, context = Stock(2, cache_policy), ReqContext("a")
+    policy, (key,) = manager._policy, keys(1)
+    manager.prepare_store([key], context)
+    chunk = policy.get(key)
+    CHANGES[why](manager)
+    assert not isinstance(manager, native_class())
+    assert manager._policy is policy
+    assert type(policy).__module__ == f"vllm.v1.kv_offload.cpu.policies.{cache_policy}"
+    assert policy.get(key) is chunk
+    assert manager._num_write_pending_chunks == 1
+    assert lines[1:] == [f"kvoxide: {why}, so the host tier is vLLM's own from now on"]
+
+
+def test_who_reads_what_only_vllm_keeps_has_it() -> None:
+    assert Stock(2)._policy._heap == []
+
+
+def test_a_tier_that_a_connector_reads_refuses_changes() -> None:
+    manager = Stock(2)
+    manager.serve_connector()
+    for why, change in CHANGES.items():
+        with pytest.raises(AttributeError, match=f"^{re.escape(why)}, but .* set KVOXIDE_HOST=off"):
+            change(manager)
+    assert isinstance(manager, native_class())
 
 
 def test_a_module_without_the_class_is_left_alone() -> None:

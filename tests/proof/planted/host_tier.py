@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from kvoxide.vllm.host import manager as native_module
+from kvoxide.vllm.host.handed_over import HandedOver
 from vllm.v1.kv_offload.base import LookupResult, get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager, _RequestCacheAccess
 from vllm.v1.kv_offload.cpu.policies import arc as arc_module
@@ -16,6 +18,7 @@ from .fault import Faults, Plant
 manager = Faults("host tier")
 lru = Faults("host tier, LRU")
 arc = Faults("host tier, ARC")
+handed_over = Faults("host tier, handed over")
 
 
 @manager
@@ -382,4 +385,34 @@ def arc_ends_from_the_head_on(plant: Plant) -> None:
     plant.around(arc_module, "order_request_keys", order)
 
 
-FAULTS = {fault.name: fault for area in (manager, lru, arc) for fault in area.all}
+def _after_hand_over(plant: Plant, change: Any) -> None:
+    """These are in kvoxide: a fault of vLLM's manager is in both once it is handed over."""
+
+    def hand_over(original: Any, manager: Any, *args: Any) -> None:
+        original(manager, *args)
+        change(manager)
+
+    plant.around(native_module, "hand_over", hand_over)
+
+
+@handed_over
+def freed_ids_are_handed_over_backwards(plant: Plant) -> None:
+    _after_hand_over(plant, lambda manager: manager._free_list.reverse())
+
+
+@handed_over
+def events_are_not_handed_over(plant: Plant) -> None:
+    _after_hand_over(plant, lambda manager: list(manager.take_events()))
+
+
+@handed_over
+def ranks_begin_anew(plant: Plant) -> None:
+    def change(manager: Any) -> None:
+        manager._policy._next_rank = 0
+
+    _after_hand_over(plant, change)
+
+
+handed_over.lose(HandedOver, "_take_request", "requests_begin_anew")
+
+FAULTS = {fault.name: fault for area in (manager, lru, arc, handed_over) for fault in area.all}

@@ -2,7 +2,8 @@
 state of its own; and the scheduler's side of vLLM's offloading connector.
 
 :mod:`~kvoxide.vllm.host.manager` is what the connector gets, with the
-:mod:`~kvoxide.vllm.host.views` of what is inside for those who look. What it cannot stand in for
+:mod:`~kvoxide.vllm.host.views` of what is inside for those who look, and
+:mod:`~kvoxide.vllm.host.handed_over` for those who change it. What it cannot stand in for
 says :mod:`~kvoxide.vllm.host.support`. :mod:`~kvoxide.vllm.host.connector` is over any manager;
 :mod:`~kvoxide.vllm.host.stores` and :mod:`~kvoxide.vllm.host.loads` are what it stores and loads,
 :mod:`~kvoxide.vllm.host.sources` from where, :mod:`~kvoxide.vllm.host.request_state` what it knows

@@ -51,6 +51,8 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         """Take vLLM's arguments."""
         self._has_sync_loads = recognise_connector().release.has_sync_loads
         super().__init__(*args, **kwargs)
+        if self._has_own_tier:
+            self.manager.serve_connector()
         if self._has_own_tier and self._chunks_being_loaded is not None:
             self._chunks_being_loaded: Any = KeysBeingLoaded(self.manager.tier)
 

@@ -1,6 +1,6 @@
 """vLLM's ``CPUOffloadingManager`` over :class:`kvoxide.HostTier`."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -9,14 +9,15 @@ from vllm.v1.kv_offload.base import (
     Medium,
     OffloadingEvent,
     PrepareStoreOutput,
+    ReqContext,
     RequestOffloadingContext,
 )
 from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec, CPUOffloadingMetrics
-from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 
 from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host, settings
+from kvoxide.vllm.host.handed_over import hand_over
 from kvoxide.vllm.host.keys import in_rust
 from kvoxide.vllm.host.safe_tier import SafeTier
 from kvoxide.vllm.host.support import bound_arguments
@@ -28,8 +29,13 @@ ANSWERS: Final = {
     "hit_pending": LookupResult.HIT_PENDING,
 }
 
+_OWN_POSITION: Final = ReqContext.get_offload_key_position
 
-class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
+# What vLLM's manager keeps and a tier does not tell.
+_VLLMS_ALONE: Final = frozenset(("events", "_free_list", "_cache_generation"))
+
+
+class CPUOffloadingManager(ViewedState):
     """The manager of vLLM's offloading connector, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for those that
@@ -39,17 +45,14 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments."""
-        ViewedState.__init__(self)
         arguments = bound_arguments(args, kwargs)
+        ViewedState.__init__(self, arguments)
         release = recognise_host().release
         info = arguments.get("info")
         self.medium = Medium.CPU
-        self._num_chunks = arguments["num_chunks"]
         self._config_info = {} if info is None else info.as_config_info()
-        self.store_threshold = arguments["store_threshold"]
-        self.max_tracker_size = arguments["max_tracker_size"]
         tier = HostTier(
-            self._num_chunks,
+            arguments["num_chunks"],
             arguments["cache_policy"],
             store_threshold=self.store_threshold,
             max_tracker_size=self.max_tracker_size,
@@ -64,6 +67,34 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
         self._tells_failures = release.ranks_running_requests
         self.keeps_events = bool(arguments["enable_events"])
         self._told: list[OffloadingEvent] = []
+        self._serves_connector = False
+
+    def serve_connector(self) -> None:
+        """Stay over the tier, which a connector reads itself."""
+        self._serves_connector = True
+
+    def hand_over(self, why: str) -> None:
+        """Become vLLM's own manager, in the state that the tier is in. Raises ``AttributeError``
+        where a connector reads the tier."""
+        if self._serves_connector:
+            raise AttributeError(
+                f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
+                "have vLLM's"
+            )
+        hand_over(self, self._policy, why)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set what is this class's own; for a method or a value of vLLM's, become vLLM's first."""
+        if hasattr(type(self), name) and not name.startswith("__"):
+            self.hand_over(f"{name} is set")
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only vLLM's manager has."""
+        if name not in _VLLMS_ALONE:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        self.hand_over(f"{name} is read")
+        return getattr(self, name)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         self.tier.start_request(_request(req_context))
@@ -117,13 +148,17 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
 
     def take_events(self) -> Iterator[OffloadingEvent]:
         # Nothing is taken before somebody asks for the first one.
-        self._told += map(self._event, self.tier.take_events())
+        self._told = self.told_before(self.tier.take_events())
         if self._tells_failures:
             told, self._told = self._told, []
             yield from told
             return
         yield from self._told
         self._told.clear()
+
+    def told_before(self, events: Iterable[Any]) -> list[OffloadingEvent]:
+        """Returns what nobody has read yet, then ``events`` of the tier."""
+        return [*self._told, *map(self._event, events)]
 
     def _event(self, event: Any) -> OffloadingEvent:
         made = OffloadingEvent(keys=event.keys, medium=self.medium, removed=event.kind != "stored")
@@ -150,6 +185,9 @@ class CPUOffloadingManager(ViewedState, StockManager):  # type: ignore[misc]
     def _positions(self, keys: Any, req_context: Any) -> dict[bytes, int] | None:
         """The positions of keys that do not bring their own."""
         positions = req_context._offload_key_positions
+        if type(req_context).get_offload_key_position is not _OWN_POSITION:
+            told = ((key, req_context.get_offload_key_position(key)) for key in keys)
+            return {key: position for key, position in told if position is not None}
         if type(positions) is dict:
             return positions if self._reads_positions else None
         if type(keys) is VllmChunkKeys:

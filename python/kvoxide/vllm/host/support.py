@@ -15,7 +15,8 @@ def bound_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, 
 
     bound = inspect.signature(StockManager.__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
-    return dict(bound.arguments)
+    _, *arguments = bound.arguments.items()
+    return dict(arguments)
 
 
 def reasons_against(arguments: Mapping[str, Any]) -> list[str]:

@@ -1,27 +1,40 @@
-"""What vLLM's classes keep inside, read from the tier: for those who look, not to be changed."""
+"""What vLLM's classes keep inside, read from the tier: for those who look."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostTier
+from kvoxide.vllm.host.handed_over import chunks_of
 
 
-class ViewedState:
+class ViewedState(StockManager):  # type: ignore[misc]
     """The attributes of vLLM's manager whose values are in the tier."""
 
     tier: HostTier
-    store_threshold: int
 
-    def __init__(self) -> None:
-        """Nothing was counted yet."""
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        """Nothing was counted yet by the manager that vLLM makes with these arguments."""
+        self.arguments = arguments
         self._num_skipped = 0
         self._store_sizes: list[int] = []
+
+    @property
+    def store_threshold(self) -> int:
+        """Offers of a key before it is stored."""
+        return int(self.arguments["store_threshold"])
+
+    @property
+    def max_tracker_size(self) -> int:
+        """The most keys whose offers are counted."""
+        return int(self.arguments["max_tracker_size"])
 
     @property
     def counts(self) -> OrderedDict[bytes, int] | None:
@@ -43,6 +56,10 @@ class ViewedState:
         return self._store_sizes
 
     @property
+    def _num_chunks(self) -> int:
+        return self.tier.num_chunks
+
+    @property
     def _num_evictable_cache_chunks(self) -> int:
         return self.tier.num_evictable_chunks
 
@@ -54,63 +71,68 @@ class ViewedState:
     def _num_allocated_chunks(self) -> int:
         return self.tier.num_allocated_chunks
 
-    @property
+    @cached_property
     def _policy(self) -> CachePolicy:
-        view = LruView if self.tier.policy == "lru" else ArcView
-        return view(self.tier)
+        return (LruView if self.tier.policy == "lru" else ArcView)(self)
 
     def _get_num_free_chunks(self) -> int:
         return self.tier.num_free_chunks
 
 
-class _PolicyView:
-    """Attributes of one of vLLM's policies, as they are when they are asked for."""
+def _changing(name: str) -> Any:
+    def change(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # The method is vLLM's already if it was taken from the view before.
+        if isinstance(self, _Changes):
+            self._manager.hand_over(f"_policy.{name}() is called")
+        return getattr(type(self), name)(self, *args, **kwargs)
 
-    _tier: HostTier
-    cache_capacity: int
-
-    def __init__(self, tier: HostTier) -> None:
-        vars(self).update(_tier=tier, cache_capacity=tier.num_chunks)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise _not_here(f"{name} is set in")
-
-    def get(self, key: bytes) -> ChunkStatus | None:
-        """The chunk of ``key``."""
-        return self._chunks().get(key)
-
-    def _chunks(self) -> dict[bytes, ChunkStatus]:
-        found = self._tier.get_chunks().items()
-        return {key: _status(*chunk) for key, chunk in found}
-
-
-def _not_here(what_happens_to: str) -> AttributeError:
-    return AttributeError(
-        f"{what_happens_to} a policy that is in Rust, of which this is a view; "
-        "set KVOXIDE_HOST=off to have vLLM's"
-    )
-
-
-def _refused(name: str) -> Any:
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise _not_here(f"{name}() changes")
-
-    return refuse
+    return change
 
 
 # All that a manager calls of its policy but get().
-_Refusals: Any = type(
-    "_Refusals",
-    (),
+_Changes: Any = type(
+    "_Changes",
+    (CachePolicy,),
     {
-        name: _refused(name)
+        name: _changing(name)
         for name, value in vars(CachePolicy).items()
         if callable(value) and not name.startswith("_") and name != "get"
     },
 )
 
 
-class LruView(_PolicyView, _Refusals, LRUCachePolicy):  # type: ignore[misc]
+class _PolicyView(_Changes):  # type: ignore[misc]
+    """Attributes of one of vLLM's policies, as they are when they are asked for. Whoever wants more
+    than to look has vLLM's own manager and policy from then on."""
+
+    _manager: Any
+    _shown: dict[bytes, ChunkStatus]
+    cache_capacity: int
+
+    def __init__(self, manager: ViewedState) -> None:
+        self.__dict__.update(_manager=manager, _shown={}, cache_capacity=manager.tier.num_chunks)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._manager.hand_over(f"_policy.{name} is set")
+        setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        self._manager.hand_over(f"_policy.{name} is read")
+        return getattr(self, name)
+
+    def get(self, key: bytes) -> ChunkStatus | None:
+        """The chunk of ``key``."""
+        return self._chunks().get(key)
+
+    def _chunks(self) -> dict[bytes, ChunkStatus]:
+        shown = chunks_of(self._manager.tier, self._shown)
+        self.__dict__["_shown"] = shown
+        return shown
+
+
+class LruView(_PolicyView, LRUCachePolicy):  # type: ignore[misc]
     """What vLLM's LRU keeps."""
 
     @property
@@ -119,7 +141,7 @@ class LruView(_PolicyView, _Refusals, LRUCachePolicy):  # type: ignore[misc]
         return MappingProxyType(self._chunks())
 
 
-class ArcView(_PolicyView, _Refusals, ARCCachePolicy):  # type: ignore[misc]
+class ArcView(_PolicyView, ARCCachePolicy):  # type: ignore[misc]
     """What vLLM's ARC keeps: all lists have the oldest key first."""
 
     @property
@@ -153,10 +175,4 @@ class ArcView(_PolicyView, _Refusals, ARCCachePolicy):  # type: ignore[misc]
         return MappingProxyType({key: chunks[key] for key in self._lists()[place]})
 
     def _lists(self) -> Any:
-        return self._tier.get_arc_lists()
-
-
-def _status(chunk_id: int, num_loads: int | None) -> ChunkStatus:
-    status = ChunkStatus(chunk_id)
-    status.ref_cnt = -1 if num_loads is None else num_loads
-    return status
+        return self._manager.tier.get_arc_lists()

@@ -130,6 +130,11 @@ impl Chunks {
         self.freed.len() + self.capacity - self.records.len()
     }
 
+    /// Returns the chunks that lost their keys; the last one is given first.
+    pub(super) fn freed(&self) -> &[ChunkId] {
+        &self.freed
+    }
+
     /// Returns how many chunks have a key.
     pub(super) fn num_used(&self) -> usize {
         self.capacity - self.num_free()

@@ -23,8 +23,8 @@ mod links;
 pub use chunks::{ChunkId, MAX_CHUNKS};
 pub use event::{HostEvent, HostEventKind};
 pub use lookup::PrefixMemo;
-pub use policy::HostPolicy;
-pub use request::HostRequest;
+pub use policy::{HostPolicy, LruRank};
+pub use request::{HostRequest, Seen};
 pub use store::StorePlan;
 pub use tier::{ChunkState, HostTier, HostTierConfig, VllmVersion};
 

@@ -7,7 +7,7 @@ use crate::block::{BlockHash, CacheKey, GroupId};
 
 /// A key and how a request saw it, in 40 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub struct Seen {
     hash: BlockHash,
     /// 0 while it is not known.
     position: u32,
@@ -29,7 +29,8 @@ impl Seen {
         seen
     }
 
-    pub(super) fn key(&self) -> CacheKey {
+    /// Returns the key.
+    pub fn key(&self) -> CacheKey {
         CacheKey { hash: self.hash, group: self.group }
     }
 
@@ -45,12 +46,19 @@ impl Seen {
         }
     }
 
-    pub(super) fn is_inserted(&self) -> bool {
+    /// Whether the request stored the key.
+    pub fn is_inserted(&self) -> bool {
         self.flags & Self::IS_INSERTED != 0
     }
 
-    pub(super) fn is_reused(&self) -> bool {
+    /// Whether the request used a chunk of the key that it had not stored before.
+    pub fn is_reused(&self) -> bool {
         self.flags & Self::IS_REUSED != 0
+    }
+
+    /// Whether the policy was told that the request stores the key.
+    pub fn is_store_miss(&self) -> bool {
+        self.flags & Self::IS_STORE_MISS != 0
     }
 
     pub(super) fn note_insertion(&mut self) {
@@ -66,7 +74,7 @@ impl Seen {
 
     /// Notes that the policy is told that the request stores the key. Returns whether it was before.
     pub(super) fn note_store_miss(&mut self) -> bool {
-        let was_told = self.flags & Self::IS_STORE_MISS != 0;
+        let was_told = self.is_store_miss();
         self.flags |= Self::IS_STORE_MISS;
         was_told
     }
@@ -94,6 +102,21 @@ pub struct HostRequest {
 impl HostRequest {
     pub(super) fn new(owner: (u64, u64)) -> Self {
         Self { owner: Some(owner), ..Self::default() }
+    }
+
+    /// Returns the keys that the request saw, in that order until it ends.
+    pub fn seen(&self) -> &[Seen] {
+        &self.seen
+    }
+
+    /// Whether the request ended.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Returns the rank that the request's keys share under LRU, if it has one.
+    pub fn rank(&self) -> Option<u64> {
+        self.rank
     }
 
     pub(super) fn sees(&mut self, key: &CacheKey) -> bool {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::chunks::{ChunkId, Chunks, Cursor};
 use super::event::{HostEvent, HostEventKind};
-use super::policy::{HostPolicy, PolicyState};
+use super::policy::{HostPolicy, LruRank, PolicyState};
 use super::request::HostRequest;
 use super::store_tracker::StoreTracker;
 use super::{Position, PositionedKey};
@@ -190,14 +190,14 @@ impl HostTier {
         request: &mut HostRequest,
         positions: impl IntoIterator<Item = (CacheKey, u32)>,
     ) {
-        if request.owner == Some(self.owner()) && !request.is_finished {
+        if self.owns(request) && !request.is_finished {
             self.policy.on_request_finished(&self.chunks, request.finish(positions));
         }
     }
 
     /// Makes a request one of this tier. What it saw of another tier, or before a reset, is gone.
     pub fn adopt(&mut self, request: &mut HostRequest) {
-        if request.owner != Some(self.owner()) {
+        if !self.owns(request) {
             *request = HostRequest::new(self.owner());
         }
     }
@@ -218,6 +218,12 @@ impl HostTier {
         }
         events.retain(|event| !event.keys.is_empty());
         events
+    }
+
+    /// Returns the events since the last [`Self::take_events`], all keys of failed stores among
+    /// them.
+    pub fn recorded_events(&self) -> &[HostEvent] {
+        self.events.as_deref().unwrap_or_default()
     }
 
     /// Returns the number of chunks.
@@ -265,6 +271,21 @@ impl HostTier {
     /// Returns the evictable keys under LRU, the first to go first.
     pub fn lru_order(&self) -> Option<Vec<CacheKey>> {
         self.policy.lru_order(&self.chunks)
+    }
+
+    /// Returns what orders each key under LRU, in no order, and the last rank that was given.
+    pub fn lru_ranks(&self) -> Option<(Vec<(CacheKey, LruRank)>, u64)> {
+        self.policy.lru_ranks(&self.chunks)
+    }
+
+    /// Returns the chunks without a key that had one; the last one is given first.
+    pub fn freed(&self) -> &[ChunkId] {
+        self.chunks.freed()
+    }
+
+    /// Whether a request saw keys of this tier, after its last reset, or might.
+    pub fn owns(&self, request: &HostRequest) -> bool {
+        request.owner == Some(self.owner())
     }
 
     /// Returns T1, T2 and their ghosts B1, B2 under ARC, the oldest first, and the target of T1.

@@ -151,6 +151,14 @@ class Reset(Operation):
 
 
 @dataclass(frozen=True)
+class HandOver(Operation):
+    """Somebody sets an attribute of the policy, so that the manager is vLLM's from then on."""
+
+    def run(self, side: Side, given: Any) -> Answer:
+        side.manager._policy.anything = None
+
+
+@dataclass(frozen=True)
 class TakeEvents(Operation):
     """``most`` are asked for; None for all."""
 

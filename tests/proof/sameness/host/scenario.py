@@ -11,7 +11,8 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class Scenario:
-    """``share_of_positions`` is how many of a request's keys have one."""
+    """``share_of_positions`` is how many of a request's keys have one. With ``hands_over``, the
+    manager becomes vLLM's own in between."""
 
     cache_policy: str = "lru"
     num_chunks: int = 7
@@ -20,6 +21,7 @@ class Scenario:
     enable_events: bool = True
     num_groups: int = 1
     share_of_positions: float = 1.0
+    hands_over: bool = False
     seed: int = 0
 
     def arguments(self) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def random_scenario(seed: int) -> Scenario:
         enable_events=rng.random() < 0.8,
         num_groups=rng.randint(1, MAX_GROUPS),
         share_of_positions=rng.choice([1.0, 1.0, 0.8, 0.0]),
+        hands_over=rng.random() < 0.1,
         seed=seed,
     )
 

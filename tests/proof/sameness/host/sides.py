@@ -39,7 +39,10 @@ class KvoxideSide(Side):
         super().__init__(native_class()(**scenario.arguments()))
 
     def state(self) -> State:
-        return state_of_kvoxides(self.manager.tier)
+        is_over_tier = isinstance(self.manager, native_class())
+        return (
+            state_of_kvoxides(self.manager.tier) if is_over_tier else state_of_vllms(self.manager)
+        )
 
 
 def state_of_vllms(manager: Any) -> State:

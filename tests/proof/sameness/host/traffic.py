@@ -8,6 +8,7 @@ from .operations import (
     CompleteStore,
     End,
     GetStats,
+    HandOver,
     LookUp,
     Operation,
     PrepareLoad,
@@ -48,9 +49,10 @@ class Traffic:
         draws: list[Callable[[World], Operation | None]] = [
             self._prepare_store, self._complete_store, self._prepare_load, self._complete_load,
             self._look_up, self._touch, self._end, self._reset, self._events, self._stats,
-            self._position, self._foreign, self._again, self._misuse,
+            self._position, self._foreign, self._again, self._misuse, self._hand_over,
         ]  # fmt: skip
-        weights = [28, 20, 12, 13, 3, 2, 6, 0.3, 4, 3, 1, 1, 2, 100 * MISUSE]
+        hands_over = 0.3 * self._scenario.hands_over
+        weights = [28, 20, 12, 13, 3, 2, 6, 0.3, 4, 3, 1, 1, 2, 100 * MISUSE, hands_over]
         while True:
             (draw,) = self._rng.choices(draws, weights)
             operation = draw(world)
@@ -168,6 +170,9 @@ class Traffic:
         if self._rng.random() < 0.7:
             self._stores.clear()
         return Reset()
+
+    def _hand_over(self, world: World) -> Operation:
+        return HandOver()
 
     def _events(self, world: World) -> Operation:
         return TakeEvents(self._rng.choice([None, None, None, 0, 1, 2]))

@@ -33,6 +33,15 @@ struct Entry {
     number: u32,
 }
 
+/// When a key was used last: the lower rank is evicted first, of one rank the later position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LruRank {
+    /// One for each use, or for all keys of a running request.
+    pub rank: u64,
+    /// The tokens up to the key's end, 0 if it has a rank of its own.
+    pub position: u32,
+}
+
 /// What chunks are ordered by: rank, the later position first, hash, group.
 type SortKey = (u64, Reverse<u32>, [u8; 32], u16);
 
@@ -206,6 +215,15 @@ impl Lru {
         let mut keys: Vec<_> = chunks.iter().filter(is_evictable).collect();
         keys.sort_by_cached_key(|&(_, chunk)| self.sort_key(chunks, chunk));
         keys.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// Returns what orders each key, in no order, and the last rank that was given.
+    pub(super) fn ranks(&self, chunks: &Chunks) -> (Vec<(CacheKey, LruRank)>, u64) {
+        let rank = |chunk: ChunkId| {
+            let Recency { rank, position, .. } = self.listing.recencies[chunk as usize];
+            LruRank { rank, position }
+        };
+        (chunks.iter().map(|(key, chunk)| (key, rank(chunk))).collect(), self.next_rank)
     }
 
     fn request_rank(&mut self, request: &mut HostRequest) -> u64 {

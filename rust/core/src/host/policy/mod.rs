@@ -9,6 +9,7 @@ use super::{Position, VllmVersion};
 use crate::block::CacheKey;
 use arc::Arc;
 use lru::Lru;
+pub use lru::LruRank;
 
 /// The policies of the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +137,14 @@ impl PolicyState {
     pub(super) fn lru_order(&self, chunks: &Chunks) -> Option<Vec<CacheKey>> {
         match self {
             Self::Lru(lru) => Some(lru.order(chunks)),
+            Self::Arc(_) => None,
+        }
+    }
+
+    /// Returns what orders each key and the last rank, under LRU.
+    pub(super) fn lru_ranks(&self, chunks: &Chunks) -> Option<(Vec<(CacheKey, LruRank)>, u64)> {
+        match self {
+            Self::Lru(lru) => Some(lru.ranks(chunks)),
             Self::Arc(_) => None,
         }
     }

@@ -4,7 +4,9 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use kvoxide_core::host::{ChunkState, HostPolicy, HostTier, HostTierConfig, VllmVersion};
+use kvoxide_core::host::{
+    ChunkId, ChunkState, HostPolicy, HostTier, HostTierConfig, LruRank, Seen, VllmVersion,
+};
 
 use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
@@ -285,6 +287,37 @@ impl PyHostTier {
         })
     }
 
+    fn _state_for_vllm<'py>(&self, py: Python<'py>) -> PyResult<StateForVllm<'py>> {
+        self.cell.read(py, |state| {
+            let ranks = PyDict::new(py);
+            let (keys, last_rank) = state.core.lru_ranks().unwrap_or_default();
+            for (key, LruRank { rank, position }) in keys {
+                ranks.set_item(state.packed(py, &key), (rank, -i64::from(position)))?;
+            }
+            let events = state.core.recorded_events().iter();
+            let events = events.map(|event| PyHostEvent::new(py, event, state.hash_lengths));
+            Ok((state.core.freed().to_vec(), events.collect::<PyResult<_>>()?, ranks, last_rank))
+        })
+    }
+
+    fn _request_for_vllm<'py>(
+        &self,
+        request: &Bound<'py, PyHostRequest>,
+    ) -> PyResult<Option<RequestForVllm<'py>>> {
+        let py = request.py();
+        let request = &request.try_borrow()?.request;
+        self.cell.read(py, |state| {
+            let seen = |seen: &Seen| {
+                let uses = (seen.is_inserted(), seen.is_reused(), seen.is_store_miss());
+                (state.packed(py, &seen.key()), uses)
+            };
+            Ok(state.core.owns(request).then(|| {
+                let seen = request.seen().iter().map(seen).collect();
+                (request.is_finished(), request.rank(), seen)
+            }))
+        })
+    }
+
     fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
         self.cell.change(py, "_panic_for_tests", |state| state.panic_midway())
     }
@@ -293,6 +326,13 @@ impl PyHostTier {
 /// T1, T2, B1, B2 and the target of T1.
 type ArcLists<'py> =
     (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, f64);
+
+/// The freed chunks, the events, the rank and negative position of each key under LRU, and the last rank.
+type StateForVllm<'py> = (Vec<ChunkId>, Vec<PyHostEvent>, Bound<'py, PyDict>, u64);
+
+/// Whether a request ended, its rank, and the keys that it saw: whether each was inserted, reused,
+/// or told to the policy as a miss.
+type RequestForVllm<'py> = (bool, Option<u64>, Vec<(Bound<'py, PyBytes>, (bool, bool, bool))>);
 
 impl PyHostTier {
     fn ask_of<R>(

@@ -1,0 +1,111 @@
+"""vLLM's own manager in place of one over a tier, from where somebody changes what is inside."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
+from vllm.v1.kv_offload.cpu.policies import lru
+from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
+from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
+from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
+
+from kvoxide import HostRequest
+from kvoxide.vllm.environment import logger
+
+# The attributes of both managers that are read and set alike.
+_TOLD: Final = (
+    "counts",
+    "stores_skipped_in_current_batch",
+    "allocation_sizes_in_current_batch",
+    "_num_allocated_chunks",
+    "_num_evictable_cache_chunks",
+    "_num_write_pending_chunks",
+)
+
+
+class HandedOver(StockManager):  # type: ignore[misc]
+    """vLLM's manager with the state of a tier, and of its requests once they are asked for."""
+
+    def _get_request_cache_access(self, req_context: Any) -> Any:
+        self._take_request(req_context)
+        return super()._get_request_cache_access(req_context)
+
+    def on_request_finished(self, req_context: Any) -> None:
+        self._take_request(req_context)
+        super().on_request_finished(req_context)
+
+    def _take_request(self, req_context: Any) -> None:
+        request = req_context._state.pop(HostRequest, None)
+        # A reset ends what requests saw before it.
+        if request is None or self._cache_generation > 0:
+            return
+        told = self._tier._request_for_vllm(request)
+        if told is None:
+            return
+        access = super()._get_request_cache_access(req_context)
+        access.finished, rank, seen = told
+        for key, (is_inserted, is_reused, is_store_miss) in seen:
+            access.key_groups.setdefault(int.from_bytes(key[-4:], "big"), []).append(key)
+            access.seen_keys.add(key)
+            if is_inserted:
+                access.inserted_keys.add(key)
+            if is_reused:
+                access.reused_keys.add(key)
+            if is_store_miss:
+                access.store_miss_keys.add(key)
+        if rank is not None and hasattr(lru, "_RequestRank"):
+            policy = self._policy
+            req_context.set_state(lru._RequestRank(policy, policy._cache_generation, rank))
+
+
+def hand_over(manager: Any, policy: Any, why: str) -> None:
+    """Make ``manager`` and its view ``policy`` vLLM's own objects, in the state of the tier."""
+    arguments, capacity = manager.arguments, policy.cache_capacity
+    freed, events, *ranks = manager.tier._state_for_vllm()
+    state = {name: getattr(manager, name) for name in _TOLD}
+    state |= {"_tier": manager.tier, "_policy": policy, "_free_list": freed}
+    state["events"] = manager.told_before(events) if manager.keeps_events else None
+    if isinstance(policy, LRUCachePolicy):
+        _become(policy, LRUCachePolicy, _lru_state(policy.chunks, *ranks), capacity)
+    else:
+        lists = {name: OrderedDict(getattr(policy, name)) for name in ("t1", "t2", "b1", "b2")}
+        lists["target_t1_size"] = policy.target_t1_size
+        _become(policy, ARCCachePolicy, lists, capacity)
+    _become(manager, HandedOver, state, **arguments)
+    logger.warning("kvoxide: %s, so the host tier is vLLM's own from now on", why)
+
+
+def _lru_state(
+    chunks: Mapping[bytes, ChunkStatus], ranks: dict[bytes, tuple[int, int]], last_rank: int
+) -> dict[str, Any]:
+    are_shared = hasattr(lru, "_RequestRank")
+    own_ranks = ranks if are_shared else {key: rank for key, (rank, _) in ranks.items()}
+    evictable = {key for key, chunk in chunks.items() if chunk.ref_cnt == 0}
+    return {
+        "chunks": dict(chunks),
+        "_ranks": own_ranks,
+        "_evictable": evictable,
+        "_heap": sorted((own_ranks[key], key) for key in evictable),
+        "_next_rank": last_rank,
+    }
+
+
+def _become(thing: Any, cls: type, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+    vars(thing).clear()
+    object.__setattr__(thing, "__class__", cls)
+    thing.__init__(*args, **kwargs)
+    vars(thing).update(state)
+
+
+def chunks_of(tier: Any, shown: dict[bytes, ChunkStatus]) -> dict[bytes, ChunkStatus]:
+    """Returns vLLM's objects for the chunks of all keys: of those in ``shown`` the same again."""
+    chunks = {}
+    for key, (chunk_id, num_loads) in tier.get_chunks().items():
+        chunk = shown.get(key)
+        if chunk is None or chunk.chunk_id != chunk_id:
+            chunk = ChunkStatus(chunk_id)
+        # vLLM counts a store as a reference less than none.
+        chunk.ref_cnt = -1 if num_loads is None else num_loads
+        chunks[key] = chunk
+    return chunks
