@@ -153,6 +153,17 @@ class VllmBlockHasher:
         ``parent`` is the hash before the first block. ``keys`` has the extra keys of each block,
         the last ones being those of all blocks behind it too.
         """
+    def hash_prompt(
+        self, parent: Any, tokens: Any, num_blocks: int, keys: list[Any] | None = None
+    ) -> tuple[list[bytes], VllmMadeHashes | None]:
+        """:meth:`hash_blocks` from token 0 on, and many hashes of 32 bytes in Rust too."""
+
+@final
+class VllmMadeHashes:
+    """Hashes of a prompt in Rust, which a request's ``_kvoxide_chain_end`` has for
+    :class:`VllmManager` and :class:`VllmRequestKeys`. A pickle of it is ``None``."""
+
+    def __len__(self) -> int: ...
 
 @final
 class VllmEventClasses:
@@ -396,8 +407,9 @@ class VllmRequestKeys:
     id of each, its hashes a chunk and its tokens a chunk; ``ValueError`` for none of these."""
 
     def __new__(cls, groups: Sequence[tuple[int, int, int]]) -> Self: ...
-    def extend(self, hashes: list[bytes]) -> None:
-        """Read what the request's block hashes have beyond those that were read. Raises
+    def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
+        """Read what the request's block hashes have beyond those that were read; those that its
+        ``attributes`` have as :class:`VllmMadeHashes` are shared. Raises
         :class:`~kvoxide.BlockHashError` for 32 bytes beside shorter hashes, and for more."""
     def groups(self) -> list[VllmGroupKeys]: ...
     def position(self, key: bytes) -> int | None:
@@ -415,7 +427,7 @@ class VllmGroupKeys(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]: ...
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
-    def extend(self, hashes: list[bytes]) -> None:
+    def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
         """:meth:`VllmRequestKeys.extend`, for all groups."""
     def chosen(
         self, start: int, end: int, block_ids: list[int], mask: list[bool] | None = None

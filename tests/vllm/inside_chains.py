@@ -2,6 +2,8 @@
 look-up reads a few of them: those that are as long as it left them and end with the object that it
 made."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +50,7 @@ def wrong_request() -> Any:
 
 def test_what_the_hasher_made_is_not_read_again(manager: Any) -> None:
     request = wrong_request()
-    assert vars(request)[CHAIN_END] == (NUM_BLOCKS, request.block_hashes[-1])
+    assert vars(request)[CHAIN_END][:2] == (NUM_BLOCKS, request.block_hashes[-1])
     assert hit_of(manager, request) == NUM_BLOCKS
 
 
@@ -57,8 +59,25 @@ def test_a_request_that_grows_stays_a_chain(manager: Any) -> None:
     for token in range(2 * BLOCK_SIZE):
         request.append_output_token_ids(token)
     assert len(request.block_hashes) == NUM_BLOCKS + 2
-    assert vars(request)[CHAIN_END] == (NUM_BLOCKS + 2, request.block_hashes[-1])
+    assert vars(request)[CHAIN_END][:2] == (NUM_BLOCKS + 2, request.block_hashes[-1])
     assert hit_of(manager, request) == NUM_BLOCKS
+
+
+def test_the_first_hashes_are_in_rust_too(manager: Any) -> None:
+    request = wrong_request()
+    for token in range(2 * BLOCK_SIZE):
+        request.append_output_token_ids(token)
+    made = vars(request)[CHAIN_END][2]
+    assert len(made) == NUM_BLOCKS
+    other = make_manager(full())
+    assert other.allocate_slots(request, NUM_BLOCKS * BLOCK_SIZE) is not None
+    # The wrong one was not read: what is cached is what the hasher made.
+    assert other.get_computed_blocks(make_request("third", TOKENS))[1] == NUM_BLOCKS * BLOCK_SIZE
+    assert copy.deepcopy(made) is pickle.loads(pickle.dumps(made)) is None
+
+
+def test_a_short_prompt_has_its_list_alone() -> None:
+    assert vars(make_request("short", TOKENS[: 15 * BLOCK_SIZE]))[CHAIN_END][2] is None
 
 
 def shorten(request: Any) -> None:

@@ -57,6 +57,7 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmKeeper>()?;
     module.add_class::<vllm::VllmQueueEnd>()?;
     module.add_class::<vllm::VllmBlockHasher>()?;
+    module.add_class::<ffi::MadeHashes>()?;
     module.add_class::<vllm::VllmBlockNumbers>()?;
     module.add_class::<vllm::VllmEventClasses>()?;
     module.add_class::<vllm::VllmEvents>()?;

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 from kvoxide import BlockHashError, HostRequest, HostTier, RequestError
-from kvoxide._core_vllm import VllmChunkKeys, VllmRequestKeys
+from kvoxide._core_vllm import VllmBlockHasher, VllmChunkKeys, VllmRequestKeys
 
 
 def key(number: int, group: int = 0) -> bytes:
@@ -255,6 +255,26 @@ def test_keys_of_a_request_are_lists_of_bytes_that_grow() -> None:
     both = VllmChunkKeys.joined([chosen, second[:]])
     assert list(both[1:]) == [key(3), key(1, 3), key(3, 3)]
     assert both.blocks([[10, 11, 12, 13], [20, 21]]) == ([[11, 13], [20, 21]], [1, 0])
+
+
+def test_hashes_in_rust_are_those_of_the_list() -> None:
+    hasher = VllmBlockHasher(4, "sha256")
+    hashes, made = hasher.hash_prompt(bytes(32), list(range(90)), 22)
+    assert made is not None
+    assert hashes == hasher.hash_blocks(bytes(32), list(range(90)), 0, 22)
+    grown = [*hashes, *hasher.hash_blocks(hashes[-1], list(range(4 * 7)), 0, 7)]
+    groups = [(0, 1, 4), (1, 2, 8), (2, 5, 20), (3, 30, 120)]
+    for end in [(22, hashes[-1], made), (21, hashes[-1], made), (22, bytes(32), made), "none"]:
+        read, shared = VllmRequestKeys(groups), VllmRequestKeys(groups)
+        for list_, attributes in ((hashes, {"_kvoxide_chain_end": end}), (grown, {})):
+            read.extend(list_)
+            shared.extend(list_, attributes)
+            assert [list(group) for group in shared.groups()] == [
+                list(group) for group in read.groups()
+            ]
+            assert shared.position(hashes[9] + bytes([0, 0, 0, 2])) == 40
+    assert hasher.hash_prompt(bytes(32), list(range(60)), 15)[1] is None
+    assert VllmBlockHasher(4, "xxhash").hash_prompt(bytes(16), list(range(90)), 22)[1] is None
 
 
 def test_keys_of_a_request_are_read_as_they_are() -> None:

@@ -58,6 +58,7 @@ class _StateInRust(RequestOffloadState):  # type: ignore[misc]
     __slots__ = ()
 
     def update_offload_keys(self) -> None:
-        hashes = self.req.block_hashes
+        hashes, attributes = self.req.block_hashes, getattr(self.req, "__dict__", None)
         for group_state in self.group_states[:1]:
-            group_state.offload_keys.extend(hashes if type(hashes) is list else list(hashes))
+            keys = group_state.offload_keys
+            keys.extend(hashes if type(hashes) is list else list(hashes), attributes)

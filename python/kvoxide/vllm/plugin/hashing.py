@@ -134,9 +134,10 @@ def _key_function(utils: Any, num_lookahead_tokens: int) -> Callable[..., tuple[
     return keys_of_block
 
 
-def _note_chain_end(request: Any, known: list[bytes], new: list[bytes]) -> None:
-    """Leave with a request how many hashes it has and the last of them, if all were made here: each
-    stands for all before it then, which saves the engine from reading them."""
+def _note_chain_end(request: Any, known: list[bytes], new: list[bytes], head: Any) -> None:
+    """Leave with a request how many hashes it has, the last of them, and the first ones in Rust, if
+    all were made here: each stands for all before it then, which saves the engine from reading
+    them. ``head`` are the first of ``new``, where none was ``known``."""
     attributes = getattr(request, "__dict__", None)
     if attributes is None:
         return
@@ -145,7 +146,8 @@ def _note_chain_end(request: Any, known: list[bytes], new: list[bytes]) -> None:
         end = attributes.get(CHAIN_END)
         if end is None or end[0] != num_known or end[1] is not known[-1]:
             return
-    attributes[CHAIN_END] = num_known + len(new), new[-1]
+        head = end[2]
+    attributes[CHAIN_END] = num_known + len(new), new[-1], head
 
 
 class _RequestHasher:
@@ -167,7 +169,7 @@ class _RequestHasher:
         self._keys_of_block = _key_function(utils, num_lookahead_tokens)
         self._block_size = block_size
         self._num_lookahead_tokens = num_lookahead_tokens
-        self._hash_blocks = VllmBlockHasher(block_size, algorithm, num_lookahead_tokens).hash_blocks
+        self._hasher = VllmBlockHasher(block_size, algorithm, num_lookahead_tokens)
 
     def function(self, stock: RequestHasher) -> RequestHasher:
         """What vLLM calls. Most calls find no new block; for them it is as short as ``stock``."""
@@ -186,7 +188,7 @@ class _RequestHasher:
     def _new_blocks_function(self, stock: RequestHasher) -> Callable[[Any, int, int], list[bytes]]:
         from vllm.v1.utils import ConstantList
 
-        hash_blocks, utils = self._hash_blocks, vars(self._utils)
+        hasher, utils = self._hasher, vars(self._utils)
 
         def hash_new_blocks(request: Any, start: int, num_blocks: int) -> list[bytes]:
             tokens = request.all_token_ids
@@ -202,10 +204,14 @@ class _RequestHasher:
                 keys = self._extra_keys(request, start, num_blocks)
             known = request.block_hashes
             parent = (known[-1] if known else None) or utils.get("NONE_HASH")
-            hashes = hash_blocks(parent, tokens._x, start, num_blocks, keys)
+            head = None
+            if start:
+                hashes = hasher.hash_blocks(parent, tokens._x, start, num_blocks, keys)
+            else:
+                hashes, head = hasher.hash_prompt(parent, tokens._x, num_blocks, keys)
             if len(hashes) < num_blocks:
                 self._complete(request, hashes, num_blocks, keys or [None])
-            _note_chain_end(request, known, hashes)
+            _note_chain_end(request, known, hashes, head)
             return hashes
 
         return hash_new_blocks
@@ -248,7 +254,7 @@ class _RequestHasher:
             hashes.append(self._hash_one_block(parent, tokens, start, keys_of_block))
             num_left += 1
             if num_left <= MAX_LEFT_BLOCKS:
-                hashes += self._hash_blocks(
+                hashes += self._hasher.hash_blocks(
                     hashes[-1],
                     tokens._x,
                     start + self._block_size,

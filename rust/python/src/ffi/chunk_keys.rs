@@ -2,18 +2,19 @@
 //! made when it is read.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList, PySlice};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice};
 
 use kvoxide_core::host::{HostTier, PositionedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::block_ids::each_block;
 use super::chunk_hashes::HashLengths;
+use super::made_hashes::MadeChain;
 use super::panics::contained;
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
@@ -37,12 +38,31 @@ struct Group {
 #[derive(Default)]
 struct Column {
     hashes_per_chunk: usize,
-    hashes: Vec<BlockHash>,
+    /// The request's first hashes, all of them, if they were in Rust already.
+    head: Arc<Vec<BlockHash>>,
+    /// The column's hashes behind the head.
+    tail: Vec<BlockHash>,
     /// The places of the first hashes, as many as were needed so far.
     index: HashMap<BlockHash, u32, foldhash::fast::FixedState>,
 }
 
 impl Column {
+    fn len(&self) -> usize {
+        self.num_in_head() + self.tail.len()
+    }
+
+    fn num_in_head(&self) -> usize {
+        self.head.len() / self.hashes_per_chunk
+    }
+
+    #[inline]
+    fn hash(&self, at: usize) -> BlockHash {
+        match self.head.get((at + 1) * self.hashes_per_chunk - 1) {
+            Some(hash) => *hash,
+            None => self.tail[at - self.num_in_head()],
+        }
+    }
+
     /// Returns the hashes that a request's list has beyond those here.
     fn read(
         &self,
@@ -50,7 +70,7 @@ impl Column {
         hash_lengths: &mut Option<HashLengths>,
     ) -> PyResult<Vec<BlockHash>> {
         let stride = self.hashes_per_chunk;
-        let places = ((self.hashes.len() + 1) * stride - 1..list.len()).step_by(stride);
+        let places = ((self.len() + 1) * stride - 1..list.len()).step_by(stride);
         let mut new = Vec::with_capacity(places.len());
         for at in places {
             let hash = list.get_item(at)?;
@@ -60,16 +80,9 @@ impl Column {
         Ok(new)
     }
 
-    fn add(&mut self, new: Vec<BlockHash>) {
-        match self.hashes.is_empty() {
-            true => self.hashes = new,
-            false => self.hashes.extend(new),
-        }
-    }
-
     fn place(&mut self, hash: &BlockHash) -> Option<u32> {
-        for at in self.index.len()..self.hashes.len() {
-            self.index.insert(self.hashes[at], at as u32);
+        for at in self.index.len()..self.len() {
+            self.index.insert(self.hash(at), at as u32);
         }
         self.index.get(hash).copied()
     }
@@ -96,14 +109,29 @@ impl RequestKeys {
         Ok(made)
     }
 
-    /// Reads the hashes that the request has got.
-    fn extend(&mut self, hashes: &Bound<'_, PyList>) -> PyResult<()> {
+    /// Reads the hashes that the request has got. Its `attributes` tell which are in Rust already.
+    #[pyo3(signature = (hashes, attributes=None))]
+    fn extend(
+        &mut self,
+        hashes: &Bound<'_, PyList>,
+        attributes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        if self.hash_lengths.is_none()
+            && let Some(MadeChain { head }) = attributes.and_then(|of| MadeChain::of(of, hashes))
+            && !head.is_empty()
+        {
+            self.hash_lengths = Some(HashLengths::Longest);
+            self.columns.iter_mut().for_each(|column| column.head = Arc::clone(&head));
+        }
         let mut hash_lengths = self.hash_lengths;
         let new = self.columns.iter().map(|column| column.read(hashes, &mut hash_lengths));
         let new = new.collect::<PyResult<Vec<_>>>()?;
         self.hash_lengths = hash_lengths;
         for (column, new) in self.columns.iter_mut().zip(new) {
-            column.add(new);
+            match column.tail.is_empty() {
+                true => column.tail = new,
+                false => column.tail.extend(new),
+            }
         }
         Ok(())
     }
@@ -127,21 +155,21 @@ impl RequestKeys {
 
 impl RequestKeys {
     fn num_keys(&self, group: usize) -> usize {
-        self.columns[self.groups[group].column].hashes.len()
+        self.columns[self.groups[group].column].len()
     }
 
     fn key(&self, group: usize, at: usize) -> CacheKey {
         let Group { id, column, .. } = &self.groups[group];
-        CacheKey { hash: self.columns[*column].hashes[at], group: *id }
+        CacheKey { hash: self.columns[*column].hash(at), group: *id }
     }
 
     fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PositionedKey> + Clone + use<'_> {
         let Group { id, tokens_per_chunk, column, .. } = self.groups[run.group];
-        let hashes = &self.columns[column].hashes[run.places.clone()];
-        let key = move |(at, &hash): (usize, &BlockHash)| {
-            (CacheKey { hash, group: id }, Some((at as u32 + 1).saturating_mul(tokens_per_chunk)))
-        };
-        run.places.clone().zip(hashes).map(key)
+        let column = &self.columns[column];
+        run.places.clone().map(move |at| {
+            let position = (at as u32 + 1).saturating_mul(tokens_per_chunk);
+            (CacheKey { hash: column.hash(at), group: id }, Some(position))
+        })
     }
 }
 
@@ -180,8 +208,13 @@ impl GroupKeys {
     }
 
     /// Reads the hashes that the request has got, for all of its groups.
-    fn extend(&self, hashes: &Bound<'_, PyList>) -> PyResult<()> {
-        self.keys.borrow_mut(hashes.py()).extend(hashes)
+    #[pyo3(signature = (hashes, attributes=None))]
+    fn extend(
+        &self,
+        hashes: &Bound<'_, PyList>,
+        attributes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        self.keys.borrow_mut(hashes.py()).extend(hashes, attributes)
     }
 
     /// Returns the keys from `start` to before `end` whose block in `block_ids` is not the null

@@ -14,6 +14,7 @@ mod pickling;
 mod block_ids;
 mod chunk_hashes;
 mod hashes;
+mod made_hashes;
 mod numbers;
 mod tokens;
 
@@ -41,6 +42,7 @@ pub(crate) use hashes::{
     Hashes, algorithm_named, block_hash, hash_bytes, known_hash, known_key, packed_key,
     unpacked_key,
 };
+pub(crate) use made_hashes::{MadeChain, MadeHashes};
 pub(crate) use numbers::{block_size_in_tokens, count, not_negative, optional_size, size};
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports};

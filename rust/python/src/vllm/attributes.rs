@@ -3,7 +3,9 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyType};
+
+use crate::ffi::MadeChain;
 
 /// Attributes that calls read, besides the number of tokens.
 const NAMES: [&str; 8] = [
@@ -16,9 +18,6 @@ const NAMES: [&str; 8] = [
     "block_hashes",
     "skip_reading_prefix_cache",
 ];
-
-/// The attribute in which `kvoxide.vllm.plugin.hashing` stores how far it hashed a request.
-const CHAIN_END: &str = "_kvoxide_chain_end";
 
 /// A property that returns the length of a list: the property object, and the list's name.
 pub(super) type ListLength = (Py<PyAny>, Py<PyString>);
@@ -115,11 +114,9 @@ impl<'py> Reader<'_, 'py> {
         self.get(name)?.extract()
     }
 
-    /// Returns how many hashes kvoxide's hasher made and the last of them, if it made all hashes of
-    /// the request.
-    pub(super) fn chain_end(&self) -> Option<(usize, Bound<'py, PyAny>)> {
-        let end = self.attributes.as_ref()?.get_item(intern!(self.py(), CHAIN_END)).ok()??;
-        end.extract().ok()
+    /// Returns what is known of the request's list of hashes if kvoxide's hasher made all of them.
+    pub(super) fn made_chain(&self, list: &Bound<'py, PyList>) -> Option<MadeChain> {
+        MadeChain::of(self.attributes.as_ref()?, list)
     }
 
     /// Returns the number of prompt and output tokens.

@@ -1,15 +1,20 @@
 //! Block hashing of vLLM's requests.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyNone, PyString, PyTuple};
 
 use kvoxide_core::BlockHash;
 use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
-use crate::ffi::{algorithm_named, block_size_in_tokens, contained, hash_bytes};
+use crate::ffi::{MadeHashes, algorithm_named, block_size_in_tokens, contained, hash_bytes};
 
 /// From this many tokens on, hashing takes longer than getting the GIL back from another thread.
 const MIN_TOKENS_WITHOUT_GIL: usize = 4_096;
+
+/// Fewer hashes of a prompt are read from its list as fast.
+const MIN_KEPT: usize = 16;
 
 /// Keys that are nested deeper are left to vLLM.
 const MAX_KEY_DEPTH: usize = 8;
@@ -49,10 +54,40 @@ impl VllmBlockHasher {
         num_blocks: usize,
         keys: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Bound<'py, PyList>> {
+        self.list(py, &self.hash(py, parent, tokens, start, num_blocks, keys)?)
+    }
+
+    /// Returns the hashes from the first block on, as a list and in Rust.
+    #[pyo3(signature = (parent, tokens, num_blocks, keys=None))]
+    fn hash_prompt<'py>(
+        &self,
+        py: Python<'py>,
+        parent: &Bound<'py, PyAny>,
+        tokens: &Bound<'py, PyAny>,
+        num_blocks: usize,
+        keys: Option<&Bound<'py, PyList>>,
+    ) -> PyResult<(Bound<'py, PyList>, Option<MadeHashes>)> {
+        let hashes = self.hash(py, parent, tokens, 0, num_blocks, keys)?;
+        let list = self.list(py, &hashes)?;
+        let is_kept = self.algorithm.hash_len() == BlockHash::MAX_LEN && hashes.len() >= MIN_KEPT;
+        Ok((list, is_kept.then(|| MadeHashes(Arc::new(hashes)))))
+    }
+}
+
+impl VllmBlockHasher {
+    fn hash(
+        &self,
+        py: Python<'_>,
+        parent: &Bound<'_, PyAny>,
+        tokens: &Bound<'_, PyAny>,
+        start: usize,
+        num_blocks: usize,
+        keys: Option<&Bound<'_, PyList>>,
+    ) -> PyResult<Vec<BlockHash>> {
         let (Ok(parent), Ok(tokens)) =
             (parent.cast_exact::<PyBytes>(), tokens.cast_exact::<PyList>())
         else {
-            return Ok(PyList::empty(py));
+            return Ok(Vec::new());
         };
         let keys = Keys::read(keys, parent, num_blocks);
         let num_tokens = match keys.num_blocks {
@@ -70,14 +105,16 @@ impl VllmBlockHasher {
             keys: &keys.keys,
         };
         contained(py, || {
-            let hashes = if tokens.len() < MIN_TOKENS_WITHOUT_GIL {
-                chain.hash(self.algorithm)
-            } else {
-                py.detach(|| chain.hash(self.algorithm))
-            };
-            let hash_len = self.algorithm.hash_len();
-            PyList::new(py, hashes.iter().map(|hash: &BlockHash| hash_bytes(py, hash, hash_len)))
+            Ok(match tokens.len() < MIN_TOKENS_WITHOUT_GIL {
+                true => chain.hash(self.algorithm),
+                false => py.detach(|| chain.hash(self.algorithm)),
+            })
         })
+    }
+
+    fn list<'py>(&self, py: Python<'py>, hashes: &[BlockHash]) -> PyResult<Bound<'py, PyList>> {
+        let hash_len = self.algorithm.hash_len();
+        PyList::new(py, hashes.iter().map(|hash| hash_bytes(py, hash, hash_len)))
     }
 }
 

@@ -14,7 +14,7 @@ use kvoxide_core::{
 
 use super::attributes::Reader;
 use super::errors::IntoVllmResult;
-use crate::ffi::{block_hash, hash_error};
+use crate::ffi::{MadeChain, block_hash, hash_error};
 
 /// A request that has been looked up or has blocks, with its copied hashes.
 #[derive(Default)]
@@ -110,7 +110,7 @@ pub(super) struct PyHashes<'a, 'py> {
     list: Option<&'a Bound<'py, PyList>>,
     len: usize,
     request: Option<&'a Reader<'a, 'py>>,
-    is_chain: OnceCell<bool>,
+    made: OnceCell<Option<MadeChain>>,
     hash_len: Cell<Option<usize>>,
     failure: RefCell<Option<PyErr>>,
 }
@@ -137,7 +137,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
             list,
             len,
             request: None,
-            is_chain: OnceCell::new(),
+            made: OnceCell::new(),
             hash_len: Cell::new(hash_len),
             failure: RefCell::default(),
         })
@@ -156,14 +156,20 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         }
     }
 
-    /// Returns whether the list has the length that it had when kvoxide's hasher last added to it,
-    /// and ends with the object that it added.
-    fn ends_as_made(&self) -> bool {
-        let end = self.request.and_then(Reader::chain_end);
-        let (Some(list), Some((len, last))) = (self.list, end) else { return false };
-        self.len > 0
-            && len == self.len
-            && list.get_item(self.len - 1).is_ok_and(|hash| hash.is(&last))
+    /// Returns what is known of the list if kvoxide's hasher made all of it.
+    fn made(&self) -> Option<&MadeChain> {
+        let of = |list| self.request.and_then(|request| request.made_chain(list));
+        self.made.get_or_init(|| self.list.and_then(of)).as_ref()
+    }
+
+    /// Returns the first hashes where Rust has them too.
+    fn head(&self) -> &[BlockHash] {
+        let is_whole = self.hash_len.get().is_none_or(|len| len == BlockHash::MAX_LEN);
+        let head = self.made().filter(|_| is_whole).map_or(&[][..], |made| &made.head);
+        if !head.is_empty() {
+            self.hash_len.set(Some(BlockHash::MAX_LEN));
+        }
+        head
     }
 
     #[inline]
@@ -226,10 +232,19 @@ impl HashSource for PyHashes<'_, '_> {
     }
 
     fn is_chain(&self) -> bool {
-        *self.is_chain.get_or_init(|| self.ends_as_made())
+        self.made().is_some()
     }
 
     fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
+        let head = if n < FEW { &[] } else { self.head() };
+        if head.len() > first {
+            let from_head = n.min((head.len() - first).div_ceil(step));
+            match step {
+                1 => out.extend_from_slice(&head[first..first + from_head]),
+                _ => out.extend(head[first..].iter().step_by(step).take(from_head)),
+            }
+            return self.read(first + from_head * step, step, n - from_head, out);
+        }
         if step == 1 || n < FEW {
             out.reserve(n);
             for i in 0..n {
