@@ -10,6 +10,7 @@ from unittest import mock
 from kvoxide.vllm.adapter.manager import KVCacheManager as KvoxideManager
 from kvoxide.vllm.environment import settings
 from kvoxide.vllm.host import connector_class, native_class
+from kvoxide.vllm.plugin.hashing import native_hasher
 from kvoxide.vllm.verify.schedulers.side import NoGrammar
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import offloading_connector
@@ -18,6 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
     init_none_hash,
@@ -84,8 +86,8 @@ def _tier_class(tier: str, is_ours: bool) -> type:
 
 
 class World:
-    """``is_ours`` says whether the connector is kvoxide's and, in half of the scenarios, the GPU's
-    manager too."""
+    """``is_ours`` says whether the connector and the hashes are kvoxide's and, in half of the
+    scenarios, the GPU's manager too."""
 
     def __init__(self, scenario: Scenario, prefixes: Prefixes, is_ours: bool) -> None:
         self.scenario = scenario
@@ -93,6 +95,8 @@ class World:
         self._config, cache = scenario.config(), scenario.cache()
         size, hash_size = resolve_kv_cache_block_sizes(cache, self._config)
         self._hasher = get_request_block_hasher(hash_size, sha256_cbor)
+        if is_ours:
+            self._hasher = native_hasher(kv_cache_utils, self._hasher, hash_size, sha256_cbor)
         with ExitStack() as stack:
             self._choose_classes(stack, is_ours)
             self.scheduler = (AsyncScheduler if scenario.is_async else Scheduler)(
