@@ -9,6 +9,7 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from kvoxide.vllm.adapter import native_class  # noqa: E402
+from kvoxide.vllm.plugin.hashing import CHAIN_END  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: E402
 
 from tests.testing.small_world import (  # noqa: E402
@@ -82,8 +83,10 @@ def test_a_chunk_reads_its_own_hashes_and_some_behind_it(request_: Any) -> None:
 
 
 def test_hashes_that_change_before_they_are_read(request_: Any) -> None:
-    """As vLLM reads them: each with the chunk that caches its block."""
+    """As vLLM reads them, in a list that is not known to be the hasher's: each with the chunk that
+    caches its block."""
     manager = make_manager(full())
+    del vars(request_)[CHAIN_END]
     assert manager.allocate_slots(request_, CHUNK) is not None
     request_.num_computed_tokens = CHUNK
     late = 3 * READ_AT_ONCE // 2
