@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vllm.v1.kv_offload.base import get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from vllm.v1.kv_offload.cpu.policies import lru
 from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
@@ -13,7 +14,7 @@ from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 from kvoxide import HostRequest
 from kvoxide.vllm.environment import logger
 
-# The attributes of both managers that are read and set alike.
+# Attributes of both managers that are read and set alike.
 _TOLD: Final = (
     "counts",
     "stores_skipped_in_current_batch",
@@ -46,7 +47,7 @@ class HandedOver(StockManager):  # type: ignore[misc]
         access = super()._get_request_cache_access(req_context)
         access.finished, rank, seen = told
         for key, (is_inserted, is_reused, is_store_miss) in seen:
-            access.key_groups.setdefault(int.from_bytes(key[-4:], "big"), []).append(key)
+            access.key_groups.setdefault(get_offload_group_idx(key), []).append(key)
             access.seen_keys.add(key)
             if is_inserted:
                 access.inserted_keys.add(key)
