@@ -5,7 +5,7 @@
 //! first request that resumes there. Its value is the ratio. The longer a sequence, the more there
 //! is to regain: first resumes regain a share of the tokens before all ends, and an end is expected
 //! to bring that share of the tokens before it. An end at which a request has resumed is worth what
-//! later requests regain there.
+//! later requests regain there that go on; who repeats the prompt needs its last tail alone.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 

@@ -3,7 +3,7 @@
 
 use crate::block::{BlockId, CacheKey};
 use crate::group::{CacheRules, End, EndStatistics, EndValue, EndValues, Group, ResumeHistogram};
-use crate::pool::{Adaptive, BlockMeta, BlockPool, Blocks, ValueLevel};
+use crate::pool::{Adaptive, BlockMeta, BlockPool, Blocks, ValueLevel, tuning};
 use crate::request::{RequestBlocks, RequestView};
 
 use super::args::AllocateArgs;
@@ -53,7 +53,9 @@ impl Resumes {
         {
             model.kept_bins = kept_bins;
         }
-        if let Some(end) = resumed_end(last) {
+        // Who repeats a prompt, or adds a few tokens to it, passes no end.
+        let goes_on = position + tuning::REPEATED_TOKENS < request.num_prompt_tokens;
+        if let Some(end) = resumed_end(last).filter(|&end| goes_on || end != End::Resumed) {
             self.ends.note_resume(end, position);
             self.update_ends(rules, adaptive);
         }

@@ -113,3 +113,28 @@ fn ends_get_their_value_back_where_requests_resume() {
     }
     assert_eq!(num_protected_of_long_prompt(&mut manager, 2000), 4, "those at 128 and 176");
 }
+
+/// A client that sends its prompt again for each token resumes again and again at ends that it does
+/// not pass: they say nothing of those that others pass.
+#[test]
+fn a_prompt_that_grows_by_a_token_does_not_keep_the_ends_that_chats_have_passed() {
+    let mut manager = managed(2000, Policy::adaptive());
+    for first in (0..60_000).step_by(1000) {
+        let mut opening = Request::new(&manager, 1, first..first + 34);
+        admit(&mut manager, &mut opening);
+        let tables = &manager.blocks_of(1).expect("a request that runs").groups;
+        let at_end = [(0, 1), (1, 7)].map(|(group, i)| tables[group].blocks.get(i));
+        let [full, tail] = at_end.map(|block| block.expect("a block that ends at 32 tokens"));
+        manager.free(1).expect("a request that runs");
+        let mut follow_up = Request::new(&manager, 2, first..first + 98);
+        admit(&mut manager, &mut follow_up);
+        decode(&mut manager, &mut follow_up, first + 98..first + 99);
+        manager.free(2).expect("a request that runs");
+        for num_tokens in 33..49 {
+            serve(&mut manager, 3, first + 500..first + 500 + num_tokens);
+        }
+        let order = manager.pool().eviction_order();
+        let at = |block| order.iter().position(|&other| other == block).expect("a free block");
+        assert!(at(tail) < at(full) || first < 10_000, "{first}");
+    }
+}

@@ -7,6 +7,8 @@
 //! same room would regain: s * L / (c * r). Until ends are seen, their worth is 1.
 //!
 //! There are three sorts: ends of prompts, ends of answers, and ends at which a request has resumed.
+//! The last sort resumes only where a request goes on, not where one repeats its prompt: of such an
+//! end, the tail is kept as that of a prompt.
 
 use super::block::WORTHLESS;
 

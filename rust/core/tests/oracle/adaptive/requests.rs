@@ -95,6 +95,9 @@ pub struct Manager {
 }
 
 impl Manager {
+    /// Tokens behind the place of a resume up to which a prompt counts as one that was sent before.
+    const MAX_REPEATED: usize = 16;
+
     pub fn new(
         policy: Adaptive,
         groups: &[Group],
@@ -182,7 +185,9 @@ impl Manager {
                 return;
             }
             if uses > 1 {
-                self.resumed_ends.note_resume(position);
+                if step.num_prompt_tokens > position + Self::MAX_REPEATED {
+                    self.resumed_ends.note_resume(position);
+                }
             } else {
                 let ends = if is_generated { &mut self.answer_ends } else { &mut self.prompt_ends };
                 ends.note_resume(position);
