@@ -185,9 +185,10 @@ impl Manager {
                 return;
             }
             if uses > 1 {
-                if step.num_prompt_tokens > position + Self::MAX_REPEATED {
-                    self.resumed_ends.note_resume(position);
+                if step.num_prompt_tokens <= position + Self::MAX_REPEATED {
+                    return;
                 }
+                self.resumed_ends.note_resume(position);
             } else {
                 let ends = if is_generated { &mut self.answer_ends } else { &mut self.prompt_ends };
                 ends.note_resume(position);
