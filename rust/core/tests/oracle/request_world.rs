@@ -39,6 +39,13 @@ enum Step {
         num_before: usize,
         num_requests: usize,
     },
+    /// A prompt that is sent again and again, each time with so many tokens more. One token of
+    /// each answer is computed.
+    Grow {
+        family: u64,
+        num_more: usize,
+        num_requests: usize,
+    },
     /// A request continues what an earlier one left, its answer included.
     Continue {
         ended: Index,
@@ -79,6 +86,10 @@ fn step() -> impl Strategy<Value = Step> {
             |(family, num_tokens, num_before, num_requests)| Step::Follow {
                 family, num_tokens, num_before, num_requests
             }
+        ),
+        // A family of 7, where each chain begins, would have a hash of 0.
+        1 => (10..30_u64, prop_oneof![1..20_usize, 30..300_usize], 2..20_usize).prop_map(
+            |(family, num_more, num_requests)| Step::Grow { family, num_more, num_requests }
         ),
         3 => (request(), 1..200_usize, Just(4000_usize)).prop_map(
             |(ended, num_tokens, chunk)| Step::Continue { ended, num_tokens, chunk }
@@ -220,6 +231,18 @@ impl World {
                     let request = self.request(family, parts_at, num_tokens, None);
                     if self.begin(request, num_tokens) {
                         self.end_request(self.num_begun);
+                    }
+                }
+            }
+            Step::Grow { family, num_more, num_requests } => {
+                for num_tokens in (1..=num_requests).map(|i| 100 + i * num_more) {
+                    let request = self.request(family, num_tokens, num_tokens, None);
+                    if num_tokens < MAX_MODEL_LEN && self.begin(request, num_tokens) {
+                        let id = self.num_begun;
+                        let mut request = self.running.remove(&id).expect("a request that runs");
+                        self.go(id, &mut request, 1, None);
+                        self.running.insert(id, request);
+                        self.end_request(id);
                     }
                 }
             }
