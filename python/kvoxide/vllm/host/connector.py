@@ -53,8 +53,8 @@ class OffloadingConnectorScheduler(StockScheduler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         if self._has_own_tier:
             self.manager.serve_connector()
-        if self._has_own_tier and self._chunks_being_loaded is not None:
-            self._chunks_being_loaded: Any = KeysBeingLoaded(self.manager.tier)
+            if self._chunks_being_loaded is not None:
+                self._chunks_being_loaded: Any = KeysBeingLoaded(self.manager.tier)
 
     @property
     def _has_own_tier(self) -> bool:

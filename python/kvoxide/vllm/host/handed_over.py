@@ -12,7 +12,7 @@ from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostRequest
-from kvoxide.vllm.environment import logger
+from kvoxide.vllm.environment import logger, recognise_host
 
 # Attributes of both managers that are read and set alike.
 _TOLD: Final = (
@@ -55,7 +55,7 @@ class HandedOver(StockManager):  # type: ignore[misc]
                 access.reused_keys.add(key)
             if is_store_miss:
                 access.store_miss_keys.add(key)
-        if rank is not None and hasattr(lru, "_RequestRank"):
+        if rank is not None:
             policy = self._policy
             req_context.set_state(lru._RequestRank(policy, policy._cache_generation, rank))
 
@@ -80,7 +80,7 @@ def hand_over(manager: Any, policy: Any, why: str) -> None:
 def _lru_state(
     chunks: Mapping[bytes, ChunkStatus], ranks: dict[bytes, tuple[int, int]], last_rank: int
 ) -> dict[str, Any]:
-    are_shared = hasattr(lru, "_RequestRank")
+    are_shared = recognise_host().release.ranks_running_requests
     own_ranks = ranks if are_shared else {key: rank for key, (rank, _) in ranks.items()}
     evictable = {key for key, chunk in chunks.items() if chunk.ref_cnt == 0}
     return {

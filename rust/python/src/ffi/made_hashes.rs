@@ -33,7 +33,6 @@ impl MadeHashes {
 struct ChainEnd<'py>(usize, Bound<'py, PyAny>, Option<Py<MadeHashes>>);
 
 /// What is known of a list of hashes all of which kvoxide's hasher made.
-#[derive(Default)]
 pub(crate) struct MadeChain {
     /// The first hashes, or none.
     pub(crate) head: Arc<Vec<BlockHash>>,
