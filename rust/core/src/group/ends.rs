@@ -6,6 +6,10 @@
 //! is to regain: first resumes regain a share of the tokens before all ends, and an end is expected
 //! to bring that share of the tokens before it. An end at which a request has resumed is worth what
 //! later requests regain there that go on; who repeats the prompt needs its last tail alone.
+//!
+//! Full blocks regain nothing where no tail is left to hit at. If so much of their reuse is at the
+//! end that evicting the tail alone would cost more per block than evicting the sequence with it,
+//! the two are to be evicted together: the tail's value is raised to a power below 1.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -30,11 +34,13 @@ pub struct EndValue {
     pub assumed: f64,
     /// What each token before the end adds.
     pub per_token: f64,
+    /// Tokens of full attention that take as many blocks as a tail.
+    pub tail_cost: f64,
 }
 
 impl Default for EndValue {
     fn default() -> Self {
-        Self { assumed: 1.0, per_token: 0.0 }
+        Self { assumed: 1.0, per_token: 0.0, tail_cost: 0.0 }
     }
 }
 
@@ -42,8 +48,20 @@ impl EndValue {
     /// Returns the value of a tail at an end behind so many tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
         let value = self.assumed + self.per_token * num_tokens as f64;
+        let value = match self.goes_with_sequence(num_tokens) {
+            true => value.powf(tuning::SEQUENCE_EXPONENT),
+            false => value,
+        };
         // Rounded to the nearest halving.
         ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / value).max(0) as usize)
+    }
+
+    /// Whether evicting a tail behind L tokens alone costs at least as much per block, `s * L / c`, as
+    /// evicting its sequence with it, `r * L / (L + c)`. Here s is the share of the tokens before ends
+    /// that first resumes regain, and r that of once-used full blocks that are used again.
+    fn goes_with_sequence(self, num_tokens: usize) -> bool {
+        let known = self.per_token * (num_tokens as f64 + self.tail_cost);
+        tuning::ASSUMED_AS_SEQUENCE * self.assumed + known >= 1.0
     }
 }
 
@@ -74,14 +92,14 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the value of ends. Full blocks that take a tail's room regain `regained_by_full`
-    /// tokens.
-    fn value(self, regained_by_full: f64) -> EndValue {
+    /// Returns the value of ends, given the arguments of [`EndStatistics::values`].
+    fn value(self, tail_cost: f64, reuse: f64) -> EndValue {
         let share = if self.num_tokens > 0.0 { self.num_regained / self.num_tokens } else { 0.0 };
         let num_known = self.num_ends + tuning::PRIOR_ENDS;
         EndValue {
             assumed: tuning::PRIOR_ENDS / num_known,
-            per_token: self.num_ends / num_known * share / regained_by_full,
+            per_token: self.num_ends / num_known * share / (tail_cost * reuse),
+            tail_cost,
         }
     }
 }
@@ -124,7 +142,7 @@ impl EndStatistics {
     /// [`ValueModel`](super::ValueModel::tail_cost), `reuse` the share of full-attention blocks with
     /// one use that are used again.
     pub(crate) fn values(&self, tail_cost: f64, reuse: f64) -> EndValues {
-        let [prompt, answer, resumed] = self.0.map(|outcome| outcome.value(tail_cost * reuse));
+        let [prompt, answer, resumed] = self.0.map(|outcome| outcome.value(tail_cost, reuse));
         EndValues { prompt, answer, resumed }
     }
 }
@@ -145,9 +163,9 @@ mod tests {
 
     #[test]
     fn ends_have_the_value_of_full_blocks_until_something_is_learnt() {
-        let values = EndStatistics::default().values(100.0, 0.5);
-        assert_eq!(values, EndValues::default());
-        assert_eq!(values.prompt.behind(9), ValueLevel::BEST);
+        let EndValues { prompt, answer, resumed } = EndStatistics::default().values(100.0, 0.5);
+        let values = [prompt, answer, resumed].map(|value| value.behind(9));
+        assert_eq!(values, [ValueLevel::BEST; 3]);
     }
 
     #[test]
@@ -165,6 +183,15 @@ mod tests {
         let halvings =
             [200, 400, 800, 1600, 3200].map(|num_tokens| answer.behind(num_tokens).halvings());
         assert_eq!(halvings, [3, 2, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_tail_that_the_reuse_of_its_sequence_needs_goes_with_it() {
+        // A tail alone is worth a share of 0.3 or 0.36 of full blocks behind 50 tokens; it is
+        // evicted with them from a third on.
+        let halvings =
+            [120, 144].map(|regained| after(1000, regained).answer.behind(50).halvings());
+        assert_eq!(halvings, [2, 1]);
     }
 
     #[test]

@@ -291,8 +291,8 @@ mod tests {
     use super::super::ends::EndValue;
     use super::*;
 
-    const FULL: EndValue = EndValue { assumed: 1.0, per_token: 0.0 };
-    const NONE: EndValue = EndValue { assumed: 0.0, per_token: 0.0 };
+    const FULL: EndValue = EndValue { assumed: 1.0, per_token: 0.0, tail_cost: 32.0 };
+    const NONE: EndValue = EndValue { assumed: 0.0, ..FULL };
 
     const MODEL: ValueModel = ValueModel {
         tail_cost: 32.0,
@@ -340,7 +340,7 @@ mod tests {
         for (halvings, (num_prompt_tokens, tail_len, num_dropped)) in levels
             .flat_map(|n| [(640, 2, 0), (4096, 8, 0), (4099, 40, 1), (9, 1, 0)].map(|of| (n, of)))
         {
-            let prompt = EndValue { assumed: 0.5_f64.powi(halvings as i32), per_token: 0.0 };
+            let prompt = EndValue { assumed: 0.5_f64.powi(halvings as i32), ..FULL };
             let model = ValueModel { ends: EndValues { prompt, ..MODEL.ends }, ..MODEL };
             let of =
                 TailValue { model: &model, num_prompt_tokens, tail_len, num_dropped, ..tail(0) };

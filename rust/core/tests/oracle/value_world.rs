@@ -77,8 +77,9 @@ fn any_case() -> impl Strategy<Value = Case> {
 /// Mostly the values before anything is learnt.
 fn ends() -> impl Strategy<Value = EndWorths> {
     let worth = || {
-        let any = (0.0..1.0_f64, prop_oneof![Just(0.0), 0.0..0.001_f64]);
-        let any = any.prop_map(|(assumed, per_token)| Worth { assumed, per_token });
+        let assumed = prop_oneof![Just(0.0), 0.0..0.3_f64, 0.0..1.0_f64];
+        let any = (assumed, prop_oneof![Just(0.0), 0.0..0.001_f64], 0.0..5000.0_f64)
+            .prop_map(|(assumed, per_token, tail_cost)| Worth { assumed, per_token, tail_cost });
         prop_oneof![Just(Worth::default()), any]
     };
     (worth(), worth()).prop_map(|(prompt, answer)| EndWorths {
@@ -103,7 +104,10 @@ fn learnt_case() -> impl Strategy<Value = Case> {
         has_room: false,
         replays: Vec::new(),
         shared: Vec::new(),
-        ends: EndWorths { answer: Worth { assumed: 0.0, per_token: 0.0 }, ..EndWorths::default() },
+        ends: EndWorths {
+            answer: Worth { assumed: 0.0, ..Worth::default() },
+            ..EndWorths::default()
+        },
         resumes,
         blocks: 0..num_tokens / block_size,
     })
@@ -128,7 +132,8 @@ impl Case {
                 learnt.record(position * alignment, Nearness::of(before)).unwrap_or(kept_bins);
             resumes.note(position * alignment, nearness(before));
         }
-        let worth = |Worth { assumed, per_token }| EndValue { assumed, per_token };
+        let worth =
+            |Worth { assumed, per_token, tail_cost }| EndValue { assumed, per_token, tail_cost };
         let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(worth);
         let ends = group::EndValues { prompt, answer, ..group::EndValues::default() };
         let model = ValueModel { tail_cost, kept_bins, ends, blocks_per_token: 1.0 };

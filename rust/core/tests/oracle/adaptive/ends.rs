@@ -6,6 +6,11 @@
 //! all tokens before ends of that sort. Its worth is what it is expected to regain, against what the
 //! same room would regain: s * L / (c * r). Until ends are seen, their worth is 1.
 //!
+//! Who evicts that tail alone loses s * L tokens for the room of c; who evicts all L tokens with it,
+//! r * L tokens for the room of L + c. Where the second loses no more for its room, tail and full
+//! blocks are to go together, and 0.55 of the tail's halvings are left. Of a worth that is assumed,
+//! three times as much is assumed here.
+//!
 //! There are three sorts: ends of prompts, ends of answers, and ends at which a request has resumed.
 //! The last sort resumes only where a request goes on, not where one repeats its prompt: of such an
 //! end, the tail is kept as that of a prompt.
@@ -18,11 +23,13 @@ use super::block::WORTHLESS;
 pub struct Worth {
     pub assumed: f64,
     pub per_token: f64,
+    /// Tokens of full attention that take the room of a tail.
+    pub tail_cost: f64,
 }
 
 impl Default for Worth {
     fn default() -> Self {
-        Self { assumed: 1.0, per_token: 0.0 }
+        Self { assumed: 1.0, per_token: 0.0, tail_cost: 0.0 }
     }
 }
 
@@ -30,7 +37,13 @@ impl Worth {
     /// Returns the halvings that lead from the value of full-attention blocks to that of an end.
     pub fn halvings(self, num_tokens: usize) -> usize {
         let worth = self.assumed + self.per_token * num_tokens as f64;
-        ((1.0 / worth).log2().round().max(0.0) as usize).min(WORTHLESS)
+        let halvings = (1.0 / worth).log2().max(0.0);
+        let left = if self.goes_with_full_blocks(num_tokens) { 0.55 } else { 1.0 };
+        ((halvings * left).round() as usize).min(WORTHLESS)
+    }
+
+    fn goes_with_full_blocks(self, num_tokens: usize) -> bool {
+        3.0 * self.assumed + self.per_token * (num_tokens as f64 + self.tail_cost) >= 1.0
     }
 }
 
@@ -94,6 +107,7 @@ impl Ends {
         Worth {
             assumed: Self::PRIOR / (num + Self::PRIOR),
             per_token: num / (num + Self::PRIOR) * share / (tail_cost * reuse),
+            tail_cost,
         }
     }
 }
