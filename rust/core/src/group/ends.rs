@@ -48,10 +48,9 @@ impl EndValue {
     /// Returns the value of a tail at an end behind so many tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
         let value = self.assumed + self.per_token * num_tokens as f64;
-        let value = match self.goes_with_sequence(num_tokens) {
-            true => value.powf(tuning::SEQUENCE_EXPONENT),
-            false => value,
-        };
+        // From 1 on it is the best value anyway, and no power is computed for most ends.
+        let is_raised = value < 1.0 && self.goes_with_sequence(num_tokens);
+        let value = if is_raised { value.powf(tuning::SEQUENCE_EXPONENT) } else { value };
         // Rounded to the nearest halving.
         ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / value).max(0) as usize)
     }
