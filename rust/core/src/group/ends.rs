@@ -48,7 +48,7 @@ impl EndValue {
     /// Returns the value of a tail at an end behind so many tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
         let value = self.assumed + self.per_token * num_tokens as f64;
-        // From 1 on it is the best value anyway, and no power is computed for most ends.
+        // A value of 1 or more is the best one without the power, which is slow to compute.
         let is_raised = value < 1.0 && self.goes_with_sequence(num_tokens);
         let value = if is_raised { value.powf(tuning::SEQUENCE_EXPONENT) } else { value };
         // Rounded to the nearest halving.
