@@ -1,123 +1,36 @@
-"""The ``config.json`` of a model: where it is, which part is the language model's, its fields."""
+"""A model's configuration as vLLM 0.33.0 reads it: the class to load, and the fields of its parts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.defaults import base_class, with_defaults
-from kvoxide.model.folder import config_file, read_object
-from kvoxide.model.mistral_format import from_mistral_format
+from kvoxide.model import own_classes, transformers_classes
+from kvoxide.model.fields import Fields
+from kvoxide.model.folder import config_file, has_beside, read_object
+from kvoxide.model.mistral_format import from_mistral_format, is_mistral_format
+from kvoxide.model.precision import model_dtype
 from kvoxide.model.quantization import Quantization, read_quantization
 
-_NESTED: Final = ("text_config", "llm_config", "language_config")
 _SEEING: Final = "ForConditionalGeneration"
-# More than any model has.
-_MAX_LAYERS: Final = 10_000
-_MAX_COUNT: Final = 2**40
-# vLLM computes in bfloat16 where a checkpoint is in 32 bits or does not say.
-_DEFAULT_DTYPE: Final = "bfloat16"
-Value = TypeVar("Value")
+_TEXT: Final = "text_config"
+# Parts of a configuration, in the order in which vLLM looks for the precision of the weights.
+_WITH_DTYPE: Final = ("vision_config", "encoder_config")
+_WITHOUT_TYPE: Final = {
+    "LongcatFlashForCausalLM": "longcat_flash",
+    "LongcatFlashNgramForCausalLM": "longcat_flash",
+}
+# Classes that vLLM loads instead of the named one, if the folder has a file of this name.
+_INSTEAD: Final = {
+    "Qwen3_5ForConditionalGeneration": "joint_head_config.json",
+    "Qwen3_5Model": "decision_config.json",
+    "Qwen3OmniMoeForConditionalGeneration": "joint_head_config.json",
+}
 
 
 class UnknownModelError(ConfigError):
-    """A model is of no class, or of one that no family has."""
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Fields of a configuration, whose kind is checked when they are read."""
-
-    source: str
-    values: Mapping[str, Any]
-
-    def __contains__(self, name: str) -> bool:
-        """Whether a field is there and not null."""
-        return self.values.get(name) is not None
-
-    def count(self, name: str, default: int | None = None) -> int:
-        """A positive integer. Raises :class:`~kvoxide.ConfigError` if it is missing without a
-        ``default``, or something else."""
-        value = self.values.get(name)
-        if value is None:
-            if default is None:
-                raise ConfigError(f"{self.source} has no {name}")
-            return default
-        if type(value) is not int or not 1 <= value <= _MAX_COUNT:
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a count")
-        return value
-
-    @property
-    def num_layers(self) -> int:
-        """How many layers the model has."""
-        layers = self.count("num_hidden_layers")
-        if layers > _MAX_LAYERS:
-            raise ConfigError(
-                f"{self.source}: num_hidden_layers is {layers:,}; at most {_MAX_LAYERS:,} are known"
-            )
-        return layers
-
-    def optional_count(self, name: str) -> int | None:
-        """As :meth:`count`, but None where the field is missing, null or 0."""
-        return self.count(name) if self.values.get(name) else None
-
-    def flag(self, name: str) -> bool:
-        """Whether a field is there and true."""
-        return bool(self.values.get(name))
-
-    def kinds(self, known: Collection[str], name: str = "layer_types") -> list[str] | None:
-        """The kind of each layer, one of ``known``, or None where the field is missing."""
-        value = self._list(name)
-        if value is None:
-            return None
-        kept = self.of_layers(name, value)
-        for kind in value:
-            if not isinstance(kind, str) or kind not in known:
-                raise ConfigError(
-                    f"{self.source}: {name} has {kind!r}; known for this model are"
-                    f" {', '.join(known)}"
-                )
-        return kept
-
-    def of_layers(self, name: str, values: list[Value]) -> list[Value]:
-        """The ``values`` of a field with one for each layer, without those beyond the last layer.
-
-        Raises :class:`~kvoxide.ConfigError` if there are fewer than layers.
-        """
-        layers = self.num_layers
-        if len(values) < layers:
-            raise ConfigError(f"{self.source}: {name} has {len(values)} of {layers} layers")
-        return values[:layers]
-
-    def counts(self, name: str) -> list[int] | None:
-        """A list of integers from 0 on, or None where the field is missing."""
-        value = self._list(name)
-        if value is not None and not all(type(each) is int and each >= 0 for each in value):
-            raise ConfigError(f"{self.source}: {name} is not a list of numbers")
-        return value
-
-    def text(self, name: str, default: str) -> str:
-        """A text."""
-        value = self.values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a text")
-        return value
-
-    def part(self, name: str) -> "Fields":
-        """The object that a field holds."""
-        value = self.values.get(name)
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{self.source}: {name} is not an object")
-        return Fields(f"{self.source}: {name}", value)
-
-    def _list(self, name: str) -> list[Any] | None:
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, list):
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a list")
-        return value
+    """A model has no class, or one that no family has."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +38,7 @@ class Config:
     """A model's configuration: the class that vLLM would load, and the fields of its language model
     and of its encoder of images.
 
-    ``dtype`` is the model's precision, ``quantization`` says what its KV cache is quantized to.
+    ``dtype`` is the model's precision, ``quantization`` that of its KV cache.
     """
 
     architecture: str
@@ -133,54 +46,138 @@ class Config:
     dtype: str
     quantization: Quantization
     vision: Fields
+    whole: Fields
 
     @property
     def is_text(self) -> bool:
         """Whether the class of the model takes nothing but text."""
         return not self.architecture.endswith(_SEEING)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on fields that were taken for absent."""
+        if not self.text.assumed:
+            return ()
+        fields = ", ".join(sorted(self.text.assumed))
+        return (
+            f"the model's own configuration code is not executed; without it, {fields} count as"
+            " absent, for config.json has none of them",
+        )
+
 
 def read_config(path: Path) -> Config:
-    """The configuration in the directory ``path``, or in the file ``path``, with what files beside
-    it say of the cache.
+    """Read the configuration in the directory ``path``, or in the file ``path``, and the other files
+    of its folder that matter for the cache.
 
     Raises :class:`~kvoxide.ConfigError` that says what is wrong with which file.
     """
     file = config_file(path)
     values = read_object(file)
-    if "architectures" not in values and "n_layers" in values:
-        values = from_mistral_format(str(file), values)
-    return _config(str(file), values, read_quantization(file, values))
-
-
-def _config(source: str, values: Mapping[str, Any], quantization: Quantization) -> Config:
-    text = values
-    for name in _NESTED:
-        if isinstance(values.get(name), Mapping):
-            text = values[name]
-    fields = Fields(source, with_defaults(text))
-    dtype = _dtype(fields, Fields(source, values))
-    vision = values.get("vision_config")
-    vision = Fields(f"{source}: vision_config", vision if isinstance(vision, Mapping) else {})
-    return Config(_architecture(source, values), fields, dtype, quantization, vision)
-
-
-def _architecture(source: str, values: Mapping[str, Any]) -> str:
-    """The first of the ``architectures``; where there is none, the base class of the
-    ``model_type``."""
-    named = values.get("architectures") or [base_class(values.get("model_type"))]
-    if not isinstance(named, list) or named[0] is None:
-        raise UnknownModelError(
-            f"{source} names no class of a model in architectures, and none is known for the"
-            f" model_type {values.get('model_type')!r}"
+    source = str(file)
+    if is_mistral_format(values):
+        values = from_mistral_format(file, values)
+        config, is_whole = _as_given(source, values), True
+    else:
+        config, is_whole = _built(source, values)
+    text = transformers_classes.text_config(source, config)
+    if isinstance(text, Mapping):
+        raise ConfigError(
+            f"{source}: {_TEXT} belongs to a model whose configuration class comes with the"
+            " model. kvoxide does not execute a model's own code. Ask vLLM where it is installed,"
+            " or give the groups with --groups"
         )
-    return str(named[0])
+    transformers_classes.settle_rope(source, config, text)
+    vision = getattr(config, "vision_config", None)
+    architecture = _architecture(file, config, values)
+    return Config(
+        architecture,
+        Fields(source, text, is_whole),
+        _dtype(source, config, text),
+        read_quantization(file, values),
+        Fields(f"{source}: vision_config", {} if vision is None else vision, is_whole),
+        Fields(source, config, is_whole),
+    )
 
 
-def _dtype(*fields: Fields) -> str:
-    for part in reversed(fields):
-        for name in ("dtype", "torch_dtype"):
-            if name in part:
-                dtype = part.text(name, "")
-                return _DEFAULT_DTYPE if dtype == "float32" else dtype
-    return _DEFAULT_DTYPE
+def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Return the configuration, and whether its class is known."""
+    model_type = _model_type(source, values)
+    if model_type in own_classes.UNKNOWN:
+        raise UnknownModelError(
+            f"{source}: vLLM reads the model_type {model_type!r} with a class of its own, which is"
+            " unknown here. Ask vLLM where it is installed, or give the groups with --groups"
+        )
+    language = own_classes.LANGUAGE.get(model_type)
+    if language is not None and (_TEXT in values or not own_classes.has_class(model_type)):
+        return _with_language(source, values, language), True
+    if own_classes.has_class(model_type):
+        filled = own_classes.with_defaults(model_type, values)
+        return transformers_classes.build(source, filled, None), True
+    model_type = own_classes.READ_AS.get(model_type, model_type)
+    if transformers_classes.knows(model_type):
+        return transformers_classes.build(source, values, model_type), True
+    return transformers_classes.build(source, values, None), False
+
+
+def _as_given(source: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return a configuration with the fields of Mistral's own format and no others."""
+    config = transformers_classes.build(source, values, None)
+    if _TEXT in values:
+        config.text_config = transformers_classes.build(source, values[_TEXT], None)
+    return config
+
+
+def _with_language(source: str, values: Mapping[str, Any], language: str) -> Any:  # noqa: ANN401
+    inner = values.get(_TEXT) or {}
+    if not isinstance(inner, Mapping):
+        raise ConfigError(f"{source}: {_TEXT} is not an object")
+    text, _ = _built(source, {**inner, "model_type": language})
+    outer = {name: value for name, value in values.items() if name != _TEXT}
+    config = transformers_classes.build(source, outer, None)
+    config.text_config = text
+    return config
+
+
+def _model_type(source: str, values: Mapping[str, Any]) -> str:
+    model_type = values.get("model_type")
+    named = values.get("architectures")
+    if model_type is None and isinstance(named, list) and named:
+        model_type = _WITHOUT_TYPE.get(str(named[0]))
+    if not isinstance(model_type, str):
+        raise ConfigError(
+            f"{source}: model_type is {model_type!r}. vLLM refuses a file without one; add the"
+            " model_type of the model's class, such as 'llama'"
+        )
+    return model_type
+
+
+def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  # noqa: ANN401
+    """Return the class that vLLM loads: the first of the ``architectures``; where there is none, the
+    base class of the ``model_type``."""
+    named = getattr(config, "architectures", None)
+    model_type = values.get("model_type")
+    named = named or [transformers_classes.base_class(model_type)]
+    if not isinstance(named, list) or not isinstance(named[0], str):
+        raise UnknownModelError(
+            f"{file} names no class of a model in architectures, and Transformers has none for the"
+            f" model_type {model_type!r}"
+        )
+    first = named[0]
+    other = _INSTEAD.get(first)
+    if other is not None and has_beside(file, other):
+        raise UnknownModelError(f"{file.parent / other} makes vLLM load another class than {first}")
+    return first
+
+
+def _dtype(source: str, config: Any, text: Any) -> str:  # noqa: ANN401
+    """Return the precision that vLLM computes in; that of the first part that names one counts."""
+    parts = [config, text, *(getattr(config, name, None) for name in _WITH_DTYPE)]
+    named = (_named_dtype(part) for part in parts)
+    found = next((str(each) for each in named if each is not None), None)
+    return model_dtype(source, found, str(config.model_type))
+
+
+def _named_dtype(part: Any) -> Any:  # noqa: ANN401
+    if isinstance(part, Mapping):
+        return part.get("dtype", part.get("torch_dtype"))
+    return getattr(part, "dtype", None)

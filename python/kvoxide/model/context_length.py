@@ -1,16 +1,19 @@
-"""The longest sequence of a model, as its configuration says."""
+"""The longest sequence of a model, as vLLM 0.33.0 derives it from the configuration."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.config import Config, Fields
+from kvoxide.model import rope
+from kvoxide.model.config import Config
+from kvoxide.model.fields import Fields
 
 _FIELDS: Final = (
     "max_position_embeddings",
     "n_positions",
     "max_seq_len",
     "seq_length",
+    "model_max_length",
+    "max_target_positions",
     "max_sequence_length",
     "max_seq_length",
     "seq_len",
@@ -25,46 +28,55 @@ _STRETCHED_ALREADY: Final = (
     "deepseek_llama_scaling",
 )
 _MAX_FACTOR: Final = 1_000_000
-# vLLM's, where the configuration does not say.
+# vLLM's, where the class of the configuration has no field for it.
 _UNKNOWN: Final = 2048
 
 
 def max_model_len(config: Config, wanted: int | None) -> int:
-    """The longest sequence in tokens: ``wanted``, or else what the configuration says.
+    """Return the longest sequence in tokens: ``wanted``, or else what the configuration says.
 
     Raises :class:`~kvoxide.ConfigError` if more is wanted than the model has.
     """
     text = config.text
-    said = [text.count(name) for name in _FIELDS if name in text]
-    longest = text.optional_count("model_max_length") or min(said, default=_UNKNOWN)
-    scaling = _scaling(text)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    is_gemma_3 = "gemma3" in str(text.values.get("model_type"))
-    if kind not in _STRETCHED_ALREADY and not is_gemma_3:
-        longest = int(longest * _factor(text, scaling))
+    longest = int(_longest(text) * _factor(text))
     if wanted is None:
-        original = text.values.get("original_max_position_embeddings")
-        return original if kind in ("su", "longrope") and isinstance(original, int) else longest
+        return _by_default(text, longest)
     if wanted > longest:
         raise ConfigError(f"max_model_len is {wanted:,}; the model has at most {longest:,} tokens")
     return wanted
 
 
-def _factor(text: Fields, scaling: Mapping[str, Any]) -> float:
-    factor = scaling.get("factor")
-    if factor is None:
+def _longest(text: Fields) -> int:
+    """Return the length without what rotary positions stretch it by."""
+    said = [text.count(name) for name in _FIELDS if text.has(name) and name in text]
+    if not said and not text.is_whole:
+        raise ConfigError(
+            f"{text.source} has no max_position_embeddings. The model's own code may have a"
+            " default for it, but kvoxide does not execute that code. Add it to the file"
+        )
+    if text.has("model_max_length") and text.get("model_max_length"):
+        return text.count("model_max_length")
+    return min(said, default=_UNKNOWN)
+
+
+def _factor(text: Fields) -> float:
+    """Return what rotary positions stretch the length by; the last kind of layer counts."""
+    if "gemma3" in str(getattr(text.values, "model_type", "")):
         return 1
-    if not isinstance(factor, int | float) or not 0 < factor <= _MAX_FACTOR:
-        raise ConfigError(f"{text.source}: the factor of rope_scaling is {factor!r}")
-    return factor
+    found: object = 1
+    for part in rope.parameters_of(text.values):
+        if part.get("rope_type") not in _STRETCHED_ALREADY:
+            found = part.get("factor", found)
+    if found is None:
+        return 1
+    if not isinstance(found, int | float) or not 0 < found <= _MAX_FACTOR:
+        raise ConfigError(f"{text.source}: the factor of rope_scaling is {found!r}")
+    return found
 
 
-def _scaling(text: Fields) -> Mapping[str, Any]:
-    """How rotary positions are stretched. Where layers differ, that of any that is stretched."""
-    for name in ("rope_scaling", "rope_parameters"):
-        value = text.values.get(name)
-        if not isinstance(value, Mapping):
-            continue
-        parts = [each for each in value.values() if isinstance(each, Mapping)] or [value]
-        return next((each for each in parts if each.get("factor")), parts[0])
-    return {}
+def _by_default(text: Fields, longest: int) -> int:
+    kinds = [part.get("rope_type") for part in rope.parameters_of(text.values)]
+    name = "original_max_position_embeddings"
+    if "longrope" in kinds and text.has(name):
+        return text.count(name)
+    return longest

@@ -86,6 +86,11 @@ def read_beside(config: Path, name: str) -> dict[str, Any] | None:
     return read_object(file)
 
 
+def has_beside(config: Path, name: str) -> bool:
+    """Return whether the folder whose configuration is ``config`` has a file of this name."""
+    return config.name in (CONFIG, MISTRAL_CONFIG) and (config.parent / name).exists()
+
+
 def _is_inside(file: Path) -> bool:
     """Whether a file is in its folder, or among the blobs that a snapshot of Hugging Face's cache
     consists of."""

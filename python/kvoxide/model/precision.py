@@ -15,15 +15,37 @@ _BYTES: Final = {
 }
 # What --kv-cache-dtype may be; vLLM's other precisions have layouts of their own.
 CACHE_DTYPES: Final = (AUTO, "bfloat16", "float16", "fp8", "fp8_e4m3")
+_BFLOAT16: Final = "bfloat16"
+_FLOAT16: Final = ("float16", "half")
+# Precisions of weights that vLLM stores and does not compute in.
+_STORED: Final = ("float", "double", "float32", "float64", "uint8", "int8", "int16", "int32")
+# Types for which vLLM does not compute in float16.
+_NOT_IN_FLOAT16: Final = ("gemma2", "gemma3", "gemma3_text", "glm4")
+
+
+def model_dtype(source: str, named: str | None, model_type: str) -> str:
+    """Return the precision that vLLM 0.33.0 computes in on a Hopper GPU.
+
+    It is bfloat16 where the weights are stored in a precision that it does not compute in, and
+    where none is ``named``. Raises :class:`~kvoxide.ConfigError` for an unknown name.
+    """
+    name = (named or _BFLOAT16).removeprefix("torch.")
+    if name in _FLOAT16:
+        return _BFLOAT16 if model_type in _NOT_IN_FLOAT16 else _FLOAT16[0]
+    if name == _BFLOAT16 or name in _STORED or name.startswith("float8_"):
+        return _BFLOAT16
+    raise ConfigError(
+        f"{source}: dtype is {name!r}, which is no precision of PyTorch such as bfloat16"
+    )
 
 
 def element_bytes(name: str) -> int:
-    """The bytes of one element. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
+    """Return the bytes of one element. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
     if name not in _BYTES:
         raise ConfigError(f"precision {name!r} is unknown; known are {', '.join(_BYTES)}")
     return _BYTES[name]
 
 
 def is_quantized(cache_dtype: str) -> bool:
-    """Whether a KV cache of this precision is quantized."""
+    """Return whether a KV cache of this precision is quantized."""
     return cache_dtype.startswith("fp8")

@@ -24,6 +24,10 @@ _MODEL_OPT_ALGORITHMS: Final = (
     "NVFP4",
     "MIXED_PRECISION",
 )
+# Where the fields of the language model are, if they are a part of their own.
+_PARTS: Final = ("text_config", "llm_config")
+# Types whose class takes the quantization of its language model for its own.
+_LIFTING: Final = ("kimi_k3",)
 _STRATEGIES: Final = ("tensor", "attn_head")
 
 
@@ -38,17 +42,40 @@ class Quantization:
 
 
 def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
-    """What the checkpoint says whose configuration ``values`` stand in the file ``config``.
+    """Read what a checkpoint says whose configuration ``values`` are in the file ``config``.
 
     Raises :class:`~kvoxide.ConfigError` for a cache that vLLM refuses, and for files that
     contradict each other.
     """
+    source = str(config)
+    text = next((part for name in _PARTS if (part := _object(values, name)) is not None), {})
     beside = read_beside(config, _BESIDE)
-    said = _in_config(values)
-    if said is not None:
-        return _checked(Quantization(_cache_dtype(str(config), said), config.name), config, beside)
-    if beside is None:
-        return Quantization(None)
+    own = _object(values, "quantization_config")
+    if own is not None:
+        return _checked(Quantization(_cache_dtype(source, own), config.name), config, beside)
+    if beside is not None:
+        return _of_file_beside(config, beside)
+    inner = _object(text, "quantization_config")
+    if inner is not None:
+        is_lifted = values.get("model_type") in _LIFTING
+        return _of_text(source, config.name, inner, is_lifted=is_lifted)
+    older = _object(values, "compression_config")
+    if older is not None:
+        return Quantization(_cache_dtype(source, older), config.name)
+    if _object(text, "compression_config") is not None:
+        raise ConfigError(
+            f"{source}: text_config has a compression_config, which is unknown here. Rename it to"
+            " quantization_config, or ask vLLM where it is installed"
+        )
+    return Quantization(None)
+
+
+def _object(values: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    found = values.get(name)
+    return found if isinstance(found, Mapping) else None
+
+
+def _of_file_beside(config: Path, beside: Mapping[str, Any]) -> Quantization:
     source = str(config.parent / _BESIDE)
     if not _method(source, beside):
         return Quantization(
@@ -57,12 +84,17 @@ def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
     return Quantization(_cache_dtype(source, beside), _BESIDE)
 
 
-def _in_config(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found = [values.get("quantization_config"), values.get("compression_config")]
-    text = values.get("text_config")
-    if isinstance(text, Mapping):
-        found.insert(1, text.get("quantization_config"))
-    return next((each for each in found if isinstance(each, Mapping)), None)
+def _of_text(
+    source: str, name: str, inner: Mapping[str, Any], *, is_lifted: bool
+) -> Quantization:
+    found = _cache_dtype(source, inner)
+    if found is None or is_lifted or not _method(source, inner).startswith(_MODEL_OPT):
+        return Quantization(found, name)
+    note = (
+        f"text_config has a KV cache in {found}; vLLM reads ModelOpt's scheme from the outer"
+        " quantization_config only"
+    )
+    return Quantization(None, name, note)
 
 
 def _checked(read: Quantization, config: Path, beside: Mapping[str, Any] | None) -> Quantization:

@@ -13,17 +13,15 @@ from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import (
     attention,
     falcon,
-    full_every,
+    gemma_3n,
     gemma_4,
     glm_v,
-    gpt_oss_windows,
-    listed_windows,
     llama_4,
     mimo_v2,
     minicpm_3,
     minimax_m3,
     multi_query,
-    qwen_windows,
+    step_3p5,
 )
 from kvoxide.model.families.compressed import compressed
 from kvoxide.model.families.hybrid import (
@@ -33,9 +31,21 @@ from kvoxide.model.families.hybrid import (
     jamba,
     kimi_linear,
     lfm2,
+    lfm2_moe,
     nemotron_h,
+    olmo_hybrid,
+    qwen_3_5,
 )
 from kvoxide.model.families.latent import indexed, latent
+from kvoxide.model.families.windows import (
+    in_all_layers,
+    in_other_layers,
+    in_some_layers,
+    interleaved,
+    of_qwen,
+    of_several_sizes,
+    one_wider,
+)
 from kvoxide.model.layers import Layers
 
 
@@ -72,32 +82,38 @@ class Family:
     languages: tuple[str, ...] = ()
 
 
-_LISTED: Final = Family(attention(listed_windows))
-_LLAVA: Final = Family(attention(listed_windows), languages=("llama", "mistral"))
-_IDEFICS_3: Final = Family(attention(listed_windows), has_stages=False, languages=("llama",))
-_QWEN: Final = Family(attention(qwen_windows))
-_SEEING_QWEN: Final = Family(attention(qwen_windows), languages=("qwen2", "qwen3"))
-_GEMMA_3: Final = Family(attention(full_every()))
-_COHERE_2: Final = Family(attention(full_every(extra=1)))
+_LISTED: Final = Family(attention(in_some_layers))
+_PLAIN: Final = Family(attention(in_all_layers))
+# Classes that do not read head_dim.
+_DERIVING: Final = Family(attention(in_all_layers, derives_head=True))
+_QWEN_2: Final = Family(attention(of_qwen, derives_head=True))
+_QWEN_3: Final = Family(attention(of_qwen))
+_LLAVA: Final = Family(attention(in_some_layers), languages=("llama", "mistral"))
+_IDEFICS_3: Final = Family(attention(in_some_layers), has_stages=False, languages=("llama",))
+_SEEING_QWEN: Final = Family(attention(of_qwen), languages=("qwen2", "qwen3"))
+_COHERE_2: Final = Family(attention(one_wider))
+_EXAONE_MOE: Final = Family(attention(of_several_sizes))
+_GRANITE_MOE: Final = Family(attention(in_some_layers, derives_head=True))
 # Latent attention in fp8 has kernels of its own.
 _LATENT: Final = Family(latent, Kernels(quantized_block=64))
 _INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64))
 _KIMI_LINEAR: Final = Family(kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128))
 _MINIMAX_M3: Final = Family(minimax_m3, Kernels(block=64, quantized_block=64, chosen_block=128))
-_GATED_DELTA_NET: Final = Family(gated_delta_net, Kernels(state_alignment=64))
+_GATED: Final = Kernels(state_alignment=64)
+_QWEN_3_5: Final = Family(qwen_3_5, _GATED)
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "AfmoeForCausalLM": _LISTED,
     "ApertusForCausalLM": _LISTED,
     "ArceeForCausalLM": _LISTED,
-    "AriaForConditionalGeneration": Family(attention(listed_windows), has_stages=False),
-    "BailingMoeForCausalLM": _LISTED,
-    "BailingMoeV2ForCausalLM": _LISTED,
+    "AriaForConditionalGeneration": Family(attention(in_some_layers), has_stages=False),
+    "BailingMoeForCausalLM": _PLAIN,
+    "BailingMoeV2ForCausalLM": _PLAIN,
     "Cohere2ForCausalLM": _COHERE_2,
     "Cohere2MoeForCausalLM": _COHERE_2,
     "Cohere2VisionForConditionalGeneration": _COHERE_2,
-    "CohereForCausalLM": _LISTED,
-    "DeepseekForCausalLM": _LISTED,
+    "CohereForCausalLM": _PLAIN,
+    "DeepseekForCausalLM": _DERIVING,
     "DeepseekV2ForCausalLM": _LATENT,
     "DeepseekV32ForCausalLM": _INDEXED,
     "DeepseekV3ForCausalLM": _LATENT,
@@ -105,41 +121,41 @@ FAMILIES: Final[Mapping[str, Family]] = {
         compressed, Kernels(block=256, quantized_block=256, is_packed=True)
     ),
     "Ernie4_5ForCausalLM": _LISTED,
-    "Ernie4_5_MoeForCausalLM": _LISTED,
-    "Exaone4ForCausalLM": Family(attention(full_every())),
-    "ExaoneMoEForCausalLM": _LISTED,
-    "ExaoneMoeForCausalLM": _LISTED,
+    "Ernie4_5_MoeForCausalLM": _PLAIN,
+    "Exaone4ForCausalLM": _LISTED,
+    "ExaoneMoEForCausalLM": _EXAONE_MOE,
+    "ExaoneMoeForCausalLM": _EXAONE_MOE,
     "FalconForCausalLM": Family(falcon),
     "FalconH1ForCausalLM": Family(falcon_h1),
     "FlexOlmoForCausalLM": _LISTED,
-    "GPT2LMHeadModel": _LISTED,
+    "GPT2LMHeadModel": _DERIVING,
     "GPTBigCodeForCausalLM": Family(multi_query),
-    "GPTJForCausalLM": _LISTED,
+    "GPTJForCausalLM": _DERIVING,
     "GPTNeoXForCausalLM": _LISTED,
-    "Gemma2ForCausalLM": Family(attention(full_every(period=2))),
-    "Gemma3ForCausalLM": _GEMMA_3,
-    "Gemma3ForConditionalGeneration": _GEMMA_3,
-    "Gemma3nForCausalLM": Family(attention(listed_windows), has_stages=False),
+    "Gemma2ForCausalLM": _LISTED,
+    "Gemma3ForCausalLM": _LISTED,
+    "Gemma3ForConditionalGeneration": _LISTED,
+    "Gemma3nForCausalLM": Family(gemma_3n, has_stages=False),
     "Gemma4ForCausalLM": Family(gemma_4, Kernels(quantized_block=64)),
     "Gemma4ForConditionalGeneration": Family(gemma_4, Kernels(quantized_block=64)),
-    "GemmaForCausalLM": _LISTED,
-    "Glm4ForCausalLM": _LISTED,
-    "Glm4MoeForCausalLM": _LISTED,
+    "GemmaForCausalLM": _PLAIN,
+    "Glm4ForCausalLM": _PLAIN,
+    "Glm4MoeForCausalLM": _PLAIN,
     "Glm4MoeLiteForCausalLM": _LATENT,
     "Glm4vForConditionalGeneration": Family(glm_v),
     "Glm4vMoeForConditionalGeneration": Family(glm_v),
     "GlmMoeDsaForCausalLM": _INDEXED,
-    "GptOssForCausalLM": Family(attention(gpt_oss_windows)),
+    "GptOssForCausalLM": Family(attention(in_other_layers)),
     "GraniteForCausalLM": _LISTED,
-    "GraniteMoeForCausalLM": _LISTED,
+    "GraniteMoeForCausalLM": _GRANITE_MOE,
     "GraniteMoeHybridForCausalLM": Family(granite_4),
-    "GraniteMoeSharedForCausalLM": _LISTED,
-    "HYV3ForCausalLM": _LISTED,
+    "GraniteMoeSharedForCausalLM": _GRANITE_MOE,
+    "HYV3ForCausalLM": _PLAIN,
     "HunYuanDenseV1ForCausalLM": _LISTED,
-    "HyperCLOVAXForCausalLM": _LISTED,
+    "HyperCLOVAXForCausalLM": _PLAIN,
     "IQuestCoderForCausalLM": _LISTED,
     "Idefics3ForConditionalGeneration": _IDEFICS_3,
-    "InternLM2ForCausalLM": _LISTED,
+    "InternLM2ForCausalLM": _DERIVING,
     "InternLM3ForCausalLM": _LISTED,
     "InternVLForConditionalGeneration": _SEEING_QWEN,
     "JambaForCausalLM": Family(jamba),
@@ -150,64 +166,64 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "LLaMAForCausalLM": _LISTED,
     "LagunaForCausalLM": _LISTED,
     "Lfm2ForCausalLM": Family(lfm2),
-    "Lfm2MoeForCausalLM": Family(lfm2),
+    "Lfm2MoeForCausalLM": Family(lfm2_moe),
     "Llama4ForCausalLM": Family(llama_4),
     "Llama4ForConditionalGeneration": Family(llama_4),
     "LlamaForCausalLM": _LISTED,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
     "LlavaOnevisionForConditionalGeneration": _SEEING_QWEN,
-    "MiMoForCausalLM": _QWEN,
+    "MiMoForCausalLM": _QWEN_2,
     "MiMoV2FlashForCausalLM": Family(mimo_v2),
     "MiMoV2ForCausalLM": Family(mimo_v2),
     "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
     "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
     "MiniCPM3ForCausalLM": Family(minicpm_3),
-    "MiniCPMForCausalLM": _LISTED,
-    "MiniMaxM2ForCausalLM": _LISTED,
+    "MiniCPMForCausalLM": _DERIVING,
+    "MiniMaxM2ForCausalLM": _PLAIN,
     "Ministral3ForCausalLM": _LISTED,
     "Mistral3ForConditionalGeneration": _LISTED,
     "MistralForCausalLM": _LISTED,
-    "MixtralForCausalLM": _LISTED,
+    "MixtralForCausalLM": _PLAIN,
     "MuseGlimmerForConditionalGeneration": _LISTED,
-    "NemotronForCausalLM": _LISTED,
+    "NemotronForCausalLM": _PLAIN,
     "NemotronHForCausalLM": Family(nemotron_h),
-    "OPTForCausalLM": _LISTED,
+    "OPTForCausalLM": _DERIVING,
     "Olmo2ForCausalLM": _LISTED,
     "Olmo3ForCausalLM": _LISTED,
     "OlmoForCausalLM": _LISTED,
-    "OlmoHybridForCausalLM": Family(gated_delta_net),
-    "OlmoeForCausalLM": _LISTED,
-    "OrionForCausalLM": _LISTED,
-    "PaliGemmaForConditionalGeneration": Family(attention(listed_windows), languages=("gemma",)),
-    "PanguEmbeddedForCausalLM": _LISTED,
+    "OlmoHybridForCausalLM": Family(olmo_hybrid),
+    "OlmoeForCausalLM": _DERIVING,
+    "OrionForCausalLM": _DERIVING,
+    "PaliGemmaForConditionalGeneration": Family(attention(in_all_layers), languages=("gemma",)),
+    "PanguEmbeddedForCausalLM": Family(attention(interleaved)),
     "Phi3ForCausalLM": _LISTED,
     "Phi3VForCausalLM": _LISTED,
     "PhiForCausalLM": _LISTED,
-    "PhiMoEForCausalLM": _LISTED,
-    "Qwen2AudioForConditionalGeneration": _QWEN,
-    "Qwen2ForCausalLM": _QWEN,
-    "Qwen2MoeForCausalLM": _QWEN,
-    "Qwen2VLForConditionalGeneration": _QWEN,
-    "Qwen2_5_VLForConditionalGeneration": _QWEN,
-    "Qwen3ForCausalLM": _QWEN,
-    "Qwen3MoeForCausalLM": _QWEN,
-    "Qwen3NextForCausalLM": _GATED_DELTA_NET,
-    "Qwen3VLForConditionalGeneration": _LISTED,
-    "Qwen3VLMoeForConditionalGeneration": _LISTED,
-    "Qwen3_5ForCausalLM": _GATED_DELTA_NET,
-    "Qwen3_5ForConditionalGeneration": _GATED_DELTA_NET,
-    "Qwen3_5MoeForCausalLM": _GATED_DELTA_NET,
-    "Qwen3_5MoeForConditionalGeneration": _GATED_DELTA_NET,
-    "SarvamMoEForCausalLM": _LISTED,
+    "PhiMoEForCausalLM": _PLAIN,
+    "Qwen2AudioForConditionalGeneration": _QWEN_2,
+    "Qwen2ForCausalLM": _QWEN_2,
+    "Qwen2MoeForCausalLM": _DERIVING,
+    "Qwen2VLForConditionalGeneration": _QWEN_2,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN_2,
+    "Qwen3ForCausalLM": _QWEN_3,
+    "Qwen3MoeForCausalLM": _PLAIN,
+    "Qwen3NextForCausalLM": Family(gated_delta_net, _GATED),
+    "Qwen3VLForConditionalGeneration": _QWEN_3,
+    "Qwen3VLMoeForConditionalGeneration": _PLAIN,
+    "Qwen3_5ForCausalLM": _QWEN_3_5,
+    "Qwen3_5ForConditionalGeneration": _QWEN_3_5,
+    "Qwen3_5MoeForCausalLM": _QWEN_3_5,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN_3_5,
+    "SarvamMoEForCausalLM": _PLAIN,
     "SeedOssForCausalLM": _LISTED,
     "SmolLM3ForCausalLM": _LISTED,
     "SmolVLMForConditionalGeneration": _IDEFICS_3,
-    "SolarForCausalLM": _LISTED,
-    "StableLmForCausalLM": _LISTED,
+    "SolarForCausalLM": _PLAIN,
+    "StableLmForCausalLM": _DERIVING,
     "Starcoder2ForCausalLM": _LISTED,
-    "Step3TextForCausalLM": _LISTED,
-    "Step3p5ForCausalLM": _LISTED,
+    "Step3TextForCausalLM": _PLAIN,
+    "Step3p5ForCausalLM": Family(step_3p5),
     "TeleChat3ForCausalLM": _LISTED,
 }
 # In the order in which vLLM tries them.
@@ -228,7 +244,7 @@ def family_of(config: Config) -> Family:
             f" {', '.join(FAMILIES)}. Ask vLLM where it is installed, or give its groups with"
             " --groups"
         )
-    language = config.text.text("model_type", "llama")
+    language = str(config.text.need("model_type"))
     if family.languages and language not in family.languages:
         raise UnknownModelError(
             f"the language model of the {architecture} is a {language}; known in it are"

@@ -1,27 +1,26 @@
 """Models whose layers all keep keys and values: in full, in a sliding window, or in a chunk."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.config import Config, Fields
+from kvoxide.model.config import Config
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.sharding import head_size, kv_heads, share
+from kvoxide.model.families.windows import Windows, in_some_layers
+from kvoxide.model.fields import Fields
 from kvoxide.model.layers import Kind, LayerCache, Layers
 from kvoxide.model.precision import AUTO, element_bytes
 from kvoxide.model.quantization import NVFP4
 
-Windows = Callable[[Fields], Sequence[int | None]]
-SLIDING: Final = "sliding_attention"
-_KINDS: Final = (SLIDING, "full_attention")
 # What FlashInfer's kernels take on Hopper; one byte for the scale of so many elements.
 _NVFP4_HEADS: Final = (128, 256)
 _ELEMENTS_OF_A_SCALE: Final = 16
 
 
 def cache_bytes(config: Config, deployment: Deployment) -> int:
-    """Bytes of one element of a key or a value."""
+    """Return the bytes of one element of a key or a value."""
     return element_bytes(config.dtype if deployment.cache_dtype == AUTO else deployment.cache_dtype)
 
 
@@ -32,20 +31,23 @@ def attention_layer(
     kind: Kind = "sliding_window",
     total_kv_heads: int | None = None,
     size: int | None = None,
+    fields: Fields | None = None,
 ) -> LayerCache:
-    """A layer with a key and a value for each token; full attention without a ``window``.
+    """Return a layer with a key and a value for each token; full attention without a ``window``.
 
-    ``total_kv_heads`` and ``size`` of a head are the configuration's unless they are given.
+    ``total_kv_heads`` and ``size`` of a head are those in ``fields`` unless they are given;
+    ``fields`` are the language model's unless they are given.
     """
-    heads = kv_heads(config.text, deployment.tensor_parallel, total_kv_heads)
-    size = size or head_size(config.text)
+    fields = fields or config.text
+    heads = kv_heads(fields, deployment.tensor_parallel, total_kv_heads)
+    size = size or head_size(fields)
     content = 2 * heads * _head_bytes(size, config, deployment)
     kind = "full_attention" if window is None else kind
     return LayerCache(kind, content, layout=(heads, size), window=window)
 
 
 def _head_bytes(size: int, config: Config, deployment: Deployment) -> int:
-    """Bytes of the key or the value of a head."""
+    """Return the bytes of the key or the value of a head."""
     if deployment.cache_dtype != NVFP4:
         return size * cache_bytes(config, deployment)
     if size not in _NVFP4_HEADS or not config.is_text:
@@ -57,115 +59,93 @@ def _head_bytes(size: int, config: Config, deployment: Deployment) -> int:
     return size // 2 + size // _ELEMENTS_OF_A_SCALE
 
 
-def attention(windows: Windows) -> Callable[[Config, Deployment], Layers]:
-    """Layers that differ by nothing but their windows; the last may reuse the keys and values of
-    earlier ones."""
+def attention(windows: Windows, *, derives_head: bool = False) -> Callable[..., Layers]:
+    """Return a function for layers that differ in their windows only.
+
+    With ``derives_head``, vLLM's class takes the size of a head from the hidden size and does not
+    read ``head_dim``.
+    """
 
     def layers(config: Config, deployment: Deployment) -> Layers:
         text = config.text
-        each = [(attention_layer(config, deployment, window),) for window in windows(text)]
-        return without_reused(text, each)
+        size = derived_head_size(text) if derives_head else None
+        return [
+            (attention_layer(config, deployment, window, size=size),) for window in windows(text)
+        ]
 
     return layers
 
 
+def derived_head_size(text: Fields) -> int:
+    """Return the size of a head of a class that does not read ``head_dim``."""
+    size = text.count("hidden_size") // text.count("num_attention_heads")
+    if size == 0:
+        raise ConfigError(f"{text.source}: num_attention_heads is larger than hidden_size")
+    return size
+
+
 def glm_v(config: Config, deployment: Deployment) -> Layers:
-    """GLM-4V, whose encoder's heads are shared by the ranks too."""
+    """Return the layers of GLM-4V, whose encoder's heads are shared by the ranks too."""
     share(config.vision.count("num_heads"), deployment.tensor_parallel, "heads of the encoder")
-    return attention(listed_windows)(config, deployment)
+    return attention(in_some_layers)(config, deployment)
 
 
-def without_reused(text: Fields, layers: Sequence[tuple[LayerCache, ...]]) -> Layers:
-    """The layers, of which the last ``num_kv_shared_layers`` keep nothing: they reuse the keys and
-    values of earlier ones."""
+def gemma_3n(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of Gemma 3n, of which the last ``num_kv_shared_layers`` reuse the keys and
+    values of earlier ones, if there are any."""
+    text = config.text
+    layers = attention(in_some_layers)(config, deployment)
+    first = text.num_layers - (text.optional_count("num_kv_shared_layers") or 0)
+
+    def reuses(index: int, window: int | None) -> bool:
+        return index >= first and first >= (1 if window is None else 2)
+
+    return [
+        () if reuses(index, layer[0].window) else layer for index, layer in enumerate(layers)
+    ]
+
+
+def without_reused(text: Fields, layers: Layers) -> Layers:
+    """Return the layers, of which the last ``num_kv_shared_layers`` keep nothing."""
     shared = text.optional_count("num_kv_shared_layers") or 0
     if shared >= text.num_layers:
         raise ConfigError(
-            f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; one at"
-            " least keeps its own"
+            f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; at"
+            " least one keeps its own"
         )
     return [*layers[: text.num_layers - shared], *[()] * shared]
 
 
-def listed_windows(text: Fields) -> list[int | None]:
-    """As ``layer_types`` says; without it, every layer has the model's window, if it has one."""
-    kinds = text.kinds(_KINDS)
-    if kinds is None:
-        return [text.optional_count("sliding_window")] * text.num_layers
-    return [text.count("sliding_window") if kind == SLIDING else None for kind in kinds]
-
-
-def qwen_windows(text: Fields) -> list[int | None]:
-    """A window in every layer, or in none: vLLM does not run Qwen with windows in some layers."""
-    layers = text.num_layers
-    if not text.flag("use_sliding_window"):
-        return [None] * layers
-    if 0 < text.count("max_window_layers", layers) < layers:
-        raise ConfigError(
-            f"{text.source}: max_window_layers leaves windows in some layers, which vLLM does not"
-            " run for this model"
-        )
-    return [text.count("sliding_window")] * layers
-
-
-def full_every(period: int | None = None, extra: int = 0) -> Windows:
-    """One layer of ``period``, the last of them, is full attention, unless ``layer_types`` says
-    otherwise. Without a ``period`` it is the configuration's ``sliding_window_pattern``. ``extra``
-    tokens are added to the window."""
-
-    def windows(text: Fields) -> list[int | None]:
-        kinds = text.kinds(_KINDS)
-        if kinds is None:
-            every = period or _pattern(text)
-            numbers = range(1, text.num_layers + 1)
-            kinds = [SLIDING if number % every else "full_attention" for number in numbers]
-        window = text.optional_count("sliding_window")
-        return [window + extra if window and kind == SLIDING else None for kind in kinds]
-
-    return windows
-
-
-def _pattern(text: Fields) -> int:
-    """``sliding_window_pattern``, a number or letters such as LLLG."""
-    for name in ("sliding_window_pattern", "_sliding_window_pattern"):
-        value = text.values.get(name)
-        if isinstance(value, str) and value:
-            return len(value)
-        if value is not None:
-            return text.count(name)
-    raise ConfigError(f"{text.source} has neither layer_types nor sliding_window_pattern")
-
-
-def gpt_oss_windows(text: Fields) -> list[int | None]:
-    """A window in every other layer, beginning with the first."""
-    window = text.count("sliding_window")
-    return [None if layer % 2 else window for layer in range(text.num_layers)]
-
-
 def gemma_4(config: Config, deployment: Deployment) -> Layers:
-    """Full attention has larger heads than windows, and the last layers reuse the keys and values
-    of earlier ones."""
+    """Return the layers of Gemma 4: full attention has other heads than windows, and the last
+    layers reuse the keys and values of earlier ones."""
     text = config.text
-    windows = list(full_every(period=6)(text))
-    windows[-1] = None
-    global_heads = text.optional_count("num_global_key_value_heads")
-    in_full = attention_layer(
-        config,
-        deployment,
-        total_kv_heads=global_heads if text.flag("attention_k_eq_v") else None,
-        size=text.optional_count("global_head_dim"),
-    )
-    layers = [
-        (in_full if window is None else attention_layer(config, deployment, window),)
-        for window in windows
+    layers: Layers = [
+        (attention_layer(config, deployment, window, fields=text.layer(index)),)
+        for index, window in enumerate(in_some_layers(text))
     ]
     return without_reused(text, layers)
 
 
+def step_3p5(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of Step 3.5, whose windows have more query heads than its full attention."""
+    text, windows = config.text, in_some_layers(config.text)
+    heads = text.count("num_attention_groups")
+    return [
+        (
+            attention_layer(
+                config, deployment, window, total_kv_heads=heads, fields=text.layer(index)
+            ),
+        )
+        for index, window in enumerate(windows)
+    ]
+
+
 def mimo_v2(config: Config, deployment: Deployment) -> Layers:
-    """MiMo V2: windows have KV heads and sizes of their own, and values are smaller than keys."""
+    """Return the layers of MiMo V2: windows have KV heads and sizes of their own, and values are
+    smaller than keys."""
     text = config.text
-    window = text.count("sliding_window")
+    window = text.count("sliding_window_size")
     pattern = text.of_layers("hybrid_layer_pattern", text.counts("hybrid_layer_pattern") or [])
 
     def layer(prefix: str, window: int | None) -> LayerCache:
@@ -182,14 +162,15 @@ def mimo_v2(config: Config, deployment: Deployment) -> Layers:
 
 
 def multi_query(config: Config, deployment: Deployment) -> Layers:
-    """StarCoder: one KV head, unless the configuration says otherwise."""
+    """Return the layers of StarCoder: one KV head, unless the configuration says otherwise."""
     text = config.text
     heads = 1 if text.flag("multi_query") else text.count("num_attention_heads")
     return [(attention_layer(config, deployment, total_kv_heads=heads),)] * text.num_layers
 
 
 def falcon(config: Config, deployment: Deployment) -> Layers:
-    """As StarCoder, or as many KV heads as the newer models say, in the model's own precision."""
+    """Return the layers of Falcon: one KV head, or as many as the newer models say, in the model's own
+    precision."""
     text, unquantized = config.text, replace(deployment, cache_dtype=AUTO)
     if not text.flag("new_decoder_architecture"):
         return multi_query(config, unquantized)
@@ -198,7 +179,8 @@ def falcon(config: Config, deployment: Deployment) -> Layers:
 
 
 def minimax_m3(config: Config, deployment: Deployment) -> Layers:
-    """MiniMax M3: sparse attention has keys of an indexer beside, in the model's own precision."""
+    """Return the layers of MiniMax M3: sparse attention has an indexer, whose keys are in the model's
+    own precision."""
     sparse = config.text.part("sparse_attention_config")
     frequency = sparse.counts("sparse_attention_freq") or []
     size = sparse.count("sparse_index_dim")
@@ -211,7 +193,7 @@ def minimax_m3(config: Config, deployment: Deployment) -> Layers:
 
 
 def minicpm_3(config: Config, deployment: Deployment) -> Layers:
-    """MiniCPM 3: latent attention whose keys and values are kept as those of all heads."""
+    """Return the layers of MiniCPM 3: latent attention that keeps keys and values for all heads."""
     text = config.text
     heads = text.count("num_attention_heads")
     size = text.count("qk_nope_head_dim") + text.count("qk_rope_head_dim")
@@ -220,7 +202,8 @@ def minicpm_3(config: Config, deployment: Deployment) -> Layers:
 
 
 def llama_4(config: Config, deployment: Deployment) -> Layers:
-    """Layers with rotary positions attend inside a chunk, those without to everything."""
+    """Return the layers of Llama 4: with rotary positions they attend inside a chunk, without to
+    everything."""
     text = config.text
     layers = text.num_layers
     chunk = text.optional_count("attention_chunk_size")

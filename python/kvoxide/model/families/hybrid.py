@@ -1,15 +1,16 @@
-"""Models with recurrent states beside their attention: what a state holds, and in which layers."""
+"""Models with recurrent states in addition to attention: what a state holds, and in which layers."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.config import Config, Fields
+from kvoxide.model.config import Config
 from kvoxide.model.deployment import Deployment
-from kvoxide.model.families.attention import attention_layer
+from kvoxide.model.families.attention import attention_layer, derived_head_size
 from kvoxide.model.families.latent import FLOAT32_BYTES, latent_layer
 from kvoxide.model.families.sharding import share
+from kvoxide.model.fields import Fields
 from kvoxide.model.layers import LayerCache, Layers
 from kvoxide.model.precision import element_bytes
 
@@ -17,13 +18,12 @@ ATTENTION: Final = ("attention", "full_attention")
 # Layers of a hybrid that keep nothing.
 _KEEPS_NOTHING: Final = ("mlp", "moe")
 _KINDS: Final = (*ATTENTION, *_KEEPS_NOTHING, "mamba", "mamba2", "linear_attention", "conv")
-_LETTERS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
 def state_layer(
     conv: tuple[int, ...], state: tuple[int, ...], conv_bytes: int, state_bytes: int
 ) -> LayerCache:
-    """A layer whose state is the inputs of a convolution and a recurrent state, of these shapes
+    """Return a layer whose state is the inputs of a convolution and a recurrent state, of these shapes
     and bytes per element."""
     content = prod(conv) * conv_bytes + (prod(state) * state_bytes if state else 0)
     return LayerCache("mamba", content, layout=(*conv, *state))
@@ -41,7 +41,7 @@ def mamba_2(
     kernel: int,
     state_dtype: str,
 ) -> LayerCache:
-    """A layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the model.
+    """Return a layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the model.
 
     Groups are repeated where ranks are more than groups.
     """
@@ -61,9 +61,26 @@ def mamba_2(
 
 
 def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
-    """Qwen3-Next, Qwen3.5 and OLMo Hybrid."""
+    """Return the layers of Qwen3-Next, whose states are in the model's precision."""
+    return _gated(config, deployment, attention_layer(config, deployment), config.dtype)
+
+
+def qwen_3_5(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of Qwen3.5, whose states have a precision of their own."""
+    state_dtype = config.text.text("mamba_ssm_dtype", config.dtype)
+    return _gated(config, deployment, attention_layer(config, deployment), state_dtype)
+
+
+def olmo_hybrid(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of OLMo Hybrid."""
+    in_full = attention_layer(config, deployment, size=derived_head_size(config.text))
+    return _gated(config, deployment, in_full, config.dtype)
+
+
+def _gated(
+    config: Config, deployment: Deployment, in_full: LayerCache, state_dtype: str
+) -> Layers:
     text, ranks = config.text, deployment.tensor_parallel
-    in_full = attention_layer(config, deployment)
     key_heads, value_heads = (
         text.count("linear_num_key_heads"),
         text.count("linear_num_value_heads"),
@@ -75,18 +92,21 @@ def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
         (text.count("linear_conv_kernel_dim") - 1, channels),
         (heads, value, key),
         element_bytes(config.dtype),
-        element_bytes(text.text("mamba_ssm_dtype", config.dtype)),
+        element_bytes(state_dtype),
     )
+    return _layers(_kinds(text), state, in_full)
+
+
+def _kinds(text: Fields) -> list[str]:
+    """Return the kind of each layer, which the class of the configuration derives if need be."""
     kinds = text.kinds(_KINDS)
     if kinds is None:
-        period = text.count("full_attention_interval")
-        numbers = range(1, text.num_layers + 1)
-        kinds = ["linear_attention" if number % period else "attention" for number in numbers]
-    return _layers(kinds, state, in_full)
+        raise ConfigError(f"{text.source} has no layer_types")
+    return kinds
 
 
 def kimi_linear(config: Config, deployment: Deployment) -> Layers:
-    """Kimi-Linear: Kimi delta attention, and latent attention in some layers."""
+    """Return the layers of Kimi-Linear: Kimi delta attention, and latent attention in some."""
     text, ranks = config.text, deployment.tensor_parallel
     linear = text.part("linear_attn_config")
     heads, size = linear.count("num_heads"), linear.count("head_dim")
@@ -104,38 +124,27 @@ def kimi_linear(config: Config, deployment: Deployment) -> Layers:
 
 
 def granite_4(config: Config, deployment: Deployment) -> Layers:
-    """Granite 4: Mamba-2, and attention in some layers."""
+    """Return the layers of Granite 4: Mamba-2, and attention in some."""
     text = config.text
-    state = _granite_state(config, deployment)
-    kinds = text.kinds(_KINDS)
-    if kinds is None:
-        raise ConfigError(f"{text.source} has no layer_types")
-    return _layers(kinds, state, attention_layer(config, deployment))
-
-
-def _granite_state(config: Config, deployment: Deployment) -> LayerCache:
-    text = config.text
-    inner = text.count("mamba_expand") * text.count("hidden_size")
-    heads = text.count("mamba_n_heads")
-    stated = text.values.get("mamba_d_head")
-    head_size = text.count("mamba_d_head") if isinstance(stated, int) else inner // heads
-    return mamba_2(
+    state = mamba_2(
         config,
         deployment,
-        inner=inner,
+        inner=text.count("mamba_expand") * text.count("hidden_size"),
         groups=text.count("mamba_n_groups"),
-        heads=heads,
-        head_size=head_size,
+        heads=text.count("mamba_n_heads"),
+        head_size=text.count("mamba_d_head"),
         state_size=text.count("mamba_d_state"),
         kernel=text.count("mamba_d_conv"),
         state_dtype=config.dtype,
     )
+    in_full = attention_layer(config, deployment, size=derived_head_size(text))
+    return _layers(_kinds(text), state, in_full)
 
 
 def falcon_h1(config: Config, deployment: Deployment) -> Layers:
-    """Falcon-H1: attention and Mamba-2 in every layer."""
+    """Return the layers of Falcon-H1: attention and Mamba-2 in each."""
     text = config.text
-    expanded = text.count("mamba_expand", 2) * text.count("hidden_size")
+    expanded = text.count("mamba_expand") * text.count("hidden_size")
     state = mamba_2(
         config,
         deployment,
@@ -151,7 +160,7 @@ def falcon_h1(config: Config, deployment: Deployment) -> Layers:
 
 
 def nemotron_h(config: Config, deployment: Deployment) -> Layers:
-    """Nemotron-H: Mamba-2, attention, and layers that keep nothing."""
+    """Return the layers of Nemotron-H: Mamba-2, attention, and some that keep nothing."""
     text = config.text
     heads, head_size = text.count("mamba_num_heads"), text.count("mamba_head_dim")
     state = mamba_2(
@@ -166,42 +175,34 @@ def nemotron_h(config: Config, deployment: Deployment) -> Layers:
         state_dtype=text.text("mamba_ssm_cache_dtype", "float32"),
     )
     window = text.optional_count("sliding_window")
-    return _layers(_nemotron_kinds(text), state, attention_layer(config, deployment, window))
-
-
-def _nemotron_kinds(text: Fields) -> list[str]:
-    pattern = text.text("hybrid_override_pattern", "")
-    if pattern:
-        if not set(pattern) <= set(_LETTERS):
-            raise ConfigError(
-                f"{text.source}: hybrid_override_pattern is not of {''.join(_LETTERS)}"
-            )
-        return [_LETTERS[letter] for letter in pattern]
-    kinds = text.kinds(_KINDS, "layers_block_type") or text.kinds(_KINDS)
+    kinds = text.kinds(_KINDS, "layers_block_type")
     if kinds is None:
-        raise ConfigError(f"{text.source} has no hybrid_override_pattern")
-    return kinds
+        raise ConfigError(f"{text.source} has no layers_block_type")
+    return _layers(kinds, state, attention_layer(config, deployment, window))
 
 
 def lfm2(config: Config, deployment: Deployment) -> Layers:
-    """LFM2: short convolutions, and attention in some layers."""
+    """Return the layers of LFM2: short convolutions, and attention in some."""
+    return _convolutions(config, deployment, config.text.count("conv_dim"))
+
+
+def lfm2_moe(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of LFM2 with experts, whose convolutions are as wide as its layers."""
+    return _convolutions(config, deployment, config.text.count("hidden_size"))
+
+
+def _convolutions(config: Config, deployment: Deployment, channels: int) -> Layers:
     text = config.text
-    channels = text.count("conv_dim", text.count("hidden_size"))
     channels = share(channels, deployment.tensor_parallel, "channels of a convolution")
     state = state_layer(
         (text.count("conv_L_cache") - 1, channels), (), element_bytes(config.dtype), 0
     )
-    kinds = text.kinds(_KINDS)
-    if kinds is None:
-        full = text.counts("full_attn_idxs")
-        if full is None:
-            raise ConfigError(f"{text.source} has neither layer_types nor full_attn_idxs")
-        kinds = ["attention" if layer in full else "conv" for layer in range(text.num_layers)]
-    return _layers(kinds, state, attention_layer(config, deployment))
+    in_full = attention_layer(config, deployment, size=derived_head_size(text))
+    return _layers(_kinds(text), state, in_full)
 
 
 def jamba(config: Config, deployment: Deployment) -> Layers:
-    """Jamba: Mamba, and attention in one layer of a period."""
+    """Return the layers of Jamba: Mamba, and attention in one layer of a period."""
     text = config.text
     inner = text.count("mamba_expand") * text.count("hidden_size")
     channels = share(inner, deployment.tensor_parallel, "channels of a convolution")
@@ -212,10 +213,8 @@ def jamba(config: Config, deployment: Deployment) -> Layers:
         element,
         element,
     )
-    period, offset = text.count("attn_layer_period"), text.values.get("attn_layer_offset")
-    layers = range(text.num_layers)
-    kinds = ["attention" if layer % period == offset else "mamba" for layer in layers]
-    return _layers(kinds, state, attention_layer(config, deployment))
+    in_full = attention_layer(config, deployment, size=derived_head_size(text))
+    return _layers(_kinds(text), state, in_full)
 
 
 def _layers(kinds: Sequence[str], state: LayerCache, attention: LayerCache) -> Layers:

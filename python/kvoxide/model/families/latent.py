@@ -2,10 +2,12 @@
 
 from typing import Final
 
+from kvoxide._core import ConfigError
 from kvoxide.model.config import Config
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import cache_bytes
 from kvoxide.model.families.sharding import share
+from kvoxide.model.fields import Fields
 from kvoxide.model.layers import LayerCache, Layers
 from kvoxide.model.precision import is_quantized
 
@@ -15,10 +17,12 @@ _PACKED_BYTES: Final = 656
 _SCALED: Final = 128
 _SCALE_BYTES: Final = 4
 FLOAT32_BYTES: Final = 4
+# A layer that uses the indexer of an earlier one, in index_topk_pattern.
+_SHARES: Final = "S"
 
 
 def latent_layer(config: Config, deployment: Deployment) -> LayerCache:
-    """A layer that keeps a compressed vector and a rotary key for each token."""
+    """Return a layer that keeps a compressed vector and a rotary key for each token."""
     text = config.text
     share(text.count("num_attention_heads"), deployment.tensor_parallel, "attention heads")
     size = text.count("kv_lora_rank") + text.count("qk_rope_head_dim")
@@ -27,20 +31,42 @@ def latent_layer(config: Config, deployment: Deployment) -> LayerCache:
 
 
 def latent(config: Config, deployment: Deployment) -> Layers:
-    """DeepSeek V2 and V3, and models built like them."""
+    """Return the layers of DeepSeek V2 and V3, and of models built like them.
+
+    A configuration with ``index_topk`` gives the same classes an indexer.
+    """
+    if config.text.has("index_topk"):
+        return indexed(config, deployment)
     return [(latent_layer(config, deployment),)] * config.text.num_layers
 
 
 def indexed(config: Config, deployment: Deployment) -> Layers:
-    """DeepSeek V3.2: beside each layer, the keys of an indexer that chooses tokens."""
+    """Return the layers of DeepSeek V3.2: an indexer chooses the tokens that a layer attends to.
+
+    An indexer keeps keys. Layers can share one; only the first of them keeps the keys then.
+    """
     layer = latent_layer(config, deployment)
     if is_quantized(deployment.cache_dtype):
         layer = LayerCache("mla_attention", _PACKED_BYTES, layout=("packed",))
     keys = config.text.count("index_head_dim")
     indexer = LayerCache("mla_attention", scaled(keys), layout=("indexer",))
-    return [(indexer, layer)] * config.text.num_layers
+    return [(indexer, layer) if has else (layer,) for has in _have_indexers(config.text)]
+
+
+def _have_indexers(text: Fields) -> list[bool]:
+    """Return for each layer whether it has an indexer of its own."""
+    pattern, layers = text.get("index_topk_pattern"), range(text.num_layers)
+    if pattern is not None:
+        if not isinstance(pattern, str | list | tuple):
+            raise ConfigError(f"{text.source}: index_topk_pattern is {pattern!r}, not letters")
+        return [layer >= len(pattern) or pattern[layer] != _SHARES for layer in layers]
+    every = text.count("index_topk_freq", 1)
+    offset = text.get("index_skip_topk_offset") if text.has("index_skip_topk_offset") else 2
+    if type(offset) is not int:
+        raise ConfigError(f"{text.source}: index_skip_topk_offset is {offset!r}, not an integer")
+    return [max(layer - offset + 1, 0) % every == 0 for layer in layers]
 
 
 def scaled(elements: int) -> int:
-    """The bytes of a key of an indexer."""
+    """Return the bytes of a key of an indexer."""
     return elements + elements // _SCALED * _SCALE_BYTES

@@ -1,22 +1,38 @@
 """What tensor parallelism leaves of a layer for one rank."""
 
+from typing import Final
+
 from kvoxide._core import ConfigError
-from kvoxide.model.config import Fields
+from kvoxide.model.fields import Fields
+
+# Names of the same field, in the order in which vLLM looks for them.
+_KV_HEADS: Final = (
+    "n_head_kv",
+    "num_kv_heads",
+    "num_key_value_heads",
+    "multi_query_group_num",
+    "num_attention_groups",
+)
 
 
 def share(count: int, ranks: int, what: str) -> int:
-    """``count`` things in equal parts. Raises :class:`~kvoxide.ConfigError` if that cannot be."""
+    """Divide ``count`` things into equal parts. Raises :class:`~kvoxide.ConfigError` if that is
+    impossible."""
     if count % ranks:
         raise ConfigError(f"{count} {what} cannot be shared by {ranks} tensor parallel ranks")
     return count // ranks
 
 
 def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
-    """The heads of keys and values that one rank keeps; several ranks keep the same one where
+    """Return the heads of keys and values that one rank keeps; several ranks keep the same one where
     there are fewer. ``total`` is the configuration's unless it is given."""
     heads = text.count("num_attention_heads")
     share(heads, ranks, "attention heads")
-    total = total or text.count("num_key_value_heads", heads)
+    total = total or _total(text, heads)
+    if heads % total:
+        raise ConfigError(
+            f"{text.source}: num_attention_heads {heads} is not a multiple of {total} KV heads"
+        )
     if total < ranks:
         if ranks % total:
             raise ConfigError(f"{ranks} tensor parallel ranks cannot share {total} KV heads")
@@ -24,8 +40,13 @@ def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
     return share(total, ranks, "KV heads")
 
 
+def _total(text: Fields, heads: int) -> int:
+    name = next((name for name in _KV_HEADS if text.has(name)), "num_key_value_heads")
+    return text.count(name, heads)
+
+
 def head_size(text: Fields) -> int:
-    """Elements of a head's key, and of its value."""
+    """Return the elements of a head's key, and of its value."""
     size = text.optional_count("head_dim")
     size = size or text.count("hidden_size") // text.count("num_attention_heads")
     if size == 0:

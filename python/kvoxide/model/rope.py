@@ -1,0 +1,73 @@
+"""How rotary positions are stretched, as vLLM 0.33.0 settles it before it reads the model's length.
+
+Older files use other names: ``type`` for ``rope_type``, and types that have new names.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import log
+from typing import Any, Final
+
+_THETA: Final = ("rope_theta", "rotary_emb_base")
+_PARTIAL: Final = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction")
+# DeepSeek V4's, in addition to the kinds of layers.
+_BY_ROPE: Final = ("main", "compress")
+_TELECHAT: Final = "telechat3-yarn"
+
+
+def settle(config: Any) -> None:  # noqa: ANN401
+    """Give the fields of a configuration's rotary positions their present names.
+
+    Raises what Transformers raises for values that it does not know.
+    """
+    theta, partial = _first(config, _THETA), _first(config, _PARTIAL)
+    if theta is None and not getattr(config, "rope_parameters", None):
+        return
+    if theta is not None:
+        config.rope_theta = theta
+    if partial is not None:
+        config.partial_rotary_factor = partial
+    for parameters in _parts(getattr(config, "rope_parameters", None)):
+        _rename(parameters)
+    config.standardize_rope_params()
+    config.validate_rope()
+
+
+def parameters_of(config: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401
+    """Return the parameters of rotary positions, one object for each kind of layer."""
+    return [part for part in _parts(getattr(config, "rope_parameters", None)) if part]
+
+
+def _first(config: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
+    return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+
+
+def _parts(parameters: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    if not isinstance(parameters, dict) or not parameters:
+        return
+    from transformers.configuration_utils import ALLOWED_LAYER_TYPES
+
+    if set(parameters) <= {*ALLOWED_LAYER_TYPES, *_BY_ROPE}:
+        yield from (part for part in parameters.values() if isinstance(part, dict))
+    else:
+        yield parameters
+
+
+def _rename(parameters: dict[str, Any]) -> None:
+    kind, older = parameters.get("rope_type"), parameters.get("type")
+    if kind is not None and older is not None and kind != older:
+        if (older, kind) not in (("su", "longrope"), ("mrope", "default")):
+            raise ValueError(f"rope_type is {kind}, type is {older}; they contradict each other")
+    kind = older if kind is None else kind
+    if kind is None:
+        return
+    parameters["rope_type"] = kind
+    if kind == "su":
+        parameters["rope_type"] = "longrope"
+    elif kind == "mrope":
+        if "mrope_section" not in parameters:
+            raise ValueError("rope_type is mrope, but there is no mrope_section")
+        parameters["rope_type"] = "default"
+    elif kind == _TELECHAT:
+        parameters["rope_type"] = "yarn"
+        parameters["attention_factor"] = 0.07 * log(parameters["factor"]) + 1.0
+        parameters.pop("type", None)
