@@ -1,4 +1,4 @@
-"""A model's configuration as vLLM 0.33.0 reads it: the class to load, and the fields of its parts."""
+"""A model's configuration as vLLM 0.33.0 reads it: the class to load, the fields of its parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,8 +66,8 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """Read the configuration in the directory ``path``, or in the file ``path``, and the other files
-    of its folder that matter for the cache.
+    """Read the configuration in the directory ``path``, or in the file ``path``, and the other
+    files of its folder that matter for the cache.
 
     Raises :class:`~kvoxide.ConfigError` that says what is wrong with which file.
     """
@@ -152,8 +152,8 @@ def _model_type(source: str, values: Mapping[str, Any]) -> str:
 
 
 def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  # noqa: ANN401
-    """Return the class that vLLM loads: the first of the ``architectures``; where there is none, the
-    base class of the ``model_type``."""
+    """Return the class that vLLM loads: the first of the ``architectures``; where there is none,
+    the base class of the ``model_type``."""
     named = getattr(config, "architectures", None)
     model_type = values.get("model_type")
     named = named or [transformers_classes.base_class(model_type)]

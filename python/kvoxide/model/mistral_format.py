@@ -1,5 +1,6 @@
-"""Mistral's own format of a configuration, ``params.json``, as vLLM 0.33.0 reads it: under the usual
-names of its fields, with those of a ``config.json`` in the same folder where it has none."""
+"""Mistral's own format of a configuration, ``params.json``, as vLLM 0.33.0 reads it.
+
+Its fields get their usual names. A ``config.json`` in the same folder adds those that it lacks."""
 
 from collections.abc import Mapping
 from pathlib import Path

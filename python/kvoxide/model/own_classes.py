@@ -1,4 +1,4 @@
-"""Types of models that vLLM 0.33.0 reads with a configuration class of its own, rather than with the
+"""Types of models that vLLM 0.33.0 reads with a configuration class of its own, and not with the
 class of Transformers: what such a class adds to the fields in the file."""
 
 from collections.abc import Mapping
@@ -65,16 +65,15 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 _FALCON_40B: Final = 8192
 
 # Further types with a class of vLLM's own.
-UNKNOWN: Final = frozenset(
-    """
+_UNKNOWN: Final = """
     alpamayo2_super bagel bailing_moe_v3_vl beam chatglm ultravbert colqwen3 ops_colqwen3
     qwen3_vl_nemotron_embed deepseek_vl_v2 dory dots3_note k3_dspark funaudiochat hy_v4 isaac
     muse_spark_dspark musespark1x_text muse_spark_text muse_spark_vision muse_spark_audio
     muse_spark midashenglm minimax_m3_mtp moondream3 moss_transcribe_diarize openvla ovis ultravox
     step5 step5_vl qwen3_asr unlimited-ocr unlimited_ocr deepseek_v41 flint inkling_mm_model
     inkling_model eagle speculators
-    """.split()
-)
+"""
+UNKNOWN: Final = frozenset(_UNKNOWN.split())
 
 
 def has_class(model_type: str) -> bool:

@@ -24,9 +24,10 @@ class ModelPlan:
     """The groups of a model, and what they take on one rank.
 
     ``block_bytes`` is the memory of one block, of all layers that share its block table, on the
-    rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the
-    model's own precision, ``quantization`` what the checkpoint says of the cache's.
-    ``why_not_asked`` is why vLLM itself did not answer where it should have.
+    rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the model's precision,
+    ``quantization`` what the checkpoint says of the cache's, ``own_cache_dtype`` the cache's if the
+    class has only one. ``reading`` has notes on how the configuration was read.
+    ``why_not_asked`` is why vLLM itself did not answer although it is installed.
     """
 
     architecture: str
@@ -36,6 +37,8 @@ class ModelPlan:
     deployment: Deployment
     dtype: str
     quantization: Quantization
+    own_cache_dtype: str = ""
+    reading: tuple[str, ...] = ()
     why_not_asked: str = ""
 
     @property
@@ -62,7 +65,7 @@ class ModelPlan:
     def cache_dtype(self) -> str:
         """The precision of the KV cache."""
         wanted = self.deployment.cache_dtype
-        return self.dtype if wanted == AUTO else wanted
+        return self.own_cache_dtype or (self.dtype if wanted == AUTO else wanted)
 
     @property
     def cache_dtype_source(self) -> str:
@@ -73,7 +76,8 @@ class ModelPlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know beside the figures."""
-        return tuple(note for note in (self.quantization.note, self.why_not_asked) if note)
+        notes = (self.quantization.note, *self.reading, self.why_not_asked)
+        return tuple(note for note in notes if note)
 
     @property
     def kv_cache_groups(self) -> list[KVCacheGroupSpec]:
@@ -116,9 +120,12 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     here, or if the model cannot be served so.
     """
     config = read_config(Path(path))
-    deployment = (deployment or Deployment()).for_checkpoint(config.quantization.cache_dtype)
-    _require_hopper(deployment)
     family = family_of(config)
+    quantization = config.quantization
+    if not family.applies_scheme:
+        quantization = quantization.without_scheme(config.architecture)
+    deployment = (deployment or Deployment()).for_checkpoint(quantization.cache_dtype)
+    _require_hopper(deployment)
     if deployment.pipeline_parallel > 1 and not family.has_stages:
         raise ConfigError(
             f"vLLM has no pipeline parallelism for a {config.architecture}; set"
@@ -133,7 +140,9 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
         max_model_len(config, deployment.max_model_len),
         deployment,
         config.dtype,
-        config.quantization,
+        quantization,
+        family.cache_dtype,
+        config.notes,
     )
 
 

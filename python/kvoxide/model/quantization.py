@@ -34,11 +34,23 @@ _STRATEGIES: Final = ("tensor", "attn_head")
 @dataclass(frozen=True)
 class Quantization:
     """``cache_dtype`` is None where the cache has the model's precision. ``source`` is the file
-    that was read, ``note`` what was found and is not used."""
+    that was read, ``note`` says what was found and is not used. ``is_scheme`` says that it is a
+    scheme of LLM Compressor, which the layers apply; ModelOpt's applies to the whole cache."""
 
     cache_dtype: str | None
     source: str = ""
     note: str = ""
+    is_scheme: bool = False
+
+    def without_scheme(self, architecture: str) -> "Quantization":
+        """Return the same for a class whose layers apply no scheme."""
+        if self.cache_dtype is None or not self.is_scheme:
+            return self
+        note = (
+            f"the checkpoint has a KV cache in {self.cache_dtype}; vLLM does not apply this scheme"
+            f" to a {architecture}"
+        )
+        return Quantization(None, self.source, note)
 
 
 def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
@@ -52,7 +64,7 @@ def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
     beside = read_beside(config, _BESIDE)
     own = _object(values, "quantization_config")
     if own is not None:
-        return _checked(Quantization(_cache_dtype(source, own), config.name), config, beside)
+        return _checked(_read(source, config.name, own), config, beside)
     if beside is not None:
         return _of_file_beside(config, beside)
     inner = _object(text, "quantization_config")
@@ -61,7 +73,7 @@ def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
         return _of_text(source, config.name, inner, is_lifted=is_lifted)
     older = _object(values, "compression_config")
     if older is not None:
-        return Quantization(_cache_dtype(source, older), config.name)
+        return _read(source, config.name, older)
     if _object(text, "compression_config") is not None:
         raise ConfigError(
             f"{source}: text_config has a compression_config, which is unknown here. Rename it to"
@@ -81,18 +93,16 @@ def _of_file_beside(config: Path, beside: Mapping[str, Any]) -> Quantization:
         return Quantization(
             None, note=f"vLLM knows no quantization in {_BESIDE}: nothing of it counts"
         )
-    return Quantization(_cache_dtype(source, beside), _BESIDE)
+    return _read(source, _BESIDE, beside)
 
 
-def _of_text(
-    source: str, name: str, inner: Mapping[str, Any], *, is_lifted: bool
-) -> Quantization:
-    found = _cache_dtype(source, inner)
-    if found is None or is_lifted or not _method(source, inner).startswith(_MODEL_OPT):
-        return Quantization(found, name)
+def _of_text(source: str, name: str, inner: Mapping[str, Any], *, is_lifted: bool) -> Quantization:
+    found = _read(source, name, inner)
+    if found.cache_dtype is None or is_lifted or found.is_scheme:
+        return found
     note = (
-        f"text_config has a KV cache in {found}; vLLM reads ModelOpt's scheme from the outer"
-        " quantization_config only"
+        f"text_config has a KV cache in {found.cache_dtype}; vLLM reads ModelOpt's scheme from the"
+        " outer quantization_config only"
     )
     return Quantization(None, name, note)
 
@@ -109,6 +119,11 @@ def _checked(read: Quantization, config: Path, beside: Mapping[str, Any] | None)
         )
     note = f"{_BESIDE} has a KV cache in {other}; vLLM reads quantization_config alone"
     return Quantization(None, read.source, note)
+
+
+def _read(source: str, name: str, config: Mapping[str, Any]) -> Quantization:
+    is_scheme = _method(source, config) == _LLM_COMPRESSOR
+    return Quantization(_cache_dtype(source, config), name, is_scheme=is_scheme)
 
 
 def _cache_dtype(source: str, config: Mapping[str, Any]) -> str | None:

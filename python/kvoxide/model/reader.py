@@ -1,11 +1,13 @@
-"""The door to a model's plan: of vLLM itself where it is installed, else of the families."""
+"""Reads a model's plan: from vLLM itself where it is installed, else from the families."""
 
 from dataclasses import replace
 from pathlib import Path
 
+from kvoxide._core import ConfigError
 from kvoxide.model.asked import NotAskedError, VllmPlan, ask_vllm, is_installed
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.folder import config_file, read_object
+from kvoxide.model.folder_kinds import require_folder, require_no_draft
 from kvoxide.model.plan import ModelPlan, plan_model
 from kvoxide.model.quantization import read_quantization
 
@@ -18,19 +20,32 @@ def read_model(
     """Plan the KV cache of the model at ``path``, its directory or its ``config.json``, served as
     ``deployment`` says.
 
-    With ``ask``, the vLLM that is installed is asked; without, :func:`plan_model` knows. None asks
-    where vLLM is installed, and falls back on the other where it could not be asked, which a note
-    of the plan says. Raises :class:`~kvoxide.ConfigError` for files that cannot be used and for
-    what vLLM refuses.
+    With ``ask``, the installed vLLM answers; without, :func:`plan_model`. With None, vLLM answers
+    where it is installed; if it cannot load the model on this machine, :func:`plan_model` answers,
+    and a note of the plan says why. Raises :class:`~kvoxide.ConfigError` for files that cannot be
+    used and for what vLLM refuses.
     """
     deployment = deployment or Deployment()
+    require_folder(Path(path))
+    file = config_file(Path(path))
+    values = read_object(file)
+    require_no_draft(file, values)
     if ask is False or (ask is None and not is_installed()):
         return plan_model(path, deployment)
-    file = config_file(Path(path))
-    read_quantization(file, read_object(file))
+    read_quantization(file, values)
     try:
         return ask_vllm(Path(path), deployment)
     except NotAskedError as error:
         if ask:
             raise
-        return replace(plan_model(path, deployment), why_not_asked=str(error))
+        return _without_vllm(path, deployment, str(error))
+
+
+def _without_vllm(path: Path | str, deployment: Deployment, reason: str) -> ModelPlan:
+    """Return kvoxide's own plan, with the ``reason`` why the installed vLLM gave none."""
+    try:
+        plan = plan_model(path, deployment)
+    except ConfigError as error:
+        raise type(error)(f"{error}. {reason}") from None
+    note = f"{reason}. kvoxide answers instead, as vLLM 0.33.0 would on a Hopper GPU"
+    return replace(plan, why_not_asked=note)

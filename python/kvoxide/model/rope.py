@@ -54,9 +54,9 @@ def _parts(parameters: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
 
 def _rename(parameters: dict[str, Any]) -> None:
     kind, older = parameters.get("rope_type"), parameters.get("type")
-    if kind is not None and older is not None and kind != older:
-        if (older, kind) not in (("su", "longrope"), ("mrope", "default")):
-            raise ValueError(f"rope_type is {kind}, type is {older}; they contradict each other")
+    both = kind is not None and older is not None and kind != older
+    if both and (older, kind) not in (("su", "longrope"), ("mrope", "default")):
+        raise ValueError(f"rope_type is {kind}, type is {older}; they contradict each other")
     kind = older if kind is None else kind
     if kind is None:
         return

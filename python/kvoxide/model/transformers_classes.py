@@ -40,7 +40,9 @@ def build(source: str, values: Mapping[str, Any], model_type: str | None) -> Any
     with _quietly():
         from transformers.configuration_utils import PreTrainedConfig
 
-        made = PreTrainedConfig if model_type is None else auto.CONFIG_MAPPING[model_type]
+        # Only a class that Transformers has itself checks the values when it is built.
+        given: Any = type("Given", (PreTrainedConfig,), {})
+        made = given if model_type is None else auto.CONFIG_MAPPING[model_type]
         try:
             config = made.from_dict(copy.deepcopy(dict(values)))
             _name_text_config(config)

@@ -150,17 +150,16 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
 
 
 def _print_model(model: ModelGroups) -> None:
-    for line in (*map(_described, model.groups), *model.notes):
+    notes = model.notes if model.groups else ()
+    for line in (*map(_described, model.groups), *notes):
         click.echo(line if line.startswith(" ") else f"        {line}")
     if model.hit_tokens is not None:
         click.echo(f"        hits end at multiples of {model.hit_tokens:,} tokens")
 
 
 def _described(group: ModelGroup) -> str:
-    layers = "" if group.layers is None else f" ({group.layers} layers)"
-    guess = ", a guess" if group.is_guess else ""
     where = "native" if group.is_native else "vLLM's own manager"
-    return f"        {group.kind}{layers}: {where} [{group.because}{guess}]"
+    return f"        {group.kind} ({group.layers} layers): {where} [{group.because}]"
 
 
 def _shown(value: Json) -> str:

@@ -8,7 +8,7 @@ import pytest
 from kvoxide import ConfigError, UnsupportedGroupError
 from kvoxide.model import Deployment, read_model
 from kvoxide.model.asked import NotAskedError, VllmPlan, asking
-from kvoxide.model.asked.process import told
+from kvoxide.model.asked.process import judged
 
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
@@ -126,8 +126,28 @@ def test_what_vllm_refuses(tmp_path: Path, asked: Asked) -> None:
 
 def test_a_package_that_is_missing_here_is_no_refusal() -> None:
     reasons = "{FLASHINFER: [ModuleNotFoundError: No module named 'flashinfer'], FLASH_ATTN: [no]}"
-    assert told(reasons) == {"failed": "No module named 'flashinfer'"}
-    assert told("no room") == {"refused": "no room"}
+    assert judged(reasons) == {"failed": "No module named 'flashinfer'"}
+    assert judged("no room") == {"refused": "no room"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "failed"),
+    [
+        (
+            "Model architectures ['DeepseekV4ForCausalLM'] failed to be inspected.",
+            "ModuleNotFoundError: No module named 'vllm.third_party.flashmla'",
+            "No module named 'vllm.third_party.flashmla'",
+        ),
+        ("Model architectures ['X'] failed to be inspected.", "OSError: gone", "OSError: gone"),
+        ("'_OpNamespace' '_C' object has no attribute 'gelu'", "", None),
+        ("Torch not compiled with CUDA enabled", "", None),
+        ("Could not run 'aten::item' with arguments from the 'Meta' backend", "", None),
+        ("libcuda.so.1: cannot open shared object file", "", None),
+        ("odd", "cannot import name 'x' from 'vllm._C'", "cannot import name 'x' from 'vllm._C'"),
+    ],
+)
+def test_inability_to_load_class_is_no_refusal(reason: str, cause: str, failed: str | None) -> None:
+    assert judged(reason, cause) == {"failed": failed or reason}
 
 
 def test_a_vllm_that_cannot_be_asked(
@@ -136,12 +156,23 @@ def test_a_vllm_that_cannot_be_asked(
     monkeypatch.setattr("kvoxide.model.reader.is_installed", lambda: True)
     asked.answer = {"failed": "ImportError: libcuda"}
     folder = write(tmp_path / "llama", LLAMA)
-    with pytest.raises(NotAskedError, match="could not be asked: ImportError: libcuda"):
+    with pytest.raises(
+        NotAskedError, match="cannot load the model on this machine: ImportError: libcuda"
+    ):
         read_model(folder, ask=True)
     made = read_model(folder)
     assert made.block_bytes == plan(tmp_path / "again", LLAMA).block_bytes
-    assert made.notes == ("vLLM could not be asked: ImportError: libcuda",)
-    assert len(asked.questions) == 2
+    (note,) = made.notes
+    assert note == (
+        "vLLM cannot load the model on this machine: ImportError: libcuda. kvoxide answers instead,"
+        " as vLLM 0.33.0 would on a Hopper GPU"
+    )
+    new = write(tmp_path / "new", NEW)
+    with pytest.raises(
+        ConfigError, match=r"NewForCausalLM, which is unknown.*ImportError: libcuda"
+    ):
+        read_model(new)
+    assert len(asked.questions) == 3
 
 
 def test_files_are_checked_before_vllm_reads_them(tmp_path: Path, asked: Asked) -> None:

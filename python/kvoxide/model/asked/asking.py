@@ -61,7 +61,7 @@ def ask_vllm(path: Path, deployment: Deployment) -> VllmPlan:
     if found is None:
         found = _asked(files, deployment.gpu, options)
         if "failed" in found:
-            raise NotAskedError(f"vLLM could not be asked: {found['failed']}")
+            raise NotAskedError(f"vLLM cannot load the model on this machine: {found['failed']}")
         cache.write(key, found)
     if "refused" in found:
         raise ConfigError(f"vLLM {found['vllm']} refuses to start: {found['refused']}")

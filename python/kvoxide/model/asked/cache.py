@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 # Of questions and answers; a new one does not read those of others.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 def key_of(files: Mapping[str, bytes], gpu: str, options: Mapping[str, Any]) -> str:

@@ -10,7 +10,15 @@ from kvoxide.model.gpu import gpu_named
 
 MARK: Final = "kvoxide-answer: "
 """Begins the line of JSON among what the process prints."""
-_MISSING: Final = re.compile(r"No module named '[\w.]+'")
+# Errors that say what is missing on this machine, and nothing about the model.
+_UNABLE: Final = re.compile(
+    r"No module named '[\w.]+'"
+    r"|cannot import name [^\n]*"
+    r"|[^\n]*(undefined symbol|cannot open shared object)[^\n]*"
+    r"|[^\n]*(not compiled with CUDA|Failed to infer device type|has no attribute)[^\n]*"
+    r"|Could not run [^\n]* backend"
+)
+_NOT_INSPECTED: Final = "failed to be inspected"
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -26,14 +34,35 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         config = building.vllm_config(question["folder"], question["options"])
         return found | building.answer(config)
     except (ValueError, NotImplementedError, AssertionError) as error:
-        return found | told(_reason(error))
+        return found | judged(_reason(error), _cause(error))
 
 
-def told(reason: str) -> dict[str, str]:
-    """What an error of vLLM's means: a refusal to start, unless it is for want of a package that a
-    server of that GPU has."""
-    missing = _MISSING.search(reason)
-    return {"failed": missing[0]} if missing else {"refused": reason}
+def judged(reason: str, cause: str = "") -> dict[str, str]:
+    """Return what an error of vLLM's means: a refusal to start, or that it cannot load the model on
+    this machine, whose packages and operators are not those of a server with that GPU.
+
+    ``cause`` is the first error that led to it.
+    """
+    missing = _UNABLE.search(reason) or _UNABLE.search(cause)
+    if missing is not None:
+        return {"failed": missing[0]}
+    if _NOT_INSPECTED in reason:
+        return {"failed": cause or reason}
+    return {"refused": reason}
+
+
+def _cause(error: BaseException) -> str:
+    """Return the message of the error that vLLM raised first, or why it could not load a class."""
+    from kvoxide.model.asked import stand_in
+
+    if stand_in.not_loaded:
+        return stand_in.not_loaded[-1]
+    earlier = error.__cause__ or error.__context__
+    while earlier is not None:
+        error, earlier = earlier, earlier.__cause__ or earlier.__context__
+        if isinstance(error, ImportError | AttributeError):
+            return str(error)
+    return ""
 
 
 def _reason(error: Exception) -> str:

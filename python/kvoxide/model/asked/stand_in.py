@@ -24,6 +24,9 @@ _NUM_DEVICES: Final = 64
 # Asked when modules are imported, before models may name any kernel.
 _ASKED_EARLY: Final = ("cutlass_scaled_mm_supports", "cutlass_group_gemm_supported")
 
+not_loaded: Final[list[str]] = []
+"""Why vLLM could not load a class of a model, the latest last."""
+
 
 class Anything:
     """Answers every call with True and every attribute with itself."""
@@ -110,7 +113,11 @@ def look_at_classes_here() -> None:
     from vllm.model_executor.models import registry
 
     def inspect(registered: Any) -> Any:
-        return registry._ModelInfo.from_model_cls(registered.load_model_cls())
+        try:
+            return registry._ModelInfo.from_model_cls(registered.load_model_cls())
+        except Exception as error:
+            not_loaded.append(f"{type(error).__name__}: {error}")
+            raise
 
     registry._LazyRegisteredModel.inspect_model_cls = inspect
 

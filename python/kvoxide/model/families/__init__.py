@@ -6,6 +6,7 @@ layers and return their caches, in the order of the layers.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from kvoxide.model.config import Config, UnknownModelError
@@ -73,17 +74,24 @@ class Family:
     stages of a pipeline.
 
     A class that takes any language model has those in ``languages``, by their ``model_type``, that
-    ``layers`` is right for.
+    ``layers`` is right for. Without ``applies_scheme``, vLLM's class does not tell its layers how
+    the checkpoint is quantized. ``cache_dtype`` is the only precision of the cache, if there is
+    only one. ``reads`` are fields that the class reads and for which the class of its configuration
+    has no default.
     """
 
     layers: Callable[[Config, Deployment], Layers]
     kernels: Kernels = Kernels()
     has_stages: bool = True
     languages: tuple[str, ...] = ()
+    applies_scheme: bool = True
+    cache_dtype: str = ""
+    reads: tuple[str, ...] = ()
 
 
 _LISTED: Final = Family(attention(in_some_layers))
 _PLAIN: Final = Family(attention(in_all_layers))
+_WITHOUT_SCHEME: Final = Family(attention(in_all_layers), applies_scheme=False)
 # Classes that do not read head_dim.
 _DERIVING: Final = Family(attention(in_all_layers, derives_head=True))
 _QWEN_2: Final = Family(attention(of_qwen, derives_head=True))
@@ -103,26 +111,31 @@ _GATED: Final = Kernels(state_alignment=64)
 _QWEN_3_5: Final = Family(qwen_3_5, _GATED)
 
 FAMILIES: Final[Mapping[str, Family]] = {
+    "AXK1ForCausalLM": _LATENT,
     "AfmoeForCausalLM": _LISTED,
     "ApertusForCausalLM": _LISTED,
     "ArceeForCausalLM": _LISTED,
     "AriaForConditionalGeneration": Family(attention(in_some_layers), has_stages=False),
-    "BailingMoeForCausalLM": _PLAIN,
-    "BailingMoeV2ForCausalLM": _PLAIN,
+    "BailingMoeForCausalLM": _WITHOUT_SCHEME,
+    "BailingMoeV2ForCausalLM": _WITHOUT_SCHEME,
     "Cohere2ForCausalLM": _COHERE_2,
     "Cohere2MoeForCausalLM": _COHERE_2,
     "Cohere2VisionForConditionalGeneration": _COHERE_2,
     "CohereForCausalLM": _PLAIN,
+    "CwmForCausalLM": _LISTED,
     "DeepseekForCausalLM": _DERIVING,
     "DeepseekV2ForCausalLM": _LATENT,
     "DeepseekV32ForCausalLM": _INDEXED,
     "DeepseekV3ForCausalLM": _LATENT,
     "DeepseekV4ForCausalLM": Family(
-        compressed, Kernels(block=256, quantized_block=256, is_packed=True)
+        compressed,
+        Kernels(block=256, quantized_block=256, is_packed=True),
+        cache_dtype="fp8_ds_mla",
     ),
     "Ernie4_5ForCausalLM": _LISTED,
     "Ernie4_5_MoeForCausalLM": _PLAIN,
     "Exaone4ForCausalLM": _LISTED,
+    "ExaoneForCausalLM": _PLAIN,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
     "ExaoneMoeForCausalLM": _EXAONE_MOE,
     "FalconForCausalLM": Family(falcon),
@@ -144,21 +157,26 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Glm4MoeLiteForCausalLM": _LATENT,
     "Glm4vForConditionalGeneration": Family(glm_v),
     "Glm4vMoeForConditionalGeneration": Family(glm_v),
+    "GlmForCausalLM": _LISTED,
     "GlmMoeDsaForCausalLM": _INDEXED,
     "GptOssForCausalLM": Family(attention(in_other_layers)),
     "GraniteForCausalLM": _LISTED,
     "GraniteMoeForCausalLM": _GRANITE_MOE,
     "GraniteMoeHybridForCausalLM": Family(granite_4),
+    "GraniteMoeSWAForCausalLM": _GRANITE_MOE,
     "GraniteMoeSharedForCausalLM": _GRANITE_MOE,
+    "GraniteSWAForCausalLM": _LISTED,
     "HYV3ForCausalLM": _PLAIN,
     "HunYuanDenseV1ForCausalLM": _LISTED,
+    "HunYuanMoEV1ForCausalLM": _LISTED,
     "HyperCLOVAXForCausalLM": _PLAIN,
     "IQuestCoderForCausalLM": _LISTED,
     "Idefics3ForConditionalGeneration": _IDEFICS_3,
     "InternLM2ForCausalLM": _DERIVING,
     "InternLM3ForCausalLM": _LISTED,
     "InternVLForConditionalGeneration": _SEEING_QWEN,
-    "JambaForCausalLM": Family(jamba),
+    "Jais2ForCausalLM": _LISTED,
+    "JambaForCausalLM": Family(jamba, applies_scheme=False),
     "KimiK25ForConditionalGeneration": _LATENT,
     "KimiK3ForConditionalGeneration": _KIMI_LINEAR,
     "KimiLinearForCausalLM": _KIMI_LINEAR,
@@ -166,28 +184,33 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "LLaMAForCausalLM": _LISTED,
     "LagunaForCausalLM": _LISTED,
     "Lfm2ForCausalLM": Family(lfm2),
-    "Lfm2MoeForCausalLM": Family(lfm2_moe),
+    "Lfm2MoeForCausalLM": Family(lfm2_moe, applies_scheme=False),
     "Llama4ForCausalLM": Family(llama_4),
     "Llama4ForConditionalGeneration": Family(llama_4),
     "LlamaForCausalLM": _LISTED,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
     "LlavaOnevisionForConditionalGeneration": _SEEING_QWEN,
+    "MellumForCausalLM": _LISTED,
     "MiMoForCausalLM": _QWEN_2,
     "MiMoV2FlashForCausalLM": Family(mimo_v2),
     "MiMoV2ForCausalLM": Family(mimo_v2),
-    "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
-    "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
     "MiniCPM3ForCausalLM": Family(minicpm_3),
     "MiniCPMForCausalLM": _DERIVING,
     "MiniMaxM2ForCausalLM": _PLAIN,
+    "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
+    "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
     "Ministral3ForCausalLM": _LISTED,
     "Mistral3ForConditionalGeneration": _LISTED,
     "MistralForCausalLM": _LISTED,
+    "MistralLarge3ForCausalLM": _LATENT,
     "MixtralForCausalLM": _PLAIN,
+    "MuseGlimmerForCausalLM": _LISTED,
     "MuseGlimmerForConditionalGeneration": _LISTED,
+    "NanbeigeForCausalLM": _LISTED,
     "NemotronForCausalLM": _PLAIN,
     "NemotronHForCausalLM": Family(nemotron_h),
+    "NemotronHPuzzleForCausalLM": Family(nemotron_h),
     "OPTForCausalLM": _DERIVING,
     "Olmo2ForCausalLM": _LISTED,
     "Olmo3ForCausalLM": _LISTED,
@@ -197,10 +220,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "OrionForCausalLM": _DERIVING,
     "PaliGemmaForConditionalGeneration": Family(attention(in_all_layers), languages=("gemma",)),
     "PanguEmbeddedForCausalLM": Family(attention(interleaved)),
+    "PanguUltraMoEForCausalLM": _LATENT,
+    "Param2MoEForCausalLM": _PLAIN,
     "Phi3ForCausalLM": _LISTED,
     "Phi3VForCausalLM": _LISTED,
     "PhiForCausalLM": _LISTED,
     "PhiMoEForCausalLM": _PLAIN,
+    "PixtralForConditionalGeneration": _LISTED,
     "Qwen2AudioForConditionalGeneration": _QWEN_2,
     "Qwen2ForCausalLM": _QWEN_2,
     "Qwen2MoeForCausalLM": _DERIVING,
@@ -215,6 +241,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Qwen3_5ForConditionalGeneration": _QWEN_3_5,
     "Qwen3_5MoeForCausalLM": _QWEN_3_5,
     "Qwen3_5MoeForConditionalGeneration": _QWEN_3_5,
+    "SarvamMLAForCausalLM": _LATENT,
     "SarvamMoEForCausalLM": _PLAIN,
     "SeedOssForCausalLM": _LISTED,
     "SmolLM3ForCausalLM": _LISTED,
@@ -222,9 +249,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "SolarForCausalLM": _PLAIN,
     "StableLmForCausalLM": _DERIVING,
     "Starcoder2ForCausalLM": _LISTED,
-    "Step3TextForCausalLM": _PLAIN,
+    "Step3TextForCausalLM": _WITHOUT_SCHEME,
     "Step3p5ForCausalLM": Family(step_3p5),
+    "TeleChat2ForCausalLM": _LISTED,
     "TeleChat3ForCausalLM": _LISTED,
+    "TeleFLMForCausalLM": _LISTED,
+    "VaultGemmaForCausalLM": _LISTED,
 }
 # In the order in which vLLM tries them.
 _ENDINGS: Final = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
@@ -240,9 +270,8 @@ def family_of(config: Config) -> Family:
     family = next((FAMILIES[name] for name in _names(architecture) if name in FAMILIES), None)
     if family is None:
         raise UnknownModelError(
-            f"the model is a {architecture}, which is unknown here; known are"
-            f" {', '.join(FAMILIES)}. Ask vLLM where it is installed, or give its groups with"
-            " --groups"
+            f"the model is a {architecture}, which is unknown here{_similar(architecture)}. Ask"
+            " vLLM where it is installed, or give its groups with --groups"
         )
     language = str(config.text.need("model_type"))
     if family.languages and language not in family.languages:
@@ -252,6 +281,12 @@ def family_of(config: Config) -> Family:
             " with --groups"
         )
     return family
+
+
+def _similar(architecture: str) -> str:
+    """Return the known classes whose names are most similar."""
+    names = get_close_matches(architecture, FAMILIES, n=3)
+    return f"; similar names that are known: {', '.join(names)}" if names else ""
 
 
 def _names(architecture: str) -> list[str]:

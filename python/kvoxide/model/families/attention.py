@@ -100,9 +100,7 @@ def gemma_3n(config: Config, deployment: Deployment) -> Layers:
     def reuses(index: int, window: int | None) -> bool:
         return index >= first and first >= (1 if window is None else 2)
 
-    return [
-        () if reuses(index, layer[0].window) else layer for index, layer in enumerate(layers)
-    ]
+    return [() if reuses(index, layer[0].window) else layer for index, layer in enumerate(layers)]
 
 
 def without_reused(text: Fields, layers: Layers) -> Layers:
@@ -128,7 +126,7 @@ def gemma_4(config: Config, deployment: Deployment) -> Layers:
 
 
 def step_3p5(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Step 3.5, whose windows have more query heads than its full attention."""
+    """Return the layers of Step 3.5, whose windows have more query heads than full attention."""
     text, windows = config.text, in_some_layers(config.text)
     heads = text.count("num_attention_groups")
     return [
@@ -169,8 +167,8 @@ def multi_query(config: Config, deployment: Deployment) -> Layers:
 
 
 def falcon(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Falcon: one KV head, or as many as the newer models say, in the model's own
-    precision."""
+    """Return the layers of Falcon: one KV head, or as many as the newer models say. Their precision
+    is that of the model."""
     text, unquantized = config.text, replace(deployment, cache_dtype=AUTO)
     if not text.flag("new_decoder_architecture"):
         return multi_query(config, unquantized)
@@ -179,8 +177,8 @@ def falcon(config: Config, deployment: Deployment) -> Layers:
 
 
 def minimax_m3(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of MiniMax M3: sparse attention has an indexer, whose keys are in the model's
-    own precision."""
+    """Return the layers of MiniMax M3: sparse attention has an indexer, whose keys are in the
+    model's own precision."""
     sparse = config.text.part("sparse_attention_config")
     frequency = sparse.counts("sparse_attention_freq") or []
     size = sparse.count("sparse_index_dim")

@@ -27,8 +27,8 @@ _RATIOS: Final = {
 
 
 def compressed(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of DeepSeek V4. Each has a window; most have tokens compressed by 4, which an
-    indexer chooses from, or by 128 too, and the state of what compresses them."""
+    """Return the layers of DeepSeek V4. Each has a window. Most have compressed tokens too, and the
+    state of what compresses them: by 4, which an indexer chooses from, or by 128."""
     if deployment.cache_dtype not in (AUTO, "fp8", "fp8_e4m3"):
         raise ConfigError(f"cache_dtype is {deployment.cache_dtype}; DeepSeek V4 keeps fp8 alone")
     text = config.text

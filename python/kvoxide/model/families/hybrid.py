@@ -1,4 +1,4 @@
-"""Models with recurrent states in addition to attention: what a state holds, and in which layers."""
+"""Models with recurrent states in addition to attention: what a state holds, in which layers."""
 
 from collections.abc import Sequence
 from math import prod
@@ -23,8 +23,8 @@ _KINDS: Final = (*ATTENTION, *_KEEPS_NOTHING, "mamba", "mamba2", "linear_attenti
 def state_layer(
     conv: tuple[int, ...], state: tuple[int, ...], conv_bytes: int, state_bytes: int
 ) -> LayerCache:
-    """Return a layer whose state is the inputs of a convolution and a recurrent state, of these shapes
-    and bytes per element."""
+    """Return a layer whose state is the inputs of a convolution and a recurrent state, of these
+    shapes and bytes per element."""
     content = prod(conv) * conv_bytes + (prod(state) * state_bytes if state else 0)
     return LayerCache("mamba", content, layout=(*conv, *state))
 
@@ -41,9 +41,9 @@ def mamba_2(
     kernel: int,
     state_dtype: str,
 ) -> LayerCache:
-    """Return a layer of Mamba-2, whose kernels can export a state inside a chunk; sizes of the model.
+    """Return a layer of Mamba-2, whose kernels can export a state inside a chunk.
 
-    Groups are repeated where ranks are more than groups.
+    The sizes are those of the model. Groups are repeated where ranks are more than groups.
     """
     ranks = deployment.tensor_parallel
     all_groups = groups if groups % ranks == 0 else ranks
@@ -77,9 +77,7 @@ def olmo_hybrid(config: Config, deployment: Deployment) -> Layers:
     return _gated(config, deployment, in_full, config.dtype)
 
 
-def _gated(
-    config: Config, deployment: Deployment, in_full: LayerCache, state_dtype: str
-) -> Layers:
+def _gated(config: Config, deployment: Deployment, in_full: LayerCache, state_dtype: str) -> Layers:
     text, ranks = config.text, deployment.tensor_parallel
     key_heads, value_heads = (
         text.count("linear_num_key_heads"),

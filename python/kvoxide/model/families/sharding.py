@@ -24,7 +24,7 @@ def share(count: int, ranks: int, what: str) -> int:
 
 
 def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
-    """Return the heads of keys and values that one rank keeps; several ranks keep the same one where
+    """Return the heads of keys and values that one rank keeps. Several ranks keep the same one if
     there are fewer. ``total`` is the configuration's unless it is given."""
     heads = text.count("num_attention_heads")
     share(heads, ranks, "attention heads")

@@ -27,7 +27,7 @@ def in_some_layers(text: Fields) -> list[int | None]:
 
 
 def one_wider(text: Fields) -> list[int | None]:
-    """Return the windows of a class whose layers see one token more than ``sliding_window`` says."""
+    """Return the windows of a class whose layers see one token more than ``sliding_window``."""
     return _listed(text, 1)
 
 

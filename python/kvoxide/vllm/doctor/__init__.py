@@ -2,8 +2,7 @@
 
 :mod:`~kvoxide.vllm.doctor.diagnosis` asks a process of its own what vLLM does here
 (:mod:`~kvoxide.vllm.doctor.probe`; :mod:`~kvoxide.vllm.doctor.probe_process` is that process), and
-for a model what kinds of groups it will have (:mod:`~kvoxide.vllm.doctor.model_groups`;
-:mod:`~kvoxide.vllm.doctor.guess` where nobody knows).
+for a model what kinds of groups it will have (:mod:`~kvoxide.vllm.doctor.model_groups`).
 """
 
 from kvoxide.vllm.doctor.diagnosis import Check, Diagnosis, diagnose

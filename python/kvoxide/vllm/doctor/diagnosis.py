@@ -3,13 +3,13 @@
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final
 
-from kvoxide.vllm.doctor.model_group import ModelGroup, ModelGroups
+from kvoxide.vllm.doctor.model_group import ModelGroups
 from kvoxide.vllm.doctor.model_groups import read_model_groups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
@@ -80,7 +80,7 @@ def diagnose(
     checks += _takes_over(found)
     checks += _host_tier(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
-    checks += [] if read is None else [_model(read.groups, found["verified"])]
+    checks += [] if read is None else [_model(read, found["verified"])]
     return Diagnosis(_versions(found), _settings_values(), checks, read)
 
 
@@ -296,7 +296,11 @@ def _simple_connector() -> Iterator[Check]:
         yield Check("connector", False, told, f"unset {variable}", decides=False)
 
 
-def _model(groups: Sequence[ModelGroup], verified: Mapping[str, Any] | None) -> Check:
+def _model(read: ModelGroups, verified: Mapping[str, Any] | None) -> Check:
+    groups = read.groups
+    if not groups:
+        remedy = "run this where vLLM is installed, which knows the class"
+        return Check("model", False, read.notes[0], remedy, decides=False)
     others = sorted({group.kind for group in groups if not group.is_native})
     if not others and verified is not None:
         uncovered = sorted({group.kind for group in groups} - set(verified["kinds"]))

@@ -11,12 +11,11 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class ModelGroup:
-    """Layers of one kind. ``layers`` is None where the configuration does not tell."""
+    """Layers of one kind. ``because`` is the class or the vLLM that they were read from."""
 
     kind: str
-    layers: int | None
+    layers: int
     because: str
-    is_guess: bool
 
     @property
     def is_native(self) -> bool:
@@ -26,8 +25,8 @@ class ModelGroup:
 
 @dataclass(frozen=True)
 class ModelGroups:
-    """The kinds of a model, in the order of their first groups; ``hit_tokens`` are those that hits
-    are multiples of, None where that is not known."""
+    """The kinds of a model, in the order of their first groups; none if its class is unknown.
+    Hits are multiples of ``hit_tokens``, None if that is unknown."""
 
     groups: tuple[ModelGroup, ...]
     hit_tokens: int | None = None

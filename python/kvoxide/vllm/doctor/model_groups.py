@@ -1,10 +1,9 @@
-"""Which kinds of KV cache groups a model will have: as ``kvoxide replay --model`` reads it."""
+"""Reads which kinds of KV cache groups a model will have, as ``kvoxide replay --model`` does."""
 
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvoxide.vllm.doctor.guess import guessed_groups
 from kvoxide.vllm.doctor.model_group import ModelError, ModelGroup, ModelGroups
 from kvoxide.vllm.environment import compiled_module_problem
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def read_model_groups(path: Path, *, ask: bool | None = None) -> ModelGroups:
-    """The kinds of the model at ``path``, its directory or its ``config.json``; of a class that
-    neither vLLM nor a family knows, guessed. ``ask`` is that of :func:`kvoxide.model.read_model`.
+    """Return the kinds of the model at ``path``, its directory or its ``config.json``; none for a
+    class that is unknown. ``ask`` is that of :func:`kvoxide.model.read_model`.
 
     Raises :class:`ModelError`.
     """
@@ -22,13 +21,11 @@ def read_model_groups(path: Path, *, ask: bool | None = None) -> ModelGroups:
         raise ModelError(f"the model cannot be read: {problem}")
     from kvoxide import ConfigError
     from kvoxide.model import UnknownModelError, read_model
-    from kvoxide.model.folder import config_file, read_object
 
     try:
         return _of_plan(read_model(path, ask=ask))
     except UnknownModelError as error:
-        guessed = guessed_groups(read_object(config_file(path)))
-        return ModelGroups(tuple(guessed), notes=(str(error),))
+        return ModelGroups((), notes=(str(error),))
     except ConfigError as error:
         raise ModelError(str(error)) from None
 
@@ -38,5 +35,5 @@ def _of_plan(plan: "Plan") -> ModelGroups:
     for kind, count in zip(plan.kinds, plan.layers_per_group, strict=True):
         layers[kind] += count
     because = plan.asked or plan.architecture
-    groups = [ModelGroup(kind, count, because, False) for kind, count in layers.items()]
+    groups = [ModelGroup(kind, count, because) for kind, count in layers.items()]
     return ModelGroups(tuple(groups), plan.hit_tokens, plan.notes)
