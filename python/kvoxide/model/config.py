@@ -74,6 +74,7 @@ def read_config(path: Path) -> Config:
     file = config_file(path)
     values = read_object(file)
     source = str(file)
+    transformers_classes.require_sane(source, values)
     if is_mistral_format(values):
         values = from_mistral_format(file, values)
         config, is_whole = _as_given(source, values), True

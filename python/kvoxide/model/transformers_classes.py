@@ -6,14 +6,18 @@ Only configuration code is imported, and no PyTorch where it is not installed.
 
 import copy
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from kvoxide._core import ConfigError
 from kvoxide.model import rope
+from kvoxide.model.fields import MAX_LAYERS
 
-_ADVICE = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+_ADVICE: Final = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+# Fields that Transformers makes lists of.
+_COUNTS: Final = re.compile(r"\w*layers?|depth|num_labels|\w*num_blocks")
 
 
 def knows(model_type: str) -> bool:
@@ -70,6 +74,16 @@ def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
                 rope.settle(config)
             except Exception as error:
                 raise _refusal(source, error) from None
+
+
+def require_sane(source: str, values: Mapping[str, Any]) -> None:
+    """Raise :class:`~kvoxide.ConfigError` for more layers than any model has: Transformers lists
+    each of them."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            require_sane(f"{source}: {name}", value)
+        elif type(value) is int and value > MAX_LAYERS and _COUNTS.fullmatch(name):
+            raise ConfigError(f"{source}: {name} is {value:,}; the limit is {MAX_LAYERS:,}")
 
 
 def _name_text_config(config: Any) -> None:  # noqa: ANN401

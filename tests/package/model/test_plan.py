@@ -183,7 +183,6 @@ def test_mistrals_format(tmp_path: Path) -> None:
         ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 4096),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 1024),
         ({"model_max_length": 2000}, 2000),
-        ({"max_position_embeddings": None}, 2048),
     ],
 )
 def test_the_longest_sequence(tmp_path: Path, fields: dict[str, Any], longest: int) -> None:

@@ -102,10 +102,12 @@ _SEEING_QWEN: Final = Family(attention(of_qwen), languages=("qwen2", "qwen3"))
 _COHERE_2: Final = Family(attention(one_wider))
 _EXAONE_MOE: Final = Family(attention(of_several_sizes))
 _GRANITE_MOE: Final = Family(attention(in_some_layers, derives_head=True))
-# Latent attention in fp8 has kernels of its own.
-_LATENT: Final = Family(latent, Kernels(quantized_block=64))
-_INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64))
-_KIMI_LINEAR: Final = Family(kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128))
+# Latent attention in fp8 has kernels of its own, and applies no scheme of LLM Compressor.
+_LATENT: Final = Family(latent, Kernels(quantized_block=64), applies_scheme=False)
+_INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64), applies_scheme=False)
+_KIMI_LINEAR: Final = Family(
+    kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128), applies_scheme=False
+)
 _MINIMAX_M3: Final = Family(minimax_m3, Kernels(block=64, quantized_block=64, chosen_block=128))
 _GATED: Final = Kernels(state_alignment=64)
 _QWEN_3_5: Final = Family(qwen_3_5, _GATED)
@@ -251,7 +253,6 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Starcoder2ForCausalLM": _LISTED,
     "Step3TextForCausalLM": _WITHOUT_SCHEME,
     "Step3p5ForCausalLM": Family(step_3p5),
-    "TeleChat2ForCausalLM": _LISTED,
     "TeleChat3ForCausalLM": _LISTED,
     "TeleFLMForCausalLM": _LISTED,
     "VaultGemmaForCausalLM": _LISTED,
