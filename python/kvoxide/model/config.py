@@ -21,6 +21,8 @@ _WITHOUT_TYPE: Final = {
     "LongcatFlashForCausalLM": "longcat_flash",
     "LongcatFlashNgramForCausalLM": "longcat_flash",
 }
+# Types whose base class vLLM fails to build.
+_NO_BASE_CLASS: Final = ("gemma3", "gemma3n", "kimi_k25")
 # Classes that vLLM loads instead of the named one, if the folder has a file of this name.
 _INSTEAD: Final = {
     "Qwen3_5ForConditionalGeneration": "joint_head_config.json",
@@ -157,7 +159,7 @@ def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  #
     the base class of the ``model_type``."""
     named = getattr(config, "architectures", None)
     model_type = values.get("model_type")
-    named = named or [transformers_classes.base_class(model_type)]
+    named = named or [_base_class(model_type)]
     if not isinstance(named, list) or not isinstance(named[0], str):
         raise UnknownModelError(
             f"{file} names no class of a model in architectures, and Transformers has none for the"
@@ -168,6 +170,12 @@ def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  #
     if other is not None and has_beside(file, other):
         raise UnknownModelError(f"{file.parent / other} makes vLLM load another class than {first}")
     return first
+
+
+def _base_class(model_type: object) -> str | None:
+    if model_type in _NO_BASE_CLASS:
+        return None
+    return transformers_classes.base_class(model_type)
 
 
 def _dtype(source: str, config: Any, text: Any) -> str:  # noqa: ANN401

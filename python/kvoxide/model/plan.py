@@ -131,8 +131,9 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
             f"vLLM has no pipeline parallelism for a {config.architecture}; set"
             " pipeline_parallel to 1"
         )
-    layers = with_block_sizes(family.layers(config, deployment), family.kernels, deployment)
-    groups = group_layers(layers, is_packed=family.kernels.is_packed)
+    kernels = family.kernels_of(config)
+    layers = with_block_sizes(family.layers(config, deployment), kernels, deployment)
+    groups = group_layers(layers, is_packed=kernels.is_packed)
     return ModelPlan(
         config.architecture,
         tuple(groups),

@@ -5,10 +5,11 @@ layers and return their caches, in the order of the layers.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
+from kvoxide._core import ConfigError
 from kvoxide.model.config import Config, UnknownModelError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import (
@@ -37,7 +38,7 @@ from kvoxide.model.families.hybrid import (
     olmo_hybrid,
     qwen_3_5,
 )
-from kvoxide.model.families.latent import indexed, latent
+from kvoxide.model.families.latent import has_indexer, indexed, latent, latent_or_indexed
 from kvoxide.model.families.windows import (
     in_all_layers,
     in_other_layers,
@@ -77,7 +78,7 @@ class Family:
     ``layers`` is right for. Without ``applies_scheme``, vLLM's class does not tell its layers how
     the checkpoint is quantized. ``cache_dtype`` is the only precision of the cache, if there is
     only one. ``reads`` are fields that the class reads and for which the class of its configuration
-    has no default.
+    has no default. ``with_indexer`` are the kernels of models that have an indexer.
     """
 
     layers: Callable[[Config, Deployment], Layers]
@@ -87,6 +88,13 @@ class Family:
     applies_scheme: bool = True
     cache_dtype: str = ""
     reads: tuple[str, ...] = ()
+    with_indexer: Kernels | None = None
+
+    def kernels_of(self, config: Config) -> Kernels:
+        """Return the kernels that a model's layers run with."""
+        if self.with_indexer is not None and has_indexer(config):
+            return self.with_indexer
+        return self.kernels
 
 
 _LISTED: Final = Family(attention(in_some_layers))
@@ -99,25 +107,31 @@ _QWEN_3: Final = Family(attention(of_qwen))
 _LLAVA: Final = Family(attention(in_some_layers), languages=("llama", "mistral"))
 _IDEFICS_3: Final = Family(attention(in_some_layers), has_stages=False, languages=("llama",))
 _SEEING_QWEN: Final = Family(attention(of_qwen), languages=("qwen2", "qwen3"))
+_HEARING_QWEN: Final = Family(attention(of_qwen, derives_head=True), languages=("qwen2",))
+_SPEAKING_GRANITE: Final = Family(attention(in_some_layers), languages=("granite",))
+_GEMMA_4: Final = Family(gemma_4, Kernels(quantized_block=64))
 _COHERE_2: Final = Family(attention(one_wider))
 _EXAONE_MOE: Final = Family(attention(of_several_sizes))
 _GRANITE_MOE: Final = Family(attention(in_some_layers, derives_head=True))
 # Latent attention in fp8 has kernels of its own, and applies no scheme of LLM Compressor.
 _LATENT: Final = Family(latent, Kernels(quantized_block=64), applies_scheme=False)
-_INDEXED: Final = Family(indexed, Kernels(block=64, quantized_block=64), applies_scheme=False)
+_SPARSE: Final = Kernels(block=64, quantized_block=64)
+_INDEXED: Final = Family(indexed, _SPARSE, applies_scheme=False)
 _KIMI_LINEAR: Final = Family(
     kimi_linear, Kernels(quantized_block=64, least_hybrid_block=128), applies_scheme=False
 )
+_DEEPSEEK: Final = replace(_LATENT, layers=latent_or_indexed, with_indexer=_SPARSE)
 _MINIMAX_M3: Final = Family(minimax_m3, Kernels(block=64, quantized_block=64, chosen_block=128))
 _GATED: Final = Kernels(state_alignment=64)
 _QWEN_3_5: Final = Family(qwen_3_5, _GATED)
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "AXK1ForCausalLM": _LATENT,
-    "AfmoeForCausalLM": _LISTED,
+    "AfmoeForCausalLM": replace(_LISTED, reads=("score_func",)),
     "ApertusForCausalLM": _LISTED,
     "ArceeForCausalLM": _LISTED,
     "AriaForConditionalGeneration": Family(attention(in_some_layers), has_stages=False),
+    "AudioFlamingo3ForConditionalGeneration": _HEARING_QWEN,
     "BailingMoeForCausalLM": _WITHOUT_SCHEME,
     "BailingMoeV2ForCausalLM": _WITHOUT_SCHEME,
     "Cohere2ForCausalLM": _COHERE_2,
@@ -126,17 +140,20 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "CohereForCausalLM": _PLAIN,
     "CwmForCausalLM": _LISTED,
     "DeepseekForCausalLM": _DERIVING,
-    "DeepseekV2ForCausalLM": _LATENT,
+    "DeepseekV2ForCausalLM": _DEEPSEEK,
     "DeepseekV32ForCausalLM": _INDEXED,
-    "DeepseekV3ForCausalLM": _LATENT,
+    "DeepseekV3ForCausalLM": _DEEPSEEK,
     "DeepseekV4ForCausalLM": Family(
         compressed,
         Kernels(block=256, quantized_block=256, is_packed=True),
         cache_dtype="fp8_ds_mla",
     ),
+    "DiffusionGemmaForBlockDiffusion": _GEMMA_4,
+    "DotsOCRForCausalLM": _QWEN_2,
     "Ernie4_5ForCausalLM": _LISTED,
     "Ernie4_5_MoeForCausalLM": _PLAIN,
     "Exaone4ForCausalLM": _LISTED,
+    "Exaone4_5_ForConditionalGeneration": _LISTED,
     "ExaoneForCausalLM": _PLAIN,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
     "ExaoneMoeForCausalLM": _EXAONE_MOE,
@@ -151,16 +168,18 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Gemma3ForCausalLM": _LISTED,
     "Gemma3ForConditionalGeneration": _LISTED,
     "Gemma3nForCausalLM": Family(gemma_3n, has_stages=False),
-    "Gemma4ForCausalLM": Family(gemma_4, Kernels(quantized_block=64)),
-    "Gemma4ForConditionalGeneration": Family(gemma_4, Kernels(quantized_block=64)),
+    "Gemma4ForCausalLM": _GEMMA_4,
+    "Gemma4ForConditionalGeneration": _GEMMA_4,
     "GemmaForCausalLM": _PLAIN,
     "Glm4ForCausalLM": _PLAIN,
-    "Glm4MoeForCausalLM": _PLAIN,
-    "Glm4MoeLiteForCausalLM": _LATENT,
+    "Glm4MoeForCausalLM": replace(_PLAIN, reads=("head_dim",)),
+    "Glm4MoeLiteForCausalLM": replace(_DEEPSEEK, reads=("first_k_dense_replace",)),
     "Glm4vForConditionalGeneration": Family(glm_v),
     "Glm4vMoeForConditionalGeneration": Family(glm_v),
+    "GlmAsrForConditionalGeneration": _LLAVA,
     "GlmForCausalLM": _LISTED,
     "GlmMoeDsaForCausalLM": _INDEXED,
+    "GlmOcrForConditionalGeneration": _LISTED,
     "GptOssForCausalLM": Family(attention(in_other_layers)),
     "GraniteForCausalLM": _LISTED,
     "GraniteMoeForCausalLM": _GRANITE_MOE,
@@ -168,9 +187,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "GraniteMoeSWAForCausalLM": _GRANITE_MOE,
     "GraniteMoeSharedForCausalLM": _GRANITE_MOE,
     "GraniteSWAForCausalLM": _LISTED,
-    "HYV3ForCausalLM": _PLAIN,
+    "GraniteSpeechForConditionalGeneration": _SPEAKING_GRANITE,
+    "GraniteSpeechPlusForConditionalGeneration": _SPEAKING_GRANITE,
+    "HCXVisionV2ForCausalLM": _PLAIN,
+    "HYV3ForCausalLM": replace(_PLAIN, reads=("first_k_dense_replace",)),
     "HunYuanDenseV1ForCausalLM": _LISTED,
-    "HunYuanMoEV1ForCausalLM": _LISTED,
     "HyperCLOVAXForCausalLM": _PLAIN,
     "IQuestCoderForCausalLM": _LISTED,
     "Idefics3ForConditionalGeneration": _IDEFICS_3,
@@ -179,10 +200,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "InternVLForConditionalGeneration": _SEEING_QWEN,
     "Jais2ForCausalLM": _LISTED,
     "JambaForCausalLM": Family(jamba, applies_scheme=False),
-    "KimiK25ForConditionalGeneration": _LATENT,
+    "KimiK25ForConditionalGeneration": _DEEPSEEK,
     "KimiK3ForConditionalGeneration": _KIMI_LINEAR,
     "KimiLinearForCausalLM": _KIMI_LINEAR,
-    "KimiVLForConditionalGeneration": _LATENT,
+    "KimiVLForConditionalGeneration": _DEEPSEEK,
     "LLaMAForCausalLM": _LISTED,
     "LagunaForCausalLM": _LISTED,
     "Lfm2ForCausalLM": Family(lfm2),
@@ -192,6 +213,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "LlamaForCausalLM": _LISTED,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
+    "LlavaNextVideoForConditionalGeneration": _LLAVA,
     "LlavaOnevisionForConditionalGeneration": _SEEING_QWEN,
     "MellumForCausalLM": _LISTED,
     "MiMoForCausalLM": _QWEN_2,
@@ -199,13 +221,15 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "MiMoV2ForCausalLM": Family(mimo_v2),
     "MiniCPM3ForCausalLM": Family(minicpm_3),
     "MiniCPMForCausalLM": _DERIVING,
-    "MiniMaxM2ForCausalLM": _PLAIN,
+    "MiniCPMV4_6ForConditionalGeneration": _QWEN_3_5,
+    "MiniCPMV4_7ForConditionalGeneration": _QWEN_3_5,
+    "MiniMaxM2ForCausalLM": replace(_PLAIN, reads=("rotary_dim",)),
     "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
     "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
     "Ministral3ForCausalLM": _LISTED,
     "Mistral3ForConditionalGeneration": _LISTED,
     "MistralForCausalLM": _LISTED,
-    "MistralLarge3ForCausalLM": _LATENT,
+    "MistralLarge3ForCausalLM": _DEEPSEEK,
     "MixtralForCausalLM": _PLAIN,
     "MuseGlimmerForCausalLM": _LISTED,
     "MuseGlimmerForConditionalGeneration": _LISTED,
@@ -220,6 +244,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "OlmoHybridForCausalLM": Family(olmo_hybrid),
     "OlmoeForCausalLM": _DERIVING,
     "OrionForCausalLM": _DERIVING,
+    "PaddleOCRVLForConditionalGeneration": _LISTED,
     "PaliGemmaForConditionalGeneration": Family(attention(in_all_layers), languages=("gemma",)),
     "PanguEmbeddedForCausalLM": Family(attention(interleaved)),
     "PanguUltraMoEForCausalLM": _LATENT,
@@ -228,7 +253,6 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Phi3VForCausalLM": _LISTED,
     "PhiForCausalLM": _LISTED,
     "PhiMoEForCausalLM": _PLAIN,
-    "PixtralForConditionalGeneration": _LISTED,
     "Qwen2AudioForConditionalGeneration": _QWEN_2,
     "Qwen2ForCausalLM": _QWEN_2,
     "Qwen2MoeForCausalLM": _DERIVING,
@@ -238,7 +262,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Qwen3MoeForCausalLM": _PLAIN,
     "Qwen3NextForCausalLM": Family(gated_delta_net, _GATED),
     "Qwen3VLForConditionalGeneration": _QWEN_3,
-    "Qwen3VLMoeForConditionalGeneration": _PLAIN,
+    "Qwen3VLMoeForConditionalGeneration": replace(_PLAIN, reads=("norm_topk_prob",)),
     "Qwen3_5ForCausalLM": _QWEN_3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN_3_5,
     "Qwen3_5MoeForCausalLM": _QWEN_3_5,
@@ -274,6 +298,12 @@ def family_of(config: Config) -> Family:
             f"the model is a {architecture}, which is unknown here{_similar(architecture)}. Ask"
             " vLLM where it is installed, or give its groups with --groups"
         )
+    for name in family.reads:
+        if not config.text.has(name):
+            raise ConfigError(
+                f"{config.text.source} has no {name}. vLLM's {architecture} reads it, and the"
+                " class of the configuration has no default for it. Add it to the file"
+            )
     language = str(config.text.need("model_type"))
     if family.languages and language not in family.languages:
         raise UnknownModelError(

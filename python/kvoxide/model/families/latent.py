@@ -31,13 +31,19 @@ def latent_layer(config: Config, deployment: Deployment) -> LayerCache:
 
 
 def latent(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of DeepSeek V2 and V3, and of models built like them.
-
-    A configuration with ``index_topk`` gives the same classes an indexer.
-    """
-    if config.text.has("index_topk"):
-        return indexed(config, deployment)
+    """Return the layers of models with latent attention and no indexer."""
     return [(latent_layer(config, deployment),)] * config.text.num_layers
+
+
+def latent_or_indexed(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of DeepSeek V2 and V3, whose classes can have an indexer too."""
+    layers = indexed if has_indexer(config) else latent
+    return layers(config, deployment)
+
+
+def has_indexer(config: Config) -> bool:
+    """Return whether vLLM's classes of DeepSeek give the model an indexer."""
+    return config.text.has("index_topk")
 
 
 def indexed(config: Config, deployment: Deployment) -> Layers:
