@@ -37,8 +37,8 @@ class UnknownModelError(ConfigError):
 
 @dataclass(frozen=True)
 class Config:
-    """A model's configuration: the class that vLLM would load, and the fields of its language model
-    and of its encoder of images.
+    """A model's configuration: the class that vLLM would load, the fields of its language model and
+    of the whole.
 
     ``dtype`` is the model's precision, ``quantization`` that of its KV cache.
     """
@@ -47,7 +47,6 @@ class Config:
     text: Fields
     dtype: str
     quantization: Quantization
-    vision: Fields
     whole: Fields
 
     @property
@@ -57,14 +56,25 @@ class Config:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on fields that were taken for absent."""
-        if not self.text.assumed:
+        """Notes on what the model's own code could change."""
+        if not self.text.is_whole:
+            return _note_on_absent(self.text.assumed)
+        code = self.whole.get("auto_map")
+        if not isinstance(code, Mapping) or "AutoConfig" not in code:
             return ()
-        fields = ", ".join(sorted(self.text.assumed))
         return (
-            f"the model's own configuration code is not executed; without it, {fields} count as"
-            " absent, for config.json has none of them",
+            "the folder has configuration code of its own (auto_map), which is not executed; a"
+            " server with --trust-remote-code reads the fields with that code",
         )
+
+
+def _note_on_absent(fields: list[str]) -> tuple[str, ...]:
+    if not fields:
+        return ()
+    return (
+        "the model's own configuration code is not executed; fields that config.json lacks count"
+        f" as absent: {', '.join(sorted(fields))}",
+    )
 
 
 def read_config(path: Path) -> Config:
@@ -90,14 +100,12 @@ def read_config(path: Path) -> Config:
             " or give the groups with --groups"
         )
     transformers_classes.settle_rope(source, config, text)
-    vision = getattr(config, "vision_config", None)
     architecture = _architecture(file, config, values)
     return Config(
         architecture,
         Fields(source, text, is_whole),
         _dtype(source, config, text),
         read_quantization(file, values),
-        Fields(f"{source}: vision_config", {} if vision is None else vision, is_whole),
         Fields(source, config, is_whole),
     )
 
@@ -116,6 +124,8 @@ def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
     if own_classes.has_class(model_type):
         filled = own_classes.with_defaults(model_type, values)
         return transformers_classes.build(source, filled, None), True
+    if model_type == "mistral" and "layer_types" in values:
+        return transformers_classes.build(source, values, "ministral"), True
     model_type = own_classes.READ_AS.get(model_type, model_type)
     if transformers_classes.knows(model_type):
         return transformers_classes.build(source, values, model_type), True

@@ -10,6 +10,7 @@ from kvoxide.model.config import read_config
 from kvoxide.model.context_length import max_model_len
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import family_of
+from kvoxide.model.families.sharding import require_shared_encoder
 from kvoxide.model.gpu import GPUS
 from kvoxide.model.grouping import LayerGroup, group_layers
 from kvoxide.model.hits import hit_tokens
@@ -131,6 +132,7 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
             f"vLLM has no pipeline parallelism for a {config.architecture}; set"
             " pipeline_parallel to 1"
         )
+    require_shared_encoder(config.whole, deployment.tensor_parallel)
     kernels = family.kernels_of(config)
     layers = with_block_sizes(family.layers(config, deployment), kernels, deployment)
     groups = group_layers(layers, is_packed=kernels.is_packed)

@@ -16,6 +16,7 @@ from kvoxide.model import rope
 from kvoxide.model.fields import MAX_LAYERS
 
 _ADVICE: Final = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+_MAX_REASON: Final = 400
 # Fields that Transformers makes lists of.
 _COUNTS: Final = re.compile(r"\w*layers?|depth|num_labels|\w*num_blocks")
 
@@ -130,5 +131,5 @@ def _refusal(source: str, error: Exception) -> ConfigError:
     import transformers
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = " ".join(lines) or type(error).__name__
+    reason = (" ".join(lines) or type(error).__name__)[:_MAX_REASON]
     return ConfigError(f"{source}: Transformers {transformers.__version__} refuses it: {reason}")

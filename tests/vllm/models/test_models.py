@@ -136,6 +136,7 @@ SAME_REASON = {
     " is not divisible by ": "heads of the encoder cannot be shared by",
     # vLLM has no words for it.
     "AssertionError: ": "KV heads cannot be shared by",
+    "AssertionError": "of the encoder cannot be shared by",
     "ZeroDivisionError": "attention kernels need a multiple of",
     "Pipeline parallelism is not supported for this model": "vLLM has no pipeline parallelism for",
     "mixed page sizes ([])": "which keep nothing",

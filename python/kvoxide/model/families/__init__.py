@@ -17,7 +17,8 @@ from kvoxide.model.families.attention import (
     falcon,
     gemma_3n,
     gemma_4,
-    glm_v,
+    glm_asr,
+    granite_speech,
     llama_4,
     mimo_v2,
     minicpm_3,
@@ -108,7 +109,7 @@ _LLAVA: Final = Family(attention(in_some_layers), languages=("llama", "mistral")
 _IDEFICS_3: Final = Family(attention(in_some_layers), has_stages=False, languages=("llama",))
 _SEEING_QWEN: Final = Family(attention(of_qwen), languages=("qwen2", "qwen3"))
 _HEARING_QWEN: Final = Family(attention(of_qwen, derives_head=True), languages=("qwen2",))
-_SPEAKING_GRANITE: Final = Family(attention(in_some_layers), languages=("granite",))
+_SPEAKING_GRANITE: Final = Family(granite_speech, languages=("granite",))
 _GEMMA_4: Final = Family(gemma_4, Kernels(quantized_block=64))
 _COHERE_2: Final = Family(attention(one_wider))
 _EXAONE_MOE: Final = Family(attention(of_several_sizes))
@@ -148,12 +149,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
         Kernels(block=256, quantized_block=256, is_packed=True),
         cache_dtype="fp8_ds_mla",
     ),
-    "DiffusionGemmaForBlockDiffusion": _GEMMA_4,
+    "DiffusionGemmaForBlockDiffusion": replace(_GEMMA_4, has_stages=False),
     "DotsOCRForCausalLM": _QWEN_2,
     "Ernie4_5ForCausalLM": _LISTED,
     "Ernie4_5_MoeForCausalLM": _PLAIN,
     "Exaone4ForCausalLM": _LISTED,
-    "Exaone4_5_ForConditionalGeneration": _LISTED,
     "ExaoneForCausalLM": _PLAIN,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
     "ExaoneMoeForCausalLM": _EXAONE_MOE,
@@ -174,9 +174,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Glm4ForCausalLM": _PLAIN,
     "Glm4MoeForCausalLM": replace(_PLAIN, reads=("head_dim",)),
     "Glm4MoeLiteForCausalLM": replace(_DEEPSEEK, reads=("first_k_dense_replace",)),
-    "Glm4vForConditionalGeneration": Family(glm_v),
-    "Glm4vMoeForConditionalGeneration": Family(glm_v),
-    "GlmAsrForConditionalGeneration": _LLAVA,
+    "Glm4vForConditionalGeneration": _LISTED,
+    "Glm4vMoeForConditionalGeneration": _LISTED,
+    "GlmAsrForConditionalGeneration": Family(glm_asr, languages=("llama",)),
     "GlmForCausalLM": _LISTED,
     "GlmMoeDsaForCausalLM": _INDEXED,
     "GlmOcrForConditionalGeneration": _LISTED,
@@ -189,7 +189,6 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "GraniteSWAForCausalLM": _LISTED,
     "GraniteSpeechForConditionalGeneration": _SPEAKING_GRANITE,
     "GraniteSpeechPlusForConditionalGeneration": _SPEAKING_GRANITE,
-    "HCXVisionV2ForCausalLM": _PLAIN,
     "HYV3ForCausalLM": replace(_PLAIN, reads=("first_k_dense_replace",)),
     "HunYuanDenseV1ForCausalLM": _LISTED,
     "HyperCLOVAXForCausalLM": _PLAIN,
@@ -213,7 +212,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "LlamaForCausalLM": _LISTED,
     "LlavaForConditionalGeneration": _LLAVA,
     "LlavaNextForConditionalGeneration": _LLAVA,
-    "LlavaNextVideoForConditionalGeneration": _LLAVA,
+    "LlavaNextVideoForConditionalGeneration": replace(_LLAVA, languages=("llama",)),
     "LlavaOnevisionForConditionalGeneration": _SEEING_QWEN,
     "MellumForCausalLM": _LISTED,
     "MiMoForCausalLM": _QWEN_2,
@@ -244,7 +243,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "OlmoHybridForCausalLM": Family(olmo_hybrid),
     "OlmoeForCausalLM": _DERIVING,
     "OrionForCausalLM": _DERIVING,
-    "PaddleOCRVLForConditionalGeneration": _LISTED,
+    "PaddleOCRVLForConditionalGeneration": replace(_LISTED, has_stages=False),
     "PaliGemmaForConditionalGeneration": Family(attention(in_all_layers), languages=("gemma",)),
     "PanguEmbeddedForCausalLM": Family(attention(interleaved)),
     "PanguUltraMoEForCausalLM": _LATENT,

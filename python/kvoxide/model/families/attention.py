@@ -7,7 +7,12 @@ from typing import Final
 from kvoxide._core import ConfigError
 from kvoxide.model.config import Config
 from kvoxide.model.deployment import Deployment
-from kvoxide.model.families.sharding import head_size, kv_heads, share
+from kvoxide.model.families.sharding import (
+    head_size,
+    kv_heads,
+    require_shared_encoder,
+    share,
+)
 from kvoxide.model.families.windows import Windows, in_some_layers
 from kvoxide.model.fields import Fields
 from kvoxide.model.layers import Kind, LayerCache, Layers
@@ -84,9 +89,16 @@ def derived_head_size(text: Fields) -> int:
     return size
 
 
-def glm_v(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of GLM-4V, whose encoder's heads are shared by the ranks too."""
-    share(config.vision.count("num_heads"), deployment.tensor_parallel, "heads of the encoder")
+def granite_speech(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of Granite Speech, whose encoder's outputs are shared by the ranks too."""
+    outputs = config.whole.part("encoder_config").count("output_dim")
+    share(outputs, deployment.tensor_parallel, "outputs of the encoder")
+    return attention(in_some_layers)(config, deployment)
+
+
+def glm_asr(config: Config, deployment: Deployment) -> Layers:
+    """Return the layers of GLM-ASR, whose encoder's heads are shared by the ranks too."""
+    require_shared_encoder(config.whole, deployment.tensor_parallel, "audio_config")
     return attention(in_some_layers)(config, deployment)
 
 

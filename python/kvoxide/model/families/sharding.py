@@ -5,6 +5,7 @@ from typing import Final
 from kvoxide._core import ConfigError
 from kvoxide.model.fields import Fields
 
+_ENCODER_HEADS: Final = ("num_heads", "num_attention_heads", "num_key_value_heads")
 # Names of the same field, in the order in which vLLM looks for them.
 _KV_HEADS: Final = (
     "n_head_kv",
@@ -21,6 +22,18 @@ def share(count: int, ranks: int, what: str) -> int:
     if count % ranks:
         raise ConfigError(f"{count} {what} cannot be shared by {ranks} tensor parallel ranks")
     return count // ranks
+
+
+def require_shared_encoder(whole: Fields, ranks: int, name: str = "vision_config") -> None:
+    """Raise :class:`~kvoxide.ConfigError` if ranks cannot share the heads of an encoder equally."""
+    part = whole.get(name)
+    if part is None or isinstance(part, str | int | float | list):
+        return
+    encoder = whole.part(name)
+    for field in _ENCODER_HEADS:
+        heads = encoder.get(field) if encoder.has(field) else None
+        if type(heads) is int and heads > 0:
+            share(heads, ranks, "heads of the encoder")
 
 
 def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
