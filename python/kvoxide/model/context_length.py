@@ -75,8 +75,7 @@ def _factor(text: Fields) -> float:
 
 
 def _by_default(text: Fields, longest: int) -> int:
-    kinds = [part.get("rope_type") for part in rope.parameters_of(text.values)]
     name = "original_max_position_embeddings"
-    if "longrope" in kinds and text.has(name):
+    if "longrope" in rope.types_of(text.values) and text.has(name):
         return text.count(name)
     return longest

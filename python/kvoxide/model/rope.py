@@ -37,6 +37,11 @@ def parameters_of(config: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401
     return [part for part in _parts(getattr(config, "rope_parameters", None)) if part]
 
 
+def types_of(config: Any) -> list[Any]:  # noqa: ANN401
+    """Return the types of rotary positions, one for each kind of layer."""
+    return [part.get("rope_type") for part in parameters_of(config)]
+
+
 def _first(config: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next((getattr(config, name) for name in names if hasattr(config, name)), None)
 

@@ -250,7 +250,7 @@ def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
     verified = {"calls": 4_321, "kinds": ["full_attention", "rswa"]}
     found = {**GOOD, "differences": ["f has changed"], "verified": verified}
     monkeypatch.setattr(doctor, "run_probe", lambda scheduler: found)
-    group = ModelGroup(kind, None, "layer_types", False)
+    group = ModelGroup(kind, 2, "NewForCausalLM")
     monkeypatch.setattr(doctor, "read_model_groups", lambda model, ask: ModelGroups((group,)))
     diagnosis = doctor.diagnose(tmp_path)
     (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]

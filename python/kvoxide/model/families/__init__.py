@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from kvoxide._core import ConfigError
+from kvoxide.model import rope
 from kvoxide.model.config import Config, UnknownModelError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families.attention import (
@@ -80,6 +81,7 @@ class Family:
     the checkpoint is quantized. ``cache_dtype`` is the only precision of the cache, if there is
     only one. ``reads`` are fields that the class reads and for which the class of its configuration
     has no default. ``with_indexer`` are the kernels of models that have an indexer.
+    Without ``has_longrope``, vLLM's kernels refuse the class with rotary positions of that type.
     """
 
     layers: Callable[[Config, Deployment], Layers]
@@ -90,6 +92,7 @@ class Family:
     cache_dtype: str = ""
     reads: tuple[str, ...] = ()
     with_indexer: Kernels | None = None
+    has_longrope: bool = True
 
     def kernels_of(self, config: Config) -> Kernels:
         """Return the kernels that a model's layers run with."""
@@ -135,10 +138,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "AudioFlamingo3ForConditionalGeneration": _HEARING_QWEN,
     "BailingMoeForCausalLM": _WITHOUT_SCHEME,
     "BailingMoeV2ForCausalLM": _WITHOUT_SCHEME,
-    "Cohere2ForCausalLM": _COHERE_2,
+    "Cohere2ForCausalLM": replace(_COHERE_2, has_longrope=False),
     "Cohere2MoeForCausalLM": _COHERE_2,
     "Cohere2VisionForConditionalGeneration": _COHERE_2,
-    "CohereForCausalLM": _PLAIN,
+    "CohereForCausalLM": replace(_PLAIN, has_longrope=False),
     "CwmForCausalLM": _LISTED,
     "DeepseekForCausalLM": _DERIVING,
     "DeepseekV2ForCausalLM": _DEEPSEEK,
@@ -171,10 +174,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "Gemma4ForCausalLM": _GEMMA_4,
     "Gemma4ForConditionalGeneration": _GEMMA_4,
     "GemmaForCausalLM": _PLAIN,
-    "Glm4ForCausalLM": _PLAIN,
+    "Glm4ForCausalLM": replace(_PLAIN, has_longrope=False),
     "Glm4MoeForCausalLM": replace(_PLAIN, reads=("head_dim",)),
     "Glm4MoeLiteForCausalLM": replace(_DEEPSEEK, reads=("first_k_dense_replace",)),
-    "Glm4vForConditionalGeneration": _LISTED,
+    "Glm4vForConditionalGeneration": replace(_LISTED, has_longrope=False),
     "Glm4vMoeForConditionalGeneration": _LISTED,
     "GlmAsrForConditionalGeneration": Family(glm_asr, languages=("llama",)),
     "GlmForCausalLM": _LISTED,
@@ -205,7 +208,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "KimiVLForConditionalGeneration": _DEEPSEEK,
     "LLaMAForCausalLM": _LISTED,
     "LagunaForCausalLM": _LISTED,
-    "Lfm2ForCausalLM": Family(lfm2),
+    "Lfm2ForCausalLM": Family(lfm2, applies_scheme=False),
     "Lfm2MoeForCausalLM": Family(lfm2_moe, applies_scheme=False),
     "Llama4ForCausalLM": Family(llama_4),
     "Llama4ForConditionalGeneration": Family(llama_4),
@@ -303,6 +306,11 @@ def family_of(config: Config) -> Family:
                 f"{config.text.source} has no {name}. vLLM's {architecture} reads it, and the"
                 " class of the configuration has no default for it. Add it to the file"
             )
+    if not family.has_longrope and "longrope" in rope.types_of(config.text.values):
+        raise ConfigError(
+            f"{config.text.source}: vLLM has no longrope for the rotary positions of a"
+            f" {architecture}"
+        )
     language = str(config.text.need("model_type"))
     if family.languages and language not in family.languages:
         raise UnknownModelError(

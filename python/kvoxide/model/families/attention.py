@@ -179,9 +179,13 @@ def multi_query(config: Config, deployment: Deployment) -> Layers:
 
 
 def falcon(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Falcon: one KV head, or as many as the newer models say. Their precision
-    is that of the model."""
-    text, unquantized = config.text, replace(deployment, cache_dtype=AUTO)
+    """Return the layers of Falcon: one KV head, or as many as the newer models say.
+
+    vLLM gives them the model's precision, or fp8 if the checkpoint has a scheme of LLM Compressor,
+    and does not read how the cache is configured.
+    """
+    scheme = config.quantization.is_scheme and config.quantization.cache_dtype
+    text, unquantized = config.text, replace(deployment, cache_dtype=scheme or AUTO)
     if not text.flag("new_decoder_architecture"):
         return multi_query(config, unquantized)
     heads = text.count("num_kv_heads", text.count("num_attention_heads"))
