@@ -12,8 +12,7 @@ load_general_plugins()
 
 from kvoxide import __version__  # noqa: E402
 from kvoxide.vllm.adapter import native_class  # noqa: E402
-from kvoxide.vllm.environment import SettingsError, recognise, releases  # noqa: E402
-from kvoxide.vllm.plugin import decision  # noqa: E402
+from kvoxide.vllm.environment import SettingsError, UnsupportedError, recognise, releases  # noqa: E402
 from kvoxide.vllm.plugin import entry_point as plugin  # noqa: E402
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
@@ -87,7 +86,7 @@ def test_what_is_unsupported_runs_on_vllms_manager(
     assert "stands aside" in line
     assert reason in line
     monkeypatch.setenv("KVOXIDE", "require")
-    with pytest.raises(decision.UnsupportedError, match=reason):
+    with pytest.raises(UnsupportedError, match=reason):
         make_manager(**arguments)
 
 
@@ -150,7 +149,7 @@ def test_a_constructor_that_fails_leaves_vllms_manager(
     (line,) = lines
     assert "unexpected RuntimeError: no such luck" in line
     monkeypatch.setenv("KVOXIDE", "require")
-    with pytest.raises(decision.UnsupportedError, match="no such luck"):
+    with pytest.raises(UnsupportedError, match="no such luck"):
         make_manager()
 
 
@@ -206,7 +205,7 @@ def test_second_plugin_in_the_scheduler_is_named(
     assert "another plugin put" in line
     assert "Foreign in vLLM's scheduler" in line
     monkeypatch.setenv("KVOXIDE", "require")
-    with pytest.raises(decision.UnsupportedError, match="another plugin put"):
+    with pytest.raises(UnsupportedError, match="another plugin put"):
         Scheduler(foreign)
 
 

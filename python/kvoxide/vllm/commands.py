@@ -93,6 +93,24 @@ def _class_name(
     return value
 
 
+def _json_object(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Check that an option is a JSON object with the name of a connector."""
+    if value is None:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("kv_connector"), str):
+        raise click.BadParameter(
+            f"{value!r} names no connector. Give an object such as "
+            '{"kv_connector": "NixlConnector"}'
+        )
+    return value
+
+
 @click.command()
 @click.option(
     "--model",
@@ -104,6 +122,13 @@ def _class_name(
     metavar="MODULE.CLASS",
     callback=_class_name,
     help="Scheduler class that the server is given under the same name.",
+)
+@click.option(
+    "--kv-transfer-config",
+    "transfer",
+    metavar="JSON",
+    callback=_json_object,
+    help="Connectors that the server is given under the same name.",
 )
 @click.option(
     "--ask-vllm/--no-ask-vllm",
@@ -118,15 +143,17 @@ def doctor(
     context: click.Context,
     model: Path | None,
     scheduler_cls: str | None,
+    transfer: str | None,
     ask: bool | None,
     as_json: bool,
 ) -> None:
     """Say whether a vLLM server started here would run on kvoxide.
 
     Exit code 0 only if it would. With --model and --scheduler-cls, whether it would with them.
+    With --kv-transfer-config, also what its connectors do with the block pool.
     """
     try:
-        diagnosis = diagnose(model, scheduler_cls, ask=ask)
+        diagnosis = diagnose(model, scheduler_cls, transfer=transfer, ask=ask)
     except ModelError as error:
         raise click.ClickException(str(error)) from error
     if as_json:

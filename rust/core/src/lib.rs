@@ -43,8 +43,8 @@ pub use error::{Error, Result};
 pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
-    Admitted, AllocateArgs, ByKind, Manager, ManagerConfig, Policy, ProtectedShare, Retention,
-    RetentionReport,
+    Admitted, AllocateArgs, ByKind, GroupMemory, Manager, ManagerConfig, Policy, ProtectedShare,
+    Retention, RetentionReport,
 };
 pub use pool::{
     BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,

@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {
     "scheduler": [],
     "host": [],
     "connector": [],
+    "pool_access": None,
     "is_loaded": True,
     "foreign": None,
     "manager": doctor.NATIVE_CLASS,
@@ -49,7 +50,7 @@ def _entry_points(group: str, name: str) -> list[Any]:
 
 
 def diagnose(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Diagnosis:
-    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: {**GOOD, **found})
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: {**GOOD, **found})
     return doctor.diagnose()
 
 
@@ -109,12 +110,34 @@ def test_the_command_prints_the_retention_in_force(
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: GOOD)
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: GOOD)
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 0, done.output
     assert [line for line in done.output.splitlines() if "retention" in line] == [
         f"ok      settings: {told}"
     ]
+
+
+def test_connectors_with_the_block_pool_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def access(name: str, **found: Any) -> dict[str, Any]:
+        return {"name": name, "error": None, "methods": [], "changes": [], **found}
+
+    accesses = [
+        access("a.Reads", methods=["bind_gpu_block_pool"]),
+        access("a.Wraps", changes=["a.Wraps sets block_pool.touch in bind(), line 3"]),
+        access("a.Other"),
+        {"name": "Missing", "error": "ValueError: Unsupported connector type: Missing"},
+    ]
+    diagnosis = diagnose(monkeypatch, pool_access=accesses)
+    reads, wraps, other, missing = diagnosis.checks[-4:]
+    assert (reads.ok, wraps.ok, other.ok, missing.ok) == (True, False, True, False)
+    assert reads.found.startswith("defines bind_gpu_block_pool. It gets the living block pool")
+    assert wraps.found == "a.Wraps sets block_pool.touch in bind(), line 3"
+    assert "KVOXIDE=off" in wraps.remedy
+    assert "Unsupported connector type" in missing.found
+    assert diagnosis.ok, "vLLM's manager takes over later"
+    monkeypatch.setenv("KVOXIDE", "require")
+    assert not diagnose(monkeypatch, pool_access=accesses).ok, "the assignment would raise"
 
 
 def test_adaptive_retention_beside_other_policies_is_a_problem(
@@ -213,7 +236,7 @@ def test_probes(
 def test_a_scheduler_class_is_told(
     found: dict[str, Any], ok: bool, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: {**GOOD, **found})
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: {**GOOD, **found})
     diagnosis = doctor.diagnose(scheduler="own.Scheduler")
     (check,) = [check for check in diagnosis.checks if check.name == "scheduler class"]
     assert (diagnosis.ok, check.ok, check.found) == (ok, ok, text)
@@ -249,7 +272,7 @@ def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
 ) -> None:
     verified = {"calls": 4_321, "kinds": ["full_attention", "rswa"]}
     found = {**GOOD, "differences": ["f has changed"], "verified": verified}
-    monkeypatch.setattr(doctor, "run_probe", lambda scheduler: found)
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: found)
     group = ModelGroup(kind, 2, "NewForCausalLM")
     monkeypatch.setattr(doctor, "read_model_groups", lambda model, ask: ModelGroups((group,)))
     diagnosis = doctor.diagnose(tmp_path)

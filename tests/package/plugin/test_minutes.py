@@ -26,6 +26,8 @@ class Report:
 
 
 class Engine:
+    is_replaced = False
+
     """Hits a share of a million prompt tokens each minute, and the default another share."""
 
     def __init__(self, hit: float, default: float, *, is_limit: bool = False) -> None:

@@ -7,6 +7,8 @@ from kvoxide._core_vllm import VllmBlock, VllmBlocks, VllmManager
 
 
 class _Calls:
+    __slots__ = ()
+
     engine: VllmManager
 
     def remove_skipped_blocks(
@@ -23,6 +25,8 @@ class _Calls:
 class CoordinatorCalls(_Calls):
     """The coordinator's, which knows requests by their id."""
 
+    __slots__ = ()
+
     pops_null_heads: bool
 
     def free(self, request_id: str) -> None:
@@ -34,6 +38,8 @@ class CoordinatorCalls(_Calls):
 
 class ManagerCalls(_Calls):
     """The manager's, which takes the requests themselves."""
+
+    __slots__ = ()
 
     coordinator: Any
     enable_caching: bool

@@ -1,7 +1,8 @@
 """vLLM's coordinator and its managers of single groups, as views of the engine."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
 from vllm.v1.core import kv_cache_coordinator as stock
 
@@ -9,6 +10,7 @@ from kvoxide._core_vllm import VllmBlocks, VllmManager
 from kvoxide.vllm.adapter.calls import CoordinatorCalls
 from kvoxide.vllm.adapter.groups import group_view
 from kvoxide.vllm.adapter.pool import NativeBlockPool
+from kvoxide.vllm.adapter.watched import Watched, fields_of, replacing_class
 from kvoxide.vllm.environment import Release, recognise
 
 
@@ -22,16 +24,28 @@ def make_coordinator(
         base = stock.UnitaryKVCacheCoordinator
     else:
         base = stock.HybridKVCacheCoordinator
-    native = type(base.__name__, (NativeCoordinator, base), {})
-    return native(engine, pool, arguments)
+    return _coordinator_class(base)(engine, pool, arguments)
 
 
-class NativeCoordinator(CoordinatorCalls):
+@cache
+def _coordinator_class(base: type) -> Any:
+    return replacing_class(NativeCoordinator, base, _IN_VLLM)
+
+
+_IN_VLLM: Final = ("allocate_new_blocks", "allocate_new_computed_blocks")
+"""Parts of a step, which the engine makes as a whole: vLLM's own objects continue when one of
+these is called."""
+
+
+class NativeCoordinator(CoordinatorCalls, Watched):
     """Answers for all groups from the engine; keeps no state of its own."""
+
+    __slots__ = ()
+
+    _shown_as = "coordinator"
 
     kv_cache_config: Any
     single_type_managers: tuple[Any, ...]
-    get_num_cacheable_tokens: Callable[[int, int], int]
 
     def __init__(
         self, engine: VllmManager, pool: NativeBlockPool, arguments: Mapping[str, Any]
@@ -40,8 +54,6 @@ class NativeCoordinator(CoordinatorCalls):
         self.engine = engine
         self.block_pool = pool
         self._cache_blocks = pool.observing(engine.cache_blocks)
-        self.is_caching_watched = False
-        self.on_watched_caching: Callable[[], None] = lambda: None
         self.kv_cache_config = arguments["kv_cache_config"]
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
@@ -74,7 +86,7 @@ class NativeCoordinator(CoordinatorCalls):
     @retention_interval.setter
     def retention_interval(self, interval: int | None) -> None:
         self.engine.set_retention_interval(interval)
-        self._retention_interval = interval
+        fields_of(self)["_retention_interval"] = interval
 
     @property
     def _num_groups(self) -> int:
@@ -132,15 +144,6 @@ class NativeCoordinator(CoordinatorCalls):
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         # Late outputs of a request whose id is used again leave fewer than none computed.
         self._cache_blocks(request, max(0, num_computed_tokens))
-        if self.is_caching_watched:
-            self.tell_of_caching(request, num_computed_tokens)
-
-    def tell_of_caching(self, request: Any, num_computed_tokens: int) -> None:
-        """Call what was put in place of the groups' ``cache_blocks``, as if it had cached."""
-        for group_id, manager in enumerate(self.single_type_managers):
-            if manager.enable_caching:
-                num_tokens = self.get_num_cacheable_tokens(num_computed_tokens, group_id)
-                manager.cache_blocks(request, num_tokens)
 
     def get_blocks(self, request_id: str) -> tuple[list[Any], ...]:
         managers = self.single_type_managers

@@ -1,7 +1,8 @@
 """vLLM's managers of single groups as views of the engine, for code that looks into them."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Final
 
 from vllm.v1.core.single_type_kv_cache_manager import (
     MambaManager,
@@ -9,7 +10,42 @@ from vllm.v1.core.single_type_kv_cache_manager import (
 )
 
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
-from kvoxide.vllm.adapter.tables import CachedCounts, RequestFacts, RequestTables
+from kvoxide.vllm.adapter.tables import CachedCounts, Checkpoints, RequestTables
+from kvoxide.vllm.adapter.watched import Watched, let_vllm_continue, replacing_class
+
+_IN_VLLM: Final = (
+    "_cache_partial_tail_block",
+    "_claim_ring_block",
+    "_relocate_speculative_block",
+    "_remove_blocks_in_range",
+    "add_local_computed_blocks",
+    "allocate_external_computed_blocks",
+    "allocate_new_blocks",
+    "cache_blocks",
+    "finalize_partial_tail_offload",
+    "free",
+    "new_step_starts",
+    "pop_blocks_for_free",
+    "remove_skipped_blocks",
+    "take_new_block_ids",
+    "take_pending_boundary_state_offloads",
+    "take_pending_cow_copies",
+)
+"""Methods that change a single group. The engine changes all groups at once, so vLLM's own objects
+continue when one of these is called."""
+
+_UNSHOWN: Final = (
+    "_allocated_block_reqs",
+    "_num_retired_blocks",
+    "_partial_hit_reqs",
+    "_pending_boundary_state_offloads",
+    "_producer_partial_tail_reqs",
+    "cached_blocks_this_step",
+    "last_state_block_idx",
+    "new_block_ids",
+)
+"""What a group remembers and the engine does not show: vLLM's own objects continue when it is
+read."""
 
 
 def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) -> Any:
@@ -33,25 +69,49 @@ def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) ->
     if isinstance(manager, MambaManager):
         manager.drop_eagle_checkpoint_block = arguments["use_eagle"]
         manager.shared_prefix_checkpoint = engine.mamba_shared_prefix_checkpoint
-        manager._checkpoints = RequestFacts(engine.checkpoints, group_id)
     manager.req_to_blocks = RequestTables(engine, group_id)
-    manager.num_cached_block = CachedCounts(engine, group_id)
-    native: Any = type(type(manager).__name__, (GroupView, type(manager)), {})
-    view = native.__new__(native)
-    view.__dict__.update(manager.__dict__, coordinator=coordinator)
+    stock: Any = type(manager)
+    cls = _view_class(stock)
+    view = cls.__new__(cls)
+    hidden = (*_UNSHOWN, "num_cached_block", "_checkpoints")
+    shown = {name: value for name, value in vars(manager).items() if name not in hidden}
+    of_states = hasattr(manager, "_checkpoints")
+    vars(view).update(
+        shown,
+        _engine=engine,
+        _has_states=of_states,
+        _shown_as=f"single_type_managers[{group_id}]",
+        _hidden=frozenset(vars(manager)).intersection(_UNSHOWN),
+    )
     return view
 
 
-class GroupView:
+@cache
+def _view_class(stock: type) -> Any:
+    return replacing_class(GroupView, stock, _IN_VLLM)
+
+
+class GroupView(Watched):
     """What differs in a manager whose group the engine manages."""
 
-    coordinator: Any
+    __slots__ = ()
 
-    def cache_blocks(self, request: Any, num_tokens: int, **kwargs: Any) -> None:
-        """Nothing: the engine has cached. What is put in place of this is called all the same."""
+    kv_cache_group_id: int
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "cache_blocks":
-            self.coordinator.is_caching_watched = True
-            self.coordinator.on_watched_caching()
+    @cached_property
+    def num_cached_block(self) -> CachedCounts:
+        """The leading blocks of each request that count as cached."""
+        return CachedCounts(vars(self)["_engine"], self.kv_cache_group_id)
+
+    def __getattr__(self, name: str) -> Any:
+        own = vars(self)
+        if name == "_checkpoints" and own.get("_has_states"):
+            checkpoints = Checkpoints(
+                own["_engine"], self.kv_cache_group_id, lambda what: let_vllm_continue(self, what)
+            )
+            own[name] = checkpoints
+            return checkpoints
+        if name in own.get("_hidden", ()):
+            let_vllm_continue(self, f"{name} is read")
+            return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -3,15 +3,23 @@
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+from vllm.v1.core.block_pool import BlockHashToBlockMap
+
 from kvoxide._core_vllm import VllmManager
+from kvoxide.vllm.adapter.tables import KeptDict
+from kvoxide.vllm.adapter.watched import Watched, Watcher, replacing_class
 
 
-class HashToBlock:
+class NativeIndex(Watched):
     """The prefix cache's map from packed keys to blocks."""
+
+    _shown_as = "cached_block_hash_to_block"
+    _watcher: Watcher
 
     def __init__(self, engine: VllmManager) -> None:
         """The map of ``engine``."""
         self._engine = engine
+        self._shown = Cache(engine)
         self.get_one_block = engine.block_of_key
 
     def contain(self, key: bytes, block_id: int) -> bool:
@@ -29,7 +37,12 @@ class HashToBlock:
 
     @property
     def _cache(self) -> "Cache":
-        return Cache(self._engine)
+        return self._shown
+
+    @_cache.setter
+    def _cache(self, cache: Any) -> None:
+        self._watcher.before_change(f"{self._shown_as}._cache is set")
+        object.__setattr__(self, "_cache", cache)
 
     def __len__(self) -> int:
         return self._engine.num_keys()
@@ -92,9 +105,42 @@ class Cache(MutableMapping[bytes, Any]):
         return saved
 
 
-class ExtraKeysByBlock(dict[int, set[bytes]]):
-    """Blocks with keys beside their own hash: block id -> those packed keys. The engine keeps it as
-    they are; nothing else writes to it."""
+class _IndexInVllm(MutableMapping[bytes, Any]):
+    """The dictionary of the index that vLLM's own replaced."""
+
+    _engine: Any
+
+    def __len__(self) -> int:
+        return len(self._engine)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._engine)
+
+    def __getitem__(self, key: bytes) -> Any:
+        return self._engine[key]
+
+    def __setitem__(self, key: bytes, value: Any) -> None:
+        self._engine[key] = value
+
+    def __delitem__(self, key: bytes) -> None:
+        del self._engine[key]
+
+
+def release_index(index: Any, blocks: dict[bytes, Any]) -> None:
+    """Let what ``index`` showed pass everything on to ``blocks``, vLLM's own dictionary."""
+    cache = index._shown
+    cache._engine = blocks
+    cache.__class__ = _IndexInVllm
+
+
+HashToBlock: Any = replacing_class(NativeIndex, BlockHashToBlockMap)
+
+
+class ExtraKeysByBlock(KeptDict):
+    """The further keys of blocks besides their own hash: block id -> packed keys.
+
+    The engine keeps it up to date; nothing else writes to it.
+    """
 
     __slots__ = ()
 

@@ -1,8 +1,7 @@
 """vLLM's ``KVCacheManager`` over the engine: one Python frame and one crossing per call."""
 
-import inspect
-from collections.abc import Callable
-from typing import Any
+from itertools import cycle
+from typing import Any, Final
 
 from vllm.distributed.kv_events import MEDIUM_GPU
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
@@ -14,21 +13,71 @@ from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
 from kvoxide.vllm.adapter.events import add_kinds
+from kvoxide.vllm.adapter.fallback import Fallback
 from kvoxide.vllm.adapter.minutes import telling_each_minute
 from kvoxide.vllm.adapter.pool import make_pool
 from kvoxide.vllm.adapter.support import engine_for
+from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, preferring
 from kvoxide.vllm.environment import settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
 _DIRECT = (*_OBSERVED, "get_block_ids", "get_block_ids_for_computed_tokens")
 
 
-class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
+_STEPS_PER_LOOK: Final = 32
+"""Scheduler steps between two looks at vLLM's classes, which other code may have changed."""
+
+_CALLED_FROM_OUTSIDE: Final = frozenset(
+    {
+        "cache_blocks",
+        "estimate_cached_tokens",
+        "evict_blocks",
+        "finalize_partial_tail_offloads",
+        "free",
+        "get_computed_blocks_for_connector",
+        "get_num_common_prefix_blocks",
+        "make_prefix_cache_stats",
+        "new_step_starts",
+        "pop_blocks_for_free",
+        "record_blocks_for_zeroing",
+        "record_prefix_cache_stats",
+        "remove_skipped_blocks",
+        "reset_prefix_cache",
+        "take_boundary_state_offloads",
+        "take_events",
+        "take_kv_cache_block_copies",
+        "take_new_block_ids",
+        "truncate_computed_blocks",
+    }
+)
+"""Methods that no other method of vLLM's manager calls: one that is set is called all the same."""
+
+_READ: Final = frozenset(
+    {
+        "kv_cache_event_metadata",
+        "log_stats",
+        "mamba_shared_prefix_checkpoint",
+        "metrics_collector",
+        "num_kv_cache_groups",
+        "prefix_cache_stats",
+        "use_eagle",
+    }
+)
+"""Fields that are read at each call, or by the scheduler alone."""
+
+
+class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=WatchedMeta):  # type: ignore[misc]
     """The manager of vLLM's scheduler, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for configurations that
     :func:`~kvoxide.vllm.adapter.reasons_against` has nothing against.
     """
+
+    _stock = StockManager
+    _shown_as = "kv_cache_manager"
+    _served = _CALLED_FROM_OUTSIDE | _READ | {*_OBSERVED, "get_block_ids_for_computed_tokens"}
+    _served_on_class = _CALLED_FROM_OUTSIDE
+    _watcher: Fallback
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments; retention settings of the environment apply."""
@@ -62,49 +111,47 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
         self._has_observers = self.enable_kv_cache_events or bool(self.metrics_collector)
         self.block_pool.on_first_watcher = self._tell_observers
-        self.coordinator.on_watched_caching = self._bind_calls
+        self._looks = cycle((True, *[False] * (_STEPS_PER_LOOK - 1)))
+        self._bound: dict[str, Any] = {}
         self._bind_calls()
         if wanted.retention == "adaptive":
-            telling = telling_each_minute(self.engine, self.new_step_starts)
-            self.__dict__["new_step_starts"] = telling
+            self._bind("new_step_starts", telling_each_minute(self.engine, self.new_step_starts))
+        Fallback(self, arguments)
 
     def _bind_calls(self) -> None:
         """The engine's methods are this object's: no Python frame between, unless somebody is to
         be told what they did."""
         for name in _DIRECT:
-            self.__dict__[name] = getattr(self.engine, name)
-        if self._has_observers:
-            for name in _OBSERVED:
-                self.__dict__[name] = self.block_pool.observing(self.__dict__[name])
-        if self.coordinator.is_caching_watched:
-            self.__dict__["allocate_slots"] = self._telling_of_caching(self.allocate_slots)
+            call = getattr(self.engine, name)
+            is_observed = self._has_observers and name in _OBSERVED
+            self._bind(name, self.block_pool.observing(call) if is_observed else call)
+
+    def _bind(self, name: str, call: Any) -> None:
+        """Make ``call`` a method of this object, unless other code set one."""
+        if vars(self).get(name) is self._bound.get(name):
+            fields_of(self)[name] = self._bound[name] = call
 
     def _tell_observers(self) -> None:
-        self._has_observers = True
+        fields_of(self)["_has_observers"] = True
         self._bind_calls()
 
-    def _telling_of_caching(self, allocate_slots: Callable[..., Any]) -> Callable[..., Any]:
-        """``allocate_slots`` for code that put itself in place of a group's ``cache_blocks``."""
-        signature = inspect.signature(StockManager.allocate_slots)
-
-        def telling(*args: Any, **kwargs: Any) -> Any:
-            new_blocks = allocate_slots(*args, **kwargs)
-            given = signature.bind(self, *args, **kwargs)
-            given.apply_defaults()
-            asked = given.arguments
-            request = asked["request"]
-            if new_blocks is not None and self.enable_caching and not asked["delay_cache_blocks"]:
-                computed = request.num_computed_tokens + asked["num_new_computed_tokens"]
-                computed += asked["num_external_computed_tokens"]
-                num_tokens = min(computed + asked["num_new_tokens"], request.num_tokens)
-                self.coordinator.tell_of_caching(request, num_tokens)
-            return new_blocks
-
-        return telling
+    def release_calls(self) -> None:
+        """Leave the methods to the class, but those that other code set."""
+        for name, call in self._bound.items():
+            if vars(self).get(name) is call:
+                del fields_of(self)[name]
 
     @property
     def usage(self) -> float:
         return self.engine.usage
+
+    def make_prefix_cache_stats(self) -> PrefixCacheStats | None:
+        if not self.log_stats:
+            return None
+        stats = self.prefix_cache_stats
+        # Once per step: not worth the look at who sets it.
+        fields_of(self)["prefix_cache_stats"] = PrefixCacheStats()
+        return stats
 
     def take_events(self) -> list[Any]:
         events: list[Any] = self.block_pool.take_events()
@@ -112,7 +159,7 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
             return events
         # vLLM's own method warns of an event of an unknown group.
         self.block_pool.kv_event_queue = events
-        return super().take_events()  # type: ignore[no-any-return]
+        return StockManager.take_events(self)  # type: ignore[no-any-return]
 
     def get_blocks(self, request_id: str) -> Any:
         return self.engine.get_blocks(request_id, self._tables)
@@ -131,9 +178,10 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         for manager in self.coordinator.single_type_managers:
             # The engine's are in no list; others may put theirs into vLLM's.
             if manager._pending_cow_copies:
-                for pair in manager.take_pending_cow_copies():
+                for pair in manager._pending_cow_copies:
                     copies.append((pair[0].block_id, pair[1].block_id))
                     blocks += pair
+                fields_of(manager)["_pending_cow_copies"] = []
         return [KVCacheBlockCopy(*copy) for copy in copies], blocks
 
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
@@ -145,5 +193,7 @@ class KVCacheManager(ManagerCalls, StockManager):  # type: ignore[misc]
         return self.engine.finalize_partial_tail_offloads(request, request.request_id)
 
     def new_step_starts(self) -> None:
+        if next(self._looks):
+            self._watcher.check_classes()
         if self._has_states:
             self.engine.new_step_starts()

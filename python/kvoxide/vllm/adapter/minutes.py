@@ -47,7 +47,7 @@ class _Minutes:
 
     def tell(self, now: float) -> None:
         """Log the line, unless no request was admitted since the last one."""
-        report = self._engine.retention_report()
+        report = None if self._engine.is_replaced else self._engine.retention_report()
         if self._told is None or report is None or report.prompt_tokens == self._told.prompt_tokens:
             return
         logger.info("%s", describe(self._told, report, now - self._told_at))

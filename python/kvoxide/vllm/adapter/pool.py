@@ -13,18 +13,32 @@ from kvoxide._core_vllm import VllmBlock, VllmEvents, VllmManager
 from kvoxide.vllm.adapter.events import EVENT_CLASSES
 from kvoxide.vllm.adapter.keys import ExtraKeysByBlock, HashToBlock
 from kvoxide.vllm.adapter.queue import FreeQueue
-from kvoxide.vllm.environment import logger
-
-BUSY = (
-    "the manager is in the middle of another call; call it from one thread at a time, and not from "
-    "code that its calls run or that is told of them"
+from kvoxide.vllm.adapter.watched import (
+    BUSY,
+    Watched,
+    fields_of,
+    let_vllm_continue,
+    replacing_class,
 )
+from kvoxide.vllm.environment import logger
 
 T = TypeVar("T")
 
 
-class NativeBlockPool(BlockPool):  # type: ignore[misc]
+class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     """The pool of an engine. Blocks are views; what is written to them goes through."""
+
+    _shown_as = "block_pool"
+    _served = frozenset(
+        {
+            "evict_blocks",
+            "kv_event_queue",
+            "medium",
+            "reset_prefix_cache",
+            "take_events",
+            "unpin_blocks",
+        }
+    )
 
     def __init__(self, engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> None:
         """Take over ``engine``; ``arguments`` are those of vLLM's manager, by name."""
@@ -41,7 +55,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self.blocks = engine.blocks()
         self.free_block_queue = FreeQueue(engine)
         self.cached_block_hash_to_block = HashToBlock(engine)
-        if type(self) is NativeBlockPool:
+        if not isinstance(self, PoolOfManyKeys):
             self.cached_block_hashes_by_block = ExtraKeysByBlock(engine)
         self.kv_event_queue: list[Any] = []
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
@@ -76,7 +90,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         watchers = [(block.block_id, on_reuse) for block in blocks]
         self.engine.unpin_blocks(blocks)
         self.engine.observe()
-        self._observes = True
+        fields_of(self)["_observes"] = True
         self._reuse_watchers.update(watchers)
         self.on_first_watcher()
 
@@ -98,7 +112,7 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         return True
 
     def _tell_of_reset(self) -> None:
-        watchers, self._reuse_watchers = self._reuse_watchers, {}
+        watchers, fields_of(self)["_reuse_watchers"] = self._reuse_watchers, {}
         for block_id, on_reuse in watchers.items():
             on_reuse(self.engine.block(block_id))
         if self.metrics_collector:
@@ -114,8 +128,13 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         if not self.enable_kv_cache_events:
             return []
         self.settle()
-        events, self.kv_event_queue = self.kv_event_queue, []
+        events, fields_of(self)["kv_event_queue"] = self.kv_event_queue, []
         return events
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether observers are told what a call did."""
+        return self._turn.locked()
 
     def observing(self, call: Callable[..., T]) -> Callable[..., T]:
         """A call of the engine about a request, its first argument, as one that tells what it did
@@ -125,15 +144,20 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         not told to everybody, and its answer is lost.
         """
 
+        turn = self._turn
+
         def observed(request: Any, *args: Any, **kwargs: Any) -> T:
-            if not self._turn.acquire(False):
+            if not isinstance(self, NativeBlockPool):
+                return call(request, *args, **kwargs)
+            if not turn.acquire(False):
                 raise BusyError(BUSY)
             try:
                 result = call(request, *args, **kwargs)
                 self._tell(request)
                 return result
             finally:
-                self._turn.release()
+                turn.release()
+                self._watcher.replace_if_due()
 
         return observed
 
@@ -168,8 +192,8 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
             raise
 
     def _queue_events(self, events: VllmEvents, request: Any) -> None:
-        self.kv_event_queue += events.as_vllm(
-            EVENT_CLASSES, request, self.medium, self.num_hash_lookahead_tokens
+        self.kv_event_queue.extend(
+            events.as_vllm(EVENT_CLASSES, request, self.medium, self.num_hash_lookahead_tokens)
         )
 
     def _tell_observations(self) -> None:
@@ -212,6 +236,10 @@ class NativeBlockPool(BlockPool):  # type: ignore[misc]
         self._observed(self.engine.evict_blocks, [block.block_id])
         return was_cached
 
+    def _replace_for_block(self, name: str) -> None:
+        """Let vLLM's own objects continue, because ``name`` of a block is set."""
+        let_vllm_continue(self, f"blocks[...].{name} is set")
+
 
 class PoolOfManyKeys(NativeBlockPool):
     """A pool where blocks often have alias keys: a dictionary has them once code asks for it."""
@@ -226,4 +254,9 @@ def make_pool(engine: VllmManager, arguments: Mapping[str, Any], medium: str) ->
     """The pool of an engine; ``arguments`` are those of vLLM's manager, by name."""
     has_states = arguments["kv_cache_config"].has_mamba_layers
     has_many = has_states or engine.enable_partial_hash_hits
-    return (PoolOfManyKeys if has_many else NativeBlockPool)(engine, arguments, medium)
+    made: NativeBlockPool = (_OF_MANY if has_many else _OF_FEW)(engine, arguments, medium)
+    return made
+
+
+_OF_FEW: Any = replacing_class(NativeBlockPool, BlockPool)
+_OF_MANY: Any = replacing_class(PoolOfManyKeys, BlockPool)

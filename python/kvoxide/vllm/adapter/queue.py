@@ -6,11 +6,14 @@ from typing import Any
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
 from kvoxide._core_vllm import VllmManager
+from kvoxide.vllm.adapter.watched import Watched, replacing_class
 
 
-class FreeQueue(FreeKVCacheBlockQueue):  # type: ignore[misc]
+class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
     """The free blocks of an engine, the pinned tier behind them. A block that is taken out has
     no owner until its ``ref_cnt`` is set or it is put back."""
+
+    _shown_as = "free_block_queue"
 
     def __init__(self, engine: VllmManager) -> None:
         """The queue of ``engine``, whose pool is set."""
@@ -58,3 +61,6 @@ class FreeQueue(FreeKVCacheBlockQueue):  # type: ignore[misc]
         if cursor is self.fake_free_list_tail:
             return iter(())
         return self._engine.walk_free_blocks(cursor)
+
+
+FreeQueue: Any = replacing_class(NativeQueue, FreeKVCacheBlockQueue)

@@ -1,6 +1,6 @@
 """What vLLM's manager of one group keeps of each request. What is written there is the engine's."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, TypeVar
 
 from kvoxide._core_vllm import VllmManager
@@ -23,6 +23,11 @@ class Row(list[Any]):
     def _write(self, change: Callable[[list[Any]], T]) -> T:
         """Make a change to the blocks, as a list; an error of the engine leaves them as they are.
         Raises :class:`ValueError` where the table would be broken."""
+        if not isinstance(self._tables, RequestTables):
+            # vLLM's own group has the tables by now, where this row is not yet.
+            self.__class__ = _ReleasedRow
+            self._tables.setdefault(self._request_id, self)
+            return change(self)
         blocks = list(self)
         result = change(blocks)
         if self._tables.has_row(self):
@@ -156,60 +161,185 @@ class RequestTables(dict[str, Row]):
     def items(self) -> Any:
         return [(request_id, self[request_id]) for request_id in self]
 
+    def copy(self) -> dict[str, Row]:
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
+    def __ior__(self, other: Any) -> "RequestTables":  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.copy(),)
+
     def __eq__(self, other: object) -> bool:
-        return dict(self.items()) == other
+        return self.copy() == other
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return repr(dict(self.items()))
+        return repr(self.copy())
 
 
-class CachedCounts(MutableMapping[str, int]):
+class KeptDict(dict[Any, Any]):
+    """A dictionary that the engine keeps up to date."""
+
+    __slots__ = ("_engine", "_group_id", "_let_vllm_continue")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class _WrittenDict(KeptDict):
+    """A dictionary of requests that other code writes to through :meth:`_write`."""
+
+    __slots__ = ()
+
+    def _write(self, request_id: str, value: Any) -> None:
+        """Set the entry of a request; None deletes it."""
+        raise NotImplementedError
+
+    def __setitem__(self, request_id: str, value: Any) -> None:
+        self._write(request_id, value)
+
+    def __delitem__(self, request_id: str) -> None:
+        self.pop(request_id)
+
+    def pop(self, request_id: str, *default: Any) -> Any:
+        if request_id not in self:
+            return super().pop(request_id, *default)
+        value = self[request_id]
+        self._write(request_id, None)
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        request_id = next(reversed(self), None)
+        return super().popitem() if request_id is None else (request_id, self.pop(request_id))
+
+    def clear(self) -> None:
+        for request_id in list(self):
+            self._write(request_id, None)
+
+    def setdefault(self, request_id: str, default: Any = None) -> Any:
+        if request_id not in self:
+            self._write(request_id, default)
+        return self[request_id]
+
+    def update(self, *others: Any, **more: Any) -> None:
+        for request_id, value in dict(*others, **more).items():
+            self._write(request_id, value)
+
+    def __ior__(self, other: Any) -> "_WrittenDict":  # type: ignore[misc]
+        self.update(other)
+        return self
+
+
+class CachedCounts(_WrittenDict):
     """Request id -> its leading blocks in one group that count as cached, where that is known."""
+
+    __slots__ = ()
 
     def __init__(self, engine: VllmManager, group_id: int) -> None:
         """The counts of one group of ``engine``."""
+        super().__init__()
         self._engine = engine
         self._group_id = group_id
+        engine.sync_num_cached(group_id, self)
 
-    def __getitem__(self, request_id: str) -> int:
-        num_cached = self._engine.num_cached_of(request_id, self._group_id)
-        if num_cached is None:
-            raise KeyError(request_id)
-        return num_cached
-
-    def __setitem__(self, request_id: str, num_cached: int) -> None:
-        self._engine.write_num_cached(request_id, self._group_id, num_cached)
-
-    def __delitem__(self, request_id: str) -> None:
-        if request_id not in self:
-            raise KeyError(request_id)
-        self._engine.write_num_cached(request_id, self._group_id, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._engine.num_cached_blocks(self._group_id))
-
-    def __len__(self) -> int:
-        return len(self._engine.num_cached_blocks(self._group_id))
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    def _write(self, request_id: str, value: Any) -> None:
+        self._engine.write_num_cached(request_id, self._group_id, value)
 
 
-class RequestFacts(Mapping[str, T]):
-    """Request id -> what the engine knows of it in one group, where it knows anything."""
+class Checkpoints(KeptDict):
+    """Request id -> tokens and position of the state inside its running chunk in one group.
 
-    def __init__(self, read: Callable[[int], dict[str, T]], group_id: int) -> None:
-        """What ``read``, a call of the engine, answers for one group."""
-        self._read = read
-        self._group_id = group_id
+    vLLM's own manager continues when other code writes to it.
+    """
 
-    def __getitem__(self, request_id: str) -> T:
-        return self._read(self._group_id)[request_id]
+    __slots__ = ()
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read(self._group_id))
+    def __init__(
+        self, engine: VllmManager, group_id: int, let_vllm_continue: Callable[[str], None]
+    ) -> None:
+        """The states of one group of ``engine``."""
+        super().__init__()
+        self._let_vllm_continue = let_vllm_continue
+        engine.sync_checkpoints(group_id, self)
 
-    def __len__(self) -> int:
-        return len(self._read(self._group_id))
+
+def _written_in_vllm(name: str) -> Callable[..., Any]:
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._let_vllm_continue("_checkpoints is written")
+        return getattr(dict, name)(self, *args, **kwargs)
+
+    return write
+
+
+for _name in (
+    "__delitem__",
+    "__ior__",
+    "__setitem__",
+    "clear",
+    "pop",
+    "popitem",
+    "setdefault",
+    "update",
+):
+    setattr(Checkpoints, _name, _written_in_vllm(_name))
+
+
+class _ReleasedDict(dict[Any, Any]):
+    """A dictionary that the engine kept up to date, and that vLLM's own objects write to."""
+
+    __slots__ = ("_engine", "_group_id", "_let_vllm_continue")
+
+    __reduce__ = KeptDict.__reduce__
+
+
+class _ReleasedTables(dict[str, Any]):
+    """Tables that vLLM's own group writes to."""
+
+    __slots__ = ("_engine", "_group_id")
+
+    __reduce__ = KeptDict.__reduce__
+
+    def __missing__(self, request_id: str) -> Any:
+        row = self[request_id] = []
+        return row
+
+
+class _ReleasedRow(list[Any]):
+    """A row that vLLM's own group writes to."""
+
+    __slots__ = ("_request_id", "_tables")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+def release_dict(kept: Any, entries: dict[Any, Any]) -> dict[Any, Any]:
+    """A dictionary with these entries for vLLM's own objects; ``kept``, if other code has it."""
+    if kept is None:
+        return entries
+    kept.__class__ = _ReleasedDict
+    kept.clear()
+    kept.update(entries)
+    return kept  # type: ignore[no-any-return]
+
+
+def release_tables(kept: Any, rows: dict[str, list[Any]]) -> Any:
+    """The tables with these rows for vLLM's own group: ``kept``, with the rows that it showed."""
+    for row in dict.values(kept):
+        row.__class__ = _ReleasedRow
+    kept.__class__ = _ReleasedTables
+    for request_id, row in rows.items():
+        kept.setdefault(request_id, row)
+    return kept

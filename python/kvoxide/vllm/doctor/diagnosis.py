@@ -65,21 +65,27 @@ class Diagnosis:
 
 
 def diagnose(
-    model: Path | None = None, scheduler: str | None = None, *, ask: bool | None = None
+    model: Path | None = None,
+    scheduler: str | None = None,
+    *,
+    transfer: str | None = None,
+    ask: bool | None = None,
 ) -> Diagnosis:
-    """Look at this environment, and at a model's directory and a scheduler class
-    (``module.Class``) if they are given. ``ask`` is whether vLLM is asked about the model.
+    """Look at this environment, and at a model's directory, a scheduler class (``module.Class``)
+    and a server's ``--kv-transfer-config`` if they are given. ``ask`` is whether vLLM is asked
+    about the model.
 
     Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model whose files cannot be used or that
     vLLM refuses.
     """
     read = None if model is None else read_model_groups(model, ask=ask)
-    found = run_probe(scheduler)
+    found = run_probe(scheduler, transfer)
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
     checks += _takes_over(found)
     checks += _host_tier(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
+    checks += _pool_accesses(found)
     checks += [] if read is None else [_model(read, found["verified"])]
     return Diagnosis(_versions(found), _settings_values(), checks, read)
 
@@ -254,6 +260,33 @@ def _scheduler(name: str, found: Mapping[str, Any]) -> Check:
     if found["vllm"] is None or found["error"]:
         return Check("scheduler class", False, "not looked at", "see the checks above")
     return Check("scheduler class", True, f"{name} does nothing that kvoxide does not serve")
+
+
+def _pool_accesses(found: Mapping[str, Any]) -> Iterator[Check]:
+    for access in found["pool_access"] or ():
+        name = f"connector {access['name']}"
+        if access["error"]:
+            remedy = "check kv_connector and kv_connector_module_path"
+            yield Check(name, False, f"not looked at: {access['error']}", remedy, decides=False)
+        elif access["changes"]:
+            # With KVOXIDE=require the server would stop.
+            decides = variables.current_mode() == "require"
+            changes = "; ".join(access["changes"])
+            yield Check(name, False, changes, _POOL_CHANGES, decides=decides)
+        elif access["methods"]:
+            yield Check(name, True, f"defines {', '.join(access['methods'])}. {_POOL_ACCESS}")
+        else:
+            yield Check(name, True, "does not get the block pool")
+
+
+_POOL_ACCESS: Final = (
+    "It gets the living block pool and may read it. If it wraps a method of the pool or sets a "
+    "field, vLLM's own manager takes over from there; with KVOXIDE=require the assignment raises"
+)
+_POOL_CHANGES: Final = (
+    "vLLM's own manager takes over when the connector does this; with KVOXIDE=require the "
+    "assignment raises. Set KVOXIDE=off to start with vLLM's manager"
+)
 
 
 def _manager(found: Mapping[str, Any]) -> Check:

@@ -21,14 +21,19 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "scheduler": [],
     "host": [],
     "connector": [],
+    "pool_access": None,
 }
 """What is known before anything was found out."""
 
 
-def run_probe(scheduler: str | None = None) -> dict[str, Any]:
-    """Probe in a new process, with a ``scheduler`` class (``module.Class``) if one is given.
-    ``error`` is set if that went wrong, ``vllm`` None without vLLM."""
-    command = [sys.executable, "-m", PROCESS, *([scheduler] if scheduler else [])]
+def run_probe(scheduler: str | None = None, transfer: str | None = None) -> dict[str, Any]:
+    """Probe in a new process.
+
+    Looks at a ``scheduler`` class (``module.Class``) and at the connectors of ``transfer``, the
+    value of ``--kv-transfer-config``, if they are given. ``error`` is set if that went wrong,
+    ``vllm`` is None without vLLM.
+    """
+    command = [sys.executable, "-m", PROCESS, scheduler or "", transfer or ""]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if line.startswith(MARK):

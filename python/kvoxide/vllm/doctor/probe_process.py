@@ -17,10 +17,10 @@ from kvoxide.vllm.environment import (
     shadow_reasons,
 )
 from kvoxide.vllm.environment.live import replacements
-from kvoxide.vllm.environment.schedulers import scheduler_reasons
+from kvoxide.vllm.environment.schedulers import pool_access, scheduler_reasons
 
 
-def probe(found: dict[str, Any], scheduler: str | None) -> None:
+def probe(found: dict[str, Any], scheduler: str, transfer: str) -> None:
     """Load vLLM's plugins here and construct a small manager; note in ``found`` what that shows.
     Changes this process."""
     try:
@@ -43,7 +43,11 @@ def probe(found: dict[str, Any], scheduler: str | None) -> None:
         found["replaced"] = replacements()
     found["host"] = host_reasons()
     found["connector"] = connector_reasons()
-    if scheduler is not None:
+    if transfer:
+        found["pool_access"] = [
+            _pool_access(config) for config in _connectors(json.loads(transfer))
+        ]
+    if scheduler:
         found["scheduler"] = _scheduler_reasons(scheduler)
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"
     found["is_loaded"] = "kvoxide.vllm.plugin" in sys.modules
@@ -62,6 +66,32 @@ def _scheduler_reasons(name: str) -> list[str]:
     if not isinstance(found, type):
         return [f"{name} is no class"]
     return list(scheduler_reasons(found))
+
+
+def _connectors(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The configuration of a connector, or of each one inside a MultiConnector."""
+    extra = config.get("kv_connector_extra_config") or {}
+    inner = extra.get("connectors") if config.get("kv_connector") == "MultiConnector" else None
+    return [part for each in inner for part in _connectors(each)] if inner else [config]
+
+
+def _pool_access(config: dict[str, Any]) -> dict[str, Any]:
+    """What one connector class does with the living block pool."""
+    from vllm.config import KVTransferConfig
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    names = ("kv_connector", "kv_connector_module_path")
+    shown = config.get("kv_connector")
+    try:
+        given = KVTransferConfig(
+            kv_role="kv_both", **{name: config[name] for name in names if name in config}
+        )
+        cls = KVConnectorFactory.get_connector_class(given)
+    except Exception as error:
+        return {"name": shown, "error": f"{type(error).__name__}: {error}"}
+    methods, changes = pool_access(cls)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return {"name": name, "error": None, "methods": methods, "changes": changes}
 
 
 def _manager_of_a_server() -> object:
@@ -83,7 +113,7 @@ def _manager_of_a_server() -> object:
 def _main() -> None:
     found = dict(NOTHING_FOUND)
     try:
-        probe(found, sys.argv[1] if len(sys.argv) > 1 else None)
+        probe(found, *sys.argv[1:])
     except Exception as error:
         found |= {"vllm": _version(), "error": f"{type(error).__name__}: {error}"}
     print(MARK + json.dumps(found))

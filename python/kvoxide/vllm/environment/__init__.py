@@ -37,6 +37,7 @@ from kvoxide.vllm.environment.recognition import (
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
+from kvoxide.vllm.environment.unsupported import UnsupportedError
 
 __all__ = [
     "Certificate",
@@ -47,6 +48,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "UnreadableSourcesError",
+    "UnsupportedError",
     "accepted_certificate",
     "compiled_module_problem",
     "connector_reasons",

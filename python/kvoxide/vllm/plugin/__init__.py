@@ -8,7 +8,7 @@ the host tier's (:mod:`~kvoxide.vllm.plugin.host`) and the hasher of requests
 the compiled module.
 """
 
-from kvoxide.vllm.plugin.decision import UnsupportedError
+from kvoxide.vllm.environment import UnsupportedError
 from kvoxide.vllm.plugin.entry_point import foreign_manager_reason, foreign_reason, register
 
 __all__ = ["UnsupportedError", "foreign_manager_reason", "foreign_reason", "register"]

@@ -9,6 +9,7 @@ from typing import Any
 from kvoxide.vllm.environment import (
     Settings,
     SettingsError,
+    UnsupportedError,
     accepted_certificate,
     compiled_module_problem,
     logger,
@@ -17,10 +18,6 @@ from kvoxide.vllm.environment import (
     takeover_reasons,
 )
 from kvoxide.vllm.environment.schedulers import scheduler_reasons
-
-
-class UnsupportedError(RuntimeError):
-    """``KVOXIDE=require``, and this vLLM or this configuration is beyond what kvoxide supports."""
 
 
 def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -14,13 +14,14 @@ from typing import Any, Final, NoReturn
 from kvoxide.vllm.environment import (
     Settings,
     SettingsError,
+    UnsupportedError,
     compiled_module_problem,
     connector_reasons,
     host_reasons,
     logger,
     settings,
 )
-from kvoxide.vllm.plugin.decision import UnsupportedError, constructed
+from kvoxide.vllm.plugin.decision import constructed
 
 
 class _NotOurs(Exception):

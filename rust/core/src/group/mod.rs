@@ -37,7 +37,7 @@ pub use context::SlotDemand;
 pub use data::{GroupData, Skipped};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
 pub use ends::{EndValue, EndValues};
-pub use kinds::{Checkpoint, Kind, declaration, kinds, supported_kinds};
+pub use kinds::{Checkpoint, Kind, TableRecord, declaration, kinds, supported_kinds};
 pub use mask::{MaskQuery, PartlyValued, RetentionMask};
 pub use query::{GroupHit, HitQuery, KnownPrefix};
 pub use resume_histogram::{KeptBins, ResumeHistogram};
@@ -48,10 +48,11 @@ pub use worker_commands::Offload;
 pub(crate) use context::{NeededBlocks, PlannedStep, ReadContext, StepContext};
 pub(crate) use ends::{End, EndStatistics};
 pub(crate) use mask::CacheRules;
-pub(crate) use partial_hits::SharedTail;
+pub use partial_hits::SharedTail;
 pub(crate) use worker_commands::WorkerCommands;
 
-use kinds::{AlignedStates, Rswa, circular_buffer};
+pub(crate) use kinds::AlignedStates;
+use kinds::{Rswa, circular_buffer};
 
 use crate::block::BlockId;
 use crate::request::{HeldBlocks, RequestId, RequestView};

@@ -9,7 +9,7 @@ use crate::request::GroupBlocks;
 
 /// A shared block that a request is about to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedTail {
+pub struct SharedTail {
     /// The position of the block in the request's table.
     pub position: usize,
     /// The block.

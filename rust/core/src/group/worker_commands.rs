@@ -52,6 +52,11 @@ impl<T> ByGroup<T> {
         &mut self.0[usize::from(group)]
     }
 
+    /// Returns the commands of a group, to read them.
+    pub(crate) fn get(&self, group: GroupId) -> &[T] {
+        &self.0[usize::from(group)]
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flatten()
     }

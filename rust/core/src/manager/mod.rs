@@ -9,6 +9,7 @@ mod admit;
 mod cache;
 mod direct_writes;
 mod look_up;
+mod memory;
 mod priorities;
 mod release;
 mod report;
@@ -29,6 +30,7 @@ mod policy;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
+pub use memory::GroupMemory;
 pub use policy::{Policy, ProtectedShare, Retention};
 pub use report::{Admitted, ByKind, DefaultHits, RetentionReport};
 

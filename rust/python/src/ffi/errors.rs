@@ -146,6 +146,15 @@ pub(crate) fn poisoned_error(py: Python<'_>, name: &str, reason: &str) -> PyErr 
     made(py, |all| &all.poisoned, message)
 }
 
+/// Returns the error of every call of a manager or tier that was replaced.
+#[cold]
+pub(super) fn retired_error(py: Python<'_>, name: &str) -> PyErr {
+    let message = format!(
+        "the {name} was replaced by vLLM's own, which has its state; get the object from vLLM again"
+    );
+    made(py, |all| &all.busy, message)
+}
+
 fn made(
     py: Python<'_>,
     exception: impl FnOnce(&'static Exceptions) -> &'static Py<PyType>,

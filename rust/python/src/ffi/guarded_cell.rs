@@ -1,12 +1,13 @@
 //! The cell through which every call of a manager or a tier reaches its state: one call at a time, and no
 //! panic leaves it. After a panic, or once an invariant is found broken, the cell is poisoned and
-//! refuses every call, because serving with wrong blocks would be worse than not serving.
+//! refuses every call, because serving with wrong blocks would be worse than not serving. A cell
+//! whose state was handed to another implementation is retired and refuses every call too.
 
 use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
 
-use super::errors::{busy_error, poisoned_error};
+use super::errors::{busy_error, poisoned_error, retired_error};
 use super::panics::caught;
 
 /// State that a [`GuardedCell`] can hold.
@@ -21,13 +22,21 @@ pub(crate) trait CheckedState {
 /// State that one call at a time can use.
 pub(crate) struct GuardedCell<T> {
     state: Mutex<T>,
-    poison: OnceLock<String>,
+    refusal: OnceLock<Refusal>,
+}
+
+/// Why a cell refuses every call.
+enum Refusal {
+    /// Its state cannot be trusted.
+    Poisoned(String),
+    /// Another implementation continues with its state.
+    Retired,
 }
 
 impl<T: CheckedState> GuardedCell<T> {
     /// Returns a cell that accepts calls.
     pub(crate) fn new(state: T) -> Self {
-        Self { state: Mutex::new(state), poison: OnceLock::new() }
+        Self { state: Mutex::new(state), refusal: OnceLock::new() }
     }
 
     /// Runs a call that changes nothing.
@@ -76,8 +85,8 @@ impl<T: CheckedState> GuardedCell<T> {
         name: &'static str,
         call: impl FnOnce(&mut T) -> PyResult<R>,
     ) -> PyResult<R> {
-        if let Some(reason) = self.poison.get() {
-            return Err(poisoned_error(py, T::NAME, reason));
+        if let Some(refusal) = self.refusal.get() {
+            return Err(refusal.error(py, T::NAME));
         }
         // Never waits: the call inside may be this thread's own, or wait for this thread's GIL.
         let Ok(mut state) = self.state.try_lock() else { return Err(busy_error(py, T::NAME)) };
@@ -98,6 +107,21 @@ impl<T: CheckedState> GuardedCell<T> {
     /// Poisons the cell and returns the error. The first reason is kept.
     #[cold]
     pub(crate) fn poison(&self, py: Python<'_>, reason: String) -> PyErr {
-        poisoned_error(py, T::NAME, self.poison.get_or_init(|| reason))
+        self.refusal.get_or_init(|| Refusal::Poisoned(reason)).error(py, T::NAME)
+    }
+
+    /// Refuses every further call, because another implementation continues with the state.
+    pub(crate) fn retire(&self) {
+        let _ = self.refusal.set(Refusal::Retired);
+    }
+}
+
+impl Refusal {
+    #[cold]
+    fn error(&self, py: Python<'_>, name: &str) -> PyErr {
+        match self {
+            Self::Poisoned(reason) => poisoned_error(py, name, reason),
+            Self::Retired => retired_error(py, name),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks as vLLM's code sees them: views that are made on demand and pass writes on to the engine.
+//! Blocks of all groups as vLLM's code sees them: ids until Python asks for objects.
 
 use std::sync::Arc;
 
@@ -7,200 +7,16 @@ use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyList, PyString, PyTuple};
 
-use kvoxide_core::pool::Blocks;
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK, RequestId};
 
+use super::block::{VllmBlock, class_in_vllm};
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
 use super::state::VllmState;
 use super::synced::Synced;
-use crate::ffi::{BlockLists, BlockView, GuardedCell, arrays, contained, id_array, lists_or_none};
-
-/// Ends of the free queue.
-pub(super) const FRONT: usize = 0;
-pub(super) const BACK: usize = 1;
-
-/// A view of one block. Attributes that never change are stored in it.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen)]
-pub(crate) struct VllmBlock {
-    view: BlockView<Engine>,
-    #[pyo3(get)]
-    block_id: Py<PyInt>,
-    #[pyo3(get)]
-    is_null: Py<PyBool>,
-}
-
-impl VllmBlock {
-    fn make(py: Python<'_>, engine: &Arc<Engine>, id: BlockId) -> PyResult<Py<PyAny>> {
-        let made = Self {
-            view: BlockView::new(engine, id),
-            block_id: PyInt::new(py, id).unbind(),
-            is_null: PyBool::new(py, id == NULL_BLOCK).to_owned().unbind(),
-        };
-        Ok(Py::new(py, made)?.into_any())
-    }
-
-    /// Returns the one view of a block.
-    pub(super) fn shared<'py>(
-        py: Python<'py>,
-        engine: &Arc<Engine>,
-        id: BlockId,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        engine.views.of(py, id, || Self::make(py, engine, id))
-    }
-
-    /// Returns whether the block belongs to an engine.
-    pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        Arc::ptr_eq(&self.view.owner, engine)
-    }
-
-    /// Returns the id of a block; an error unless it belongs to an engine.
-    pub(super) fn id_at(&self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<BlockId> {
-        self.view.id_at(py, engine)
-    }
-
-    fn cell(&self) -> &GuardedCell<VllmState> {
-        &self.view.owner.cell
-    }
-
-    /// Returns the view of a free block, or the sentinel at this end of the queue.
-    fn neighbour<'py>(
-        &self,
-        py: Python<'py>,
-        end: usize,
-        of: impl FnOnce(&Blocks, BlockId) -> Option<BlockId>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let id = self.view.id;
-        let neighbour = self.cell().ask(py, |core| {
-            let blocks = core.pool().blocks();
-            blocks.is_free(id).then(|| of(blocks, id))
-        })?;
-        let Some(neighbour) = neighbour else { return Ok(None) };
-        queued(py, &self.view.owner, neighbour, end)
-    }
-}
-
-/// Returns the view of a free block, or the sentinel at this end of the queue.
-pub(super) fn queued<'py>(
-    py: Python<'py>,
-    engine: &Arc<Engine>,
-    id: Option<BlockId>,
-    end: usize,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match id {
-        Some(id) => VllmBlock::shared(py, engine, id).map(Some),
-        None => Ok(engine.views.end(py, end)),
-    }
-}
-
-#[pymethods]
-impl VllmBlock {
-    /// Returns vLLM's class, so that `isinstance` accepts a view as one of its blocks.
-    #[getter(__class__)]
-    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        class_of_blocks(slf.py(), || slf.get_type())
-    }
-
-    #[getter]
-    fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
-        // That of the null block may be below zero.
-        self.cell().ask(py, |core| core.pool().ref_count(self.view.id))
-    }
-
-    #[setter]
-    fn set_ref_cnt(&self, py: Python<'_>, count: u32) -> PyResult<()> {
-        self.cell().edit(py, "ref_cnt", |state| {
-            state.core.pool_mut().set_ref_count(self.view.id, count).into_vllm(py)
-        })
-    }
-
-    #[getter]
-    fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.view.block_hash(py)
-    }
-
-    #[getter(_block_hash)]
-    fn private_block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.view.block_hash(py)
-    }
-
-    #[getter]
-    fn block_hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.view.hash_num_tokens(py)
-    }
-
-    #[pyo3(signature = (block_hash, num_tokens=None))]
-    fn set_block_hash(
-        &self,
-        block_hash: &Bound<'_, PyBytes>,
-        num_tokens: Option<usize>,
-    ) -> PyResult<()> {
-        self.cell().edit(block_hash.py(), "set_block_hash", |state| {
-            if state.core.pool().blocks().is_cached(self.view.id) {
-                return Err(PyAssertionError::new_err(format!(
-                    "block {} has a hash already; reset it first",
-                    self.view.id
-                )));
-            }
-            state.insert_key(self.view.id, block_hash, num_tokens)
-        })
-    }
-
-    fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
-        self.cell().edit(py, "reset_hash", |state| {
-            state.remove_keys(self.view.id);
-            Ok(())
-        })
-    }
-
-    #[getter]
-    fn pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.view.owner.facade(py)
-    }
-
-    #[getter]
-    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.neighbour(py, FRONT, Blocks::free_before)
-    }
-
-    #[getter]
-    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.neighbour(py, BACK, Blocks::free_after)
-    }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| self.view.is_same(&other.get().view))
-    }
-
-    fn __hash__(&self) -> u64 {
-        u64::from(self.view.id)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.view.repr(self.ref_cnt(py)?))
-    }
-}
-
-/// Returns vLLM's class of blocks if it is loaded, else `own`.
-pub(super) fn class_of_blocks<'py>(
-    py: Python<'py>,
-    own: impl FnOnce() -> Bound<'py, PyType>,
-) -> PyResult<Bound<'py, PyAny>> {
-    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if let Some(class) = CLASS.get(py) {
-        return Ok(class.bind(py).clone());
-    }
-    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-    match modules.get_item("vllm.v1.core.kv_cache_utils")? {
-        None => Ok(own().into_any()),
-        Some(module) => {
-            let class = module.getattr("KVCacheBlock")?.unbind();
-            Ok(CLASS.get_or_init(py, || class).bind(py).clone())
-        }
-    }
-}
+use crate::ffi::{BlockLists, arrays, contained, id_array, lists_or_none};
 
 /// Blocks per group, with the interface of vLLM's class of this name.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
@@ -254,6 +70,26 @@ impl VllmBlocks {
         })
     }
 
+    /// Returns the blocks of these whose objects in vLLM have no hash.
+    fn unhashed_twins(
+        &self,
+        py: Python<'_>,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> PyResult<Vec<BlockId>> {
+        let mut unhashed = Vec::new();
+        for id in ids {
+            let twin = self.lists.owner.twin(py, id);
+            let has_hash = match &twin {
+                Some(twin) => !twin.getattr(intern!(py, "block_hash"))?.is_none(),
+                None => false,
+            };
+            if !has_hash {
+                unhashed.push(id);
+            }
+        }
+        Ok(unhashed)
+    }
+
     /// Returns the ids of all groups, but those of leading null blocks.
     pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.lists.groups.iter().flat_map(|group| group.ids()).copied()
@@ -274,6 +110,10 @@ impl VllmBlocks {
 
 impl Held {
     fn is_held_still(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
+        if engine.is_replaced() {
+            let mut tables = self.tables.bind(py).iter();
+            return tables.try_fold(true, |are, table| Ok(are && table.contains(&self.name)?));
+        }
         let name = self.name.bind(py).to_str()?;
         engine.cell.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
     }
@@ -288,6 +128,14 @@ impl Held {
 
 #[pymethods]
 impl VllmBlocks {
+    /// Returns vLLM's class, so that `isinstance` accepts it as one of vLLM's results.
+    #[getter(__class__)]
+    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let name = ("vllm.v1.core.kv_cache_manager", "KVCacheBlocks");
+        class_in_vllm(slf.py(), &CLASS, name, || slf.get_type())
+    }
+
     /// Returns a tuple of lists of block views; without any block a tuple of empty tuples, as in
     /// vLLM.
     #[getter]
@@ -311,6 +159,11 @@ impl VllmBlocks {
     }
 
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
+        if let [group] = &self.lists.groups[..]
+            && self.lists.owner.is_replaced()
+        {
+            return self.unhashed_twins(py, group.iter());
+        }
         self.lists.unhashed_of_one(py, || {
             PyAssertionError::new_err(
                 "get_unhashed_block_ids is for models with one KV cache group",
@@ -319,6 +172,13 @@ impl VllmBlocks {
     }
 
     fn get_unhashed_block_ids_all_groups(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
+        if self.lists.owner.is_replaced() {
+            let ids = |group: &GroupBlocks| {
+                group.ids().iter().copied().filter(|&id| id != NULL_BLOCK).collect::<Vec<_>>()
+            };
+            let groups = self.lists.groups.iter();
+            return groups.map(|group| self.unhashed_twins(py, ids(group))).collect();
+        }
         self.lists.unhashed(py)
     }
 
@@ -331,6 +191,16 @@ impl VllmBlocks {
         or_hashed: bool,
     ) -> PyResult<usize> {
         let group = self.selected(Some(vec![group]))?[0];
+        if self.lists.owner.is_replaced() {
+            for (at, id) in group.iter().enumerate().take(end).skip(start) {
+                let is_it =
+                    id != NULL_BLOCK && (or_hashed || !self.unhashed_twins(py, [id])?.is_empty());
+                if is_it {
+                    return Ok(at);
+                }
+            }
+            return Ok(end);
+        }
         self.lists.first_unhashed(py, group, start..end, or_hashed)
     }
 
@@ -433,6 +303,9 @@ pub(super) fn ids_of(blocks: &Bound<'_, PyAny>, engine: &Arc<Engine>) -> PyResul
         }
     };
     let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
+    if engine.is_replaced() {
+        return Ok(ids);
+    }
     engine.cell.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
     Ok(ids)
 }

@@ -1,13 +1,16 @@
 //! The engine that a manager and every view of its blocks share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+
+use kvoxide_core::BlockId;
 
 use super::state::{Changes, VllmState};
-use super::views::Views;
+use super::views::{Twins, Views};
 use crate::ffi::{GuardedCell, Owner, block_error};
 
 /// The cell with the state, and the Python object of the block pool.
@@ -18,6 +21,10 @@ pub(crate) struct Engine {
     /// Counts changes of the free queue.
     pub(super) changes: Arc<Changes>,
     facade: PyOnceLock<Py<PyWeakrefReference>>,
+    /// Whether vLLM's own objects replaced this engine.
+    is_replaced: AtomicBool,
+    /// The manager that replaced this engine.
+    successor: PyOnceLock<Py<PyWeakrefReference>>,
 }
 
 impl Owner for Engine {
@@ -32,14 +39,82 @@ impl Owner for Engine {
 impl Engine {
     pub(super) fn new(state: VllmState) -> Self {
         let changes = state.changes.clone();
-        let (views, facade) = (Views::default(), PyOnceLock::new());
-        Self { cell: GuardedCell::new(state), views, changes, facade }
+        Self {
+            cell: GuardedCell::new(state),
+            views: Views::default(),
+            changes,
+            facade: PyOnceLock::new(),
+            is_replaced: AtomicBool::new(false),
+            successor: PyOnceLock::new(),
+        }
     }
 
     /// Returns the Python object of the block pool.
     pub(super) fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facade = self.facade.get(py).and_then(|facade| facade.bind(py).upgrade());
         facade.ok_or_else(|| block_error(py, "the block pool of this block is gone"))
+    }
+
+    /// Whether vLLM's own objects replaced this engine.
+    #[inline]
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Retires this engine: vLLM's `manager` continues with these objects for the blocks. Returns
+    /// every block of the pool: the view of a block that was shown, else vLLM's object.
+    pub(super) fn replace(
+        &self,
+        manager: &Bound<'_, PyAny>,
+        twins: Twins,
+    ) -> PyResult<Vec<Py<PyAny>>> {
+        let py = manager.py();
+        let successor = PyWeakrefReference::new(manager)?.unbind();
+        let synced = self.cell.edit(py, "replace", |state| Ok(state.synced.take()))?;
+        drop(synced);
+        let blocks = self.views.replace(py, twins)?;
+        let _ = self.successor.set(py, successor);
+        self.cell.retire();
+        self.is_replaced.store(true, Ordering::Relaxed);
+        Ok(blocks)
+    }
+
+    /// Returns vLLM's object for a block, once vLLM's own objects replaced this engine.
+    #[inline]
+    pub(super) fn twin<'py>(&self, py: Python<'py>, id: BlockId) -> Option<Bound<'py, PyAny>> {
+        if self.is_replaced() { self.views.twin(py, id) } else { None }
+    }
+
+    /// Returns vLLM's object for a block or a sentinel that is about to be written in a way that
+    /// the engine does not serve. vLLM's own objects replace the engine first, unless that is
+    /// refused.
+    pub(super) fn twin_to_write<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        twin: impl Fn(&Views) -> Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !self.is_replaced() {
+            self.facade(py)?.call_method1("_replace_for_block", (name,))?;
+        }
+        twin(&self.views).ok_or_else(|| block_error(py, "the block pool of this block is gone"))
+    }
+
+    /// Calls a method of the class of the manager that replaced this engine.
+    #[cold]
+    pub(super) fn in_vllm<'py>(
+        &self,
+        name: &Bound<'py, PyString>,
+        args: Vec<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = name.py();
+        let manager = self.successor.get(py).and_then(|manager| manager.bind(py).upgrade());
+        let manager =
+            manager.ok_or_else(|| block_error(py, "the manager of this method is gone"))?;
+        let method = manager.get_type().getattr(name)?;
+        let args = std::iter::once(manager).chain(args).collect::<Vec<_>>();
+        method.call(PyTuple::new(py, args)?, kwargs)
     }
 
     /// Drops every object that refers to this engine, because its pool has ended.

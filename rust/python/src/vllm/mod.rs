@@ -17,6 +17,8 @@ mod block_id_set;
 mod blocks;
 mod events;
 
+mod block;
+
 mod event_keys;
 
 mod engine;
@@ -35,9 +37,10 @@ mod block_numbers;
 mod errors;
 mod hasher;
 
+pub(crate) use block::VllmBlock;
 pub(crate) use block_id_set::VllmBlockIds;
 pub(crate) use block_numbers::VllmBlockNumbers;
-pub(crate) use blocks::{VllmBlock, VllmBlocks};
+pub(crate) use blocks::VllmBlocks;
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;

@@ -7,7 +7,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::pool::Observation;
 use kvoxide_core::{BlockId, GroupId, NULL_BLOCK};
 
-use super::blocks::{VllmBlock, block_list, ids_of};
+use super::block::VllmBlock;
+use super::blocks::{block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::events::VllmEvents;
 use super::manager::VllmManager;
@@ -65,6 +66,12 @@ impl VllmManager {
 
     /// Returns the block that serves a packed key.
     fn block_of_key<'py>(&self, key: &Bound<'py, PyBytes>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.engine.is_replaced() {
+            let map = self.engine.facade(key.py())?.getattr("cached_block_hash_to_block")?;
+            // Other code may have wrapped the map's own method.
+            let method = map.get_type().getattr("get_one_block")?;
+            return method.call1((map, key)).map(Some);
+        }
         let block = self.find_key(key)?;
         block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
     }

@@ -7,7 +7,8 @@ use pyo3::types::PyList;
 use kvoxide_core::BlockId;
 use kvoxide_core::pool::QueueEnd;
 
-use super::blocks::{BACK, FRONT, VllmBlock, block_list, ids_of};
+use super::block::{BACK, FRONT, VllmBlock};
+use super::blocks::{block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
 use super::queue_walk::VllmFreeWalk;

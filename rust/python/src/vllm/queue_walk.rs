@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use kvoxide_core::BlockId;
 
-use super::blocks::{BACK, FRONT, block_list, class_of_blocks, queued};
+use super::block::{BACK, FRONT, class_of_blocks, queued};
+use super::blocks::block_list;
 use super::engine::Engine;
 
 /// The sentinel before the first block of the free queue, or behind the last one.
@@ -24,6 +26,22 @@ impl VllmQueueEnd {
         engine.views.open(ends.map(Py::into_any));
         Ok(())
     }
+
+    fn end(&self) -> usize {
+        if self.is_front { FRONT } else { BACK }
+    }
+
+    /// Returns vLLM's sentinel, once its queue replaced the engine's.
+    fn twin<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() { self.engine.views.twin_end(py, self.end()) } else { None }
+    }
+
+    /// Writes an attribute to vLLM's sentinel.
+    fn write_twin(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = value.py();
+        let twin = self.engine.twin_to_write(py, name, |views| views.twin_end(py, self.end()));
+        twin?.setattr(name, value)
+    }
 }
 
 #[pymethods]
@@ -35,6 +53,9 @@ impl VllmQueueEnd {
 
     #[getter]
     fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(twin) = self.twin(py) {
+            return twin.getattr(intern!(py, "next_free_block")).map(Some);
+        }
         if !self.is_front {
             return Ok(None);
         }
@@ -42,13 +63,26 @@ impl VllmQueueEnd {
         queued(py, &self.engine, first, BACK)
     }
 
+    #[setter]
+    fn set_next_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("next_free_block", block)
+    }
+
     #[getter]
     fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(twin) = self.twin(py) {
+            return twin.getattr(intern!(py, "prev_free_block")).map(Some);
+        }
         if self.is_front {
             return Ok(None);
         }
         let last = self.engine.cell.ask(py, |core| core.pool().blocks().last_free())?;
         queued(py, &self.engine, last, FRONT)
+    }
+
+    #[setter]
+    fn set_prev_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("prev_free_block", block)
     }
 
     #[getter]
@@ -111,6 +145,28 @@ impl VllmFreeWalk {
         Self { engine, last, ahead: Vec::new(), batch: BATCH, seen_changes: 0, has_ended: false }
     }
 
+    /// Returns the block that comes next in vLLM's queue, which replaced the engine's.
+    #[cold]
+    fn next_in_vllm(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let views = &self.engine.views;
+        let last = match self.last {
+            _ if self.has_ended => None,
+            None => views.twin_end(py, FRONT),
+            Some(last) => views.twin(py, last),
+        };
+        self.has_ended = true;
+        let Some(last) = last else { return Ok(None) };
+        let next = last.getattr(intern!(py, "next_free_block"))?;
+        if next.is_none() {
+            return Ok(None);
+        }
+        let Ok(id) = next.getattr(intern!(py, "block_id"))?.extract::<BlockId>() else {
+            return Ok(None); // the sentinel's id is below zero
+        };
+        (self.last, self.has_ended) = (Some(id), false);
+        Ok(Some(next.unbind()))
+    }
+
     /// Lists the blocks that come next in the current queue.
     fn look_ahead(&mut self, py: Python<'_>) -> PyResult<()> {
         self.ahead.clear();
@@ -140,6 +196,9 @@ impl VllmFreeWalk {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.engine.is_replaced() {
+            return self.next_in_vllm(py);
+        }
         if self.ahead.is_empty() || self.seen_changes != self.engine.changes.count() {
             if self.has_ended {
                 return Ok(None);

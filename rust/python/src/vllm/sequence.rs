@@ -11,7 +11,8 @@ use pyo3::types::{PyIterator, PyList, PySlice};
 
 use kvoxide_core::BlockId;
 
-use super::blocks::{VllmBlock, block_list};
+use super::block::VllmBlock;
+use super::blocks::block_list;
 use super::engine::Engine;
 
 /// Once Python has asked for more than one in so many blocks, a list has all of them, which Python
@@ -40,8 +41,10 @@ impl VllmBlockSequence {
         }
         let list = block_list(py, &self.engine, 0..self.len as BlockId)?;
         let all = self.all.get_or_init(py, || list.unbind()).bind(py).clone();
-        if let Ok(pool) = self.engine.facade(py) {
-            pool.setattr(intern!(py, "blocks"), &all)?;
+        if !self.engine.is_replaced()
+            && let Ok(pool) = self.engine.facade(py)
+        {
+            pool.getattr(intern!(py, "__dict__"))?.set_item(intern!(py, "blocks"), &all)?;
         }
         Ok(all)
     }
@@ -82,8 +85,11 @@ impl VllmBlockSequence {
         self.all(py)?.try_iter()
     }
 
-    fn __contains__(&self, block: &Bound<'_, PyAny>) -> bool {
-        block.cast::<VllmBlock>().is_ok_and(|block| block.get().is_of(&self.engine))
+    fn __contains__(&self, block: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.engine.is_replaced() {
+            return self.all(block.py())?.as_any().contains(block);
+        }
+        Ok(block.cast::<VllmBlock>().is_ok_and(|block| block.get().is_of(&self.engine)))
     }
 
     fn index(&self, block: &Bound<'_, PyAny>) -> PyResult<usize> {

@@ -108,9 +108,9 @@ impl VllmState {
 
     /// Notes that a call may change the tables of a request.
     #[inline]
-    pub(super) fn note(&mut self, request: RequestId) {
+    pub(super) fn note(&mut self, name: &str, request: RequestId) {
         if let Some(synced) = &mut self.synced {
-            synced.note(request);
+            synced.note(name, request);
         }
     }
 
@@ -174,7 +174,7 @@ impl VllmState {
         self.priorities.update_time(&mut self.core, known.priority);
         check_by_hand(&mut self.core, known.id)?;
         if let Some(synced) = &mut self.synced {
-            synced.note(known.id);
+            synced.note(name, known.id);
         }
         let mut hash_len = self.hash_len;
         let priority = known.priority;
@@ -217,7 +217,7 @@ impl VllmState {
             }
             return Err(refused).into_vllm(py);
         }
-        self.note(id);
+        self.note(request_id, id);
         self.update_synced(py)?;
         if self.core.forget_if_empty(id) {
             self.forget(request_id);
@@ -234,6 +234,11 @@ impl VllmState {
         let known = self.requests.iter().filter(|_| !wanted.is_empty());
         let known = known.filter(|(_, known)| wanted.contains(&known.id));
         known.map(|(name, known)| (known.id, name.as_str())).collect()
+    }
+
+    /// Returns the names of all known requests by their numbers.
+    pub(super) fn all_names(&self) -> hashbrown::HashMap<RequestId, &str> {
+        self.requests.iter().map(|(name, known)| (known.id, name.as_str())).collect()
     }
 
     /// Returns the block tables of a request; empty ones for a request without blocks.

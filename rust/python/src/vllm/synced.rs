@@ -1,5 +1,6 @@
 //! Python lists and dictionaries that other code may keep, as in vLLM: block tables of requests,
-//! and the alias keys of blocks. After each call the engine updates those that were asked for.
+//! numbers of cached blocks, states inside chunks, and the alias keys of blocks. After each call the
+//! engine updates those that were asked for.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};
@@ -22,11 +23,31 @@ struct Row {
     ids: GroupBlocks,
 }
 
+/// What a dictionary has of each request in a group.
+#[derive(Clone, Copy)]
+pub(super) enum Fact {
+    /// How many leading blocks count as cached.
+    NumCached,
+    /// The tokens and the position of the state inside the running chunk.
+    Checkpoint,
+}
+
+/// A dictionary with a fact of each request for which it is known.
+struct Facts {
+    group: usize,
+    fact: Fact,
+    /// Request id -> fact.
+    dict: Py<PyDict>,
+}
+
 /// The lists and dictionaries that are kept up to date.
 pub(super) struct Synced {
     views_of: ViewsOf,
     rows: hashbrown::HashMap<RequestId, Vec<Row>>,
     changed: Vec<RequestId>,
+    facts: Vec<Facts>,
+    /// Names of requests whose facts may have changed.
+    changed_facts: Vec<(RequestId, String)>,
     alias_keys: Option<Py<PyDict>>,
 }
 
@@ -34,7 +55,14 @@ impl Synced {
     /// Returns a value that keeps nothing up to date yet.
     pub(super) fn new(views_of: ViewsOf) -> Box<Self> {
         let rows = hashbrown::HashMap::default();
-        Box::new(Self { views_of, rows, changed: Vec::new(), alias_keys: None })
+        Box::new(Self {
+            views_of,
+            rows,
+            changed: Vec::new(),
+            facts: Vec::new(),
+            changed_facts: Vec::new(),
+            alias_keys: None,
+        })
     }
 
     /// Adds an empty list, which becomes the table of a request in a group, and the dictionary that
@@ -52,6 +80,18 @@ impl Synced {
         self.changed.push(request);
     }
 
+    /// Adds an empty dictionary, which gets a fact of each of these requests and of later ones.
+    pub(super) fn add_facts(
+        &mut self,
+        group: usize,
+        fact: Fact,
+        dict: &Bound<'_, PyDict>,
+        requests: impl IntoIterator<Item = (RequestId, String)>,
+    ) {
+        self.facts.push(Facts { group, fact, dict: dict.clone().unbind() });
+        self.changed_facts.extend(requests);
+    }
+
     /// Adds an empty dictionary, which gets the alias keys of blocks.
     pub(super) fn set_alias_keys(&mut self, dict: &Bound<'_, PyDict>) {
         self.alias_keys = Some(dict.clone().unbind());
@@ -59,13 +99,16 @@ impl Synced {
 
     /// Returns whether a request changed since the last update.
     pub(super) fn is_behind(&self) -> bool {
-        !self.changed.is_empty()
+        !self.changed.is_empty() || !self.changed_facts.is_empty()
     }
 
     /// Notes that a call may have changed the tables of a request.
-    pub(super) fn note(&mut self, request: RequestId) {
+    pub(super) fn note(&mut self, name: &str, request: RequestId) {
         if self.rows.contains_key(&request) {
             self.changed.push(request);
+        }
+        if !self.facts.is_empty() {
+            self.changed_facts.push((request, name.to_owned()));
         }
     }
 
@@ -74,6 +117,11 @@ impl Synced {
         for Row { rows, .. } in self.rows.remove(&request).unwrap_or_default() {
             // Somebody may have taken it out already.
             let _ = rows.bind(py).del_item(name);
+        }
+        self.changed_facts.retain(|(changed, _)| *changed != request);
+        for Facts { dict, .. } in &self.facts {
+            // Not every request has the fact.
+            let _ = dict.bind(py).del_item(name);
         }
     }
 
@@ -89,6 +137,11 @@ impl Synced {
             let Ok(held) = core.blocks_of(request) else { continue };
             for row in rows.get_mut(&request).into_iter().flatten() {
                 row.update(py, &held.groups[row.group].blocks, views_of)?;
+            }
+        }
+        for (request, name) in std::mem::take(&mut self.changed_facts) {
+            for facts in &self.facts {
+                facts.update(py, core, request, &name)?;
             }
         }
         self.sync_alias_keys(py, core, hash_len)
@@ -107,6 +160,35 @@ impl Synced {
             }
         }
         Ok(())
+    }
+}
+
+impl Facts {
+    /// Updates the entry of a request.
+    fn update(
+        &self,
+        py: Python<'_>,
+        core: &Manager,
+        request: RequestId,
+        name: &str,
+    ) -> PyResult<()> {
+        let dict = self.dict.bind(py);
+        let is_known = match self.fact {
+            Fact::NumCached => {
+                let held = core.blocks_of(request).ok();
+                let count = held.and_then(|held| held.groups.get(self.group)?.num_cached_blocks);
+                count.map(|count| dict.set_item(name, count))
+            }
+            Fact::Checkpoint => {
+                let group = core.groups().get(self.group);
+                let checkpoint = group.and_then(|group| group.checkpoint(request));
+                checkpoint.map(|kept| dict.set_item(name, (kept.num_tokens, kept.position)))
+            }
+        };
+        match is_known.transpose()? {
+            None if dict.contains(name)? => dict.del_item(name),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use pyo3::types::{PyDict, PyList};
 
 use super::blocks::ids_of;
 use super::manager::VllmManager;
+use super::synced::Fact;
 
 #[pymethods]
 impl VllmManager {
@@ -42,18 +43,16 @@ impl VllmManager {
         })
     }
 
-    /// Returns how many leading blocks of a request in a group count as cached, where that is
-    /// known.
-    fn num_cached_of(
-        &self,
-        py: Python<'_>,
-        request_id: &str,
-        group: usize,
-    ) -> PyResult<Option<usize>> {
-        self.engine.cell.read(py, |state| {
-            let held = state.id_of(request_id).and_then(|id| state.core.blocks_of(id).ok());
-            Ok(held.and_then(|held| held.groups.get(group)?.num_cached_blocks))
-        })
+    /// Keeps a dictionary, empty when passed, equal to the numbers of leading blocks that count as
+    /// cached in a group, where they are known.
+    fn sync_num_cached(&self, group: usize, counts: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.sync_facts(group, Fact::NumCached, counts)
+    }
+
+    /// Keeps a dictionary, empty when passed, equal to the states inside the running chunks of a
+    /// group: the tokens and the position of each.
+    fn sync_checkpoints(&self, group: usize, checkpoints: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.sync_facts(group, Fact::Checkpoint, checkpoints)
     }
 
     /// Sets how many leading blocks of a request in a group count as cached.
@@ -67,6 +66,19 @@ impl VllmManager {
     ) -> PyResult<()> {
         self.engine.cell.edit(py, "write_num_cached", |state| {
             state.write(py, request_id, |core, id| core.write_num_cached(id, group, num_cached))
+        })
+    }
+}
+
+impl VllmManager {
+    fn sync_facts(&self, group: usize, fact: Fact, dict: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = dict.py();
+        self.engine.cell.edit(py, "sync_facts", |state| {
+            let mut known: Vec<_> =
+                state.requests.iter().map(|(name, known)| (known.id, name.clone())).collect();
+            known.sort_unstable();
+            self.engine.synced(state).add_facts(group, fact, dict, known);
+            state.update_synced(py)
         })
     }
 }

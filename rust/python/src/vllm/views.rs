@@ -24,6 +24,15 @@ struct Pages {
     pages: Vec<Option<Box<[View]>>>,
     num_made: usize,
     ends: Option<[Py<PyAny>; 2]>,
+    twins: Option<Twins>,
+}
+
+/// vLLM's own objects, which have the state of blocks once vLLM's pool replaced the engine's.
+pub(super) struct Twins {
+    /// One for each block.
+    pub(super) blocks: Vec<Py<PyAny>>,
+    /// The sentinels at both ends of the free queue.
+    pub(super) ends: [Py<PyAny>; 2],
 }
 
 impl Views {
@@ -75,6 +84,31 @@ impl Views {
     /// (1).
     pub(super) fn end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
         self.pages().ends.as_ref().map(|ends| ends[end].bind(py).clone())
+    }
+
+    /// Lets views pass everything on to vLLM's objects from now on. A block that has no view yet is
+    /// vLLM's object itself. Returns every block of the pool.
+    pub(super) fn replace(&self, py: Python<'_>, twins: Twins) -> PyResult<Vec<Py<PyAny>>> {
+        let mut pages = self.pages();
+        let blocks = twins.blocks.iter().enumerate().map(|(id, twin)| {
+            let view = pages.of(py, id as BlockId, || Ok(twin.clone_ref(py)))?;
+            Ok(view.unbind())
+        });
+        let blocks = blocks.collect();
+        pages.twins = Some(twins);
+        blocks
+    }
+
+    /// Returns vLLM's object for a block.
+    pub(super) fn twin<'py>(&self, py: Python<'py>, id: BlockId) -> Option<Bound<'py, PyAny>> {
+        let pages = self.pages();
+        let twin = pages.twins.as_ref()?.blocks.get(id as usize)?;
+        Some(twin.bind(py).clone())
+    }
+
+    /// Returns vLLM's sentinel at an end of the free queue.
+    pub(super) fn twin_end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
+        Some(self.pages().twins.as_ref()?.ends[end].bind(py).clone())
     }
 
     /// Returns the pages. The lock is always free: the GIL is held, and no Python code runs under

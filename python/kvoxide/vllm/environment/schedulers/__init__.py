@@ -12,17 +12,42 @@ import hashlib
 import inspect
 import sys
 from abc import ABC
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Final, Generic, Protocol
 
 from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.releases import RELEASES
 from kvoxide.vllm.environment.relevance import SCHEDULERS
+from kvoxide.vllm.environment.schedulers.roles import Role
 from kvoxide.vllm.environment.schedulers.unread import names_in_code
 from kvoxide.vllm.environment.schedulers.uses import unserved_uses
 
 _WITHOUT_MANAGER: Final = (ABC, Generic, Protocol, object)
+
+
+POOL_BINDERS: Final = MappingProxyType[str, Role](
+    {"bind_gpu_block_pool": "pool", "bind_kv_cache_manager": "manager"}
+)
+"""Methods by which vLLM hands living objects to a connector."""
+
+
+def pool_access(connector: type) -> tuple[list[str], list[str]]:
+    """Returns the methods by which a connector class gets the living pool or manager, and a line
+    for each change that it makes to them and that kvoxide's manager does not serve."""
+    own = [cls for cls in connector.__mro__ if not _is_base_connector(cls)]
+    defined = sorted({name for cls in own for name in POOL_BINDERS if name in vars(cls)})
+    changes = [
+        f"{cls.__module__}.{cls.__qualname__} {use}"
+        for cls in own
+        for use in _uses(_source_of(cls), cls.__qualname__, POOL_BINDERS) or ()
+    ]
+    return defined, list(dict.fromkeys(changes))
+
+
+def _is_base_connector(cls: type) -> bool:
+    return cls in _WITHOUT_MANAGER or cls.__module__.endswith("kv_connector.v1.base")
 
 
 @cache
@@ -54,9 +79,11 @@ def _source_of(cls: type) -> str:
         return ""
 
 
-def _uses(source: str, class_name: str) -> list[str] | None:
+def _uses(
+    source: str, class_name: str, binders: Mapping[str, Role] = MappingProxyType({})
+) -> list[str] | None:
     try:
-        return unserved_uses(source, class_name)
+        return unserved_uses(source, class_name, binders)
     except (SyntaxError, ValueError):
         return None
 

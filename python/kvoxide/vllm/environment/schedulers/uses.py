@@ -5,13 +5,16 @@ variables and attributes of ``self``.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from kvoxide.vllm.environment.schedulers.roles import (
     BY_NAME,
     CHILDREN,
     ELEMENTS,
+    OTHER_TYPES,
+    OWN_TYPES,
     SHOWN,
     UNSERVED,
     WRITABLE,
@@ -27,10 +30,13 @@ _ROWS = ("get", "pop", "setdefault")
 _SETTERS = {"setattr": "sets", "delattr": "deletes", "__setattr__": "sets"}
 
 
-def unserved_uses(source: str, class_name: str) -> list[str] | None:
+def unserved_uses(
+    source: str, class_name: str, binders: Mapping[str, Role] = MappingProxyType({})
+) -> list[str] | None:
     """Returns a phrase for each use in a class, by its qualified name, and in the functions of its
-    module that it calls; None if the source has no such class. Raises :class:`SyntaxError` or
-    :class:`ValueError` for what is no Python source."""
+    module that it calls; None if the source has no such class. ``binders`` are methods whose first
+    argument is known. Raises :class:`SyntaxError` or :class:`ValueError` for what is no Python
+    source."""
     tree = ast.parse(source)
     body: ast.AST = tree
     for name in class_name.replace("<locals>.", "").split("."):
@@ -41,10 +47,11 @@ def unserved_uses(source: str, class_name: str) -> list[str] | None:
     aliases: dict[str, Role] = {}
     for _ in range(2):  # an attribute may stand for one that is set further down
         for function in _functions(body):
-            aliases |= _Uses(function, aliases).attributes_of_self
+            aliases |= _Uses(function, aliases, binders.get(function.name)).attributes_of_self
     found: list[str] = []
     for function in _functions(body):
-        found += _Uses(function, aliases).found(f"{function.name}()")
+        uses = _Uses(function, aliases, binders.get(function.name))
+        found += uses.found(f"{function.name}()")
     for function in _called_functions(tree, body):
         found += _Uses(function, {}).found(f"{function.name}() of its module")
     return found
@@ -79,10 +86,14 @@ def _defined(body: ast.AST) -> Iterator[ast.AST]:
 class _Uses:
     """The uses in one function."""
 
-    def __init__(self, function: _Function, aliases: dict[str, Role]) -> None:
+    def __init__(
+        self, function: _Function, aliases: dict[str, Role], argument: Role | None = None
+    ) -> None:
         self._function = function
         self._aliases = aliases
         self._locals: dict[str, Role] = {}
+        if argument is not None and len(function.args.args) > 1:
+            self._locals[function.args.args[1].arg] = argument
         self.attributes_of_self: dict[str, Role] = {}
         for _ in range(2):  # in a loop, a variable may stand for one that is bound further down
             for node in ast.walk(function):
@@ -172,6 +183,16 @@ class _Uses:
                 func=ast.Name(id=setter) | ast.Attribute(attr=setter), args=[of, name, *_]
             ) if setter in _SETTERS:
                 yield from self._uses_of_setter(_SETTERS[setter], of, name)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[of, types]):
+                role = self._role(of)
+                if role is not None:
+                    for name in sorted(OTHER_TYPES.get(role, frozenset()) & set(used_names(types))):
+                        yield f"asks whether {SHOWN[role]} is a {name}"
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="type"), args=[of]),
+                ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()],
+            ) if (role := self._role(of)) in OWN_TYPES:
+                yield f"compares the type of {SHOWN[role]}"
 
     def _uses_of_attribute(
         self, of: ast.expr, name: str, context: ast.expr_context

@@ -144,7 +144,8 @@ class HitViews:
 
 @dataclass(frozen=True)
 class Inside:
-    """What only managers with vLLM's interface show; ``callbacks`` since it was last asked."""
+    """What only managers with vLLM's interface show; ``callbacks``, and calls of methods that were
+    wrapped, since it was last asked."""
 
     further_hashes: dict[int, set[bytes]]
     num_keys: int
@@ -152,6 +153,7 @@ class Inside:
     tables: list[dict[str, list[int]]]
     num_cached_blocks: list[dict[str, int]]
     callbacks: list[tuple[str, int]]
+    wrapped_calls: list[object]
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,9 @@ class Driver(Protocol):
     """One side. Blocks of a look-up, popped, held or taken blocks stay with the driver."""
 
     has_vllm_interface: bool
-    errors_change_nothing: bool
+
+    @property
+    def errors_change_nothing(self) -> bool: ...
 
     def new_request(self, request: NewRequest) -> list[bytes]: ...
     def append_tokens(
@@ -237,6 +241,10 @@ class InsideDriver(Driver, Protocol):
     def set_hash(self, block_id: int, block_hash: bytes) -> None: ...
     def set_num_free(self, num_blocks: int | None) -> int: ...
     def index(self, block_hash: bytes) -> Index: ...
+    def wrap(self, owner: str, name: str) -> None: ...
+    def set_field(self, owner: str, name: str, value: object) -> None: ...
+    def is_vllms_own(self) -> bool: ...
+    def remembered(self) -> object: ...
 
 
 MakeDriver: TypeAlias = Callable[[Scenario], Driver]

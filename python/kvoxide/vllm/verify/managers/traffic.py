@@ -39,6 +39,7 @@ from kvoxide.vllm.verify.managers.operations.steps import FinalizeTails, NextSte
 from kvoxide.vllm.verify.managers.prompts import PromptFamily, Segments
 from kvoxide.vllm.verify.managers.scenarios import Scenario, draw_style
 from kvoxide.vllm.verify.managers.world import RequestModel, World
+from kvoxide.vllm.verify.managers.wrapping_traffic import WrappingTraffic
 from kvoxide.vllm.verify.managers.writing_traffic import WritingTraffic
 
 Draw: TypeAlias = Callable[[World], Operation | None]
@@ -104,6 +105,8 @@ class Traffic:
             weighted += [(inside.poke, 3)]
         if with_inside and self._scenario.writes_by_hand:
             weighted += [(WritingTraffic(self._rng, self._scenario).write, 8)]
+        if with_inside and self._scenario.wraps_methods:
+            weighted += [(WrappingTraffic(self._rng, self._scenario).wrap, 0.2)]
         emphasis = (0.3, 1, 1, 1, 3)
         return (
             [draw for draw, _ in weighted],

@@ -165,6 +165,11 @@ class World:
     def watermark_blocks(self) -> int:
         return int(self.scenario.watermark * self.scenario.num_blocks)
 
+    @property
+    def are_both_vllms_own(self) -> bool:
+        """Whether vLLM's own manager is on both sides by now."""
+        return all(side.is_vllms_own() for side in self._sides)  # type: ignore[attr-defined]
+
     def num_free_blocks(self) -> int:
         return self._sides[0].num_free_blocks()
 

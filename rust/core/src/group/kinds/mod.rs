@@ -9,8 +9,8 @@ mod sliding_window;
 
 mod full;
 
-pub(super) use mamba::AlignedStates;
-pub use mamba::Checkpoint;
+pub(crate) use mamba::AlignedStates;
+pub use mamba::{Checkpoint, TableRecord};
 pub(super) use rswa::Rswa;
 
 use chunked_local::{CHUNKED_LOCAL, ChunkedLocal};

@@ -1,7 +1,7 @@
 //! Calls of vLLM's coordinator of groups.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyList;
 
 use kvoxide_core::SlotDemand;
 
@@ -42,6 +42,7 @@ impl VllmManager {
         };
         self.engine.cell.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |known| known.id);
+            state.note(request_id, id);
             state.core.get_num_blocks_to_allocate(id, &demand).into_vllm(py)
         })
     }
@@ -83,41 +84,6 @@ impl VllmManager {
         self.engine.cell.read(py, |state| {
             let known = state.requests.iter().filter(|(_, known)| state.core.knows(known.id));
             PyList::new(py, known.map(|(name, _)| name).collect::<Vec<_>>())
-        })
-    }
-
-    /// Returns how many leading blocks of each request in one group count as cached, where that is
-    /// known.
-    fn num_cached_blocks<'py>(
-        &self,
-        py: Python<'py>,
-        group: usize,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        self.engine.cell.read(py, |state| {
-            let counts = PyDict::new(py);
-            for (name, known) in &state.requests {
-                let held = state.core.blocks_of(known.id).ok();
-                let held = held.and_then(|held| held.groups.get(group));
-                if let Some(count) = held.and_then(|held| held.num_cached_blocks) {
-                    counts.set_item(name, count)?;
-                }
-            }
-            Ok(counts)
-        })
-    }
-
-    /// Returns, for each request with a state inside the running chunk of one group, its tokens and
-    /// position.
-    fn checkpoints<'py>(&self, py: Python<'py>, group: usize) -> PyResult<Bound<'py, PyDict>> {
-        self.engine.cell.read(py, |state| {
-            let kept = PyDict::new(py);
-            let Some(group) = state.core.groups().get(group) else { return Ok(kept) };
-            for (name, known) in &state.requests {
-                if let Some(checkpoint) = group.checkpoint(known.id) {
-                    kept.set_item(name, (checkpoint.num_tokens, checkpoint.position))?;
-                }
-            }
-            Ok(kept)
         })
     }
 

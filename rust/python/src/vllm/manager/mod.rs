@@ -2,6 +2,7 @@
 //! scheduler.
 
 mod coordinator;
+mod fallback;
 mod inspection;
 mod scheduling;
 mod tables;

@@ -2,7 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{IntoPyDict, PyBool, PyList, PyTuple};
 
 use kvoxide_core::{AllocateArgs, Error, GroupBlocks, HashSource, Manager, PrefixHit};
 
@@ -21,8 +21,15 @@ impl VllmManager {
         py: Python<'py>,
         request: &Bound<'py, PyAny>,
         max_cache_hit_length: Option<usize>,
-    ) -> PyResult<(Bound<'py, VllmBlocks>, usize, usize)> {
-        self.engine.cell.change(py, "get_computed_blocks", |state| {
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() {
+            let mut args = vec![request.clone()];
+            if let Some(length) = max_cache_hit_length {
+                args.push(length.into_pyobject(py)?.into_any());
+            }
+            return self.engine.in_vllm(intern!(py, "get_computed_blocks"), args, None);
+        }
+        let hit = self.engine.cell.change(py, "get_computed_blocks", |state| {
             let request = state.reading.reader(request)?;
             let skips = || request.get(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
             if !state.core.config().enable_caching || skips()? {
@@ -36,7 +43,8 @@ impl VllmManager {
                 look_up(core, known, hash_len, &request, max_length)
             })?;
             Ok((self.object(py, hit.blocks)?, hit.length, hit.shared_prefix_boundary))
-        })
+        })?;
+        Ok(hit.into_pyobject(py)?.into_any())
     }
 
     #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
@@ -47,10 +55,10 @@ impl VllmManager {
     fn allocate_slots<'py>(
         &self,
         py: Python<'py>,
-        request: &Bound<'_, PyAny>,
+        request: &Bound<'py, PyAny>,
         num_new_tokens: usize,
         num_new_computed_tokens: usize,
-        new_computed_blocks: Option<&Bound<'_, PyAny>>,
+        new_computed_blocks: Option<&Bound<'py, PyAny>>,
         num_lookahead_tokens: usize,
         num_external_computed_tokens: usize,
         delay_cache_blocks: bool,
@@ -59,7 +67,36 @@ impl VllmManager {
         reserved_blocks: isize,
         has_scheduled_reqs: bool,
         skip_zeroing_group_ids: Option<Vec<usize>>,
-    ) -> PyResult<Option<Bound<'py, VllmBlocks>>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() {
+            let kwargs = [
+                ("num_new_tokens", num_new_tokens.into_pyobject(py)?.into_any()),
+                ("num_new_computed_tokens", num_new_computed_tokens.into_pyobject(py)?.into_any()),
+                ("new_computed_blocks", new_computed_blocks.into_pyobject(py)?.into_any()),
+                ("num_lookahead_tokens", num_lookahead_tokens.into_pyobject(py)?.into_any()),
+                (
+                    "num_external_computed_tokens",
+                    num_external_computed_tokens.into_pyobject(py)?.into_any(),
+                ),
+                ("delay_cache_blocks", PyBool::new(py, delay_cache_blocks).to_owned().into_any()),
+                ("num_encoder_tokens", num_encoder_tokens.into_pyobject(py)?.into_any()),
+                (
+                    "full_sequence_must_fit",
+                    PyBool::new(py, full_sequence_must_fit).to_owned().into_any(),
+                ),
+                ("reserved_blocks", reserved_blocks.into_pyobject(py)?.into_any()),
+                ("has_scheduled_reqs", PyBool::new(py, has_scheduled_reqs).to_owned().into_any()),
+            ];
+            let kwargs = kwargs.into_py_dict(py)?;
+            if let Some(groups) = skip_zeroing_group_ids {
+                kwargs.set_item("skip_zeroing_group_ids", PyTuple::new(py, groups)?)?;
+            }
+            return self.engine.in_vllm(
+                intern!(py, "allocate_slots"),
+                vec![request.clone()],
+                Some(&kwargs),
+            );
+        }
         let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
         let hit = hit.map(|blocks| groups_of(blocks, &self.engine)).transpose()?;
         let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
@@ -76,7 +113,7 @@ impl VllmManager {
             has_scheduled_reqs,
             skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
         };
-        self.engine.cell.change(py, "allocate_slots", |state| {
+        let new = self.engine.cell.change(py, "allocate_slots", |state| {
             if !state.core.pool().by_hand().is_empty() {
                 state.core.check_hit_by_hand(hit_blocks).into_vllm(py)?;
             }
@@ -97,7 +134,8 @@ impl VllmManager {
                 Some(new) => Bound::new(py, VllmBlocks::new(BlockLists::of_new(&self.engine, new))),
             };
             self.engine.cell.handed_out(py, made).map(Some)
-        })
+        })?;
+        Ok(new.into_pyobject(py)?.into_any())
     }
 
     fn cache_blocks(&self, request: &Bound<'_, PyAny>, num_computed_tokens: usize) -> PyResult<()> {
@@ -164,7 +202,7 @@ impl VllmManager {
                     let remove = |core: &mut Manager| {
                         core.remove_skipped_blocks(id, processed, num_prompt_tokens)
                     };
-                    state.note(id);
+                    state.note(request_id, id);
                     state.core.with_priority(priority.as_ref(), remove).into_vllm(py)
                 }
                 None => Ok(()),

@@ -1,5 +1,6 @@
 //! Block tables of requests as blocks and as ids, and blocks that callers combine.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
@@ -38,14 +39,15 @@ impl VllmManager {
         })
     }
 
-    fn get_block_ids<'py>(
-        &self,
-        py: Python<'py>,
-        request_id: &str,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        self.block_id_lists(py, request_id, |_, held| {
+    fn get_block_ids<'py>(&self, py: Python<'py>, request_id: &str) -> PyResult<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() {
+            let args = vec![PyString::new(py, request_id).into_any()];
+            return self.engine.in_vllm(intern!(py, "get_block_ids"), args, None);
+        }
+        let lists = self.block_id_lists(py, request_id, |_, held| {
             id_lists(py, held.groups.iter().map(|group| &group.blocks))
-        })
+        });
+        Ok(lists?.into_any())
     }
 
     fn get_block_ids_for_computed_tokens<'py>(
@@ -53,10 +55,17 @@ impl VllmManager {
         py: Python<'py>,
         request_id: &str,
         num_computed_tokens: usize,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        self.block_id_lists(py, request_id, |core, held| {
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() {
+            let num_tokens = num_computed_tokens.into_pyobject(py)?.into_any();
+            let args = vec![PyString::new(py, request_id).into_any(), num_tokens];
+            let name = intern!(py, "get_block_ids_for_computed_tokens");
+            return self.engine.in_vllm(name, args, None);
+        }
+        let lists = self.block_id_lists(py, request_id, |core, held| {
             computed_id_lists(py, core, held, num_computed_tokens)
-        })
+        });
+        Ok(lists?.into_any())
     }
 
     /// Returns how many blocks a request has in a group; `None` for a request without blocks.

@@ -1,7 +1,8 @@
 """What is done to the managers, as data.
 
 :mod:`.requests` is a scheduler's work, :mod:`.pool` that of other holders of blocks,
-:mod:`.inside` what only vLLM's interface offers, :mod:`.surface` the pool's own attributes.
+:mod:`.inside` what only vLLM's interface offers, :mod:`.surface` the pool's own attributes,
+:mod:`.wrapped` methods and fields that other code replaces.
 They are made of the calls in :mod:`.calls`; :mod:`.operation` is what they have in common.
 """
 

@@ -35,6 +35,27 @@ def written_scenario(seed: int) -> Scenario:
     return replace(attention_scenario(seed), writes_by_hand=True)
 
 
+_WRAPPED: Final = (
+    attention_scenario,
+    state_scenario,
+    uncached_state_scenario,
+    partial_hit_scenario,
+    hidden_state_scenario,
+    cross_scenario,
+    parallel_scenario,
+    parallel_state_scenario,
+    local_scenario,
+    junction_scenario,
+    written_scenario,
+)
+
+
+def wrapped_scenario(seed: int) -> Scenario:
+    """Traffic also puts wrappers around methods of living objects and sets their fields."""
+    scenario = random.Random(f"wrapped {seed}").choice(_WRAPPED)(seed)
+    return replace(scenario, wraps_methods=True)
+
+
 FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "attention": attention_scenario,
     "states": state_scenario,
@@ -48,6 +69,7 @@ FAMILIES: Final[Mapping[str, Callable[[int], Scenario]]] = {
     "local": local_scenario,
     "junctions": junction_scenario,
     "writes": written_scenario,
+    "wrapped": wrapped_scenario,
 }
 DEFAULT_FAMILIES: Final = ("attention",)
 EVERY_FAMILY: Final = "all"

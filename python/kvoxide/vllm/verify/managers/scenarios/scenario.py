@@ -75,6 +75,7 @@ class Scenario:
     dcp_world_size: int = 1
     pokes_at_pool: bool = False
     writes_by_hand: bool = False
+    wraps_methods: bool = False
 
     @property
     def state_groups(self) -> "tuple[Group, ...]":

@@ -7,12 +7,23 @@ from kvoxide.vllm.verify.managers.sides.vllm import VllmDriver
 
 class AdapterDriver(VllmDriver):
     manager_class = KVCacheManager
-    errors_change_nothing = True
+
+    @property
+    def errors_change_nothing(self) -> bool:  # type: ignore[override]
+        """Not once vLLM's own manager took over."""
+        return self._is_native
+
+    @property
+    def _is_native(self) -> bool:
+        return isinstance(self.manager, KVCacheManager)
 
     def state(self) -> PoolState:
-        self.manager.engine.check_invariants()
+        if self._is_native:
+            self.manager.engine.check_invariants()
         return super().state()
 
     def state_digest(self) -> bytes:
+        if not self._is_native:
+            return super().state_digest()
         digest: bytes = self.manager.engine.state_digest()
         return digest

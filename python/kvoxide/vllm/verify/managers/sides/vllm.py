@@ -22,6 +22,7 @@ from kvoxide.vllm.verify.managers.driver import (
 from kvoxide.vllm.verify.managers.scenarios import Scenario
 from kvoxide.vllm.verify.managers.sides.common import CommonDriver, block_ids_of, ids_of
 from kvoxide.vllm.verify.managers.sides.vllm_config import make_config, make_hasher, make_request
+from kvoxide.vllm.verify.managers.sides.wrappers import Wrappers, plain
 from kvoxide.vllm.verify.reference import require_vllms_manager
 
 # Events then carry whole hashes, as the standalone manager's do.
@@ -83,6 +84,7 @@ class VllmDriver(CommonDriver):
 
     def __init__(self, scenario: Scenario) -> None:
         self._callbacks = Callbacks()
+        self._wrappers = Wrappers()
         arguments = installed.without_missing(
             {
                 "max_model_len": scenario.max_model_len,
@@ -106,7 +108,8 @@ class VllmDriver(CommonDriver):
             require_vllms_manager(self.manager)
         self._hasher = make_hasher(scenario)
         self._unordered: list[tuple[int, int]] = []
-        self._watch_removals()
+        if self.manager_class is KVCacheManager:
+            self._watch_removals()
 
     def _watch_removals(self) -> None:
         """A block's partial-tail hashes leave a Python set, in no particular order."""
@@ -173,7 +176,37 @@ class VllmDriver(CommonDriver):
             tables=[{r: block_ids_of(t) for r, t in g.req_to_blocks.items() if t} for g in groups],
             num_cached_blocks=[dict(g.num_cached_block) for g in groups],
             callbacks=self._callbacks.take(),
+            wrapped_calls=self._wrappers.take(),
         )
+
+    def wrap(self, owner: str, name: str) -> None:
+        self._wrappers.wrap(self._owner(owner), owner, name)
+
+    def set_field(self, owner: str, name: str, value: object) -> None:
+        setattr(self._owner(owner), name, value)
+
+    def is_vllms_own(self) -> bool:
+        return type(self.manager) is KVCacheManager
+
+    def _owner(self, owner: str) -> Any:
+        groups = self.manager.coordinator.single_type_managers
+        return {
+            "manager": self.manager,
+            "coordinator": self.manager.coordinator,
+            "pool": self._pool,
+            "queue": self._pool.free_block_queue,
+            "index": self._pool.cached_block_hash_to_block,
+            "group": groups[-1] if groups else None,
+        }[owner]
+
+    def remembered(self) -> object:
+        """What the groups of vLLM's own manager remember of requests with blocks and no method
+        shows. Before vLLM reads what it remembers of other requests, it writes it anew."""
+        groups = self.manager.coordinator.single_type_managers
+        return [
+            [_of_holders(group, value) for value in map(plain, _unseen_state(group))]
+            for group in groups
+        ]
 
     def hit_views(self, request_id: str) -> HitViews:
         hit, empty = self._hits[request_id], self.manager.empty_kv_cache_blocks
@@ -263,6 +296,12 @@ class VllmDriver(CommonDriver):
 
 def _unseen_state(group: Any) -> list[object]:
     return [getattr(group, name, None) for name in UNSEEN]
+
+
+def _of_holders(group: Any, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: part for name, part in value.items() if group.req_to_blocks.get(name)}
 
 
 def _ids_of_key(blocks: Any) -> list[int] | None:

@@ -255,6 +255,16 @@ impl AlignedStates {
         self.record(request).checkpoint
     }
 
+    /// Returns the records of all requests that have one.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (RequestId, TableRecord)> + '_ {
+        self.records.iter().map(|(&request, &record)| (request, record))
+    }
+
+    /// Returns the hashes of states that this step computes.
+    pub(crate) fn cached_this_step(&self) -> impl Iterator<Item = BlockHash> + '_ {
+        self.cached_this_step.iter().copied()
+    }
+
     #[inline(never)]
     pub(crate) fn end(&mut self, request: RequestId) {
         self.records.remove(&request);

@@ -23,3 +23,4 @@ pub use checkpoint::Checkpoint;
 pub(super) use hit::longest_hit;
 pub(super) use none::MAMBA_NONE;
 pub(super) use none::RunningState;
+pub use table::TableRecord;

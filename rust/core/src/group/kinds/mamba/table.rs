@@ -14,19 +14,19 @@ use crate::request::{GroupBlocks, HeldBlocks, RequestId};
 
 /// What is remembered of a request's table.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TableRecord {
+pub struct TableRecord {
     /// Whether slots were allocated, so that the table ends with blocks for drafts.
-    pub(crate) is_allocated: bool,
+    pub is_allocated: bool,
     /// The position of the state of the step before.
-    pub(crate) last_state: Option<usize>,
+    pub last_state: Option<usize>,
     /// Leading positions that were released.
     pub num_released: usize,
     /// The state inside the running chunk.
     pub checkpoint: Option<Checkpoint>,
     /// The shared block that the next step writes to.
-    pub(crate) shared_tail: Option<SharedTail>,
+    pub shared_tail: Option<SharedTail>,
     /// The block inside which the request cached the end of its prompt, and the tokens up to there.
-    pub(crate) producer_tail: Option<(BlockId, usize)>,
+    pub producer_tail: Option<(BlockId, usize)>,
 }
 
 /// The records of all requests; a request without one has an empty record.

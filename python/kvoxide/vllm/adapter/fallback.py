@@ -1,0 +1,124 @@
+"""vLLM's own objects in place of kvoxide's, in the same state and under the same identity, once
+other code changes what the engine does not read.
+
+A wrapper around a method of the pool, the queue, the coordinator or a group is then called as vLLM
+calls it: for each block, with the block as it is at that moment, and free to do something else.
+"""
+
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any, Final
+
+from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+
+from kvoxide.vllm.adapter.replaced import ReplacedEngine
+from kvoxide.vllm.adapter.state import State
+from kvoxide.vllm.adapter.watched import WATCHERS, watch
+from kvoxide.vllm.environment import UnsupportedError, logger, settings
+
+_KEPT: Final = ("empty_kv_cache_blocks", "kv_event_queue", "_reuse_watchers")
+"""Fields that have the same object afterwards."""
+
+
+class Fallback:
+    """Replaces the objects of one manager by vLLM's own before a change that needs them."""
+
+    def __init__(self, manager: Any, arguments: Mapping[str, Any]) -> None:
+        """Watch ``manager``, which was made with these arguments of vLLM's."""
+        self._manager = manager
+        self._arguments = {name: value for name, value in arguments.items() if name != "self"}
+        self._due: str | None = None
+        self._things = _things_of(manager)
+        self._names = [frozenset(vars(thing)) for thing in self._things]
+        stock = {cls for thing in self._things for cls in type(thing)._stock.__mro__}
+        stock.add(KVCacheBlock)
+        self._classes = {cls: dict(vars(cls)) for cls in stock if cls.__module__[:5] == "vllm."}
+        for thing in self._things:
+            watch(thing, self)
+        WATCHERS.add(self)
+
+    def before_change(self, what: str) -> None:
+        """Let vLLM's own objects continue because of ``what``, at the latest when observers know
+        what the running call did.
+
+        Raises :class:`~kvoxide.vllm.environment.UnsupportedError` in mode ``require``.
+        """
+        if settings.current_mode() == "require":
+            raise UnsupportedError(
+                f"KVOXIDE=require, and {what}: kvoxide's manager does not call or read it. Set "
+                "KVOXIDE=auto to let vLLM's manager take over here, or KVOXIDE=off"
+            )
+        if self._manager.block_pool.is_telling:
+            self._due = what
+        else:
+            self._replace(what)
+
+    def replace_if_due(self) -> None:
+        """Make the change that had to wait for observers."""
+        if self._due is not None:
+            self._replace(self._due)
+
+    def check_classes(self) -> None:
+        """Look whether other code changed vLLM's classes since the last look."""
+        for cls, before in self._classes.items():
+            if vars(cls) == before:
+                continue
+            now = self._classes[cls] = dict(vars(cls))
+            names = sorted(name for name in {*before, *now} if not name.startswith(("__", "_abc_")))
+            changed = [name for name in names if before.get(name) is not now.get(name)]
+            if changed:
+                self.before_change(f"{cls.__name__}.{changed[0]} is set on the class")
+                return
+
+    def _replace(self, what: str) -> None:
+        manager = self._manager
+        manager.block_pool.settle()
+        state = State(manager.engine, len(manager.coordinator.single_type_managers))
+        fresh: Any = object.__new__(StockManager)
+        fresh.__init__(**self._arguments)
+        keeper = manager.block_pool._keeper
+        manager.release_calls()
+        state.fill(fresh, manager)
+        self._become(fresh)
+        vars(manager).update(engine=ReplacedEngine(manager), _keeper=keeper, _looks=repeat(False))
+        WATCHERS.discard(self)
+        logger.warning(
+            "kvoxide: %s. kvoxide's manager does not call or read it, so vLLM's own manager "
+            "continues from here in the same state%s. Set KVOXIDE=off to start with vLLM's",
+            what,
+            settings.lost_policies(),
+        )
+
+    def _become(self, fresh: Any) -> None:
+        """Give each object vLLM's class and the fields of its counterpart in ``fresh``."""
+        counterparts = _things_of(fresh)
+        own = {id(new): old for old, new in zip(self._things, counterparts, strict=True)}
+        for thing, new, names in zip(self._things, counterparts, self._names, strict=True):
+            fields = {name: _own(value, own) for name, value in vars(new).items()}
+            kept = {
+                name: value
+                for name, value in vars(thing).items()
+                if name in _KEPT
+                or name in thing._served
+                or (name not in names and name not in fields and name != "_watcher")
+                # Methods that other code took from the manager use these.
+                or (thing is self._manager and name in names and name not in fields)
+            }
+            vars(thing).clear()
+            object.__setattr__(thing, "__class__", type(new))
+            vars(thing).update(fields | kept)
+
+
+def _things_of(manager: Any) -> list[Any]:
+    pool, coordinator = manager.block_pool, manager.coordinator
+    index = pool.cached_block_hash_to_block
+    groups = coordinator.single_type_managers
+    return [manager, coordinator, pool, pool.free_block_queue, index, *groups]
+
+
+def _own(value: Any, own: Mapping[int, Any]) -> Any:
+    """The object that takes the place of ``value``, also in a tuple."""
+    if isinstance(value, tuple) and any(id(part) in own for part in value):
+        return tuple(own.get(id(part), part) for part in value)
+    return own.get(id(value), value)

@@ -1,0 +1,186 @@
+"""Objects of kvoxide's manager that notice when other code changes them.
+
+vLLM's code reads its methods and fields at each call, the engine does not. A change that the engine
+would not see is reported to the object's :class:`Watcher` before it is made.
+"""
+
+import dis
+import functools
+from abc import ABCMeta
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any, ClassVar, Final, Protocol
+from weakref import WeakSet
+
+from kvoxide._core import BusyError
+
+BUSY: Final = (
+    "the manager is in the middle of another call; call it from one thread at a time, and not from "
+    "code that its calls run or that is told of them"
+)
+
+
+class Watcher(Protocol):
+    """Decides what happens before an object is changed."""
+
+    def before_change(self, what: str) -> None:
+        """Prepare for ``what``, or raise an error that refuses it."""
+
+
+_PYTHONS: Final = ("__", "_abc_")
+"""How names begin that Python itself sets on classes."""
+
+WATCHERS: Final[WeakSet[Any]] = WeakSet()
+"""The watchers of all living managers."""
+
+
+class WatchedMeta(ABCMeta):
+    """The type of classes that replace a class of vLLM's.
+
+    A method that is set on such a class is set on vLLM's class, and reported to all watchers.
+    """
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        stock = vars(cls).get("_stock")
+        served = getattr(cls, "_served_on_class", ())
+        if stock is None or name in served or name not in stock_names(stock):
+            super().__setattr__(name, value)
+            return
+        for watcher in list(WATCHERS):
+            watcher.before_change(f"{stock.__name__}.{name} is set on the class")
+        setattr(stock, name, value)
+
+
+class Watched:
+    """An object whose vLLM attributes are watched once :func:`watch` was called."""
+
+    __slots__ = ()
+
+    _stock: ClassVar[type]
+    """vLLM's class."""
+    _shown_as: str
+    """How messages name the object."""
+    _served: ClassVar[frozenset[str]] = frozenset()
+    """Attributes of vLLM's that take effect when they are set on the object."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._before_change(name, "set")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._before_change(name, "deleted")
+        object.__delattr__(self, name)
+
+    def _before_change(self, name: str, how: str) -> None:
+        watcher: Watcher | None = vars(self).get("_watcher")
+        if watcher is None or name in self._served or name not in stock_names(self._stock):
+            return
+        # A property of vLLM's refuses the change itself; one of kvoxide's passes it on.
+        if not isinstance(getattr(type(self), name, None), property):
+            watcher.before_change(f"{self._shown_as}.{name} is {how}")
+
+
+def fields_of(thing: object) -> dict[str, Any]:
+    """The attributes of ``thing``, to be changed without a report."""
+    return vars(thing)
+
+
+def watch(thing: Watched, watcher: Watcher) -> None:
+    """Report changes of ``thing`` to ``watcher`` from now on."""
+    fields_of(thing)["_watcher"] = watcher
+
+
+@functools.cache
+def stock_names(stock: type) -> frozenset[str]:
+    """The attributes of vLLM's class: its methods, and the fields that its code sets."""
+    classes = [cls for cls in stock.__mro__ if cls.__module__.startswith("vllm.")]
+    names = {name for cls in classes for name in vars(cls) if not name.startswith(_PYTHONS)}
+    for cls in classes:
+        for function in map(_function_of, vars(cls).values()):
+            if function is not None:
+                names.update(_stored_names(function.__code__))
+    return frozenset(names)
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    return function if isinstance(function, FunctionType) else None
+
+
+def _stored_names(code: CodeType) -> Iterator[str]:
+    return (i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR")
+
+
+def preferring(stock: Any, *parts: type) -> Any:
+    """A class of ``stock`` and ``parts`` in which the methods of ``parts`` come first.
+
+    ``stock`` is the first base: only then can an instance become one of ``stock``.
+    """
+    return type(stock)(stock.__name__, (stock, *parts), _methods_of(*parts))
+
+
+def replacing_class(native: type, stock: Any, in_vllm: Iterable[str] = ()) -> Any:
+    """A class that is ``native`` and ``stock``, under the name of ``stock``.
+
+    Its methods become those of ``stock`` once vLLM's own object replaced the instance, also where
+    other code took them before. The methods ``in_vllm`` let it be replaced when they are called.
+    """
+    attributes = _methods_of(native)
+    for name, value in attributes.items():
+        if isinstance(value, FunctionType) and name[:2] != "__" and hasattr(stock, name):
+            attributes[name] = _forwarded(value, getattr(stock, name), native)
+    for name in in_vllm:
+        if hasattr(stock, name):
+            attributes[name] = _called_in_vllm(name, getattr(stock, name), native)
+    attributes["__module__"] = stock.__module__
+    attributes["__qualname__"] = stock.__qualname__
+    attributes["_stock"] = stock
+    bases = (native,) if issubclass(native, stock) else (stock, native)
+    return WatchedMeta(stock.__name__, bases, attributes)
+
+
+def _methods_of(*classes: type) -> dict[str, Any]:
+    """What kvoxide's classes define, the first one's before the others'."""
+    own = [c for cls in classes for c in cls.__mro__ if c.__module__.startswith("kvoxide.")]
+    return {
+        name: value
+        for cls in reversed(own)
+        for name, value in vars(cls).items()
+        if name not in _OF_EACH_CLASS
+    }
+
+
+_OF_EACH_CLASS: Final = frozenset(
+    {"__annotations__", "__dict__", "__doc__", "__module__", "__qualname__", "__slots__"}
+    | {"__static_attributes__", "__firstlineno__", "__weakref__", "__annotate_func__"}
+)
+
+
+def _forwarded(
+    own: Callable[..., Any], stocks: Callable[..., Any], native: type
+) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (own if isinstance(self, native) else stocks)(self, *args, **kwargs)
+
+    return method
+
+
+def _called_in_vllm(name: str, stocks: Callable[..., Any], native: type) -> Callable[..., Any]:
+    @functools.wraps(stocks)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, native):
+            let_vllm_continue(self, f"{name}() is called")
+        return stocks(self, *args, **kwargs)
+
+    return method
+
+
+def let_vllm_continue(thing: Any, what: str) -> None:
+    """Let vLLM's own object replace ``thing`` because of ``what``. Raises
+    :class:`~kvoxide.BusyError` while observers are told what a call did."""
+    native = type(thing)
+    watcher: Mapping[str, Any] = vars(thing)
+    watcher["_watcher"].before_change(f"{thing._shown_as}.{what}")
+    if type(thing) is native:
+        raise BusyError(BUSY)

@@ -1,0 +1,295 @@
+//! A block as vLLM's code sees it: a view that is made on demand and passes writes on to the engine,
+//! or to vLLM's own block once that has the state.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyAssertionError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyType};
+
+use kvoxide_core::pool::Blocks;
+use kvoxide_core::{BlockId, NULL_BLOCK};
+
+use super::engine::Engine;
+use super::errors::IntoVllmResult;
+use super::state::VllmState;
+use crate::ffi::{BlockView, GuardedCell};
+
+/// Ends of the free queue.
+pub(super) const FRONT: usize = 0;
+pub(super) const BACK: usize = 1;
+
+/// A view of one block. Attributes that never change are stored in it.
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmBlock", frozen)]
+pub(crate) struct VllmBlock {
+    view: BlockView<Engine>,
+    #[pyo3(get)]
+    block_id: Py<PyInt>,
+    is_null: Py<PyBool>,
+}
+
+impl VllmBlock {
+    pub(super) fn make(py: Python<'_>, engine: &Arc<Engine>, id: BlockId) -> PyResult<Py<PyAny>> {
+        let made = Self {
+            view: BlockView::new(engine, id),
+            block_id: PyInt::new(py, id).unbind(),
+            is_null: PyBool::new(py, id == NULL_BLOCK).to_owned().unbind(),
+        };
+        Ok(Py::new(py, made)?.into_any())
+    }
+
+    /// Returns the one view of a block.
+    pub(super) fn shared<'py>(
+        py: Python<'py>,
+        engine: &Arc<Engine>,
+        id: BlockId,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        engine.views.of(py, id, || Self::make(py, engine, id))
+    }
+
+    /// Returns whether the block belongs to an engine.
+    pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        Arc::ptr_eq(&self.view.owner, engine)
+    }
+
+    /// Returns the id of a block; an error unless it belongs to an engine.
+    pub(super) fn id_at(&self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<BlockId> {
+        self.view.id_at(py, engine)
+    }
+
+    fn cell(&self) -> &GuardedCell<VllmState> {
+        &self.view.owner.cell
+    }
+
+    /// Returns an attribute of vLLM's object, once it has the state of this block.
+    #[inline]
+    fn of_twin<'py>(&self, name: &Bound<'py, PyString>) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let twin = self.view.owner.twin(name.py(), self.view.id)?;
+        Some(twin.getattr(name))
+    }
+
+    /// Writes an attribute that the engine does not serve, to vLLM's object.
+    fn write_twin(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Self { view, .. } = self;
+        let twin =
+            view.owner.twin_to_write(value.py(), name, |views| views.twin(value.py(), view.id));
+        twin?.setattr(name, value)
+    }
+
+    /// Returns the view of a free block, or the sentinel at this end of the queue.
+    fn neighbour<'py>(
+        &self,
+        py: Python<'py>,
+        end: usize,
+        of: impl FnOnce(&Blocks, BlockId) -> Option<BlockId>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let id = self.view.id;
+        let neighbour = self.cell().ask(py, |core| {
+            let blocks = core.pool().blocks();
+            blocks.is_free(id).then(|| of(blocks, id))
+        })?;
+        let Some(neighbour) = neighbour else { return Ok(None) };
+        queued(py, &self.view.owner, neighbour, end)
+    }
+}
+
+/// Returns the view of a free block, or the sentinel at this end of the queue.
+pub(super) fn queued<'py>(
+    py: Python<'py>,
+    engine: &Arc<Engine>,
+    id: Option<BlockId>,
+    end: usize,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match id {
+        Some(id) => VllmBlock::shared(py, engine, id).map(Some),
+        None => Ok(engine.views.end(py, end)),
+    }
+}
+
+#[pymethods]
+impl VllmBlock {
+    /// Returns vLLM's class, so that `isinstance` accepts a view as one of its blocks.
+    #[getter(__class__)]
+    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        class_of_blocks(slf.py(), || slf.get_type())
+    }
+
+    #[getter]
+    fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
+        if let Some(count) = self.of_twin(intern!(py, "ref_cnt")) {
+            return count?.extract();
+        }
+        // That of the null block may be below zero.
+        self.cell().ask(py, |core| core.pool().ref_count(self.view.id))
+    }
+
+    #[setter]
+    fn set_ref_cnt(&self, py: Python<'_>, count: i64) -> PyResult<()> {
+        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
+            return twin.setattr(intern!(py, "ref_cnt"), count);
+        }
+        let count = u32::try_from(count)?;
+        self.cell().edit(py, "ref_cnt", |state| {
+            state.core.pool_mut().set_ref_count(self.view.id, count).into_vllm(py)
+        })
+    }
+
+    #[getter]
+    fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.of_twin(intern!(py, "block_hash")) {
+            Some(hash) => hash.map(Some),
+            None => Ok(self.view.block_hash(py)?.map(Bound::into_any)),
+        }
+    }
+
+    #[getter(_block_hash)]
+    fn private_block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.block_hash(py)
+    }
+
+    #[setter(_block_hash)]
+    fn set_private_block_hash(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("_block_hash", value)
+    }
+
+    #[getter]
+    fn block_hash_num_tokens<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.of_twin(intern!(py, "block_hash_num_tokens")) {
+            Some(num_tokens) => num_tokens.map(Some),
+            None => {
+                let num_tokens = self.view.hash_num_tokens(py)?;
+                num_tokens.map(|n| Ok(n.into_pyobject(py)?.into_any())).transpose()
+            }
+        }
+    }
+
+    #[getter(_block_hash_num_tokens)]
+    fn private_num_tokens<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.block_hash_num_tokens(py)
+    }
+
+    #[setter(_block_hash_num_tokens)]
+    fn set_private_num_tokens(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("_block_hash_num_tokens", value)
+    }
+
+    #[getter]
+    fn is_null<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.of_twin(intern!(py, "is_null")) {
+            Some(is_null) => is_null,
+            None => Ok(self.is_null.bind(py).clone().into_any()),
+        }
+    }
+
+    #[setter]
+    fn set_is_null(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("is_null", value)
+    }
+
+    #[pyo3(signature = (block_hash, num_tokens=None))]
+    fn set_block_hash(
+        &self,
+        block_hash: &Bound<'_, PyBytes>,
+        num_tokens: Option<usize>,
+    ) -> PyResult<()> {
+        let py = block_hash.py();
+        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
+            twin.call_method1(intern!(py, "set_block_hash"), (block_hash, num_tokens))?;
+            return Ok(());
+        }
+        self.cell().edit(block_hash.py(), "set_block_hash", |state| {
+            if state.core.pool().blocks().is_cached(self.view.id) {
+                return Err(PyAssertionError::new_err(format!(
+                    "block {} has a hash already; reset it first",
+                    self.view.id
+                )));
+            }
+            state.insert_key(self.view.id, block_hash, num_tokens)
+        })
+    }
+
+    fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
+            twin.call_method0(intern!(py, "reset_hash"))?;
+            return Ok(());
+        }
+        self.cell().edit(py, "reset_hash", |state| {
+            state.remove_keys(self.view.id);
+            Ok(())
+        })
+    }
+
+    #[getter]
+    fn pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.view.owner.facade(py)
+    }
+
+    #[getter]
+    fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.of_twin(intern!(py, "prev_free_block")) {
+            Some(block) => block.map(Some),
+            None => self.neighbour(py, FRONT, Blocks::free_before),
+        }
+    }
+
+    #[setter]
+    fn set_prev_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("prev_free_block", block)
+    }
+
+    #[getter]
+    fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.of_twin(intern!(py, "next_free_block")) {
+            Some(block) => block.map(Some),
+            None => self.neighbour(py, BACK, Blocks::free_after),
+        }
+    }
+
+    #[setter]
+    fn set_next_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_twin("next_free_block", block)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| self.view.is_same(&other.get().view))
+    }
+
+    fn __hash__(&self) -> u64 {
+        u64::from(self.view.id)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.view.repr(self.ref_cnt(py)?))
+    }
+}
+
+/// Returns vLLM's class of blocks if it is loaded, else `own`.
+pub(super) fn class_of_blocks<'py>(
+    py: Python<'py>,
+    own: impl FnOnce() -> Bound<'py, PyType>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    class_in_vllm(py, &CLASS, ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"), own)
+}
+
+/// Returns a class of a module of vLLM's if that is loaded, else `own`.
+pub(super) fn class_in_vllm<'py>(
+    py: Python<'py>,
+    known: &PyOnceLock<Py<PyAny>>,
+    (module, name): (&str, &str),
+    own: impl FnOnce() -> Bound<'py, PyType>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(class) = known.get(py) {
+        return Ok(class.bind(py).clone());
+    }
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    match modules.get_item(module)? {
+        None => Ok(own().into_any()),
+        Some(module) => {
+            let class = module.getattr(name)?.unbind();
+            Ok(known.get_or_init(py, || class).bind(py).clone())
+        }
+    }
+}
